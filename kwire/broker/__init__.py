@@ -1,0 +1,4 @@
+"""An in-process broker that any Kafka client can talk to.
+
+Imports: net, session, protocol, records, wire.
+"""

@@ -1,0 +1,4 @@
+"""Records in: assignments, positions, and the fetcher.
+
+Imports: cluster, protocol, records, wire.
+"""

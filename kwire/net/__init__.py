@@ -1,0 +1,4 @@
+"""The only room with sockets, selectors, TLS and time. It moves frames and knows no message.
+
+Imports: wire.
+"""

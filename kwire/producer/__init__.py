@@ -1,0 +1,4 @@
+"""Records out: partitioners, partition queues, and the sender that owns order.
+
+Imports: cluster, protocol, records, wire.
+"""
