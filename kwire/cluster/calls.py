@@ -1,0 +1,136 @@
+"""How a state machine and the event loop speak: a `Machine` answers `Call`s, the loop carries them out.
+
+A machine touches no socket, clock or thread. Once per turn of the loop it is given the time and a `View` of the cluster
+and answers the requests that it wants sent; each call's `on_done` is called exactly once, on the loop's thread, with the
+response or with the error that took its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from kwire.cluster.snapshot import Snapshot
+    from kwire.errors import KwireError
+    from kwire.protocol import Request, Response
+
+CoordinatorKind = Literal["group", "transaction"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToNode:
+    """The broker with this id, at the address that the metadata gives it."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToLeader:
+    """The leader of a partition; the call waits while there is none."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToCoordinator:
+    """The coordinator of a group or of a transactional id; found by FindCoordinator and remembered."""
+
+    key: str
+    kind: CoordinatorKind = "group"
+
+
+@dataclass(frozen=True, slots=True)
+class ToController:
+    """The controller, by the newest metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToAny:
+    """Any broker that is ready, the least loaded first; bootstrap addresses count."""
+
+
+Route = ToNode | ToLeader | ToCoordinator | ToController | ToAny
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One request to be sent and its answer to be handed back.
+
+    build       makes the request for the version negotiated with the broker, just before it is written
+    on_done     gets the response, or the error that took its place; exactly once, on the loop's thread
+    timeout_ms  the whole budget, waiting for a connection included; None: the client's request_timeout_ms
+    at_most     the highest version to use, where the caller needs an older one
+    may_retry   the loop may send it again when the connection broke: only for requests that are safe to repeat
+    has_answer  False for the one request that brokers do not answer: Produce with acks=0
+    """
+
+    route: Route
+    api: type[Request[Any]]
+    build: Callable[[int], Request[Any]]
+    on_done: Callable[[Response | KwireError, float], None]
+    timeout_ms: int | None = None
+    at_most: int | None = None
+    may_retry: bool = False
+    has_answer: bool = True
+
+
+class View(Protocol):
+    """The cluster as a machine may see it during a turn."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    @property
+    def trouble(self) -> KwireError | None:
+        """Why no broker can be reached, while none can; the cause to give when patience runs out."""
+        ...
+
+    @property
+    def is_hopeless(self) -> bool:
+        """`trouble` will not pass by waiting: wrong credentials, wrong certificate, not a Kafka port."""
+        ...
+
+    def is_ready(self, node: int) -> bool:
+        """Whether a request can be written to the node now. If not, a connection is started, back-off respected."""
+        ...
+
+    def room(self, node: int) -> int:
+        """How many more requests may be put in flight to the node."""
+        ...
+
+    def version(self, node: int, api: type[Request[Any]], at_most: int | None = None) -> int:
+        """The highest version that both sides speak; raises UnsupportedVersionError. The node must be ready."""
+        ...
+
+    def supports(self, node: int, api: type[Request[Any]]) -> bool: ...
+
+    def describe(self, node: int) -> str:
+        """The node as errors name it: "1 at host:9092"."""
+        ...
+
+    def request_metadata(self, reason: str) -> None:
+        """Ask for a refresh as soon as the back-off allows."""
+        ...
+
+
+class Machine(Protocol):
+    """A participant of the event loop."""
+
+    def turn(self, now: float, view: View) -> Iterable[Call]:
+        """Called once per turn, after responses were handled; answers what to send."""
+        ...
+
+    def deadline(self) -> float | None:
+        """When `turn` must be called next though nothing happens; None: not by time alone."""
+        ...
+
+    def topics(self) -> Collection[str]:
+        """The topics whose metadata it needs. An empty answer costs nothing; the loop asks every turn."""
+        ...
+
+    def closed(self, error: KwireError) -> None:
+        """The loop ends: resolve everything that is still waiting, with `error`."""
+        ...

@@ -1,0 +1,120 @@
+"""What a client knows of the cluster at one moment: brokers, topics, partition leaders. Immutable.
+
+A new snapshot is made of the old one and a MetadataResponse. It refuses to go back in time: a broker that has not heard
+of a leader change yet answers with an older leader epoch, and for that partition the older snapshot is kept (as Kafka's
+org.apache.kafka.clients.Metadata does since KIP-320). A topic with a new id was deleted and created again, so its epochs
+start afresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from kwire.protocol.messages.metadata import MetadataResponse
+
+NO_ID = UUID(int=0)
+NO_NODE = -1
+
+
+class Broker(NamedTuple):
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.id} at {self.host}:{self.port}"
+
+
+class Partition(NamedTuple):
+    """`leader` is -1 while there is none; `leader_epoch` is -1 where the broker is too old to tell (before v7)."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+    error_code: int
+
+
+class Topic(NamedTuple):
+    name: str
+    id: UUID
+    partitions: tuple[Partition, ...]
+    is_internal: bool
+    error_code: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """`at` is the clock's time of the response; 0.0 with no topics and brokers means that nothing is known yet."""
+
+    brokers: Mapping[int, Broker] = field(default_factory=lambda: MappingProxyType({}))
+    topics: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
+    controller_id: int = NO_NODE
+    cluster_id: str | None = None
+    at: float = 0.0
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        known = self.topics.get(topic)
+        if known is None or not 0 <= index < len(known.partitions):
+            return None
+        return known.partitions[index]
+
+    def leader(self, topic: str, index: int) -> int:
+        """Node id of a partition's leader, or -1 when it has none or is not known."""
+        partition = self.partition(topic, index)
+        return NO_NODE if partition is None else partition.leader
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        for topic in self.topics.values():
+            if topic.id == topic_id and topic_id != NO_ID:
+                return topic.name
+        return None
+
+    def updated(self, response: MetadataResponse, now: float) -> Snapshot:
+        """The snapshot after `response`; topics that it does not mention are forgotten."""
+        brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+        topics: dict[str, Topic] = {}
+        for answered in response.topics:
+            if answered.name is None:  # v12 and later, when it was asked for by an id that no longer exists
+                continue
+            topics[answered.name] = self._updated_topic(answered)
+        return Snapshot(
+            MappingProxyType(brokers), MappingProxyType(topics), response.controller_id, response.cluster_id, now
+        )
+
+    def _updated_topic(self, answered: MetadataResponse.Topic) -> Topic:
+        assert answered.name is not None
+        old = self.topics.get(answered.name)
+        if old is not None and old.id != answered.topic_id and old.id != NO_ID:
+            old = None
+        partitions = [
+            Partition(
+                p.partition_index, p.leader_id, p.leader_epoch,
+                tuple(p.replica_nodes), tuple(p.isr_nodes), tuple(p.offline_replicas), p.error_code,
+            )
+            for p in sorted(answered.partitions, key=lambda p: p.partition_index)
+        ]  # fmt: skip
+        # Positions are indices everywhere. A broker that leaves a partition out (0.8.2 does, for one that is being
+        # created) gets a leaderless stand-in, so that partition 2 is never found in place 1.
+        by_index = {p.index: p for p in partitions}
+        count = max(by_index, default=-1) + 1
+        missing = range(count) if len(by_index) != count else ()
+        for index in missing:
+            by_index.setdefault(index, Partition(index, NO_NODE, -1, (), (), (), 5))
+        ordered = tuple(_newer(old, by_index[index]) for index in range(count))
+        return Topic(answered.name, answered.topic_id, ordered, answered.is_internal, answered.error_code)
+
+
+def _newer(old: Topic | None, answered: Partition) -> Partition:
+    if old is None or answered.index >= len(old.partitions):
+        return answered
+    known = old.partitions[answered.index]
+    return known if -1 < answered.leader_epoch < known.leader_epoch else answered
