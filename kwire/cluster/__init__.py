@@ -1,4 +1,47 @@
 """What a client knows of a cluster, and the one event loop that everything runs on.
 
+    config        the options that all clients share
+    snapshot      brokers, topics and leaders at one moment
+    calls         how state machines and the loop speak: Machine, View, Call, routes
+    metadata      when to refresh the snapshot            (state machine)
+    recovery      which brokers failed, when to probe     (state machine)
+    coordinators  where groups and transactions live      (state machine)
+    backoff       pauses before trying again
+    connections   one Session per broker connection, joined to the KafkaSelector
+    loop          the turn: poll, handle, metadata, incomplete, retries, new
+    runtime       the thread that turns the loop, and the doors into it
+    dispatcher    the thread that runs user code
+
+It refuses to know what is produced or consumed.
+
 Imports: net, session, protocol.
 """
+
+from kwire.cluster.backoff import Backoff
+from kwire.cluster.calls import Call, Machine, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode, View
+from kwire.cluster.config import ClientConfig, client_config, parse_bootstrap
+from kwire.cluster.loop import EventLoop
+from kwire.cluster.runtime import Runtime
+from kwire.cluster.snapshot import Broker, Partition, Snapshot, Topic
+
+__all__ = [
+    "Backoff",
+    "Broker",
+    "Call",
+    "ClientConfig",
+    "EventLoop",
+    "Machine",
+    "Partition",
+    "Route",
+    "Runtime",
+    "Snapshot",
+    "ToAny",
+    "ToController",
+    "ToCoordinator",
+    "ToLeader",
+    "ToNode",
+    "Topic",
+    "View",
+    "client_config",
+    "parse_bootstrap",
+]

@@ -60,7 +60,8 @@ class Call:
     """One request to be sent and its answer to be handed back.
 
     build       makes the request for the version negotiated with the broker, just before it is written
-    on_done     gets the response, or the error that took its place; exactly once, on the loop's thread
+    on_done     gets the response, or the error that took its place, or None where no answer is to come; exactly once,
+                on the loop's thread
     timeout_ms  the whole budget, waiting for a connection included; None: the client's request_timeout_ms
     at_most     the highest version to use, where the caller needs an older one
     may_retry   the loop may send it again when the connection broke: only for requests that are safe to repeat
@@ -70,7 +71,7 @@ class Call:
     route: Route
     api: type[Request[Any]]
     build: Callable[[int], Request[Any]]
-    on_done: Callable[[Response | KwireError, float], None]
+    on_done: Callable[[Response | KwireError | None, float], None]
     timeout_ms: int | None = None
     at_most: int | None = None
     may_retry: bool = False
@@ -106,6 +107,10 @@ class View(Protocol):
         ...
 
     def supports(self, node: int, api: type[Request[Any]]) -> bool: ...
+
+    def failure(self, node: int) -> KwireError | None:
+        """Why the last connection to the node ended or failed; None once a new one is ready."""
+        ...
 
     def describe(self, node: int) -> str:
         """The node as errors name it: "1 at host:9092"."""

@@ -1,0 +1,237 @@
+"""One `Session` per broker connection, joined to the `KafkaSelector`: frames become events.
+
+It owns the addresses, the sessions, and the memory of how each broker wants to be greeted: with ApiVersions, or, before
+0.10, without (such a broker closes the connection on a request it does not know). It refuses to decide what is sent where.
+
+Brokers of the metadata have their ids (0 and up); bootstrap addresses are nodes of their own below zero, since nobody
+knows yet which broker answers there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from kwire.cluster.config import ClientConfig
+from kwire.cluster.snapshot import Snapshot
+from kwire.errors import DisconnectedError, KwireError
+from kwire.net import Clock, KafkaSelector
+from kwire.protocol import Request, Response
+from kwire.session import Answered, Broken, Failed, Ready, Session
+from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
+
+OLDEST = "0.8.2"
+
+# A connection may also end during negotiation because the broker is being stopped. Only this many such ends in a row
+# are taken as the manner of a broker that does not know ApiVersions.
+_ENDS_TAKEN_AS_OLD = 2
+
+
+@dataclass(slots=True)
+class NodeReady:
+    node: int
+
+
+@dataclass(slots=True)
+class NodeLost:
+    """The connection ended or could not be made. `was_ready` tells a broken one from one that never came to be."""
+
+    node: int
+    cause: KwireError
+    was_ready: bool
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one request: `result` is a response or an error. `token` is the sender's own."""
+
+    token: Any
+    result: Response | KwireError
+    version: int
+
+
+Event = NodeReady | NodeLost | Outcome
+
+
+@dataclass(slots=True)
+class _Greeting:
+    """How to greet a node, learnt from how its connections ended."""
+
+    ends_during_negotiation: int = 0
+    is_old: bool = False  # greeted as an old broker, it answered
+
+
+@dataclass(slots=True)
+class _Link:
+    session: Session
+    is_connected: bool = False
+    was_ready: bool = False
+    is_assumed: bool = False
+    has_answered: bool = False
+
+
+class Connections:
+    """`poll` moves frames and answers events; the rest asks about nodes or queues requests to them."""
+
+    def __init__(self, config: ClientConfig, selector: KafkaSelector, clock: Clock, random: Random) -> None:
+        self._config = config
+        self._selector = selector
+        self._clock = clock
+        self._random = random
+        self._links: dict[int, _Link] = {}
+        self._greetings: dict[int, _Greeting] = {}
+        self.addresses: dict[int, tuple[str, int]] = {
+            -1 - place: address for place, address in enumerate(config.addresses)
+        }
+        self.last_failure: dict[int, KwireError] = {}
+
+    # -- what is known of nodes
+
+    @property
+    def bootstrap_nodes(self) -> list[int]:
+        return [node for node in self.addresses if node < 0]
+
+    def describe(self, node: int) -> str:
+        host, port = self.addresses.get(node, ("unknown", 0))
+        return f"{node} at {host}:{port}" if node >= 0 else f"{host}:{port}"
+
+    def is_ready(self, node: int) -> bool:
+        link = self._links.get(node)
+        return link is not None and link.session.is_ready
+
+    def is_started(self, node: int) -> bool:
+        return node in self._links
+
+    def ready_nodes(self) -> Iterator[int]:
+        return (node for node, link in self._links.items() if link.session.is_ready)
+
+    def in_flight(self, node: int) -> int:
+        link = self._links.get(node)
+        return 0 if link is None else link.session.in_flight
+
+    def session(self, node: int) -> Session:
+        return self._links[node].session
+
+    # -- making and ending connections
+
+    def update(self, snapshot: Snapshot, now: float) -> list[Event]:
+        """Take the brokers' addresses; one that moved or went loses its connection (its requests fail)."""
+        new = {broker.id: (broker.host, broker.port) for broker in snapshot.brokers.values()}
+        events: list[Event] = []
+        for node in [node for node in self.addresses if node >= 0 and self.addresses[node] != new.get(node)]:
+            gone = DisconnectedError("the metadata moved or removed this broker", broker=self.describe(node))
+            events += self.stop(node, gone, now)
+            del self.addresses[node]
+            self._greetings.pop(node, None)
+            self.last_failure.pop(node, None)
+        self.addresses.update(new)
+        return events
+
+    def start(self, node: int) -> None:
+        """Begin to connect, unless that is done or under way. The selector waits out the node's back-off."""
+        if node in self._links:
+            return
+        host, port = self.addresses[node]
+        greeting = self._greetings.setdefault(node, _Greeting())
+        is_assumed = greeting.ends_during_negotiation >= (1 if greeting.is_old else _ENDS_TAKEN_AS_OLD)
+        session = Session.client(
+            self.describe(node),
+            client_id=self._config.client_id,
+            sasl=self._config.sasl,
+            request_timeout_ms=self._config.request_timeout_ms,
+            assume=BROKERS_BEFORE_API_VERSIONS[OLDEST] if is_assumed else None,
+        )
+        self._links[node] = _Link(session, is_assumed=is_assumed)
+        self._selector.connect(node, host, port, tls=self._config.tls_options)
+
+    def stop(self, node: int, cause: KwireError, now: float) -> list[Event]:
+        """End the connection from our side."""
+        if node not in self._links:
+            return []
+        self._selector.disconnect(node)
+        return self._ended(node, cause, now)
+
+    # -- moving requests
+
+    def send(
+        self, node: int, request: Request[Any], now: float, *, version: int, timeout_ms: int, token: Any, has_answer: bool
+    ) -> None:
+        self._links[node].session.send(
+            request, now, version=version, timeout_ms=timeout_ms, token=token, expects_response=has_answer
+        )
+
+    def poll(self, timeout: float | None) -> list[Event]:
+        """One selector turn: new connections, reads, writes; then every session's share of the outcome."""
+        sends: list[tuple[Any, Any]] = []
+        for node, link in self._links.items():
+            if link.is_connected:
+                sends.extend((node, frame) for frame in link.session.frames())
+        receives = self._selector.poll(sends, 0 if timeout is not None and timeout < 0 else timeout)
+        now = self._clock.now()
+        events: list[Event] = []
+        for node in self._selector.connected:
+            link = self._links[node]
+            link.is_connected = True
+            link.session.start(now)
+            events += self._translated(node, (), now)
+        for receive in receives:
+            link_or_none = self._links.get(receive.node)
+            if link_or_none is not None:  # an earlier frame of the same poll may have broken the session
+                events += self._translated(receive.node, link_or_none.session.receive(receive.frame, now), now)
+        for lost in self._selector.disconnected:
+            if lost.node in self._links:
+                events += self._ended(lost.node, lost.cause, now)
+        for node in list(self._links):
+            if node in self._links:
+                events += self._translated(node, self._links[node].session.expire(now), now)
+        return events
+
+    def has_frames(self) -> bool:
+        return any(link.is_connected and link.session.has_frames for link in self._links.values())
+
+    def deadline(self) -> float | None:
+        deadlines = (link.session.deadline() for link in self._links.values() if link.is_connected)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _translated(self, node: int, session_events: Iterable[Any], now: float) -> list[Event]:
+        link = self._links[node]
+        events: list[Event] = []
+        for event in session_events:
+            match event:
+                case Answered():
+                    link.has_answered = True
+                    self._greetings[node].is_old = link.is_assumed
+                    events.append(Outcome(event.token, event.response, event.version))
+                case Failed():
+                    events.append(Outcome(event.token, event.error, -1))
+                case Broken():
+                    self._selector.disconnect(node)
+                    return events + self._ended(node, event.error, now)
+                case Ready():
+                    pass
+        if link.session.is_ready and not link.was_ready:
+            link.was_ready = True
+            if not link.is_assumed:
+                self._greetings[node] = _Greeting()
+            self.last_failure.pop(node, None)
+            events.insert(0, NodeReady(node))
+        return events
+
+    def _ended(self, node: int, cause: KwireError, now: float) -> list[Event]:
+        link = self._links.pop(node)
+        greeting = self._greetings.setdefault(node, _Greeting())
+        events: list[Event] = [
+            Outcome(event.token, event.error, -1)
+            for event in link.session.closed(cause, now)
+            if isinstance(event, Failed)
+        ]
+        if link.is_assumed and not link.has_answered:
+            greeting.ends_during_negotiation, greeting.is_old = 0, False
+        elif link.is_connected and not link.was_ready and isinstance(cause, DisconnectedError):
+            greeting.ends_during_negotiation += 1
+        self.last_failure.pop(node, None)  # the newest failure stands last
+        self.last_failure[node] = cause
+        events.append(NodeLost(node, cause, link.was_ready))
+        return events

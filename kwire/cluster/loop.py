@@ -1,0 +1,422 @@
+"""The event loop: one thread, no locks, every decision in one fixed order per turn.
+
+    new broker connections, reads, handled responses, writes     (`Connections.poll`)
+    metadata requests, when partitions are in error or wanted    (`_refresh_metadata`)
+    incomplete requests: calls that wait for a broker or retry   (`_send_waiting`)
+    retries and new requests of the state machines               (`_turn_machines`)
+
+That is the order of Kafka's request-pipelining design; what a turn queues, the next turn's poll writes at once. The loop
+joins machines (who know what to say) to connections (who know how). Sockets, clock and chance are arguments: the same
+loop runs on a simulated network. It refuses to run user code.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from kwire.cluster.backoff import Backoff
+from kwire.cluster.calls import Call, Machine, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode
+from kwire.cluster.config import ClientConfig
+from kwire.cluster.connections import Connections, Event, NodeLost, NodeReady, Outcome
+from kwire.cluster.coordinators import Coordinators
+from kwire.cluster.metadata import MetadataUpdater
+from kwire.cluster.recovery import RecoveryMonitor
+from kwire.cluster.snapshot import NO_NODE, Snapshot
+from kwire.errors import (
+    AuthenticationError,
+    ClosedError,
+    KwireError,
+    NodeError,
+    NotKafkaError,
+    RequestTimeoutError,
+    TlsError,
+    UnsupportedVersionError,
+)
+from kwire.net import Clock, KafkaSelector
+from kwire.protocol import Request, Response
+from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+_log = logging.getLogger("kwire.cluster")
+
+# Causes that waiting does not cure.
+_LASTING = (AuthenticationError, TlsError, NotKafkaError, UnsupportedVersionError)
+
+# While no broker is ready, a further address is tried after this long: one that swallows packets must not hold up the rest.
+_KNOCK_INTERVAL = 0.5
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A call on its way: waiting for its route, for a back-off, or for its answer."""
+
+    call: Call
+    deadline: float
+    attempts: int = 0
+    retry_at: float = 0.0
+    last_error: KwireError | None = None
+
+
+class EventLoop:
+    """Also the `View` that machines are given. Everything but `post` and `wakeup` belongs to the loop's thread."""
+
+    def __init__(self, config: ClientConfig, selector: KafkaSelector, clock: Clock, random: Random) -> None:
+        self.config = config
+        self._selector = selector
+        self._clock = clock
+        self._random = random
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
+        self._connections = Connections(config, selector, clock, random)
+        self._metadata = MetadataUpdater(
+            max_age_ms=config.metadata_max_age_ms,
+            backoff=self._backoff,
+            random=random,
+            allow_auto_create=config.allow_auto_create_topics,
+        )
+        self._recovery = RecoveryMonitor(self._backoff, random)
+        self._coordinators = Coordinators()
+        self._machines: list[Machine] = []
+        self._waiting: list[_Waiting] = []
+        self._posted: deque[Callable[[], None]] = deque()
+        self._knock_at = 0.0
+        self._knocks = 0
+        self._now = clock.now()
+        self._is_closed = False
+        self._is_stirred = True  # something changed that this turn has not seen: do not block in the selector
+
+    # -- from any thread
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run `action` on the loop's thread in its next turn."""
+        self._posted.append(action)
+        self._selector.wakeup()
+
+    def wakeup(self) -> None:
+        self._selector.wakeup()
+
+    # -- the View of machines
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._metadata.snapshot
+
+    @property
+    def trouble(self) -> KwireError | None:
+        if any(True for _ in self._connections.ready_nodes()):
+            return None
+        failures = self._connections.last_failure
+        return failures[next(reversed(failures))] if failures else None
+
+    @property
+    def is_hopeless(self) -> bool:
+        if any(True for _ in self._connections.ready_nodes()):
+            return False
+        failures = self._connections.last_failure
+        return all(isinstance(failures.get(node), _LASTING) for node in self._connections.addresses)
+
+    def is_ready(self, node: int) -> bool:
+        if self._connections.is_ready(node):
+            return True
+        if node in self._connections.addresses and node not in self._recovery.failures:
+            self._connections.start(node)
+        return False
+
+    def room(self, node: int) -> int:
+        return self.config.max_in_flight - self._connections.in_flight(node)
+
+    def version(self, node: int, api: type[Request[Any]], at_most: int | None = None) -> int:
+        return self._connections.session(node).version(api, at_most)
+
+    def supports(self, node: int, api: type[Request[Any]]) -> bool:
+        try:
+            self.version(node, api)
+        except UnsupportedVersionError:
+            return False
+        return True
+
+    def failure(self, node: int) -> KwireError | None:
+        return self._connections.last_failure.get(node)
+
+    def describe(self, node: int) -> str:
+        return self._connections.describe(node)
+
+    def request_metadata(self, reason: str) -> None:
+        self._metadata.request_refresh(reason)
+
+    # -- participants
+
+    def add(self, machine: Machine) -> None:
+        self._machines.append(machine)
+
+    def remove(self, machine: Machine) -> None:
+        self._machines.remove(machine)
+
+    def call(self, call: Call) -> None:
+        """Queue a call of nobody's machine; it leaves in this turn or the next."""
+        timeout_ms = self.config.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
+        waiting = _Waiting(call, self._clock.now() + timeout_ms / 1000)
+        if self._is_closed:
+            self._finish(waiting, ClosedError("the client is closed"))
+        else:
+            self._waiting.append(waiting)
+            self._is_stirred = True
+
+    # -- the turn
+
+    def turn(self, wait_max: float | None = None) -> None:
+        """One turn; blocks in the selector until something is due, or for `wait_max` seconds."""
+        while self._posted:
+            self._posted.popleft()()
+            self._is_stirred = True
+        events = self._connections.poll(self._poll_timeout(wait_max))
+        self._is_stirred = False
+        self._now = self._clock.now()
+        for event in events:
+            self._handle(event)
+        self._refresh_metadata()
+        for node in self._recovery.probes(self._now):
+            self._connections.start(node)
+        self._send_waiting()
+        self._turn_machines()
+
+    def close(self, error: KwireError) -> None:
+        """Resolve everything that waits, with `error`, and close the connections. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            self._finish(one, error)
+        for node in list(self._connections.addresses):
+            for event in self._connections.stop(node, error, self._now):
+                if isinstance(event, Outcome) and isinstance(event.token, _Waiting):
+                    self._finish(event.token, error)
+        for machine in self._machines:
+            machine.closed(error)
+        self._selector.close()
+        while self._posted:  # somebody may wait for what he posted
+            self._posted.popleft()()
+
+    def _poll_timeout(self, wait_max: float | None) -> float | None:
+        """Until the next deadline. One at or before this turn's time has had its turn: only events can help it."""
+        if self._is_stirred or self._posted or self._connections.has_frames():
+            return 0.0
+        deadlines = [self._connections.deadline(), self._recovery.deadline(), *(m.deadline() for m in self._machines)]
+        for one in self._waiting:
+            deadlines += [one.deadline, one.retry_at]
+        if self._wants_metadata():
+            deadlines += [self._metadata.deadline(), self._knock_at]
+        due = min((deadline for deadline in deadlines if deadline is not None and deadline > self._now), default=None)
+        if due is None:
+            return wait_max
+        wait = max(0.0, due - self._clock.now())
+        return wait if wait_max is None else min(wait, wait_max)
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Outcome():
+                self._resolve(event)
+            case NodeReady(node):
+                self._knock_at = self._now
+                if self._recovery.recovered(node):
+                    _log.info("broker %s is back", self.describe(node))
+                    self._metadata.request_refresh(f"broker {node} is back")
+            case NodeLost(node, cause, was_ready):
+                self._knock_at = self._now
+                self._lost(node, cause, was_ready)
+
+    def _lost(self, node: int, cause: KwireError, was_ready: bool) -> None:
+        if self._is_closed or (was_ready and getattr(cause, "is_idle", False)):
+            return  # an idle connection that was closed for being idle is no failure
+        if node >= 0 and node in self._connections.addresses and self._recovery.failed(node, cause, self._now):
+            _log.warning("broker %s failed: %s", self.describe(node), cause)
+        self._metadata.request_refresh(f"broker {self.describe(node)} was lost")
+
+    # -- calls
+
+    def _resolve(self, outcome: Outcome) -> None:
+        waiting: _Waiting = outcome.token
+        result = outcome.result
+        if isinstance(result, NodeError) and waiting.call.may_retry and self._now < waiting.deadline and not self._is_closed:
+            waiting.attempts += 1
+            waiting.last_error = result
+            waiting.retry_at = self._now + self._backoff.seconds(waiting.attempts, self._random)
+            self._waiting.append(waiting)
+        else:
+            self._finish(waiting, result)
+
+    def _finish(self, waiting: _Waiting, result: Response | KwireError | None) -> None:
+        waiting.call.on_done(result, self._now)
+
+    def _send_waiting(self) -> None:
+        """Send what can be sent, in order; keep the rest; fail what has waited too long or waits for what cannot be."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if self._now >= one.deadline:
+                self._finish(one, self._too_late(one))
+                continue
+            node = self._target(one.call.route) if self._now >= one.retry_at else NO_NODE
+            if node != NO_NODE and self.is_ready(node):
+                self._send(one, node)
+                continue
+            lasting = self._lasting_failure(node)
+            if lasting is not None:
+                self._finish(one, lasting)
+            else:
+                self._waiting.append(one)
+
+    def _send(self, waiting: _Waiting, node: int) -> None:
+        call = waiting.call
+        try:
+            version = self.version(node, call.api, call.at_most)
+            request = call.build(version)
+            self._connections.send(
+                node,
+                request,
+                self._now,
+                version=version,
+                timeout_ms=max(1, int((waiting.deadline - self._now) * 1000)),
+                token=waiting,
+                has_answer=call.has_answer,
+            )
+        except KwireError as error:  # no common version, or a value that this version cannot carry
+            self._finish(waiting, error.at(broker=self.describe(node), api=call.api.__name__.removesuffix("Request")))
+            return
+        if not call.has_answer:
+            self._finish(waiting, None)
+
+    def _target(self, route: Route) -> int:
+        """The node that a route leads to now; -1 while it leads nowhere."""
+        match route:
+            case ToNode(node):
+                return node if node in self._connections.addresses else NO_NODE
+            case ToLeader(topic, partition):
+                node = self.snapshot.leader(topic, partition)
+                if node == NO_NODE:
+                    self._metadata.request_refresh(f"{topic}-{partition} has no known leader")
+                return node
+            case ToController():
+                node = self.snapshot.controller_id
+                if node not in self._connections.addresses:
+                    self._metadata.request_refresh("the controller is not known")
+                    return NO_NODE
+                return node
+            case ToCoordinator():
+                return self._coordinator(route)
+            case ToAny():
+                return self._any_node()
+
+    def _coordinator(self, route: ToCoordinator) -> int:
+        node = self._coordinators.node(route)
+        if node is not None and node in self._connections.addresses:
+            return node
+        self._coordinators.forget(route)
+        if self._coordinators.start(route):
+
+            def done(result: Response | KwireError | None, now: float) -> None:
+                if isinstance(result, FindCoordinatorResponse):
+                    try:
+                        self._coordinators.answered(route, result)
+                    except KwireError as error:
+                        result = error
+                if isinstance(result, KwireError):
+                    self._coordinators.failed(route)
+                    for one in self._waiting:
+                        if one.call.route == route:
+                            one.attempts += 1
+                            one.last_error = result
+                            one.retry_at = now + self._backoff.seconds(one.attempts, self._random)
+
+            self.call(
+                Call(
+                    ToAny(),
+                    FindCoordinatorRequest,
+                    lambda version: self._coordinators.request(route, version),
+                    done,
+                    may_retry=True,
+                )
+            )
+        return NO_NODE
+
+    def forget_coordinator(self, route: ToCoordinator) -> None:
+        """A broker said NOT_COORDINATOR: look it up again."""
+        self._coordinators.forget(route)
+
+    def _any_node(self) -> int:
+        """The least loaded ready node; while there is none, knock at one address after another."""
+        ready = sorted(self._connections.ready_nodes(), key=lambda node: (self._connections.in_flight(node), node < 0))
+        if ready:
+            return ready[0]
+        if self._now >= self._knock_at:
+            idle = [node for node in self._connections.addresses if not self._connections.is_started(node)]
+            if idle:
+                # The metadata's brokers first: bootstrap addresses are for the start, and for when all of those are gone.
+                idle.sort(key=lambda node: node < 0)
+                self._connections.start(idle[self._knocks % len(idle)])
+                self._knocks += 1
+            self._knock_at = self._now + _KNOCK_INTERVAL
+        return NO_NODE
+
+    def _lasting_failure(self, node: int) -> KwireError | None:
+        """The failure that makes waiting for a node (-1: for any) useless."""
+        if node == NO_NODE:
+            return self.trouble if self.is_hopeless else None
+        failure = self._connections.last_failure.get(node)
+        return failure if isinstance(failure, _LASTING) and not self._connections.is_started(node) else None
+
+    def _too_late(self, waiting: _Waiting) -> RequestTimeoutError:
+        call = waiting.call
+        cause = waiting.last_error or self.trouble
+        why = f"; the last failure was: {cause}" if cause else ""
+        error = RequestTimeoutError(
+            f"no answer in time{why}",
+            api=call.api.__name__.removesuffix("Request"),
+            remedy="check that the brokers are up and that the addresses they advertise can be reached from here",
+        )
+        error.__cause__ = cause
+        return error
+
+    # -- metadata and machines
+
+    def _wants_metadata(self) -> bool:
+        """A client that asked for nothing yet leaves the cluster alone."""
+        return bool(self._machines or self._waiting)
+
+    def _refresh_metadata(self) -> None:
+        topics: set[str] = set()
+        for machine in self._machines:
+            topics.update(machine.topics())
+        self._metadata.want(topics)
+        if not self._wants_metadata() or not self._metadata.is_due(self._now):
+            return
+        node = self._any_node()
+        if node == NO_NODE:
+            return
+        self._metadata.start()
+        call = Call(ToNode(node), MetadataRequest, self._metadata.request, self._metadata_done)
+        self._send(_Waiting(call, self._now + self.config.request_timeout_ms / 1000), node)
+
+    def _metadata_done(self, result: Response | KwireError | None, now: float) -> None:
+        if isinstance(result, MetadataResponse):
+            self._metadata.answered(result, now)
+            for event in self._connections.update(self.snapshot, now):
+                self._handle(event)
+            self._recovery.keep(self.snapshot.brokers)
+        else:
+            self._metadata.failed(now)
+
+    def _turn_machines(self) -> None:
+        for machine in self._machines:
+            for call in machine.turn(self._now, self):
+                timeout_ms = self.config.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
+                waiting = _Waiting(call, self._now + timeout_ms / 1000)
+                node = self._target(call.route)
+                if node != NO_NODE and self.is_ready(node):
+                    self._send(waiting, node)
+                else:
+                    self._waiting.append(waiting)

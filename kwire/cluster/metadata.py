@@ -1,0 +1,112 @@
+"""When metadata is asked for, of whom, and what for: a state machine without I/O.
+
+It owns the newest `Snapshot` and the decision to refresh it: when a topic is wanted that the snapshot lacks, when some
+partition is in error, when somebody asks, and when it has grown old. One request is in flight at a time; after a failure,
+or an answer that still has leaderless partitions, the next one waits for its back-off, so that an election is never met
+with a storm of requests. It refuses to know how a request travels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from random import Random
+
+from kwire.cluster.backoff import Backoff
+from kwire.cluster.snapshot import NO_NODE, Snapshot
+from kwire.errors import ErrorCode
+from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+# Codes of a topic that the next answer may well not have: the loop keeps asking, with back-off.
+_PASSING = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+class MetadataUpdater:
+    """Owns `snapshot`. `due(now)` says whether to ask; `request(version)` what; `answered` and `failed` take the outcome."""
+
+    def __init__(self, *, max_age_ms: int, backoff: Backoff, random: Random, allow_auto_create: bool) -> None:
+        self.snapshot = Snapshot()
+        self.reason: str | None = "first"
+        self._max_age = max_age_ms / 1000
+        self._backoff = backoff
+        self._random = random
+        self._allow_auto_create = allow_auto_create
+        self._topics: frozenset[str] = frozenset()
+        self._asked: frozenset[str] = frozenset()
+        self._in_flight = False
+        self._attempts = 0  # requests in a row that did not bring what was wanted
+        self._not_before = 0.0
+
+    def want(self, topics: Collection[str]) -> None:
+        """Tell which topics are needed from now on; a new one makes a refresh due."""
+        wanted = frozenset(topics)
+        if wanted == self._topics:
+            return
+        if not wanted <= self._topics:
+            self.request_refresh(f"topics {', '.join(sorted(wanted - self._topics)[:3])} are new")
+            if not wanted <= self._asked:
+                self._not_before = 0.0  # a new topic need not wait out an old one's back-off
+        self._topics = wanted
+
+    def request_refresh(self, reason: str) -> None:
+        if self.reason is None:
+            self.reason = reason
+
+    def is_due(self, now: float) -> bool:
+        if self._in_flight or now < self._not_before:
+            return False
+        return self.reason is not None or now >= self.snapshot.at + self._max_age
+
+    def deadline(self) -> float | None:
+        """When `is_due` may become true by time alone."""
+        if self._in_flight:
+            return None
+        if self.reason is not None:
+            return self._not_before
+        return max(self._not_before, self.snapshot.at + self._max_age)
+
+    def start(self) -> None:
+        """A request is about to be sent."""
+        assert not self._in_flight
+        self._in_flight = True
+        self._asked = self._topics
+        self.reason = None
+
+    def request(self, version: int) -> MetadataRequest:
+        """What to send. Before v1 an empty list means every topic: then a client without topics hears of all."""
+        topics = [MetadataRequest.Topic(name=name) for name in sorted(self._asked)]
+        if version < 4:
+            return MetadataRequest(topics=topics)
+        return MetadataRequest(topics=topics, allow_auto_topic_creation=self._allow_auto_create)
+
+    def answered(self, response: MetadataResponse, now: float) -> None:
+        self._in_flight = False
+        self.snapshot = self.snapshot.updated(response, now)
+        unsettled = self._unsettled()
+        if unsettled is None:
+            self._attempts = 0
+            self._not_before = now + self._backoff.first_ms / 1000
+        else:
+            self.request_refresh(unsettled)
+            self._wait(now)
+        if not self._topics <= self._asked:  # the wish grew while the request was in flight
+            self.request_refresh("topics became wanted")
+            self._not_before = now
+
+    def failed(self, now: float) -> None:
+        self._in_flight = False
+        self.request_refresh("the last request failed")
+        self._wait(now)
+
+    def _wait(self, now: float) -> None:
+        self._attempts += 1
+        self._not_before = now + self._backoff.seconds(self._attempts, self._random)
+
+    def _unsettled(self) -> str | None:
+        for name in sorted(self._asked & self._topics):
+            topic = self.snapshot.topics.get(name)
+            if topic is None or topic.error_code in _PASSING:
+                return f"topic {name} is not known yet"
+            for partition in topic.partitions:
+                if partition.leader == NO_NODE:
+                    return f"topic {name} partition {partition.index} has no leader"
+        return None

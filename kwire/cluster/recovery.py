@@ -1,0 +1,64 @@
+"""The recovery monitor: it knows which brokers failed and when to probe them (kafka4net's PartitionRecoveryMonitor).
+
+A broker fails when its connection ends without our asking, or cannot be made. From then on the monitor probes it, with
+growing pauses, whether or not anybody has something to send: so that the partitions it leads are back in use as soon as
+it is, and no record has to be sacrificed to find that out. It recovers when a connection to it is ready again. It is
+forgotten when the metadata no longer lists it. A state machine: it answers which nodes to probe, and makes no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from random import Random
+
+from kwire.cluster.backoff import Backoff
+from kwire.errors import KwireError
+
+
+@dataclass(slots=True)
+class Failure:
+    """`since` and `probe_at` are times of the loop's clock; `probes` counts those made; `cause` is the newest."""
+
+    since: float
+    probe_at: float
+    probes: int
+    cause: KwireError
+
+
+class RecoveryMonitor:
+    def __init__(self, backoff: Backoff, random: Random) -> None:
+        self.failures: dict[int, Failure] = {}
+        self._backoff = backoff
+        self._random = random
+
+    def failed(self, node: int, cause: KwireError, now: float) -> bool:
+        """Note a failure; True when the node was healthy until now."""
+        failure = self.failures.get(node)
+        if failure is None:
+            self.failures[node] = Failure(now, now + self._backoff.seconds(1, self._random), 0, cause)
+            return True
+        failure.cause = cause
+        failure.probe_at = now + self._backoff.seconds(failure.probes + 1, self._random)
+        return False
+
+    def recovered(self, node: int) -> bool:
+        """Note that a connection is ready; True when the node had failed before."""
+        return self.failures.pop(node, None) is not None
+
+    def keep(self, nodes: Collection[int]) -> None:
+        """Forget the nodes that the cluster no longer has."""
+        for node in self.failures.keys() - set(nodes):
+            del self.failures[node]
+
+    def probes(self, now: float) -> list[int]:
+        """The nodes to connect to now, each counted as probed."""
+        due = [node for node, failure in self.failures.items() if failure.probe_at <= now]
+        for node in due:
+            failure = self.failures[node]
+            failure.probes += 1
+            failure.probe_at = now + self._backoff.seconds(failure.probes + 1, self._random)
+        return due
+
+    def deadline(self) -> float | None:
+        return min((failure.probe_at for failure in self.failures.values()), default=None)

@@ -1,0 +1,219 @@
+"""The thread on which an event loop turns, and the doors into it for every other thread.
+
+What producers, consumers, admin calls and the command line stand on. It owns the thread, the dispatcher for user code and
+the guard against forks: a child process has the parent's sockets but not its thread, so every use there raises.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from random import Random
+from typing import Any, TypeVar
+
+from kwire.cluster.calls import Call, Machine, Route
+from kwire.cluster.config import ClientConfig
+from kwire.cluster.dispatcher import Dispatcher
+from kwire.cluster.loop import EventLoop
+from kwire.cluster.snapshot import Snapshot
+from kwire.errors import ClosedError, KwireError, RequestTimeoutError
+from kwire.net import Clock, KafkaSelector, SystemClock
+from kwire.protocol import Request, Response
+
+_log = logging.getLogger("kwire.cluster")
+
+R = TypeVar("R", bound=Response)
+T = TypeVar("T")
+
+# How long `ask` waits beyond the loop's own timeout for the answer that the loop always gives.
+_GRACE = 5.0
+
+
+class Runtime:
+    """One thread, one event loop. `start` is called by the first use; `close` ends it.
+
+    All methods may be called from any thread, but not from a forked child (ClosedError).
+    """
+
+    def __init__(self, config: ClientConfig, *, name: str = "kwire", clock: Clock | None = None) -> None:
+        self.config = config
+        self.clock = clock or SystemClock()
+        random = Random()
+        self._loop = EventLoop(config, _selector(config, self.clock, random), self.clock, random)
+        self._dispatcher = Dispatcher(f"{name} callbacks")
+        self._thread = threading.Thread(target=self._run, name=f"{name} loop", daemon=True)
+        self._lock = threading.Lock()
+        self._is_started = False
+        self._is_closing = False
+        self._pid = os.getpid()
+        # A daemon thread may be stopped anywhere at interpreter exit; ending it before that keeps sockets clean.
+        self._finalizer = weakref.finalize(self, _close_at_exit, weakref.ref(self))
+
+    # -- for machines and their faces
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest metadata; immutable, so safe to read anywhere."""
+        return self._loop.snapshot
+
+    def start(self) -> None:
+        self.check_usable()
+        with self._lock:
+            if not self._is_started and not self._is_closing:
+                self._is_started = True
+                self._thread.start()
+
+    def add(self, machine: Machine) -> None:
+        self.start()
+        self.call_soon(self._loop.add, machine)
+
+    def remove(self, machine: Machine) -> None:
+        self.call_soon(self._loop.remove, machine)
+
+    def call_soon(self, function: Callable[..., object], *args: Any) -> None:
+        """Run on the loop's thread, in its next turn. For our own code: user code goes to `dispatch`."""
+        self.check_usable()
+        self._loop.post(lambda: function(*args))
+
+    def run(self, function: Callable[[], T], timeout: float | None = None) -> T:
+        """Run on the loop's thread and wait for what it answers or raises."""
+        assert not self.is_loop_thread(), "the loop would wait for itself"
+        self.start()
+        future: Future[T] = Future()
+
+        def act() -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self.call_soon(act)
+        return self._wait(future, timeout)
+
+    def wakeup(self) -> None:
+        self._loop.wakeup()
+
+    def dispatch(self, function: Callable[..., object], *args: Any) -> None:
+        """Hand user code to the callback thread."""
+        self._dispatcher.submit(function, *args)
+
+    def is_loop_thread(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def is_callback_thread(self) -> bool:
+        return self._dispatcher.is_current()
+
+    # -- one request, one answer
+
+    def ask(
+        self,
+        route: Route,
+        api: type[Request[R]],
+        build: Callable[[int], Request[R]],
+        timeout: float | None = None,
+        *,
+        at_most: int | None = None,
+        may_retry: bool = True,
+    ) -> R:
+        """Send one request and wait for its response; error codes inside it are the caller's to read.
+
+        Raises the NodeError, UnsupportedVersionError or RequestTimeoutError that took the answer's place.
+        `timeout` is seconds, by default the client's request_timeout_ms.
+        """
+        assert not self.is_loop_thread(), "the loop would wait for itself"
+        self.start()
+        timeout = self.config.request_timeout_ms / 1000 if timeout is None else timeout
+        future: Future[R] = Future()
+
+        def done(result: Response | KwireError | None, now: float) -> None:
+            if isinstance(result, KwireError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)  # type: ignore[arg-type]  # the session decoded it as api.RESPONSE
+
+        timeout_ms = max(1, int(timeout * 1000))
+        call = Call(route, api, build, done, timeout_ms=timeout_ms, at_most=at_most, may_retry=may_retry)
+        self.call_soon(self._loop.call, call)
+        return self._wait(future, timeout + _GRACE)
+
+    def describe(self, node: int) -> str:
+        return self._loop.describe(node)
+
+    def version(self, node: int, api: type[Request[Any]]) -> int:
+        """The version that would be used with a node that is connected."""
+        return self.run(lambda: self._loop.version(node, api), _GRACE)
+
+    # -- the end
+
+    def close(self, timeout: float | None = 10.0) -> None:
+        """End the loop: what still waits fails with ClosedError; callbacks are run. A second call does nothing."""
+        if os.getpid() != self._pid:
+            return  # the parent's affair
+        with self._lock:
+            is_first, self._is_closing = not self._is_closing, True
+            is_started = self._is_started
+        if is_first:
+            self._finalizer.detach()
+            if is_started:
+                self._loop.wakeup()
+            else:
+                self._loop.close(ClosedError("the client was closed"))
+        if is_started and not self.is_loop_thread():
+            self._thread.join(timeout)
+        self._dispatcher.close(timeout)
+
+    def check_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise ClosedError(
+                "this client was made in another process",
+                remedy="make a new client after the fork; a client's configuration can be shared, its connections cannot",
+            )
+        if self._is_closing:
+            raise ClosedError("the client is closed")
+
+    def _wait(self, future: Future[T], timeout: float | None) -> T:
+        try:
+            return future.result(timeout)
+        except FutureTimeoutError as error:
+            if isinstance(error, KwireError):  # the answer itself, not the lack of one
+                raise
+            raise RequestTimeoutError("the event loop did not answer") from error
+
+    def _run(self) -> None:
+        error = ClosedError("the client was closed")
+        try:
+            while not self._is_closing:
+                self._loop.turn()
+        except BaseException as cause:
+            _log.exception("the event loop broke; every waiting call fails")
+            error = ClosedError(
+                f"the event loop broke: {type(cause).__name__}: {cause}",
+                remedy="this is a defect of kwire: please report it with the traceback in the log",
+            )
+            error.__cause__ = cause
+        finally:
+            self._is_closing = True
+            self._loop.close(error)
+
+
+def _selector(config: ClientConfig, clock: Clock, random: Random) -> KafkaSelector:
+    return KafkaSelector(
+        clock=clock,
+        random=random,
+        max_frame_bytes=config.max_frame_bytes,
+        connect_timeout_ms=config.connect_timeout_ms,
+        idle_timeout_ms=config.idle_timeout_ms,
+        reconnect_backoff_ms=config.reconnect_backoff_ms,
+        reconnect_backoff_ms_max=config.reconnect_backoff_ms_max,
+    )
+
+
+def _close_at_exit(reference: weakref.ref[Runtime]) -> None:
+    runtime = reference()
+    if runtime is not None:
+        runtime.close(timeout=1.0)
