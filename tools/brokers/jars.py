@@ -1,0 +1,126 @@
+"""Jars by Maven: an artifact of org.apache.kafka and all that it needs to run, in one folder.
+
+The folder is `.cache/jars/<artifact>-<version>`; it is filled beside its place and renamed when whole, so it is either
+absent or complete, also when two processes ask at once. The artifact `kafka` stands for a broker: the Scala build that
+each version is known to run with here, and what is needed beside it (`_BROKERS`).
+
+Refuses: checksums, mirrors and proxies, which are Maven's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache"
+_GROUP = "org.apache.kafka"
+_MAVEN_TIMEOUT_S = 900
+
+# What logs to stderr where a version brings no back end for slf4j of its own.
+_SLF4J_SIMPLE = "org.slf4j:slf4j-simple:1.7.36"
+
+# By the first numbers of a version, the most specific first: the artifact of the broker and what it lacks.
+_BROKERS: Sequence[tuple[tuple[int, ...], str, tuple[str, ...]]] = (
+    ((0, 8), "kafka_2.11", ()),
+    ((0, 9), "kafka_2.11", ()),
+    ((0, 10), "kafka_2.11", ("javax.xml.bind:jaxb-api:2.3.1",)),
+    ((0, 11), "kafka_2.12", ("javax.xml.bind:jaxb-api:2.3.1",)),
+    ((1,), "kafka_2.11", ("javax.xml.bind:jaxb-api:2.3.1", _SLF4J_SIMPLE)),
+    ((2,), "kafka_2.13", (_SLF4J_SIMPLE,)),
+    ((3,), "kafka_2.13", ("org.apache.kafka:kafka-tools:{version}",)),
+    ((4,), "kafka_2.13", (_SLF4J_SIMPLE, "org.apache.kafka:kafka-tools:{version}")),
+)
+
+# Never on the class path: kafka-tools asks for all of Kafka Connect and its web server, the old artifacts for JMX jars
+# that were never published.
+_EXCLUSIONS = (
+    (_GROUP, "connect-api"),
+    (_GROUP, "connect-json"),
+    (_GROUP, "connect-runtime"),
+    ("com.sun.jdmk", "jmxtools"),
+    ("com.sun.jmx", "jmxri"),
+    ("javax.jms", "jms"),
+)
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """`version_numbers("0.8.2.2")` is (0, 8, 2, 2), to be compared."""
+    return tuple(int(part) for part in version.split("."))
+
+
+def coordinates(artifact: str, version: str) -> list[str]:
+    """`group:artifact:version` of what is to be fetched for an artifact of Kafka, itself first."""
+    if artifact != "kafka":
+        return [f"{_GROUP}:{artifact}:{version}"]
+    numbers = version_numbers(version)
+    for start, name, beside in _BROKERS:
+        if numbers[: len(start)] == start:
+            return [f"{_GROUP}:{name}:{version}", *(item.format(version=version) for item in beside)]
+    raise SystemExit(f"no broker of version {version} is known: add it to _BROKERS in {__file__}")
+
+
+def fetch_jars(artifact: str, version: str, *, root: Path = CACHE / "jars") -> Path:
+    """The folder of an artifact's jars; fetched now if it is not there. Raises SystemExit with Maven's own words."""
+    target = root / f"{artifact}-{version}"
+    if target.is_dir():
+        return target
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise SystemExit("mvn (Maven) is not on PATH: run `tools/env java maven`, or install it")
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root, prefix=".fetching-") as scratch:
+        pom = Path(scratch, "pom.xml")
+        pom.write_text(_pom(coordinates(artifact, version)))
+        whole = Path(scratch, "jars")
+        print(f"fetching {artifact} {version} by Maven", file=sys.stderr)
+        done = subprocess.run(
+            [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies",
+             f"-DoutputDirectory={whole}", "-DincludeScope=runtime"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_MAVEN_TIMEOUT_S, check=False,
+        )  # fmt: skip
+        if done.returncode or not any(whole.glob("*.jar")):
+            raise SystemExit(f"Maven could not fetch {artifact} {version}:\n{done.stdout}{done.stderr}")
+        try:
+            os.rename(whole, target)
+        except OSError:
+            # Another process was faster: a folder that is not empty cannot be renamed over, and theirs is as good.
+            if not target.is_dir():
+                raise
+    return target
+
+
+def _pom(wanted: Sequence[str]) -> str:
+    exclusions = "".join(
+        f"<exclusion><groupId>{group}</groupId><artifactId>{artifact}</artifactId></exclusion>"
+        for group, artifact in _EXCLUSIONS
+    )
+    dependencies = "".join(
+        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
+        "<exclusions>{}</exclusions></dependency>".format(*map(escape, item.split(":")), exclusions)
+        for item in wanted
+    )
+    return (
+        "<project><modelVersion>4.0.0</modelVersion>"
+        "<groupId>kwire</groupId><artifactId>jars</artifactId><version>1</version>"
+        f"<dependencies>{dependencies}</dependencies></project>"
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    if len(arguments) != 2 or arguments[0].startswith("-"):
+        print(
+            "usage: tools/jars ARTIFACT VERSION\n\n"
+            "Fetches org.apache.kafka:ARTIFACT:VERSION and what it needs into .cache/jars/ARTIFACT-VERSION by Maven,\n"
+            "unless it is there, and prints that folder. ARTIFACT `kafka` is a broker with what it needs to run:\n"
+            "  tools/jars kafka 4.3.1\n  tools/jars kafka-clients 4.4.0",
+            file=sys.stderr,
+        )
+        return 0 if arguments and arguments[0] in ("-h", "--help") else 2
+    print(fetch_jars(arguments[0], arguments[1]))
+    return 0
