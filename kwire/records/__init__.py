@@ -2,3 +2,32 @@
 
 Imports: wire.
 """
+
+from kwire.records.batch import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Batch
+from kwire.records.codec import decode_batches, encode_batch
+from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Compression
+from kwire.records.control import ControlRecord
+from kwire.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, Header, Record
+from kwire.records.v2 import BATCH_OVERHEAD_BYTES, assign_offsets, encode_control_batch, record_bytes_max
+
+__all__ = [
+    "BATCH_OVERHEAD_BYTES",
+    "CREATE_TIME",
+    "LOG_APPEND_TIME",
+    "MAX_DECOMPRESSED_BYTES",
+    "NO_LEADER_EPOCH",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "NO_TIMESTAMP",
+    "Batch",
+    "Compression",
+    "ControlRecord",
+    "Header",
+    "Record",
+    "assign_offsets",
+    "decode_batches",
+    "encode_batch",
+    "encode_control_batch",
+    "record_bytes_max",
+]

@@ -1,0 +1,123 @@
+"""A batch of records as it was found in a log or a response, of any format, its records decoded on demand.
+
+A v2 batch is one Batch. In the older formats a message is one: a plain message holds one record, a compressed one the
+records of the message set inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from kwire.errors import CorruptRecordsError
+from kwire.records.compression import Compression
+from kwire.records.control import ControlRecord, decode_control
+from kwire.records.record import CREATE_TIME, Record
+from kwire.wire.accel import Row
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_LEADER_EPOCH = -1
+
+_as_record = partial(tuple.__new__, Record)
+
+
+class Batch:
+    """The header's fields, and the way to the records. `raw` is the whole batch, a view into what was decoded.
+
+    `count` is the number of records present; in a compacted log it is less than `last_offset - base_offset + 1`.
+    """
+
+    __slots__ = (
+        "_rows",
+        "base_offset",
+        "base_sequence",
+        "compression",
+        "count",
+        "is_control",
+        "is_transactional",
+        "last_offset",
+        "magic",
+        "max_timestamp_ms",
+        "partition_leader_epoch",
+        "producer_epoch",
+        "producer_id",
+        "raw",
+        "timestamp_type",
+    )
+
+    def __init__(
+        self,
+        raw: memoryview,
+        rows: Callable[[], list[Row]],
+        *,
+        magic: int,
+        base_offset: int,
+        last_offset: int,
+        count: int,
+        max_timestamp_ms: int,
+        compression: Compression = Compression.NONE,
+        timestamp_type: int = CREATE_TIME,
+        partition_leader_epoch: int = NO_LEADER_EPOCH,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        is_transactional: bool = False,
+        is_control: bool = False,
+    ) -> None:
+        self.raw = raw
+        self._rows = rows
+        self.magic = magic
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.count = count
+        self.max_timestamp_ms = max_timestamp_ms
+        self.compression = compression
+        self.timestamp_type = timestamp_type
+        self.partition_leader_epoch = partition_leader_epoch
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.is_transactional = is_transactional
+        self.is_control = is_control
+
+    def __repr__(self) -> str:
+        return (
+            f"<Batch v{self.magic} offsets {self.base_offset} to {self.last_offset}, {self.count} records, "
+            f"{self.size_bytes} bytes, {self.compression.name.lower()}>"
+        )
+
+    @property
+    def next_offset(self) -> int:
+        return self.last_offset + 1
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.raw)
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequences go from 2147483647 on to 0; NO_SEQUENCE if the batch has none."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset - self.base_offset) & 0x7FFFFFFF
+
+    def rows(self) -> list[Row]:
+        """The records as plain tuples (offset, timestamp_ms, key, value, headers), decompressed and decoded now.
+
+        CorruptRecordsError if they are not what the header says.
+        """
+        return self._rows()
+
+    def records(self) -> list[Record]:
+        """`rows()` with names."""
+        return list(map(_as_record, self._rows()))
+
+    def control(self) -> ControlRecord:
+        """What a control batch says. CorruptRecordsError if it is none, or holds no control record."""
+        rows = self._rows() if self.is_control else []
+        if not rows:
+            raise CorruptRecordsError("not a control batch, or one without its record")
+        _, _, key, value, _ = rows[0]
+        return decode_control(key, value)

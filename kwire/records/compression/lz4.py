@@ -1,0 +1,91 @@
+"""lz4 frames, as Kafka's own clients write them: independent blocks of 64 KiB, no checksum and no size of the content.
+
+Before message format v1 Kafka computed the frame descriptor's checksum over the wrong bytes (KAFKA-3160, KIP-57): the
+frame's magic number was included. Brokers and clients of message sets v0 know only that one, so `broken_checksum` writes it,
+and reading takes either.
+"""
+
+from __future__ import annotations
+
+import lz4.frame
+
+from kwire.records.compression.limits import checked_level, corrupt, cut_off, too_large
+from kwire.records.compression.xxhash import xxh32
+
+_MAGIC = (0x184D2204).to_bytes(4, "little")
+_HAS_CONTENT_SIZE, _HAS_DICTIONARY = 0x08, 0x01
+_OUTPUT_BYTES_MIN = 64 * 1024
+
+
+def compress(data: bytes | bytearray | memoryview, level: int | None, *, broken_checksum: bool = False) -> bytes:
+    """Levels 1 to 17, as Kafka's; None is lz4's fast method. Those from 3 on are lz4's slower high compression."""
+    frame: bytes = lz4.frame.compress(
+        data,
+        compression_level=checked_level("lz4", level, 1, 17, 0),
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        content_checksum=False,
+        block_checksum=False,
+        store_size=False,
+    )
+    return _with_checksum(frame, _broken_checksum(frame)) if broken_checksum else frame
+
+
+def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
+    parts: list[bytes] = []
+    left = limit
+    rest = bytes(data)
+    while True:
+        plain, rest = _decompress_frame(rest, left, limit)
+        parts.append(plain)
+        left -= len(plain)
+        if not rest:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _decompress_frame(data: bytes, left: int, limit: int) -> tuple[bytes, bytes]:
+    """One frame's content, and what follows the frame."""
+    if data[:4] != _MAGIC:
+        raise corrupt("lz4", "a frame does not begin with lz4's magic number")
+    at = _checksum_position(data)
+    if at >= len(data):
+        raise cut_off("lz4")
+    if data[at] == _broken_checksum(data):
+        data = _with_checksum(data, _right_checksum(data))
+    # The library makes room for all that it may answer at once, so it is asked for no more than is likely there.
+    step = max(_OUTPUT_BYTES_MIN, 4 * len(data))
+    decompressor = lz4.frame.LZ4FrameDecompressor()
+    parts: list[bytes] = []
+    given = data
+    while not decompressor.eof:
+        try:
+            part: bytes = decompressor.decompress(given, max_length=min(step, left + 1))
+        except RuntimeError as error:
+            raise corrupt("lz4", error) from None
+        left -= len(part)
+        if left < 0:
+            raise too_large("lz4", limit)
+        if not part and decompressor.needs_input and not decompressor.eof:
+            raise cut_off("lz4")
+        parts.append(part)
+        given = b""
+    return parts[0] if len(parts) == 1 else b"".join(parts), decompressor.unused_data or b""
+
+
+def _checksum_position(frame: bytes) -> int:
+    """Behind the magic number (4 bytes), FLG and BD, and the optional size (8) and dictionary id (4)."""
+    flags = frame[4] if len(frame) > 4 else 0
+    return 6 + (8 if flags & _HAS_CONTENT_SIZE else 0) + (4 if flags & _HAS_DICTIONARY else 0)
+
+
+def _right_checksum(frame: bytes) -> int:
+    return xxh32(frame[4 : _checksum_position(frame)]) >> 8 & 0xFF
+
+
+def _broken_checksum(frame: bytes) -> int:
+    return xxh32(frame[: _checksum_position(frame)]) >> 8 & 0xFF
+
+
+def _with_checksum(frame: bytes, checksum: int) -> bytes:
+    at = _checksum_position(frame)
+    return b"".join((frame[:at], bytes((checksum,)), frame[at + 1 :]))

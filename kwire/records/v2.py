@@ -1,0 +1,196 @@
+"""Record batches of format v2 (KIP-98): the 61 bytes of the header, and what follows them.
+
+The CRC-32C covers all from the attributes on, so the base offset and the leader epoch can be set by a broker without
+computing it anew: `assign_offsets`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from kwire.errors import CorruptRecordsError, EncodeError
+from kwire.records.batch import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    Batch,
+)
+from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression, compress, decompress
+from kwire.records.control import encode_end_transaction
+from kwire.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
+from kwire.wire import accel
+from kwire.wire.accel import Headers, NewRecord, Row
+
+# Base offset, length, leader epoch, magic, CRC | attributes, last offset delta, base and max timestamp, producer id and
+# epoch, base sequence, count.
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_START = struct.Struct(">qiibI")
+_CHECKED = struct.Struct(">hiqqqhii")
+_CRC = struct.Struct(">I")
+_CRC_AT = 17
+_CHECKED_AT = 21
+_EPOCH_AT = 12
+_LENGTH_COVERS_FROM = 12
+
+BATCH_OVERHEAD_BYTES = _HEADER.size
+# Length, attributes, timestamp and offset deltas, lengths of key and value, count of headers, at their longest.
+RECORD_OVERHEAD_BYTES_MAX = 5 + 1 + 10 + 5 + 5 + 5 + 5
+HEADER_OVERHEAD_BYTES_MAX = 5 + 5
+
+_CODEC, _LOG_APPEND, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
+_CODECS = {int(codec): codec for codec in Compression}
+_INT64_MAX = (1 << 63) - 1
+
+
+def record_bytes_max(key: Bytes | None, value: Bytes | None, headers: Headers = ()) -> int:
+    """No record of these takes more bytes than this in an uncompressed v2 batch."""
+    size = RECORD_OVERHEAD_BYTES_MAX
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    for name, content in headers:
+        size += HEADER_OVERHEAD_BYTES_MAX + len(name.encode()) + (0 if content is None else len(content))
+    return size
+
+
+def encode_v2(
+    records: Sequence[NewRecord],
+    *,
+    compression: Compression = Compression.NONE,
+    level: int | None = None,
+    base_offset: int = 0,
+    offset_deltas: Sequence[int] | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    partition_leader_epoch: int = NO_LEADER_EPOCH,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    timestamp_type: int = CREATE_TIME,
+) -> bytes:
+    """One batch. `offset_deltas`, ascending from 0 on, where they are not 0, 1, 2, ...; with none, an empty batch."""
+    base_timestamp = records[0][0] if records else NO_TIMESTAMP
+    max_timestamp = max([record[0] for record in records]) if records else NO_TIMESTAMP
+    body = accel.encode_records(records, base_timestamp, offset_deltas)
+    if compression:
+        body = compress(compression, body, level)
+    attributes = (
+        compression
+        | (_LOG_APPEND if timestamp_type == LOG_APPEND_TIME else 0)
+        | (_TRANSACTIONAL if is_transactional else 0)
+        | (_CONTROL if is_control else 0)
+    )
+    last_delta = offset_deltas[-1] if offset_deltas else max(len(records) - 1, 0)
+    try:
+        checked = _CHECKED.pack(
+            attributes, last_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, len(records)
+        )
+        crc = accel.crc32c(body, accel.crc32c(checked))
+        length = BATCH_OVERHEAD_BYTES - _LENGTH_COVERS_FROM + len(body)
+        return b"".join((_START.pack(base_offset, length, partition_leader_epoch, 2, crc), checked, body))
+    except struct.error as error:
+        raise EncodeError(f"a batch's header cannot hold its values: {error}") from None
+
+
+def encode_control_batch(
+    kind: str,
+    *,
+    base_offset: int,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    partition_leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytes:
+    """The batch of one record that ends a transaction: `kind` is "commit" or "abort"."""
+    key, value = encode_end_transaction(kind, coordinator_epoch)
+    return encode_v2(
+        [(timestamp_ms, key, value, ())],
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        partition_leader_epoch=partition_leader_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+
+
+def assign_offsets(
+    batch: bytearray, base_offset: int, leader_epoch: int, *, append_time_ms: int | None = None
+) -> None:
+    """Give a v2 batch its place in a log, in place. `append_time_ms` also makes it the time of every record.
+
+    Only the latter changes what the CRC covers. Nothing is checked but the format: the batch was decoded before.
+    """
+    if len(batch) < BATCH_OVERHEAD_BYTES or batch[16] != 2:
+        raise CorruptRecordsError("only a v2 batch is given its offsets in place")
+    struct.pack_into(">q", batch, 0, base_offset)
+    struct.pack_into(">i", batch, _EPOCH_AT, leader_epoch)
+    if append_time_ms is not None:
+        batch[_CHECKED_AT + 1] |= _LOG_APPEND
+        struct.pack_into(">q", batch, _CHECKED_AT + 14, append_time_ms)
+        _CRC.pack_into(batch, _CRC_AT, accel.crc32c(memoryview(batch)[_CHECKED_AT:]))
+
+
+def decode_v2(
+    raw: memoryview, at: int, *, check_crc: bool = True, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> Batch:
+    """The batch that is all of `raw`, found at `at` in what the caller read: where errors say that it is."""
+    (
+        base_offset, _, leader_epoch, magic, crc, attributes, last_delta, base_timestamp, max_timestamp,
+        producer_id, producer_epoch, base_sequence, count,
+    ) = _HEADER.unpack_from(raw)  # fmt: skip
+    if check_crc and (computed := accel.crc32c(raw[_CHECKED_AT:])) != crc:
+        raise CorruptRecordsError(
+            f"the batch says that its CRC-32C is {crc:08x}, and it is {computed:08x}",
+            offset=at,
+            remedy="it was damaged on its way or on a disk; read it again, from another replica if need be",
+        )
+    if last_delta < 0 or base_offset + last_delta > _INT64_MAX:
+        raise CorruptRecordsError(f"the last of a batch's offsets is {last_delta} after {base_offset}", offset=at)
+    if not 0 <= count <= last_delta + 1:
+        raise CorruptRecordsError(f"{count} records in a batch of {last_delta + 1} offsets", offset=at)
+    codec = _CODECS.get(attributes & _CODEC)
+    if codec is None:
+        raise CorruptRecordsError(f"a batch has compression {attributes & _CODEC}, which is not known", offset=at)
+    timestamp_type = LOG_APPEND_TIME if attributes & _LOG_APPEND else CREATE_TIME
+
+    def rows() -> list[Row]:
+        data = raw[BATCH_OVERHEAD_BYTES:]
+        timestamp = max_timestamp if timestamp_type == LOG_APPEND_TIME else None
+        try:
+            plain = decompress(codec, data, max_decompressed_bytes) if codec and count else bytes(data)
+            return accel.decode_records(plain, 0, count, base_offset, base_timestamp, last_delta, timestamp)
+        except CorruptRecordsError as error:
+            raise _located(error, at, BATCH_OVERHEAD_BYTES, codec) from None
+
+    return Batch(
+        raw,
+        rows,
+        magic=magic,
+        base_offset=base_offset,
+        last_offset=base_offset + last_delta,
+        count=count,
+        max_timestamp_ms=max_timestamp,
+        compression=codec,
+        timestamp_type=timestamp_type,
+        partition_leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        is_transactional=bool(attributes & _TRANSACTIONAL),
+        is_control=bool(attributes & _CONTROL),
+    )
+
+
+def _located(error: CorruptRecordsError, at: int, body_at: int, codec: Compression) -> CorruptRecordsError:
+    """The error with its place in what the caller read, instead of one in the records or in what they decompress to."""
+    inside = error.where.get("offset")
+    if not isinstance(inside, int):
+        return CorruptRecordsError(error.message, offset=at, remedy=error.remedy)
+    if codec:
+        return CorruptRecordsError(f"{error.message}, at {inside} of the records decompressed", offset=at)
+    return CorruptRecordsError(error.message, offset=at + body_at + inside)
