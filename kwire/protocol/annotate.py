@@ -1,0 +1,222 @@
+"""A message read field by field: which bytes are which field, and what is wrong with bytes that are no message.
+
+The compiled decoders are fast and say only that something failed; this interpretive walk over the same declarations says
+where. It is also the reference that tests compare them with. It checks everything before it takes it: whatever the
+bytes, it ends with a message or a DecodeError, having held no more than the frame.
+"""
+from collections.abc import Iterator
+from contextlib import contextmanager
+from struct import unpack_from
+from typing import Any, NamedTuple
+
+from kwire.errors import DecodeError
+from kwire.protocol import compiler
+from kwire.protocol.fields import Field, default_of, type_name
+from kwire.protocol.primitives import uuid_of
+from kwire.protocol.types import STRING_BYTES_MAX, Array, Fixed, Sized
+
+
+class FieldBytes(NamedTuple):
+    """The bytes data[start:end] and the field that they are. The lengths of strings belong to them; an array's count
+    and a struct's count of tagged fields stand alone. `value` is what was read: a DecodeError where nothing could be."""
+
+    path: str
+    type_name: str
+    start: int
+    end: int
+    value: Any
+
+
+def annotate(cls: Any, data: bytes, version: int, start: int = 0) -> list[FieldBytes]:
+    """Every field of a message in the order of its bytes. The last one has a DecodeError as its value if that is where
+    the message stops making sense."""
+    walk = _Walk(bytes(data), start, cls.supported(version), version)
+    try:
+        walk.whole()
+    except DecodeError as error:
+        walk.found.append(FieldBytes(walk.where(), "?", walk.pos, len(data), error))
+    return walk.found
+
+
+def decode(cls: Any, data: bytes, version: int, start: int = 0) -> Any:
+    """The message, read the slow way."""
+    return _Walk(bytes(data), start, cls.supported(version), version).whole()
+
+
+def decode_error(cls: Any, data: bytes, start: int, version: int) -> DecodeError:
+    """Why the bytes are no message of this class and version."""
+    try:
+        decode(cls, data, version, start)
+    except DecodeError as error:
+        return error
+    raise AssertionError(f"{cls.__name__} v{version}: the compiled decoder refuses what the walk accepts")
+
+
+class _Walk:
+    """A position in the bytes and a path in the message, and what was found so far."""
+
+    def __init__(self, buf: bytes, pos: int, cls: Any, version: int) -> None:
+        self.buf = buf
+        self.pos = pos
+        self.cls = cls
+        self.version = version
+        self.flexible = cls.FLEXIBLE is not None and version >= cls.FLEXIBLE
+        self.path: list[str] = []
+        self.found: list[FieldBytes] = []
+
+    def whole(self) -> Any:
+        message = self.struct(self.cls)
+        left = len(self.buf) - self.pos
+        if left:
+            raise self.error(f"{left} bytes are left over after the last field")
+        return message
+
+    def where(self) -> str:
+        return "".join(self.path).lstrip(".")
+
+    def error(self, reason: str, pos: int | None = None) -> DecodeError:
+        offset = self.pos if pos is None else pos
+        return DecodeError(
+            reason, api=self.cls.__name__, version=self.version, path=self.where() or None, offset=offset
+        )
+
+    @contextmanager
+    def inside(self, step: str) -> Iterator[None]:
+        # Not in a finally: where an error leaves, the path must still say where it was.
+        self.path.append(step)
+        yield
+        self.path.pop()
+
+    def note(self, name: str, start: int, value: Any) -> Any:
+        self.found.append(FieldBytes(self.where(), name, start, self.pos, value))
+        return value
+
+    def take(self, size: int) -> int:
+        """Step over `size` bytes, if they are there: the position of the first."""
+        start, left = self.pos, len(self.buf) - self.pos
+        if size > left:
+            raise self.error(f"{size} bytes are needed and {left} are left")
+        self.pos += size
+        return start
+
+    def uvarint(self) -> int:
+        start = self.pos
+        value = shift = 0
+        while True:
+            byte = self.buf[self.take(1)]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 128 and value < 1 << 32:
+                return value
+            if byte < 128 or shift == 35:
+                raise self.error("a varint of more than 32 bits", start)
+
+    def length(self, format: str, what: str) -> int:
+        """A length or count; -1 is null."""
+        start = self.pos
+        if self.flexible:
+            return self.uvarint() - 1
+        length: int = unpack_from(f">{format}", self.buf, self.take(2 if format == "h" else 4))[0]
+        if length < -1:
+            raise self.error(f"{what} of {length}", start)
+        return length
+
+    def struct(self, cls: Any) -> Any:
+        fields: dict[str, Any] = {}
+        tagged: dict[int, Field] = {}
+        for field in cls.FIELDS:
+            if not field.exists(self.version):
+                fields[field.name] = default_of(field)
+            elif field.tag is not None:
+                fields[field.name] = default_of(field)
+                tagged[field.tag] = field
+            else:
+                with self.inside(f".{field.name}"):
+                    fields[field.name] = self.value(field.type, field.is_nullable(self.version))
+        unknown = self.tags(tagged, fields) if self.flexible else None
+        struct = cls(**fields)
+        struct.unknown_tagged_fields = unknown
+        return struct
+
+    def tags(self, tagged: dict[int, Field], fields: dict[str, Any]) -> dict[int, bytes] | None:
+        """Read the tagged fields into `fields`; answers the unknown ones."""
+        unknown: dict[int, bytes] = {}
+        with self.inside(".tagged_fields"):
+            start = self.pos
+            count = self.uvarint()
+            if count * 2 > len(self.buf) - self.pos:
+                raise self.error(f"a count of {count} with {len(self.buf) - self.pos} bytes left", start)
+            self.note("count", start, count)
+        for _ in range(count):
+            start = self.pos
+            with self.inside(".tagged_fields"):
+                tag, size = self.uvarint(), self.uvarint()
+                stop = self.take(size) + size
+                self.pos = stop - size
+            field = tagged.get(tag)
+            with self.inside(f".{field.name}" if field else f".tag{tag}"):
+                self.note("tag, size", start, (tag, size))
+                if field is None:
+                    body = self.take(size)
+                    unknown[tag] = self.note("unknown", body, self.buf[body:stop])
+                    continue
+                fields[field.name] = self.value(field.type, field.is_nullable(self.version))
+                if self.pos != stop:
+                    raise self.error(f"the tagged field takes {self.pos - stop + size} bytes and says {size}")
+        return unknown or None
+
+    def value(self, wire_type: Any, nullable: bool) -> Any:
+        if isinstance(wire_type, Fixed):
+            start = self.take(wire_type.size)
+            value = unpack_from(f">{wire_type.format}", self.buf, start)[0]
+            return self.note(wire_type.name, start, uuid_of(value) if wire_type.name == "uuid" else value)
+        if isinstance(wire_type, Sized):
+            return self.sized(wire_type, nullable)
+        if isinstance(wire_type, Array):
+            return self.array(wire_type, nullable)
+        if not nullable:
+            return self.struct(wire_type)
+        start = self.take(1)
+        marker = self.buf[start]
+        if marker not in (1, 255):
+            raise self.error(f"a null marker of {marker}, not 1 or -1", start)
+        self.note("null marker", start, marker == 1)
+        return self.struct(wire_type) if marker == 1 else None
+
+    def sized(self, wire_type: Sized, nullable: bool) -> Any:
+        start = self.pos
+        length = self.length(wire_type.format, "a length")
+        if length < 0:
+            if not nullable:
+                raise self.error(f"null, but {wire_type.name} is not nullable here", start)
+            return self.note(wire_type.name, start, None)
+        if wire_type.name == "string" and length > STRING_BYTES_MAX:
+            raise self.error(f"a string of {length} bytes, above Kafka's {STRING_BYTES_MAX}", start)
+        begin = self.take(length)
+        if wire_type.name == "records":
+            return self.note("records", start, memoryview(self.buf)[begin : self.pos])
+        piece = self.buf[begin : self.pos]
+        if wire_type.name != "string":
+            return self.note(wire_type.name, start, piece)
+        try:
+            return self.note("string", start, piece.decode())
+        except UnicodeDecodeError as error:
+            raise self.error(f"not UTF-8: {error.reason}", begin + error.start) from None
+
+    def array(self, wire_type: Array, nullable: bool) -> Any:
+        start = self.pos
+        count = self.length("i", "a count")
+        if count < 0:
+            if not nullable:
+                raise self.error("null, but the array is not nullable here", start)
+            return self.note(type_name(wire_type), start, None)
+        least = compiler.least_size(wire_type.element, self.version, self.flexible)
+        left = len(self.buf) - self.pos
+        if count * least > left:
+            raise self.error(f"{count} elements of at least {least} bytes, with {left} bytes left", start)
+        self.note(type_name(wire_type), start, count)
+        items = []
+        for index in range(count):
+            with self.inside(f"[{index}]"):
+                items.append(self.value(wire_type.element, False))
+        return items

@@ -1,0 +1,168 @@
+"""Every API of Kafka by number and name, and the classes of its messages, imported when first asked for."""
+from enum import IntEnum
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from kwire.errors import UnsupportedVersionError
+
+if TYPE_CHECKING:
+    from kwire.protocol.schema import Message, Request, Response
+
+
+class ApiKey(IntEnum):
+    """The API keys of all Kafkas up to 4.4, those that 4.0 dropped (4 to 7) included.
+
+    The names are those of the messages: CreateTopicsRequest is CREATE_TOPICS and stands in messages/create_topics.py.
+    Two were renamed on the way: ALTER_PARTITION was AlterIsr, LIST_CONFIG_RESOURCES was ListClientMetricsResources.
+    """
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    VOTE = 52
+    BEGIN_QUORUM_EPOCH = 53
+    END_QUORUM_EPOCH = 54
+    DESCRIBE_QUORUM = 55
+    ALTER_PARTITION = 56
+    UPDATE_FEATURES = 57
+    ENVELOPE = 58
+    FETCH_SNAPSHOT = 59
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    BROKER_REGISTRATION = 62
+    BROKER_HEARTBEAT = 63
+    UNREGISTER_BROKER = 64
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    ALLOCATE_PRODUCER_IDS = 67
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    CONTROLLER_REGISTRATION = 70
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
+    ASSIGN_REPLICAS_TO_DIRS = 73
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    UPDATE_RAFT_VOTER = 82
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94
+
+    @property
+    def api_name(self) -> str:
+        """Kafka's name: CreateTopics."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+class Api(NamedTuple):
+    """An API: its number, its name ("Metadata") and its classes. `versions` are those that we know."""
+
+    key: ApiKey
+    name: str
+    request: "type[Request[Response]]"
+    response: "type[Response]"
+    versions: range
+
+
+_KEYS_BY_NAME = {key.api_name: key for key in ApiKey}
+
+# Messages that are not requests or responses: their files.
+_OTHER_MESSAGES = {
+    "ConsumerProtocolSubscription": "consumer_protocol",
+    "ConsumerProtocolAssignment": "consumer_protocol",
+}
+
+
+@lru_cache(maxsize=None)
+def api(key: int | str) -> Api:
+    """The API of a number or a name such as "Metadata". Raises UnsupportedVersionError for one that is not declared."""
+    try:
+        api_key = _KEYS_BY_NAME[key] if isinstance(key, str) else ApiKey(key)
+    except (KeyError, ValueError):
+        raise UnsupportedVersionError(f"there is no API {key!r}") from None
+    name = api_key.api_name
+    request, response = message_class(f"{name}Request"), message_class(f"{name}Response")
+    return Api(api_key, name, request, response, request.VERSIONS)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=None)
+def message_class(name: str) -> "type[Message]":
+    """The class of a message by Kafka's name for it, such as "MetadataRequest" or "ConsumerProtocolAssignment"."""
+    api_name = name.removesuffix("Request").removesuffix("Response")
+    file = _OTHER_MESSAGES.get(name)
+    if file is None and api_name != name and api_name in _KEYS_BY_NAME:
+        file = _KEYS_BY_NAME[api_name].name.lower()
+    if file is not None:
+        module_name = f"kwire.protocol.messages.{file}"
+        try:
+            found: type[Message] = getattr(import_module(module_name), name)
+            return found
+        except ModuleNotFoundError as error:
+            if error.name != module_name:
+                raise
+    raise UnsupportedVersionError(f"there is no message {name!r}")

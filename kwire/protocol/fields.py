@@ -1,0 +1,124 @@
+"""The grammar of a declaration: what a class body may say about a field, and the `Field` that comes of it.
+
+    name: type                      in every version of the struct, required
+    name: type = default            in every version, with a default
+    since(v, until=, default=, nullable_since=, nullable_until=, lossy=)
+    tagged(tag, since=, default=)   a tagged field of the flexible versions (KIP-482)
+
+`type | None` is nullable in every version that has the field, unless `nullable_since` says from which. `until` is the
+last version that has it. A field that some versions lack has a default, which is what those versions decode to. When
+a version would lose a value other than the default, encoding raises, unless the field is `lossy` (Kafka: ignorable).
+"""
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from kwire.protocol.types import Array, Fixed, Sized
+
+LAST = 2**15 - 1
+REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED", "__slots__": ()})()
+
+
+class Field:
+    """One field of a struct. `type` is a Fixed, Sized or Array, or the class of a nested struct.
+
+    `since`..`until` are the versions that have it, `nullable_since`..`nullable_until` those in which None is allowed
+    (none of them: (1, 0)). `default` is REQUIRED or the value of the versions that lack it; a list or a struct stands
+    for a fresh copy of it.
+    """
+
+    __slots__ = ("default", "lossy", "name", "nullable_since", "nullable_until", "since", "tag", "type", "until")
+
+    name: str
+    type: Any
+    nullable_until: int
+
+    def __init__(
+        self, since: int, until: int, default: Any, nullable_since: int, nullable_until: int, lossy: bool, tag: int | None
+    ) -> None:
+        self.since = since
+        self.until = until
+        self.default = default
+        self.nullable_since = nullable_since
+        self.nullable_until = nullable_until
+        self.lossy = lossy
+        self.tag = tag
+
+    def __repr__(self) -> str:
+        until = "+" if self.until == LAST else f"-{self.until}"
+        tag = "" if self.tag is None else f" tag {self.tag}"
+        return f"<{self.name}: {type_name(self.type)} v{self.since}{until}{tag}>"
+
+    def exists(self, version: int) -> bool:
+        return self.since <= version <= self.until
+
+    def is_nullable(self, version: int) -> bool:
+        return self.nullable_since <= version <= self.nullable_until
+
+
+def since(
+    version: int,
+    *,
+    until: int = LAST,
+    default: Any = REQUIRED,
+    nullable_since: int = -1,
+    nullable_until: int = LAST,
+    lossy: bool = False,
+) -> Any:
+    """A field of the versions `version`..`until` (inclusive). See the module's docstring for the rest."""
+    return Field(version, until, default, nullable_since, nullable_until, lossy, None)
+
+
+def tagged(tag: int, *, since: int, default: Any, until: int = LAST, lossy: bool = False) -> Any:
+    """A tagged field: left out of the message where it has its default. Never required."""
+    return Field(since, until, default, -1, LAST, lossy, tag)
+
+
+def field_of(owner: str, name: str, annotation: Any, value: Any) -> Field:
+    """The Field for one line of a class body; `value` is its right-hand side or REQUIRED."""
+    field = value if isinstance(value, Field) else Field(0, LAST, value, -1, LAST, False, None)
+    field.name = name
+    field.type, nullable = _wire_type(owner, name, annotation)
+    if not nullable:
+        if field.nullable_since >= 0:
+            raise TypeError(f"{owner}.{name}: nullable_since without `| None`")
+        field.nullable_since, field.nullable_until = 1, 0
+    elif field.nullable_since < 0:
+        field.nullable_since = field.since
+    if field.default is REQUIRED and (field.since > 0 or field.until < LAST):
+        raise TypeError(f"{owner}.{name}: some versions lack it, so it needs a default")
+    return field
+
+
+def _wire_type(owner: str, name: str, annotation: Any) -> tuple[Any, bool]:
+    """(wire type, nullable) of an annotation such as `list[int32] | None`."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return annotation.__metadata__[0], False
+    if origin is Union or origin is UnionType:
+        inner = [part for part in get_args(annotation) if part is not NoneType]
+        if len(inner) == 1:
+            return _wire_type(owner, name, inner[0])[0], True
+    elif origin is list:
+        return Array(_wire_type(owner, name, get_args(annotation)[0])[0]), False
+    elif isinstance(annotation, type) and hasattr(annotation, "FIELDS"):
+        return annotation, False
+    raise TypeError(f"{owner}.{name}: {annotation!r} is no wire type")
+
+
+def type_name(wire_type: Any) -> str:
+    """How a wire type is shown to people: int32, string, []Topic."""
+    if isinstance(wire_type, Array):
+        return f"[]{type_name(wire_type.element)}"
+    if isinstance(wire_type, Fixed | Sized):
+        return wire_type.name
+    return str(wire_type.__name__)
+
+
+def default_of(field: Field) -> Any:
+    """A fresh value for a field that the constructor was not given, or that a version lacks."""
+    default = field.default
+    if isinstance(default, list):
+        return list(default)
+    if hasattr(default, "FIELDS"):
+        return type(default)()
+    return default

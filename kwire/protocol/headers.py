@@ -1,0 +1,152 @@
+"""What stands before every request and response, and whole frames made of header and message.
+
+Frames here are without the four bytes of their size, which belong to the connection.
+
+Request headers: v1 is key, version, correlation id and client id (a string of the old kind, also in v2, so that a broker
+can read it of any request); v2, of the flexible versions, adds tagged fields. v0, without the client id, was only ever that
+of ControlledShutdown v0. Response headers: v0 is the correlation id; v1, of the flexible versions, adds tagged fields.
+ApiVersions responses have v0 in every version: the client may not know yet what the broker speaks.
+"""
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as _struct_error
+from typing import Any, TypeVar
+
+from kwire.errors import DecodeError, EncodeError
+from kwire.protocol.api import ApiKey, api
+from kwire.protocol.compiler import UNDECODABLE
+from kwire.protocol.primitives import read_tagged, read_uvarint, write_tagged
+from kwire.protocol.schema import BytesLike, Message, Request, Response
+
+R = TypeVar("R", bound=Response)
+
+_KEY_VERSION_ID = Struct(">hhi")
+_KEY_VERSION_ID_LENGTH = Struct(">hhih")
+_ID = Struct(">i")
+_LENGTH = Struct(">h")
+
+
+@dataclass(slots=True)
+class RequestHeader:
+    """Who asks for what. `client_id` may be None."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None = None
+    unknown_tagged_fields: Mapping[int, bytes] | None = None
+
+    def encode(self, header_version: int) -> bytes:
+        """Raises EncodeError for a number or string that does not fit."""
+        try:
+            if header_version == 0:
+                return _KEY_VERSION_ID.pack(self.api_key, self.api_version, self.correlation_id)
+            client_id = b"" if self.client_id is None else self.client_id.encode()
+            length = -1 if self.client_id is None else len(client_id)
+            start = _KEY_VERSION_ID_LENGTH.pack(self.api_key, self.api_version, self.correlation_id, length)
+            tags = write_tagged(self.unknown_tagged_fields or {}) if header_version == 2 else b""
+        except (AttributeError, TypeError, ValueError, _struct_error) as error:
+            raise EncodeError(f"a request header that cannot be encoded: {error}", path="header") from error
+        return start + client_id + tags
+
+
+def request_header_version(key: int, flexible: int | None, version: int) -> int:
+    """Which header a request of this API and version has; `flexible` is the API's first flexible version."""
+    if flexible is not None and version >= flexible:
+        return 2
+    return 0 if key == ApiKey.CONTROLLED_SHUTDOWN and version == 0 else 1
+
+
+def response_header_version(key: int, flexible: int | None, version: int) -> int:
+    """Which header a response of this API and version has."""
+    return 1 if flexible is not None and version >= flexible and key != ApiKey.API_VERSIONS else 0
+
+
+def encode_request(
+    request: Request[Any], version: int, correlation_id: int, client_id: str | None = None
+) -> list[BytesLike]:
+    """A request's frame in pieces, of which large records are the caller's own objects. Raises EncodeError."""
+    key = request.API_KEY
+    header = RequestHeader(key, version, correlation_id, client_id)
+    return request.encode_after(header.encode(request_header_version(key, request.FLEXIBLE, version)), version)
+
+
+def encode_response(response: Response, version: int, correlation_id: int) -> list[BytesLike]:
+    """A response's frame in pieces, as encode_request. Raises EncodeError."""
+    header = _ID.pack(correlation_id)
+    if response_header_version(response.API_KEY, response.FLEXIBLE, version) == 1:
+        header += b"\x00"
+    return response.encode_after(header, version)
+
+
+def decode_request_header(frame: BytesLike) -> tuple[RequestHeader, int]:
+    """The header of a request's frame, and where the request begins. Raises DecodeError, and UnsupportedVersionError
+    for an API that is not declared."""
+    frame = bytes(frame)
+    if len(frame) < _KEY_VERSION_ID.size:
+        raise _header_error(f"{len(frame)} bytes are no request", len(frame))
+    key, version, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
+    return _rest_of_header(frame, RequestHeader(key, version, correlation_id))
+
+
+def _rest_of_header(frame: bytes, header: RequestHeader) -> tuple[RequestHeader, int]:
+    header_version = request_header_version(header.api_key, api(header.api_key).request.FLEXIBLE, header.api_version)
+    pos = _KEY_VERSION_ID.size
+    if header_version == 0:
+        return header, pos
+    try:
+        (length,) = _LENGTH.unpack_from(frame, pos)
+        pos += 2
+        if length < -1 or pos + length > len(frame):
+            raise ValueError(f"a client id of {length} bytes")
+        if length >= 0:
+            header.client_id = frame[pos : pos + length].decode()
+            pos += length
+        if header_version == 2:
+            header.unknown_tagged_fields, pos = _tagged(frame, pos)
+    except UNDECODABLE as error:
+        raise _header_error(f"a bad request header: {error}", pos) from None
+    return header, pos
+
+
+def _tagged(frame: bytes, pos: int) -> tuple[Mapping[int, bytes] | None, int]:
+    count, pos = read_uvarint(frame, pos)
+    if not count:
+        return None, pos
+    tagged: Mapping[int, bytes]
+    tagged, pos = read_tagged(frame, pos, len(frame), count)
+    return tagged, pos
+
+
+def decode_request(frame: BytesLike) -> tuple[RequestHeader, Request[Any]]:
+    """A request and its header. Raises DecodeError for bad bytes, UnsupportedVersionError for an API or version that is
+    not declared."""
+    frame = bytes(frame)
+    header, start = decode_request_header(frame)
+    return header, api(header.api_key).request.decode_from(frame, start, header.api_version)
+
+
+def decode_response(frame: BytesLike, request_class: type[Request[R]], version: int) -> tuple[int, R]:
+    """The correlation id and response in a frame, which answers a request of this class and version. Raises DecodeError."""
+    frame = bytes(frame)
+    correlation_id, pos = peek_correlation_id(frame), _ID.size
+    response: type[Message] = request_class.RESPONSE
+    if response_header_version(request_class.API_KEY, response.FLEXIBLE, version) == 1:
+        try:
+            _, pos = _tagged(frame, pos)
+        except UNDECODABLE as error:
+            raise _header_error(f"a bad response header: {error}", pos) from None
+    return correlation_id, response.decode_from(frame, pos, version)  # type: ignore[return-value]
+
+
+def peek_correlation_id(frame: BytesLike) -> int:
+    """The correlation id of a response's frame. Raises DecodeError."""
+    if len(frame) < _ID.size:
+        raise _header_error(f"{len(frame)} bytes are no response", len(frame))
+    correlation_id: int = _ID.unpack_from(frame)[0]
+    return correlation_id
+
+
+def _header_error(reason: str, offset: int) -> DecodeError:
+    return DecodeError(reason, path="header", offset=offset)

@@ -1,0 +1,122 @@
+"""Kafka's JSON form of a message: what org.apache.kafka.common.message.*JsonConverter reads and writes.
+
+Names in camelCase; bytes and records in base64; a uuid as 22 letters of URL-safe base64; null for null. A field that the
+version lacks is left out, and so is a tagged field at its default. Reading: fields that the version has must be there
+(tagged ones need not), integers may be strings ("0x10" too), and names that the version lacks are ignored. Unknown
+tagged fields are not part of the form. One difference on purpose: Kafka's own writer puts an empty string in place of
+`records`, which would lose them; we write their bytes, which its reader accepts.
+
+This module turns messages into dicts and lists; the text is the standard library's business.
+"""
+import binascii
+from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from kwire.errors import EncodeError
+from kwire.protocol.fields import Field, default_of, type_name
+from kwire.protocol.types import Array, Fixed, Sized
+
+
+def camel_case(name: str) -> str:
+    """topic_id -> topicId."""
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def to_json(struct: Any, cls: Any, version: int, path: str = "") -> dict[str, Any]:
+    """A message or nested struct as a dict. Raises EncodeError for a value that the version would lose."""
+    obj: dict[str, Any] = {}
+    for field in cls.FIELDS:
+        value = getattr(struct, field.name)
+        here = f"{path}.{field.name}".lstrip(".")
+        is_default = value == field.default
+        if not field.exists(version):
+            if not field.lossy and not is_default:
+                raise EncodeError(f"version {version} has no such field and would lose it", version=version, path=here)
+        elif field.tag is None or not is_default:
+            obj[camel_case(field.name)] = _to_json(value, field.type, field.is_nullable(version), version, here)
+    return obj
+
+
+def _to_json(value: Any, wire_type: Any, nullable: bool, version: int, path: str) -> Any:
+    if value is None:
+        if not nullable:
+            raise EncodeError(f"None, but {type_name(wire_type)} is not nullable here", version=version, path=path)
+        return None
+    if isinstance(wire_type, Array):
+        return [_to_json(item, wire_type.element, False, version, f"{path}[{i}]") for i, item in enumerate(value)]
+    if isinstance(wire_type, Fixed):
+        return uuid_text(value) if wire_type.name == "uuid" else value
+    if isinstance(wire_type, Sized):
+        return value if wire_type.name == "string" else b64encode(value).decode()
+    return to_json(value, wire_type, version, path)
+
+
+def from_json(cls: Any, obj: Mapping[str, Any], version: int, path: str = "") -> Any:
+    """A message or nested struct from a dict."""
+    if not isinstance(obj, Mapping):
+        raise EncodeError(f"{obj!r:.60} is not an object", api=cls.__name__, version=version, path=path or None)
+    return cls(**{field.name: _field(field, obj, version, f"{path}.{field.name}".lstrip(".")) for field in cls.FIELDS})
+
+
+def _field(field: Field, obj: Mapping[str, Any], version: int, path: str) -> Any:
+    if not field.exists(version):
+        return default_of(field)
+    name = camel_case(field.name)
+    if name in obj:
+        return _from_json(obj[name], field.type, field.is_nullable(version), version, path)
+    if field.tag is None:
+        raise EncodeError(f"no {name!r}, which version {version} must have", version=version, path=path)
+    return default_of(field)
+
+
+def _from_json(value: Any, wire_type: Any, nullable: bool, version: int, path: str) -> Any:
+    if value is None and nullable:
+        return None
+    if isinstance(wire_type, Array):
+        if not isinstance(value, list):
+            raise EncodeError(f"{value!r:.60} is not an array", version=version, path=path)
+        return [_from_json(item, wire_type.element, False, version, f"{path}[{i}]") for i, item in enumerate(value)]
+    if isinstance(wire_type, Fixed | Sized):
+        try:
+            return _READERS.get(wire_type.name, _integer)(value)
+        except (TypeError, ValueError):
+            raise EncodeError(f"{value!r:.60} is no {wire_type.name}", version=version, path=path) from None
+    return from_json(wire_type, value, version, path)
+
+
+def uuid_text(value: UUID) -> str:
+    """Kafka's text of a uuid: URL-safe base64 without padding."""
+    return urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+def uuid_from_text(text: str) -> UUID:
+    """The reverse of uuid_text. Raises ValueError."""
+    try:
+        return UUID(bytes=urlsafe_b64decode(text + "=="))
+    except binascii.Error as error:
+        raise ValueError(str(error)) from None
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, str):
+        return int(value, 16 if value.startswith("0x") else 10)
+    return _of(int, value)  # type: ignore[no-any-return]
+
+
+def _of(kind: Any, value: Any) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError
+    return value
+
+
+_READERS = {
+    "boolean": lambda value: _of(bool, value),
+    "float64": lambda value: float(_of((int, float), value)),
+    "uuid": lambda value: uuid_from_text(_of(str, value)),
+    "string": lambda value: _of(str, value),
+    "bytes": lambda value: b64decode(_of(str, value), validate=True),
+    "records": lambda value: memoryview(b64decode(_of(str, value), validate=True)),
+}

@@ -1,0 +1,128 @@
+"""The small functions that compiled codecs call for what is not worth writing inline: the rare, the long, the lists.
+
+They raise what compiled code may raise (`compiler.UNDECODABLE`, `compiler.UNENCODABLE`), not the public errors.
+"""
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from struct import Struct
+from typing import Any
+from uuid import UUID
+
+from kwire.protocol.types import STRING_BYTES_MAX
+
+# Records of at least this size are handed on uncopied; smaller ones are joined to their neighbours, because a socket
+# call takes only so many pieces.
+COPY_BYTES_MAX = 4096
+
+NULL_ARRAY = b"\xff\xff\xff\xff"
+NULL_COMPACT = b"\x00"
+NULL_STRUCT = b"\xff"  # KIP-893
+PRESENT_STRUCT = b"\x01"
+
+BOOLEAN: Mapping[Any, int] = {False: 0, True: 1}
+
+
+def uvarint_tail(buf: bytes, pos: int, first: int) -> tuple[int, int]:
+    """The rest of an unsigned varint of up to 32 bits whose first byte, above 127, was read already: (value, position)."""
+    value = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            if value >> 32:
+                break
+            return value, pos
+    raise ValueError("a varint of more than 32 bits")
+
+
+def uvarint(n: int) -> bytes:
+    out = bytearray()
+    while n > 127:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def read_uvarint(buf: bytes, pos: int) -> tuple[int, int]:
+    first = buf[pos]
+    return uvarint_tail(buf, pos + 1, first) if first > 127 else (first, pos + 1)
+
+
+def string_length(n: int) -> bytes:
+    """The prefix of a compact string, given its length + 1."""
+    if n > STRING_BYTES_MAX + 1:
+        raise ValueError("a string of more than 32767 bytes")
+    return uvarint(n)
+
+
+def read_tagged(buf: bytes, pos: int, end: int, count: int, spans: bool = False) -> tuple[Any, int]:
+    """The tagged fields of a struct as {tag: bytes}, or {tag: (start, stop)} with `spans`; and the position after them."""
+    found: dict[int, Any] = {}
+    if count * 2 > end - pos:
+        raise ValueError("more tagged fields than bytes")
+    for _ in range(count):
+        tag, pos = read_uvarint(buf, pos)
+        size, pos = read_uvarint(buf, pos)
+        stop = pos + size
+        if stop > end:
+            raise ValueError("a tagged field beyond the end")
+        found[tag] = (pos, stop) if spans else buf[pos:stop]
+        pos = stop
+    return found, pos
+
+
+def write_tagged(fields: Mapping[int, bytes]) -> bytes:
+    """The section of tagged fields, in the order of the tags."""
+    parts = [uvarint(len(fields))]
+    for tag in sorted(fields):
+        if not 0 <= tag < 1 << 31:
+            raise ValueError("tag out of range")
+        parts += (uvarint(tag), uvarint(len(fields[tag])), fields[tag])
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=4096)
+def uuid_of(raw: bytes) -> UUID:
+    """A UUID from its 16 bytes. Cached: making one costs microseconds, and topic ids come again and again."""
+    return UUID(bytes=raw)
+
+
+def sequence(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return value
+    raise TypeError("neither a list nor a tuple")
+
+
+def bytes_like(value: Any) -> Any:
+    """A value whose len() is its size in bytes: bytes and bytearrays themselves, a flat view of anything else."""
+    if isinstance(value, bytes | bytearray):
+        return value
+    return memoryview(value).cast("B")
+
+
+class _ByCount(dict[int, Callable[..., Any]]):
+    """Struct functions for n values of one type, made when missing and kept for small n."""
+
+    def __init__(self, letter: str, method: str) -> None:
+        self._letter = letter
+        self._method = method
+
+    def __missing__(self, n: int) -> Callable[..., Any]:
+        function: Callable[..., Any] = getattr(Struct(f">{n}{self._letter}"), self._method)
+        if n <= 64:
+            self[n] = function
+        return function
+
+
+@lru_cache(maxsize=None)
+def unpackers(letter: str) -> Mapping[int, Callable[..., Any]]:
+    """unpackers("i")[3](buf, pos) reads three int32."""
+    return _ByCount(letter, "unpack_from")
+
+
+@lru_cache(maxsize=None)
+def packers(letter: str) -> Mapping[int, Callable[..., bytes]]:
+    """packers("i")[3](1, 2, 3) writes them."""
+    return _ByCount(letter, "pack")
