@@ -1,0 +1,236 @@
+"""One open connection: a socket, its TLS if any, frames in and frames out.
+
+Owns the socket, what is queued for it and how far its next frame has come. Refuses to wait: every call does what the
+socket allows now. Raises a NodeError when the connection is over; the selector then closes it.
+"""
+from __future__ import annotations
+
+import contextlib
+import socket
+
+from kwire.errors import DisconnectedError, NodeError
+from kwire.net.outgoing import Outgoing
+from kwire.net.tls import RECORD_BYTES, TlsFilter
+from kwire.wire.frame import Frame, FrameReader
+
+# Encrypted ahead of what the socket takes; also the most that one channel writes in a turn, so that none starves another.
+_SEAL_BYTES = 256 * 1024
+_WRITE_BYTES_PER_TURN = 4 * 1024 * 1024
+
+_NOT_OURS = (
+    "if this listener expects TLS or SASL, configure it; otherwise the broker's log says why"
+)
+
+
+class Channel:
+    __slots__ = (
+        "_failure", "_outgoing", "_reader", "_sealed", "_sealed_frames", "_sock", "_tls", "broker", "is_accepted",
+        "is_paused", "last_active", "mask",
+    )  # fmt: skip
+
+    def __init__(
+        self, sock: socket.socket, *, broker: str, now: float, max_frame_bytes: int, tls: TlsFilter | None, is_accepted: bool
+    ) -> None:
+        self._sock = sock
+        self._tls = tls
+        self._reader = FrameReader(max_frame_bytes)
+        self._outgoing = Outgoing()
+        self._sealed = memoryview(b"")  # encrypted, not yet taken by the socket
+        self._sealed_frames: list[Frame] = []  # whose last byte is in `_sealed`
+        self._failure: NodeError | None = None  # of a write; told once what the peer sent before it is read
+        self.broker = broker
+        self.is_accepted = is_accepted
+        self.is_paused = False
+        self.last_active = now
+        self.mask = 0  # what the selector has registered the socket for
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    @property
+    def is_established(self) -> bool:
+        """Frames can be read and written: a TLS handshake, if one is needed, is over."""
+        return self._tls is None or self._tls.is_established
+
+    @property
+    def frames_read(self) -> int:
+        return self._reader.frames_read
+
+    @property
+    def wants_write(self) -> bool:
+        if self._failure is not None:
+            return False
+        return bool(self._sealed) or (bool(self._outgoing) and self.is_established)
+
+    @property
+    def frames_queued(self) -> int:
+        """Frames given to `push` and not yet answered by `flush`."""
+        return self._outgoing.frames_queued + len(self._sealed_frames)
+
+    @property
+    def bytes_queued(self) -> int:
+        return self._outgoing.bytes_queued + len(self._sealed)
+
+    def push(self, frame: Frame) -> None:
+        self._outgoing.push(frame)
+
+    def start(self, now: float) -> None:
+        """Begin the handshake, if there is one: a client speaks first."""
+        if self._tls is not None:
+            self._tls.handshake()
+            self.flush(now)
+
+    def peername(self) -> tuple[str, int]:
+        host, port = self._sock.getpeername()[:2]
+        return host, port
+
+    def sockname(self) -> tuple[str, int]:
+        host, port = self._sock.getsockname()[:2]
+        return host, port
+
+    def read(self, buffer: bytearray, budget: int, now: float) -> tuple[list[bytes], NodeError | None]:
+        """Read at most about `budget` bytes, through `buffer`. Answers the frames completed and, if the connection is over, why.
+
+        Frames that came before the end are answered together with it.
+        """
+        frames: list[bytes] = []
+        view = memoryview(buffer)
+        try:
+            while budget > 0:
+                count = self._sock.recv_into(buffer)
+                if count == 0:
+                    return frames, self._end()
+                self.last_active = now
+                budget -= count
+                self._feed(view[:count], frames)
+                if count < len(buffer):
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass
+        except NodeError as error:
+            return frames, error.at(broker=self.broker)
+        except OSError as error:
+            return frames, self._failure or self._cut(_reason(error))
+        return frames, None
+
+    def flush(self, now: float) -> list[Frame]:
+        """Write what the socket takes. Answers the frames that are wholly written, in order.
+
+        A write that fails does not end the connection yet: the peer may have said why before it closed (an HTTP error, a
+        TLS alert), and that is still to be read. The read that follows finds the end and tells it.
+        """
+        frames: list[Frame] = []
+        if self._failure is not None:
+            return frames
+        try:
+            if self._tls is None:
+                self._flush_plain(now, frames)
+            else:
+                self._flush_tls(self._tls, now, frames)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except NodeError as error:
+            self._failure = error.at(broker=self.broker)
+        except OSError as error:
+            self._failure = self._cut(_reason(error))
+        return frames
+
+    def late(self) -> NodeError:
+        """The TLS handshake took too long."""
+        assert self._tls is not None
+        return self._tls.late().at(broker=self.broker)
+
+    def abandon(self) -> None:
+        """Let go of the socket without a word to the peer: another process goes on using it."""
+        self._sock.close()
+
+    def close(self) -> None:
+        """Close the socket, with a goodbye where TLS wants one. What is queued is dropped."""
+        if self._tls is not None and self._failure is None and self._sock.fileno() >= 0:
+            with contextlib.suppress(OSError):  # the peer may be gone, or its window full: then it learns it from the close
+                self._sock.send(self._tls.say_goodbye() if not self._sealed else self._sealed)
+        self._outgoing.clear()
+        self._sealed_frames.clear()
+        self._sock.close()
+
+    def _feed(self, data: memoryview, frames: list[bytes]) -> None:
+        if self._tls is None:
+            frames += self._reader.feed(data)
+        else:
+            try:
+                plain = self._tls.decrypt(data)
+            finally:
+                self._seal_alerts(self._tls)  # also after a failure: the peer is told why
+            for chunk in plain:
+                frames += self._reader.feed(chunk)
+                if self._reader.failure is not None:
+                    break
+        if self._reader.failure is not None:
+            raise self._reader.failure
+
+    def _seal_alerts(self, tls: TlsFilter) -> None:
+        """Handshake records, alerts and key updates that reading gave rise to: to be written as soon as the socket takes them."""
+        records = tls.sealed()
+        if records:
+            self._sealed = memoryview(bytes(self._sealed) + records)
+            with contextlib.suppress(BlockingIOError, InterruptedError, OSError):
+                self._sealed = self._sealed[self._sock.send(self._sealed) :]
+
+    def _flush_plain(self, now: float, frames: list[Frame]) -> None:
+        budget = _WRITE_BYTES_PER_TURN
+        while self._outgoing and budget > 0:
+            count = self._sock.sendmsg(self._outgoing.window())
+            self.last_active = now
+            budget -= count
+            frames += self._outgoing.advance(count)
+
+    def _flush_tls(self, tls: TlsFilter, now: float, frames: list[Frame]) -> None:
+        budget = _WRITE_BYTES_PER_TURN
+        while budget > 0:
+            if not self._sealed:
+                frames += self._sealed_frames
+                self._sealed_frames = []
+                self._seal(tls)
+                if not self._sealed:
+                    break
+            count = self._sock.send(self._sealed)
+            self.last_active = now
+            budget -= count
+            self._sealed = self._sealed[count:]
+
+    def _seal(self, tls: TlsFilter) -> None:
+        """Encrypt the next stretch of the queue. Its frames are done with when the socket has taken all of it."""
+        taken = 0
+        while tls.is_established and self._outgoing and taken < _SEAL_BYTES:
+            count = tls.encrypt(self._outgoing.chunk(RECORD_BYTES))
+            if count == 0:
+                break
+            taken += count
+            self._sealed_frames += self._outgoing.advance(count)
+        self._sealed = memoryview(tls.sealed())
+
+    def _end(self) -> NodeError:
+        """Why the peer's end of stream came where it did."""
+        foreign = self._reader.ended()
+        if foreign is not None:
+            return foreign.at(broker=self.broker)
+        if self._tls is not None and not self._tls.is_established:
+            return self._tls.cut().at(broker=self.broker)
+        return self._failure or self._cut("the peer closed the connection")
+
+    def _cut(self, reason: str) -> DisconnectedError:
+        progress = self._reader.progress
+        if progress is not None:
+            got, size = progress
+            reason = f"{reason} in the middle of a frame, {got:,} of {size:,} bytes in"
+        remedy = None
+        if self._reader.frames_read == 0 and not self.is_accepted:
+            reason = f"{reason}, before it had answered anything"
+            remedy = _NOT_OURS
+        return DisconnectedError(reason, broker=self.broker, remedy=remedy)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ConnectionResetError | BrokenPipeError):
+        return "the peer reset the connection"
+    return f"the connection failed ({error.strerror or error})"

@@ -1,0 +1,161 @@
+"""One attempt to connect to a node: back-off, name, then each of its addresses in turn.
+
+Owns the stage of the attempt and what went wrong with each address. Refuses to wait and to read a clock: the selector
+calls it when a timer, an answer of the resolver or the socket says so.
+"""
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+from collections import deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kwire.errors import ConnectError, NodeError, ResolveError
+from kwire.net.resolver import Address, show_address
+from kwire.wire.frame import Frame
+
+
+class Stage(Enum):
+    """WAITING -> RESOLVING -> CONNECTING -> DONE, and to FAILED from any of the first three."""
+
+    WAITING = "waits out the back-off"
+    RESOLVING = "waits for the name to be resolved"
+    CONNECTING = "connects to one of the addresses"
+    DONE = "has given its socket away"
+    FAILED = "is over"
+
+
+_MOVES = {
+    Stage.WAITING: {Stage.RESOLVING, Stage.FAILED},
+    Stage.RESOLVING: {Stage.CONNECTING, Stage.FAILED},
+    Stage.CONNECTING: {Stage.CONNECTING, Stage.DONE, Stage.FAILED},
+    Stage.DONE: set(),
+    Stage.FAILED: set(),
+}
+
+
+@dataclass(slots=True, eq=False)
+class Dial:
+    node: Hashable
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    server_name: str | None
+    deadline: float = 0.0  # of name, addresses and TLS handshake together
+    stage: Stage = Stage.WAITING
+    frames: deque[Frame] = field(default_factory=deque)  # given while there is no channel yet
+    sock: socket.socket | None = None
+    address: Address | None = None
+    _addresses: deque[Address] = field(default_factory=deque)
+    _failures: list[tuple[Address, str]] = field(default_factory=list)
+    _last_errno: int = 0
+
+    @property
+    def broker(self) -> str:
+        return f"{self.node} at {show_address(self.host, self.port)}"
+
+    @property
+    def frames_queued(self) -> int:
+        return len(self.frames)
+
+    def move(self, stage: Stage) -> None:
+        assert stage in _MOVES[self.stage], f"{self.stage.name} -> {stage.name}"
+        self.stage = stage
+
+    def resolved(self, addresses: Sequence[Address]) -> None:
+        self.move(Stage.CONNECTING)
+        self._addresses = deque(addresses)
+
+    def dial_next(self) -> bool:
+        """Begin to connect to the next address that does not refuse at once; `sock` is then to be watched for writing.
+
+        False when there is none left.
+        """
+        self.drop_socket()
+        while self._addresses:
+            self.address = self._addresses.popleft()
+            try:
+                self.sock = socket.socket(self.address.family, socket.SOCK_STREAM)
+                self.sock.setblocking(False)
+                code = self.sock.connect_ex(self.address.sockaddr)
+            except OSError as error:  # no IPv6 on this machine, or out of file descriptors
+                code = error.errno or errno.EINVAL
+            if code in (0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR):
+                return True
+            self.address_failed(code)
+        return False
+
+    def check(self) -> bool:
+        """The socket became writable: True if that is because it is connected, False if this address has failed."""
+        assert self.sock is not None
+        code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code == 0 and self._is_connected_to_itself():
+            code = errno.ECONNREFUSED
+        if code:
+            self.address_failed(code)
+        return code == 0
+
+    def address_failed(self, code: int) -> None:
+        assert self.address is not None
+        self._failures.append((self.address, os.strerror(code)))
+        self._last_errno = code
+        self.drop_socket()
+
+    def timed_out(self) -> None:
+        self.address_failed(errno.ETIMEDOUT)
+
+    def next_deadline(self, now: float) -> float:
+        """When to give up on the present address: each that is left gets an equal share of the time that is left."""
+        return now + max(0.0, self.deadline - now) / (1 + len(self._addresses))
+
+    def give_socket(self) -> socket.socket:
+        self.move(Stage.DONE)
+        sock, self.sock = self.sock, None
+        assert sock is not None
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return sock
+
+    def give_up(self) -> None:
+        self.move(Stage.FAILED)
+        self.drop_socket()
+
+    abandon = give_up
+
+    def drop_socket(self) -> None:
+        if self.sock is not None:
+            self.sock.close()
+            self.sock = None
+
+    def unresolved(self, reason: str) -> ResolveError:
+        return ResolveError(
+            f"the host name {self.host} has no address: {reason}",
+            broker=self.broker,
+            remedy="check the name (bootstrap, or the broker's advertised.listeners) and the name server",
+        )
+
+    def unconnected(self) -> NodeError:
+        tried = "; ".join(f"{address}: {reason}" for address, reason in self._failures)
+        return ConnectError(f"cannot connect ({tried})", broker=self.broker, remedy=_remedy(self._last_errno))
+
+    def _is_connected_to_itself(self) -> bool:
+        """TCP's simultaneous open: a closed port in the ephemeral range may be dialled from that very port, and answers."""
+        assert self.sock is not None
+        try:
+            return bool(self.sock.getsockname() == self.sock.getpeername())
+        except OSError:
+            return False
+
+
+def _remedy(code: int) -> str:
+    if code == errno.ECONNREFUSED:
+        return "nothing listens there: check the port and that the broker runs"
+    if code in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return "check the address (bootstrap, or the broker's advertised.listeners), the route and the firewall"
+    if code in (errno.EMFILE, errno.ENFILE):
+        return "this process has too many open files: raise its limit"
+    return "check the address and the network"

@@ -1,0 +1,97 @@
+"""The frames waiting to be written to one connection, as a queue of pieces for vectored writes.
+
+Owns the size prefix and the accounting of which frame is wholly written. Refuses to join large pieces: a batch of a
+megabyte goes from the producer's buffer to the kernel without another copy.
+"""
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+
+from kwire.errors import EncodeError
+from kwire.wire.frame import SIZE, BytesLike, Frame
+
+# What sendmsg takes at once: UIO_MAXIOV of Linux, and no system has less than 1024 today.
+MAX_PIECES = 1024
+# Below this a copy is cheaper than one more entry in the vector.
+SMALL_BYTES = 1024
+_MAX_SIZE = 2**31 - 1
+
+
+class Outgoing:
+    __slots__ = ("_done", "_ends", "_pieces", "_queued")
+
+    def __init__(self) -> None:
+        self._pieces: deque[memoryview] = deque()
+        self._ends: deque[tuple[int, Frame]] = deque()  # position in the stream at which each frame ends
+        self._queued = 0  # bytes ever pushed
+        self._done = 0  # bytes ever taken away by `advance`
+
+    def push(self, frame: Frame) -> None:
+        """Queue a frame, its size in front. Its bytes must not change until `advance` has answered the frame."""
+        parts: Sequence[BytesLike] = [frame] if isinstance(frame, bytes | bytearray | memoryview) else frame
+        views = [memoryview(part).cast("B") for part in parts]
+        size = sum(map(len, views))
+        if size > _MAX_SIZE:
+            raise EncodeError(f"a frame of {size:,} bytes: its size does not fit four bytes")
+        small = bytearray(SIZE.pack(size))
+        for view in views:
+            if len(view) >= SMALL_BYTES:
+                if small:
+                    self._pieces.append(memoryview(small))
+                    small = bytearray()
+                self._pieces.append(view)
+            else:
+                small += view
+        if small:
+            self._pieces.append(memoryview(small))
+        self._queued += SIZE.size + size
+        self._ends.append((self._queued, frame))
+
+    def window(self) -> list[memoryview]:
+        """The next pieces, as many as one sendmsg takes; frames follow one another in it."""
+        return list(islice(self._pieces, MAX_PIECES))
+
+    def chunk(self, max_bytes: int) -> BytesLike:
+        """The next bytes in one piece, for a writer that has no vectors; only pieces below `max_bytes` are joined."""
+        first = self._pieces[0]
+        if len(first) >= max_bytes or len(self._pieces) == 1:
+            return first[:max_bytes]
+        joined = bytearray()
+        for piece in self._pieces:
+            joined += piece[: max_bytes - len(joined)]
+            if len(joined) == max_bytes:
+                break
+        return joined
+
+    def advance(self, count: int) -> list[Frame]:
+        """The first `count` bytes are written. Answers the frames that are now done with, in order."""
+        self._done += count
+        while count:
+            first = self._pieces[0]
+            if len(first) > count:
+                self._pieces[0] = first[count:]
+                break
+            count -= len(first)
+            self._pieces.popleft()
+        frames: list[Frame] = []
+        while self._ends and self._ends[0][0] <= self._done:
+            frames.append(self._ends.popleft()[1])
+        return frames
+
+    def clear(self) -> None:
+        self._pieces.clear()
+        self._ends.clear()
+        self._queued = self._done = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    @property
+    def bytes_queued(self) -> int:
+        return self._queued - self._done
+
+    @property
+    def frames_queued(self) -> int:
+        return len(self._ends)

@@ -1,0 +1,38 @@
+"""What a poll tells: plain tuples, in lists that the selector fills anew each time."""
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple, TypeAlias
+
+from kwire.errors import NodeError
+from kwire.wire.frame import Frame
+
+# The caller's own name for a connection: a broker id, or any other hashable value.
+Node: TypeAlias = Hashable
+
+
+class Receive(NamedTuple):
+    """A whole frame, its size taken off."""
+
+    node: Node
+    frame: bytes
+
+
+class Sent(NamedTuple):
+    """A frame, the very object that was given to `poll`, whose last byte the kernel has taken."""
+
+    node: Node
+    frame: Frame
+
+
+class Disconnection(NamedTuple):
+    """A connection, or an attempt at one, that ended without `disconnect` having been called.
+
+    `unsent` counts the frames given for the node that were not wholly written, so that the peer cannot have acted on
+    them. `is_idle` says that nothing is wrong: the connection was closed here because it had not been used.
+    """
+
+    node: Node
+    cause: NodeError
+    unsent: int = 0
+    is_idle: bool = False

@@ -1,0 +1,532 @@
+"""KafkaSelector: frames to and from many nodes, on one thread, over the standard `selectors`.
+
+Owns the connections from the wish for one to its end: back-off, dialling, handshake, reading, writing, idleness; and the
+listeners of a broker. Knows frames and no message. The shape is that of the producer-API proposal and of Kafka's own
+Selector: `connect`, `disconnect`, and a `poll` that answers lists.
+"""
+from __future__ import annotations
+
+import os
+import selectors
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import count
+from random import Random
+from typing import TypeAlias
+
+from kwire.errors import ClosedError, DisconnectedError, NodeError
+from kwire.net.backoff import Backoff
+from kwire.net.channel import Channel
+from kwire.net.clock import Clock, SystemClock
+from kwire.net.dial import Dial, Stage
+from kwire.net.listener import Listener
+from kwire.net.resolver import Outcome, Resolver, ThreadResolver, show_address
+from kwire.net.results import Disconnection, Node, Receive, Sent
+from kwire.net.timers import Timer, Timers
+from kwire.net.tls import Tls, TlsFilter
+from kwire.net.wakeup import Wakeup
+from kwire.wire.frame import MAX_FRAME_BYTES, Frame
+
+_Link: TypeAlias = Dial | Channel
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+_BUFFER_BYTES = 256 * 1024
+# After the process has run out of file descriptors: until one is free, the listener's readiness says nothing new.
+_ACCEPT_PAUSE_SECONDS = 0.1
+
+
+class KafkaSelector:
+    """Many connections, one thread, nothing blocking but `poll`.
+
+    `connect` and the sends given to `poll` only state wishes; what became of them is told by the lists of a later poll,
+    which stay readable until the next one:
+
+    - `connected`: nodes whose connection is open, TLS handshake included
+    - `completed_receives`: frames, in order for each node (also what `poll` returns)
+    - `completed_sends`: frames wholly handed to the kernel, in order for each node
+    - `disconnected`: connections and attempts that ended, with the cause. Frames of the same poll came before the end
+    - `accepted`: nodes of new connections of a listener, named by the selector; `rejected`: those that did not get
+      through the TLS handshake, which are in no other list
+
+    All is one thread's, `wakeup` excepted. After a fork the child must make its own.
+
+    >>> broker, client = KafkaSelector(), KafkaSelector()
+    >>> host, port = broker.listen("127.0.0.1", 0)
+    >>> client.connect(1, host, port)
+    >>> while not broker.completed_receives:  # the frame waits for the connection
+    ...     _ = client.poll([(1, b"ping")] if 1 not in client.connected else [], 0.01)
+    ...     _ = broker.poll([], 0.01)
+    >>> sender, frame = broker.completed_receives[0]
+    >>> frame
+    b'ping'
+    >>> _ = broker.poll([(sender, b"po" + frame[2:]), (sender, [b"in two", b" parts"])], 0)
+    >>> client.poll([], 10)
+    [Receive(node=1, frame=b'pong'), Receive(node=1, frame=b'in two parts')]
+    >>> client.close(), broker.close()
+    (None, None)
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        connect_timeout_ms: float = 10_000,
+        idle_timeout_ms: float = 540_000,
+        reconnect_backoff_ms: float = 50,
+        reconnect_backoff_ms_max: float = 1_000,
+        read_bytes_per_poll: int = 1024 * 1024,
+        tls: Tls | None = None,
+        resolver: Resolver | None = None,
+    ) -> None:
+        """`tls` is for connections that do not say otherwise. `connect_timeout_ms` covers name, addresses and handshake.
+
+        `read_bytes_per_poll` bounds what one poll reads from one node, so that a fast one starves no other; a frame may
+        be larger. Raises ConfigurationError when the files of `tls` cannot be loaded.
+        """
+        self._clock = clock or SystemClock()
+        self._random = random or Random()
+        self._max_frame_bytes = max_frame_bytes
+        self._connect_timeout = connect_timeout_ms / 1000
+        self._idle_timeout = idle_timeout_ms / 1000
+        self._backoff_seconds = reconnect_backoff_ms / 1000, reconnect_backoff_ms_max / 1000
+        self._read_bytes = read_bytes_per_poll
+        self._tls = tls
+        self._contexts = {tls: tls.client_context()} if tls is not None else {}
+        self._resolver = resolver or ThreadResolver()
+        self._resolved: deque[tuple[Dial, Outcome]] = deque()  # appended to by resolver threads
+        self._selector = selectors.DefaultSelector()
+        self._wakeup = Wakeup()
+        self._selector.register(self._wakeup, _READ, self._wakeup)
+        self._is_woken = False
+        self._links: dict[Node, _Link] = {}
+        self._nodes: dict[Channel, Node] = {}
+        self._timers = Timers()
+        self._link_timers: dict[_Link, Timer] = {}
+        self._backoffs: dict[Node, Backoff] = {}
+        self._listeners: dict[tuple[str, int], Listener] = {}
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._peers = count(1)
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._clear_results()
+
+    # What the caller asks for
+
+    def connect(self, node: Node, host: str, port: int, *, tls: Tls | bool | None = None) -> None:
+        """Begin to connect; `connected` or `disconnected` of a later poll tells the outcome.
+
+        If the node failed lately its back-off is waited out first: exponential, with jitter, over once the node has sent
+        a frame. `tls=None` means the selector's own, True TLS with defaults, False plaintext. Raises ValueError if the
+        node has a connection or an attempt, ConfigurationError if TLS files cannot be loaded.
+        """
+        self._check_usable()
+        if node in self._links:
+            raise ValueError(f"node {node} is connected, or connecting, already")
+        chosen = self._tls if tls is None else Tls() if tls is True else tls or None
+        if chosen is not None and chosen not in self._contexts:
+            self._contexts[chosen] = chosen.client_context()
+        dial = Dial(
+            node, host, port,
+            tls=self._contexts[chosen] if chosen is not None else None,
+            server_name=(chosen.server_name or host) if chosen is not None else None,
+        )  # fmt: skip
+        self._links[node] = dial
+        self._set_timer(dial, max(self._clock.now(), self.next_attempt_at(node)), partial(self._resolve, dial))
+
+    def disconnect(self, node: Node, *, failed: bool = False) -> None:
+        """Close the connection, or give the attempt up, now. What was not written is dropped, and no list tells of it.
+
+        `failed` says that the node is at fault (refused credentials, unreadable answers), so that the next `connect`
+        waits for its back-off. A node that has no connection is none of our business: nothing happens.
+        """
+        self._check_usable()
+        if node in self._links:
+            self._drop(node)
+            if failed:
+                self._backoff(node).failed(self._clock.now())
+
+    def listen(self, host: str, port: int, *, tls: Tls | None = None) -> tuple[str, int]:
+        """Accept connections on an address of this machine; port 0 takes a free one. Answers the address bound.
+
+        Resolves `host` here and now, and raises ConnectError if the address cannot be had. Connections accepted get
+        names of their own, `accepted` tells them; `sockname(node)` says through which listener each came.
+        """
+        self._check_usable()
+        listener = Listener(host, port, tls.server_context() if tls is not None else None)
+        self._listeners[listener.address] = listener
+        self._selector.register(listener, _READ, listener)
+        return listener.address
+
+    def stop_listening(self, address: tuple[str, int]) -> None:
+        """Close a listener; its connections stay."""
+        listener = self._listeners.pop(address)
+        self._unregister(listener)
+        listener.close()
+
+    def pause(self, node: Node) -> None:
+        """Read nothing from a node until `resume`: the back-pressure of a caller whose queue for it is full."""
+        channel = self._channel(node)
+        channel.is_paused = True
+        self._watch(channel)
+
+    def resume(self, node: Node) -> None:
+        channel = self._channel(node)
+        channel.is_paused = False
+        self._watch(channel)
+
+    def wakeup(self) -> None:
+        """End the running poll, or if none runs the next one, early. From any thread, at any time."""
+        self._is_woken = True
+        self._wakeup.ring()
+
+    def close(self) -> None:
+        """Close everything: connections, attempts and listeners. May be called again."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._resolver.close()
+        is_forked = os.getpid() != self._pid
+        for node in list(self._links):
+            if is_forked:  # the epoll instance and the sockets are the parent's too: only let go of our descriptors
+                self._links.pop(node).abandon()
+            else:
+                self._drop(node)
+        for listener in self._listeners.values():
+            listener.close()
+        self._selector.close()
+        self._wakeup.close()
+
+    # What the caller may ask
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All that have a connection or an attempt."""
+        return list(self._links)
+
+    def is_connected(self, node: Node) -> bool:
+        link = self._links.get(node)
+        return isinstance(link, Channel) and link.is_established
+
+    def next_attempt_at(self, node: Node) -> float:
+        """The time of the clock before which a `connect` to the node would only wait; 0.0 if it need not."""
+        backoff = self._backoffs.get(node)
+        return backoff.ready_at if backoff is not None else 0.0
+
+    def bytes_queued(self, node: Node) -> int:
+        """What waits to be written to a connected node."""
+        link = self._links.get(node)
+        return link.bytes_queued if isinstance(link, Channel) else 0
+
+    def peername(self, node: Node) -> tuple[str, int]:
+        """Address and port of the other end. Raises ValueError if the node is not connected."""
+        return self._channel(node).peername()
+
+    def sockname(self, node: Node) -> tuple[str, int]:
+        """Address and port of our end. Raises ValueError if the node is not connected."""
+        return self._channel(node).sockname()
+
+    # The poll
+
+    def poll(self, sends: Iterable[tuple[Node, Frame]] = (), timeout: float | None = None) -> list[Receive]:
+        """Queue frames, move bytes, and answer the frames received.
+
+        A frame is bytes, or a list of pieces that are written one after the other; its size is put in front here, and its
+        bytes must not change before `completed_sends` tells of it. Frames for a node that is still connecting wait for
+        the connection. A frame for a node without one is not sent: `disconnected` of this poll names the node once, with
+        the number of such frames as `unsent`.
+
+        Returns when any of the lists has something to tell, when `wakeup` was called, or after `timeout` seconds (None:
+        never; 0: at once).
+        """
+        self._check_usable()
+        self._clear_results()
+        self._queue(sends)
+        until = None if timeout is None else self._clock.now() + timeout
+        while True:
+            self._timers.fire(self._clock.now())
+            wait_until = self._wait_until(until)
+            wait = None if wait_until is None else max(0.0, wait_until - self._clock.now())
+            ready = self._clock.wait(self._selector.select, wait)
+            for key, mask in ready:
+                self._handle(key.data, mask)
+            self._take_resolutions()
+            self._timers.fire(self._clock.now())
+            if self._has_news() or self._is_woken:
+                break
+            now = self._clock.now()
+            if until is not None and now >= until:
+                break
+            if not ready and wait_until is not None and now < wait_until:  # a virtual clock stands still
+                break
+        self._is_woken = False
+        return self.completed_receives
+
+    def _clear_results(self) -> None:
+        self.connected: list[Node] = []
+        self.disconnected: list[Disconnection] = []
+        self.completed_sends: list[Sent] = []
+        self.completed_receives: list[Receive] = []
+        self.accepted: list[Node] = []
+        self.rejected: list[Disconnection] = []
+
+    def _has_news(self) -> bool:
+        return bool(
+            self.completed_receives or self.completed_sends or self.connected
+            or self.disconnected or self.accepted or self.rejected
+        )  # fmt: skip
+
+    def _wait_until(self, until: float | None) -> float | None:
+        if self._has_news() or self._is_woken or self._resolved:
+            return self._clock.now()
+        timer = self._timers.next()
+        if until is None or timer is None:
+            return until if timer is None else timer
+        return min(until, timer)
+
+    def _queue(self, sends: Iterable[tuple[Node, Frame]]) -> None:
+        touched: dict[Channel, Node] = {}
+        lost: dict[Node, int] = {}
+        for node, frame in sends:
+            link = self._links.get(node)
+            if isinstance(link, Channel):
+                link.push(frame)
+                touched[link] = node
+            elif link is not None:
+                link.frames.append(frame)
+            else:
+                lost[node] = lost.get(node, 0) + 1
+        for channel in touched:  # all frames of a node are queued before the first write, so that they share it
+            self._flush(channel)
+        for node, unsent in lost.items():
+            cause = DisconnectedError("there is no connection", broker=str(node), remedy="connect to the node first")
+            self.disconnected.append(Disconnection(node, cause, unsent))
+
+    def _handle(self, source: object, mask: int) -> None:
+        """The socket of `source` is ready. It may have been closed since, by what an earlier one of this turn led to."""
+        if isinstance(source, Channel):
+            if source in self._nodes and mask & _WRITE:
+                self._flush(source)
+            if source in self._nodes and mask & _READ:
+                self._read(source)
+        elif isinstance(source, Dial):
+            if source.stage is Stage.CONNECTING and source.sock is not None:
+                self._dialled(source)
+        elif isinstance(source, Listener):
+            self._accept(source)
+        elif isinstance(source, Wakeup):
+            source.silence()
+
+    # Dialling
+
+    def _resolve(self, dial: Dial, now: float) -> None:
+        """The back-off is over."""
+        dial.move(Stage.RESOLVING)
+        dial.deadline = now + self._connect_timeout
+        self._set_timer(dial, dial.deadline, partial(self._dial_late, dial))
+        self._resolver.resolve(dial.host, dial.port, partial(self._on_resolved, dial))
+
+    def _on_resolved(self, dial: Dial, outcome: Outcome) -> None:
+        """On the resolver's thread, or on ours: leaves the answer where the loop finds it."""
+        self._resolved.append((dial, outcome))
+        self._wakeup.ring()
+
+    def _take_resolutions(self) -> None:
+        while self._resolved:
+            dial, outcome = self._resolved.popleft()
+            if dial.stage is not Stage.RESOLVING:
+                continue  # given up meanwhile
+            if isinstance(outcome, OSError):
+                self._fail(dial.node, dial.unresolved(outcome.strerror or str(outcome)))
+            elif not outcome:
+                self._fail(dial.node, dial.unresolved("the name server knows none"))
+            else:
+                dial.resolved(outcome)
+                self._dial_next(dial)
+
+    def _dial_next(self, dial: Dial) -> None:
+        if not dial.dial_next():
+            self._fail(dial.node, dial.unconnected())
+            return
+        assert dial.sock is not None
+        self._selector.register(dial.sock, _WRITE, dial)
+        self._set_timer(dial, dial.next_deadline(self._clock.now()), partial(self._dial_late, dial))
+
+    def _dial_late(self, dial: Dial, now: float) -> None:
+        if dial.stage is Stage.RESOLVING:
+            self._fail(dial.node, dial.unresolved(f"no answer from the name server in {self._connect_timeout:g} s"))
+            return
+        assert dial.sock is not None
+        self._selector.unregister(dial.sock)
+        dial.timed_out()
+        self._dial_next(dial)
+
+    def _dialled(self, dial: Dial) -> None:
+        assert dial.sock is not None
+        self._selector.unregister(dial.sock)
+        if not dial.check():
+            self._dial_next(dial)
+            return
+        try:
+            tls = TlsFilter(dial.tls, is_server=False, host=dial.server_name) if dial.tls is not None else None
+        except NodeError as error:
+            self._fail(dial.node, error.at(broker=dial.broker))
+            return
+        channel = Channel(
+            dial.give_socket(), broker=dial.broker, now=self._clock.now(), max_frame_bytes=self._max_frame_bytes,
+            tls=tls, is_accepted=False,
+        )  # fmt: skip
+        for frame in dial.frames:
+            channel.push(frame)
+        self._cancel_timer(dial)
+        self._open(dial.node, channel, dial.deadline)
+
+    # Accepting
+
+    def _accept(self, listener: Listener) -> None:
+        try:
+            accepted = listener.accept()
+        except OSError:
+            self._unregister(listener)
+            self._timers.at(self._clock.now() + _ACCEPT_PAUSE_SECONDS, partial(self._accept_again, listener))
+            return
+        for sock, peer in accepted:
+            node = next(name for name in (f"peer-{n}" for n in self._peers) if name not in self._links)
+            tls = TlsFilter(listener.tls, is_server=True) if listener.tls is not None else None
+            now = self._clock.now()
+            channel = Channel(
+                sock, broker=f"{node} at {show_address(peer[0], peer[1])}", now=now,
+                max_frame_bytes=self._max_frame_bytes, tls=tls, is_accepted=True,
+            )  # fmt: skip
+            self._open(node, channel, now + self._connect_timeout)
+
+    def _accept_again(self, listener: Listener, now: float) -> None:
+        if self._listeners.get(listener.address) is listener:
+            self._selector.register(listener, _READ, listener)
+
+    # Open connections
+
+    def _open(self, node: Node, channel: Channel, deadline: float) -> None:
+        """A socket is connected. `deadline` is for the TLS handshake, if there is one."""
+        self._links[node] = channel
+        self._nodes[channel] = node
+        if channel.is_established:
+            self._established(node, channel)
+            self._flush(channel)
+        else:
+            self._set_timer(channel, deadline, partial(self._handshake_late, channel))
+            channel.start(self._clock.now())
+            self._watch(channel)
+
+    def _established(self, node: Node, channel: Channel) -> None:
+        (self.accepted if channel.is_accepted else self.connected).append(node)
+        self._set_timer(channel, channel.last_active + self._idle_timeout, partial(self._idle, channel))
+
+    def _read(self, channel: Channel) -> None:
+        node = self._nodes[channel]
+        was_established, had_frames = channel.is_established, channel.frames_read > 0
+        now = self._clock.now()
+        frames, cause = channel.read(self._buffer, self._read_bytes, now)
+        if channel.is_established and not was_established:
+            self._established(node, channel)
+            self._flush(channel)  # what waited for the handshake
+        self.completed_receives += [Receive(node, frame) for frame in frames]
+        if frames and not had_frames and node in self._backoffs:
+            self._backoffs[node].recovered(now)
+        if cause is not None:
+            self._fail(node, cause)
+        else:
+            self._watch(channel)
+
+    def _flush(self, channel: Channel) -> None:
+        node = self._nodes[channel]
+        self.completed_sends += [Sent(node, frame) for frame in channel.flush(self._clock.now())]
+        self._watch(channel)
+
+    def _watch(self, channel: Channel) -> None:
+        """Register the socket for what the channel waits for."""
+        mask = (0 if channel.is_paused else _READ) | (_WRITE if channel.wants_write else 0)
+        if mask == channel.mask:
+            return
+        if not channel.mask:
+            self._selector.register(channel, mask, channel)
+        elif not mask:
+            self._selector.unregister(channel)
+        else:
+            self._selector.modify(channel, mask, channel)
+        channel.mask = mask
+
+    def _handshake_late(self, channel: Channel, now: float) -> None:
+        self._fail(self._nodes[channel], channel.late())
+
+    def _idle(self, channel: Channel, now: float) -> None:
+        """The idle timer is set once and looks, when it fires, how long it really has been quiet."""
+        idle_at = channel.last_active + self._idle_timeout
+        if now < idle_at or channel.frames_queued:
+            later = idle_at if now < idle_at else now + self._idle_timeout / 2
+            self._set_timer(channel, later, partial(self._idle, channel))
+            return
+        node = self._nodes[channel]
+        cause = DisconnectedError(
+            f"closed here, unused for {self._idle_timeout:g} s", broker=channel.broker, remedy="connect again when needed"
+        )
+        self._drop(node)
+        self.disconnected.append(Disconnection(node, cause, is_idle=True))
+
+    # Ends
+
+    def _fail(self, node: Node, cause: NodeError) -> None:
+        link = self._links[node]
+        unsent = link.frames_queued
+        self._drop(node)
+        disconnection = Disconnection(node, cause, unsent)
+        if isinstance(link, Channel) and link.is_accepted:
+            (self.disconnected if link.is_established else self.rejected).append(disconnection)
+            return
+        self._backoff(node).failed(self._clock.now())
+        self.disconnected.append(disconnection)
+
+    def _drop(self, node: Node) -> None:
+        link = self._links.pop(node)
+        self._cancel_timer(link)
+        if isinstance(link, Channel):
+            del self._nodes[link]
+            if link.mask:
+                self._selector.unregister(link)
+                link.mask = 0
+            link.close()
+        else:
+            if link.sock is not None:
+                self._unregister(link.sock)
+            link.give_up()
+
+    def _backoff(self, node: Node) -> Backoff:
+        if node not in self._backoffs:
+            self._backoffs[node] = Backoff(*self._backoff_seconds, self._random)
+        return self._backoffs[node]
+
+    def _channel(self, node: Node) -> Channel:
+        link = self._links.get(node)
+        if not isinstance(link, Channel):
+            raise ValueError(f"node {node} is not connected")
+        return link
+
+    def _set_timer(self, link: _Link, at: float, action: Callable[[float], None]) -> None:
+        self._cancel_timer(link)
+        self._link_timers[link] = self._timers.at(at, action)
+
+    def _cancel_timer(self, link: _Link) -> None:
+        timer = self._link_timers.pop(link, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _unregister(self, source: selectors._FileObject) -> None:
+        if source in self._selector.get_map():
+            self._selector.unregister(source)
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the selector is closed")
+        if os.getpid() != self._pid:
+            raise ClosedError("the selector belongs to the process that made it", remedy="make a new one after a fork")

@@ -1,0 +1,182 @@
+"""TLS: what the user configures, and a filter between frames and socket.
+
+The filter is `ssl.MemoryBIO` and not `ssl.SSLSocket`, for four reasons. The socket is then read and written in one way,
+encrypted or not: one `recv_into` of a large buffer takes many records where SSLSocket makes two system calls for each.
+Nothing can be forgotten inside the TLS layer, since everything that was read is decrypted at once. A write never
+"wants to read" nor a read to write: the only wants left are those of the socket. And the first bytes of the peer pass
+through our hands, so that a plaintext peer is named instead of WRONG_VERSION_NUMBER.
+
+Owns contexts, handshake and the translation of OpenSSL's reasons; refuses to touch a socket.
+"""
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kwire.errors import ConfigurationError, NodeError, TlsError
+from kwire.net.tls_errors import explain, not_tls
+from kwire.wire.frame import BytesLike
+
+# One TLS record holds at most this much plaintext; a larger write is several records anyway.
+RECORD_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True)
+class Tls:
+    """TLS for a connection or a listener. Files are PEM.
+
+    As a client: `ca_file` is whom to trust (None: the system's authorities), `cert_file` and `key_file` are shown to a
+    broker that asks for them (mutual TLS). As a listener: `cert_file` is needed, and a `ca_file` makes client
+    certificates mandatory. `server_name` is the name to ask for and to check when it is not the host connected to.
+    `verify=False` accepts any certificate and is for experiments only.
+    """
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    check_hostname: bool = True
+    verify: bool = True
+    server_name: str | None = None
+
+    def client_context(self) -> ssl.SSLContext:
+        """Raises ConfigurationError for a file that is missing or wrong."""
+        with _configuration_errors(self):
+            context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.ca_file)
+            if not self.verify:
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            elif not self.check_hostname:
+                context.check_hostname = False
+            self._load_certificate(context)
+        return context
+
+    def server_context(self) -> ssl.SSLContext:
+        """Raises ConfigurationError for a file that is missing or wrong."""
+        if self.cert_file is None:
+            raise ConfigurationError("a TLS listener needs a certificate", remedy="give cert_file and key_file")
+        with _configuration_errors(self):
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self.ca_file)
+            if self.ca_file is not None and self.verify:
+                context.verify_mode = ssl.CERT_REQUIRED
+            self._load_certificate(context)
+        return context
+
+    def _load_certificate(self, context: ssl.SSLContext) -> None:
+        if self.cert_file is not None:
+            # A function, because OpenSSL asks on the terminal for a password that it lacks; b"" makes it fail instead.
+            password = self.key_password or ""
+            context.load_cert_chain(self.cert_file, self.key_file, password=lambda: password)
+        elif self.key_file is not None:
+            raise ConfigurationError("key_file without cert_file", remedy="give both")
+
+
+@contextlib.contextmanager
+def _configuration_errors(tls: Tls) -> Iterator[None]:
+    try:
+        yield
+    except ConfigurationError:
+        raise
+    except FileNotFoundError as error:
+        files = [name for name in (tls.ca_file, tls.cert_file, tls.key_file) if name is not None]
+        raise ConfigurationError(f"a TLS file does not exist: one of {', '.join(files)}") from error
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        reason = getattr(error, "reason", None) or error
+        raise ConfigurationError(
+            f"cannot load the TLS files: {reason}", remedy="files must be PEM, the key must fit the certificate and key_password the key"
+        ) from error
+
+
+class TlsFilter:
+    """One connection's TLS, between bytes and bytes."""
+
+    __slots__ = ("_host", "_incoming", "_is_server", "_object", "_outgoing", "_seen", "is_established")
+
+    def __init__(self, context: ssl.SSLContext, *, is_server: bool, host: str | None = None) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._host = host
+        self._is_server = is_server
+        self._seen = b""
+        try:
+            self._object = context.wrap_bio(
+                self._incoming, self._outgoing, server_side=is_server, server_hostname=None if is_server else host
+            )
+        except (ValueError, ssl.SSLError) as error:  # empty, a leading dot, a label that IDNA refuses
+            raise TlsError(f"{host!r} is no name that TLS can ask for: {error}", remedy="set server_name") from error
+        self.is_established = False
+
+    def handshake(self) -> bool:
+        """Go on with the handshake as far as the bytes received allow; True once it is done."""
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLError as error:
+            raise self._explain(error) from error
+        self.is_established = True
+        return True
+
+    def decrypt(self, data: BytesLike) -> list[bytes]:
+        """Everything that `data` completes, decrypted. During the handshake that is nothing, or what followed it."""
+        if len(self._seen) < 8:
+            self._seen += bytes(data[:8])
+            foreign = not_tls(self._seen, is_server=self._is_server)
+            if foreign is not None:
+                raise foreign
+        self._incoming.write(data)
+        if not self.is_established and not self.handshake():
+            return []
+        plain: list[bytes] = []
+        try:
+            while chunk := self._object.read(RECORD_BYTES):
+                plain.append(chunk)
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            pass  # all that came is decrypted; after the peer's close_notify the end of the socket follows
+        except ssl.SSLError as error:
+            raise self._explain(error) from error
+        return plain
+
+    def encrypt(self, data: BytesLike) -> int:
+        """Seal the first bytes of `data`; answers how many. What is sealed waits in `sealed`."""
+        try:
+            return self._object.write(data)
+        except ssl.SSLWantReadError:  # the peer asked for a renegotiation, which TLS 1.2 may and Kafka never does
+            return 0
+        except ssl.SSLError as error:
+            raise self._explain(error) from error
+
+    def sealed(self) -> bytes:
+        """The encrypted bytes to be written to the socket, handshake and alerts included; each is answered once."""
+        return self._outgoing.read()
+
+    def say_goodbye(self) -> bytes:
+        """close_notify: tells the peer that the stream was not cut off."""
+        if self.is_established:
+            with contextlib.suppress(ssl.SSLError, ValueError):
+                self._object.unwrap()
+        return self._outgoing.read()
+
+    def cut(self) -> NodeError:
+        """The error for a peer that closed the socket before the handshake was over."""
+        if self._is_server:
+            return TlsError("the client closed the connection during the TLS handshake", remedy="see the client's log")
+        return TlsError(
+            "the broker closed the connection during the TLS handshake",
+            remedy="check that this port is a TLS listener; if it is, it may want a client certificate (cert_file, "
+            "key_file) or a newer TLS version: its log says which",
+        )
+
+    def late(self) -> NodeError:
+        """The error for a peer that has not finished the handshake in time."""
+        if not self._seen and not self._is_server:
+            return TlsError(
+                "the broker took the connection, but never answered the TLS handshake",
+                remedy="check that this port is a TLS listener: one that is not may wait for more in silence",
+            )
+        return TlsError("the TLS handshake was not finished in time", remedy="check the load of the peer and of the network")
+
+    def _explain(self, error: ssl.SSLError) -> TlsError:
+        return explain(error, host=self._host, is_server=self._is_server)

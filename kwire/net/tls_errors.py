@@ -1,0 +1,82 @@
+"""What OpenSSL means: its reasons and certificate codes in words, each with what to do about it.
+
+Owns no state. The tables are what somebody who set up TLS for the first time runs into.
+"""
+from __future__ import annotations
+
+import ssl
+
+from kwire.errors import NodeError, TlsError
+from kwire.wire.frame import not_kafka
+
+# X509_V_ERR_* of OpenSSL's x509_vfy.h.
+_CERTIFICATE_FAULTS: dict[int, tuple[str, str]] = {
+    9: ("is not valid yet", "check the clocks of both machines, or the certificate's dates"),
+    10: ("has expired", "renew it"),
+    18: ("is self-signed", "give that certificate itself as ca_file"),
+    19: ("is signed by an authority that is not trusted", "give the authority's certificate as ca_file"),
+    20: ("is signed by an authority that is not trusted", "give the authority's certificate as ca_file"),
+    21: ("cannot be traced to a trusted authority", "the chain lacks an intermediate certificate: install the full chain"),
+    23: ("is revoked", "get another"),
+    26: ("is not meant for this purpose", "it needs the right extended key usage (serverAuth, clientAuth)"),
+    62: ("is for another host", "connect by a name that it lists, or set server_name to one"),
+    64: ("is for another address", "connect by a name or address that it lists, or set server_name to one"),
+}
+# The reasons of alerts that the peer sent, as ssl.SSLError.reason names them.
+_ALERTS: dict[str, tuple[str, str]] = {
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": ("it demands a client certificate", "give cert_file and key_file"),
+    "SSLV3_ALERT_CERTIFICATE_REQUIRED": ("it demands a client certificate", "give cert_file and key_file"),
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": ("the peer showed no certificate", "give the client cert_file and key_file"),
+    "TLSV1_ALERT_UNKNOWN_CA": (
+        "it does not trust our certificate's authority", "add that authority to its trust store, or use another certificate",
+    ),
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": ("our certificate has expired", "renew it"),
+    "SSLV3_ALERT_BAD_CERTIFICATE": ("it refused our certificate", "see its log for the reason"),
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": ("it refused our certificate", "see its log for the reason"),
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": ("it refused our kind of certificate", "check its key usage"),
+    "SSLV3_ALERT_CERTIFICATE_REVOKED": ("our certificate is revoked", "get another"),
+    "TLSV1_ALERT_ACCESS_DENIED": ("it denied access", "see its log for the reason"),
+    "TLSV1_ALERT_PROTOCOL_VERSION": ("it speaks no TLS version that we do", "let it speak TLS 1.2 or 1.3"),
+    "UNSUPPORTED_PROTOCOL": ("the peer speaks no TLS version that we do", "let it speak TLS 1.2 or 1.3"),
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": ("it found no cipher in common, or wants a client certificate", "see its log"),
+    "TLSV1_UNRECOGNIZED_NAME": ("it does not know the server name asked for", "set server_name"),
+    "NO_SHARED_CIPHER": ("no cipher in common", "check the ciphers configured on both sides"),
+}  # fmt: skip
+
+
+def explain(error: ssl.SSLError, *, host: str | None, is_server: bool) -> TlsError:
+    """The typed error for a failed handshake, read or write."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _certificate_fault(error, host=host, is_server=is_server)
+    reason = error.reason or str(error)
+    if reason in _ALERTS:
+        text, remedy = _ALERTS[reason]
+        return TlsError(f"the peer ended the TLS handshake: {text} ({reason})", remedy=remedy)
+    return TlsError(f"TLS failed: {reason}", remedy="check that both sides speak TLS 1.2 or 1.3 on this port")
+
+
+def _certificate_fault(error: ssl.SSLCertVerificationError, *, host: str | None, is_server: bool) -> TlsError:
+    whose = "client's certificate" if is_server else "broker's certificate"
+    if error.verify_code in _CERTIFICATE_FAULTS:
+        text, remedy = _CERTIFICATE_FAULTS[error.verify_code]
+        return TlsError(f"the {whose} {text} ({error.verify_message})", remedy=remedy)
+    about = f" for {host}" if host and not is_server else ""
+    return TlsError(f"the {whose}{about} is not accepted: {error.verify_message}", remedy="check the certificate and ca_file")
+
+
+def not_tls(sample: bytes, *, is_server: bool) -> NodeError | None:
+    """The error if the first bytes of a peer that should speak TLS are not TLS; None when they are, or may yet be.
+
+    A server's first record is a handshake or an alert, a client's a handshake, both of version 3.x.
+    """
+    if sample[:1] in (b"\x16", b"\x15") and sample[1:2] in (b"", b"\x03"):
+        return None
+    if len(sample) >= 4 and (named := not_kafka(sample)) is not None and "TLS" not in named.message:
+        return named
+    if is_server:
+        return TlsError(
+            "the client does not speak TLS, and this listener does", remedy="turn TLS on in the client, or use another port"
+        )
+    return TlsError(
+        "the broker does not speak TLS on this port", remedy="turn TLS off for this connection, or use the TLS listener's port"
+    )

@@ -1,0 +1,164 @@
+"""Size-prefixed frames: the four bytes of length, big-endian and signed, that stand before every Kafka message.
+
+Owns the assembly of frames from a stream cut anywhere, and the recognition of peers that speak something else: the
+first four bytes of HTTP or of a TLS record make an absurd size, and saying "this is a web server" helps more than
+"a frame of 1213486160 bytes". Refuses to know what is inside a frame.
+
+A frame above the limit is refused on its size alone, before anything is allocated for it; below the limit memory grows
+only with the bytes that really came.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import TypeAlias
+
+from kwire.errors import NotKafkaError
+
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+# A frame to be written: whole, or in parts that are written one after the other without being joined.
+Frame: TypeAlias = BytesLike | Sequence[BytesLike]
+
+SIZE = Struct(">i")
+# Kafka's own socket.request.max.bytes, and what its clients will read.
+MAX_FRAME_BYTES = 100 * 1024 * 1024
+
+_HTTP_VERBS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
+# TLS record types (alert, handshake, ...) and the major version byte that every TLS since SSL 3 puts behind them.
+_TLS_RECORD_TYPES = {0x14: "a cipher change", 0x15: "an alert", 0x16: "a handshake", 0x17: "encrypted data"}
+_TLS_MAJOR = 3
+_SAMPLE_BYTES = 40
+
+
+class FrameReader:
+    """Bytes in, frames out. `feed` may be given the stream whole, byte by byte or cut anywhere.
+
+    >>> reader = FrameReader()
+    >>> reader.feed(bytes([0, 0, 0, 2, 7]))
+    []
+    >>> reader.progress
+    (1, 2)
+    >>> reader.feed(bytes([8, 0, 0, 0, 0]))
+    [b'\\x07\\x08', b'']
+    """
+
+    __slots__ = ("_failure", "_head", "_max_frame_bytes", "_partial", "_size", "frames_read")
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._head = b""  # of the size field, while it is cut
+        self._size: int | None = None  # of the frame being assembled
+        self._partial = bytearray()
+        self._failure: NotKafkaError | None = None
+        self.frames_read = 0
+
+    def feed(self, data: BytesLike) -> list[bytes]:
+        """The frames that `data` completes, copied out of it.
+
+        A size that cannot be right raises NotKafkaError. Where good frames stand before it in the same data they are
+        answered first, `failure` is set, and the next `feed` raises.
+        """
+        if self._failure is not None:
+            raise self._failure
+        view = memoryview(data)
+        frames: list[bytes] = []
+        position, end = 0, len(view)
+        while position < end:
+            if self._size is None:
+                position = self._read_size(view, position)
+                if self._failure is not None:
+                    break
+                if self._size is None:
+                    continue
+            stop = position + self._size - len(self._partial)
+            if stop > end:
+                self._partial += view[position:]
+                break
+            if self._partial:
+                self._partial += view[position:stop]
+                frames.append(bytes(self._partial))
+                self._partial = bytearray()
+            else:
+                frames.append(bytes(view[position:stop]))
+            self._size = None
+            position = stop
+        self.frames_read += len(frames)
+        if self._failure is not None and not frames:
+            raise self._failure
+        return frames
+
+    @property
+    def failure(self) -> NotKafkaError | None:
+        """What is wrong with the stream, once something is; nothing behind it can be read."""
+        return self._failure
+
+    @property
+    def progress(self) -> tuple[int, int] | None:
+        """(bytes got, bytes announced) of the frame being read; of its 4-byte size while that is cut; None between frames."""
+        if self._size is not None:
+            return len(self._partial), self._size
+        return (len(self._head), SIZE.size) if self._head else None
+
+    def ended(self) -> NotKafkaError | None:
+        """The stream has ended: was its unfinished frame the first words of another protocol?
+
+        A limit set very high lets such a size pass for a frame, and a peer that sent less than four bytes never got judged.
+        """
+        if self._failure is not None:
+            return self._failure
+        if self._size is None:
+            return not_kafka(self._head)
+        return not_kafka(SIZE.pack(self._size) + bytes(self._partial[:_SAMPLE_BYTES]))
+
+    def _read_size(self, view: memoryview, position: int) -> int:
+        """Take (a part of) the size field; `_size` is set once it is whole and right. Answers the next position."""
+        stop = position + SIZE.size - len(self._head)
+        head = self._head + bytes(view[position:stop])
+        if len(head) < SIZE.size:
+            self._head = head
+            return len(view)
+        self._head = b""
+        (size,) = SIZE.unpack(head)
+        if 0 <= size <= self._max_frame_bytes:
+            self._size = size
+        else:
+            self._failure = self._explain(size, head + bytes(view[stop : stop + _SAMPLE_BYTES]))
+        return stop
+
+    def _explain(self, size: int, sample: bytes) -> NotKafkaError:
+        known = not_kafka(sample)
+        if known is not None:
+            return known
+        if size < 0:
+            return NotKafkaError(
+                f"the peer announced a frame of {size} bytes: its stream is not made of Kafka frames",
+                remedy="check that the address is a Kafka listener",
+            )
+        return NotKafkaError(
+            f"the peer announced a frame of {size:,} bytes, above the limit of {self._max_frame_bytes:,}",
+            remedy="check that the address is a Kafka listener; if frames may be that large, raise max_frame_bytes",
+        )
+
+
+def not_kafka(sample: bytes) -> NotKafkaError | None:
+    """Name the protocol that a stream beginning with `sample` (a few bytes) speaks, if it is one that we know."""
+    if sample.startswith((b"HTTP", *_HTTP_VERBS)):
+        role = "the peer answers in HTTP" if sample.startswith(b"HTTP") else "the peer is an HTTP client"
+        return NotKafkaError(
+            f"{role}: {_first_line(sample)!r}", remedy="this is no Kafka listener; check the port"
+        )
+    if len(sample) >= 2 and sample[0] in _TLS_RECORD_TYPES and sample[1] == _TLS_MAJOR:
+        return NotKafkaError(
+            f"the peer speaks TLS (it sent {_TLS_RECORD_TYPES[sample[0]]}), and this connection is plaintext",
+            remedy="turn TLS on for this connection, or use the port of a plaintext listener",
+        )
+    if len(sample) >= SIZE.size and all(byte in b"\r\n\t" or 0x20 <= byte < 0x7F for byte in sample[: SIZE.size]):
+        return NotKafkaError(
+            f"the peer sent text: {_first_line(sample)!r}", remedy="this is no Kafka listener; check the port"
+        )
+    return None
+
+
+def _first_line(sample: bytes) -> str:
+    lines = sample[:_SAMPLE_BYTES].decode("ascii", "replace").splitlines()
+    return lines[0] if lines else ""
