@@ -30,6 +30,7 @@ from kwire.cluster.snapshot import NO_NODE, Snapshot
 from kwire.errors import (
     AuthenticationError,
     ClosedError,
+    DisconnectedError,
     KwireError,
     NodeError,
     NotKafkaError,
@@ -193,9 +194,11 @@ class EventLoop:
         for one in waiting:
             self._finish(one, error)
         for node in list(self._connections.addresses):
-            for event in self._connections.stop(node, error, self._now):
+            # What is in flight may have been carried out, unlike what was still waiting: hence another error.
+            cut = DisconnectedError("the client was closed before the answer came", broker=self.describe(node))
+            for event in self._connections.stop(node, cut, self._now):
                 if isinstance(event, Outcome) and isinstance(event.token, _Waiting):
-                    self._finish(event.token, error)
+                    self._finish(event.token, event.result)
         for machine in self._machines:
             machine.closed(error)
         self._selector.close()

@@ -1,0 +1,113 @@
+"""A batch: records that travel, are acknowledged and fail together.
+
+It is open while records join it, closed when it is full or has been drained once, and sequenced when it was first put
+into a request by an idempotent producer. From then on it is immutable: same bytes, same producer id, epoch and sequence,
+until it is acknowledged or the epoch is bumped (rule of order 2).
+"""
+
+from __future__ import annotations
+
+from kwire.errors import KwireError
+from kwire.producer.response import ProduceResponse, RecordMetadata
+from kwire.records import BATCH_OVERHEAD_BYTES, Compression, encode_batch
+
+RecordTuple = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+NO_SEQUENCE = -1
+
+
+class Batch:
+    """`partition` is -1 until an unkeyed batch is given one. Times are seconds of the loop's clock."""
+
+    __slots__ = (
+        "attempts", "bytes_max", "created_at", "deadline", "encoded", "is_closed", "is_unsure", "last_error",
+        "magic", "partition", "producer_epoch", "producer_id", "records", "responses", "sequence", "size_bytes", "topic",
+        "_append_time_ms", "_base_offset",
+    )  # fmt: skip
+
+    def __init__(self, topic: str, partition: int, bytes_max: int, now: float, deadline: float) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.bytes_max = bytes_max
+        self.created_at = now
+        self.deadline = deadline
+        self.records: list[RecordTuple] = []
+        self.responses: list[ProduceResponse] = []
+        self.size_bytes = BATCH_OVERHEAD_BYTES
+        self.is_closed = False
+        self.attempts = 0
+        self.last_error: KwireError | None = None
+        # True when a request that carried it may have been applied: no answer came, or one that leaves it open.
+        self.is_unsure = False
+        self.sequence = NO_SEQUENCE
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.encoded: bytes | None = None
+        self.magic = -1
+        self._base_offset = -1
+        self._append_time_ms = -1
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What its records were counted as when they came in."""
+        return self.size_bytes - BATCH_OVERHEAD_BYTES
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __repr__(self) -> str:
+        return f"<Batch {self.topic}-{self.partition} of {len(self)}, sequence {self.sequence}>"
+
+    def has_room(self, size_bytes: int) -> bool:
+        """An empty batch takes one record of any size: the producer's own limit was checked before."""
+        return not self.is_closed and (not self.records or self.size_bytes + size_bytes <= self.bytes_max)
+
+    def append(self, record: RecordTuple, response: ProduceResponse, size_bytes: int) -> None:
+        assert not self.is_closed
+        self.records.append(record)
+        self.responses.append(response)
+        self.size_bytes += size_bytes
+        if self.size_bytes >= self.bytes_max:
+            self.is_closed = True
+
+    @property
+    def is_sequenced(self) -> bool:
+        return self.sequence != NO_SEQUENCE
+
+    def stamp(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
+        """Give the batch its identity, at its first write."""
+        assert not self.is_sequenced
+        self.producer_id, self.producer_epoch, self.sequence = producer_id, producer_epoch, sequence
+        self.encoded = None
+
+    def unstamp(self) -> None:
+        """Take the identity back after an epoch bump. Only when it is sure that no broker stored the batch."""
+        assert not self.is_unsure
+        self.sequence = NO_SEQUENCE
+        self.encoded = None
+
+    def encode(self, magic: int, compression: Compression, level: int | None) -> bytes:
+        """The bytes to send: made once, then the same on every attempt."""
+        if self.encoded is None or self.magic != magic:
+            assert self.encoded is None or not self.is_sequenced, "a sequenced batch is immutable"
+            self.encoded = encode_batch(
+                self.records,
+                magic=magic,
+                compression=compression,
+                level=level,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                base_sequence=self.sequence,
+            )
+            self.magic = magic
+        return self.encoded
+
+    def acknowledged(self, base_offset: int, append_time_ms: int) -> None:
+        """Note where the broker put it; -1 where it did not say."""
+        self._base_offset, self._append_time_ms = base_offset, append_time_ms
+        self.encoded = None  # the bytes are not needed any more, the records' timestamps are
+
+    def metadata(self, index: int) -> RecordMetadata:
+        offset = -1 if self._base_offset < 0 else self._base_offset + index
+        timestamp_ms = self.records[index][0] if self._append_time_ms < 0 else self._append_time_ms
+        return RecordMetadata(self.topic, self.partition, offset, timestamp_ms)

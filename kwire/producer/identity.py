@@ -1,0 +1,76 @@
+"""The producer id and epoch of an idempotent producer, and when it must get new ones: a state machine.
+
+    UNKNOWN -- ask --> ASKED -- answered --> KNOWN -- break --> BROKEN -- ask (window drained) --> ASKED
+                         '-- the brokers are too old (before 0.11) --> ABSENT
+
+After a break we ask for a fresh producer id rather than for the next epoch of the old one: it needs no newer broker, and
+no broker can hold state under an id that nobody had.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+
+class IdentityState(Enum):
+    UNKNOWN = auto()
+    ASKED = auto()
+    KNOWN = auto()
+    BROKEN = auto()
+    ABSENT = auto()
+
+
+class Identity:
+    def __init__(self, is_wanted: bool) -> None:
+        self.state = IdentityState.UNKNOWN if is_wanted else IdentityState.ABSENT
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.retry_at = 0.0
+        self.attempts = 0
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether batches are to be sequenced."""
+        return self.state is not IdentityState.ABSENT
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a batch may be sequenced, or sent without one, now."""
+        return self.state in (IdentityState.KNOWN, IdentityState.ABSENT)
+
+    def must_ask(self, now: float, is_drained: bool) -> bool:
+        """Whether to send InitProducerId now. `is_drained`: no sequenced batch is out or of unknown fate (rule 2)."""
+        if now < self.retry_at:
+            return False
+        return self.state is IdentityState.UNKNOWN or (self.state is IdentityState.BROKEN and is_drained)
+
+    def ask(self) -> None:
+        assert self.state in (IdentityState.UNKNOWN, IdentityState.BROKEN)
+        self.state = IdentityState.ASKED
+
+    @staticmethod
+    def request(version: int) -> InitProducerIdRequest:
+        return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+
+    def answered(self, response: InitProducerIdResponse) -> None:
+        assert self.state is IdentityState.ASKED
+        self.state = IdentityState.KNOWN
+        self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
+        self.attempts = 0
+
+    def failed(self, retry_at: float) -> None:
+        assert self.state is IdentityState.ASKED
+        self.state = IdentityState.UNKNOWN
+        self.retry_at = retry_at
+
+    def break_sequences(self) -> None:
+        """A sequence was burnt or refused: no new batch until the window has drained and a new identity is there."""
+        if self.state is IdentityState.KNOWN:
+            self.state = IdentityState.BROKEN
+
+    def give_up(self) -> None:
+        """The brokers know no idempotence; go on without."""
+        assert self.state is IdentityState.UNKNOWN
+        self.state = IdentityState.ABSENT

@@ -1,0 +1,205 @@
+"""What answers mean for batches: acknowledged, to be sent again, or given up. And who waits for it.
+
+Completion is total (rule 10): whatever came instead of an answer, every batch of the request gets a verdict, in the order
+in which the request listed them, and every response resolves exactly once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from random import Random
+
+from kwire.cluster import Backoff, Snapshot, View
+from kwire.errors import (
+    DeliveryError,
+    ErrorCode,
+    KwireError,
+    NodeError,
+    RequestTimeoutError,
+    broker_error,
+)
+from kwire.producer.batch import Batch
+from kwire.producer.identity import Identity
+from kwire.producer.intake import Intake
+from kwire.producer.partition_queue import PartitionQueue
+from kwire.producer.request import PartitionAnswer, partition_answers
+from kwire.producer.response import resolve_all
+from kwire.producer.verdicts import Verdict, verdict
+from kwire.protocol import Response
+from kwire.protocol.messages.produce import ProduceResponse
+
+_log = logging.getLogger("kwire.producer")
+
+Taken = list[tuple[PartitionQueue, Batch]]
+
+
+class _Flush:
+    """What a flush waits for: batches, and topics whose keyed records are in no batch yet."""
+
+    def __init__(self, batches: Iterable[Batch], topics: Iterable[str], on_done: Callable[[], None]) -> None:
+        self.batches = set(batches)
+        self.topics = set(topics)
+        self.on_done = on_done
+
+
+class Outcomes:
+    def __init__(self, identity: Identity, intake: Intake, backoff: Backoff, random: Random) -> None:
+        self._identity = identity
+        self._intake = intake
+        self._backoff = backoff
+        self._random = random
+        self._flushes: list[_Flush] = []
+        self._muted_until: dict[int, float] = {}
+
+    # -- answers
+
+    def handler(
+        self, node: int, view: View, taken: Taken, version: int, snapshot: Snapshot
+    ) -> Callable[[Response | KwireError | None, float], None]:
+        """What to call with the outcome of the request that carried `taken`."""
+
+        def on_done(result: Response | KwireError | None, now: float) -> None:
+            where = {"broker": view.describe(node), "api": "Produce", "version": version}
+            if result is None:  # acks=0: sent is all there is to know
+                for queue, batch in taken:
+                    self._acknowledged(queue, batch, -1, -1)
+            elif isinstance(result, ProduceResponse):
+                if result.throttle_time_ms:
+                    self._muted_until[node] = now + result.throttle_time_ms / 1000
+                answers = partition_answers(result, version, snapshot)
+                for queue, batch in taken:
+                    self._answered(queue, batch, answers.get((queue.topic, queue.index)), where, now, view)
+            else:
+                assert isinstance(result, KwireError)
+                view.request_metadata(f"a request to broker {node} failed")
+                for queue, batch in taken:
+                    self._unanswered(queue, batch, result, now)
+
+        return on_done
+
+    def muted_until(self, node: int) -> float:
+        return self._muted_until.get(node, 0.0)
+
+    def mutes(self) -> Iterable[float]:
+        return self._muted_until.values()
+
+    def _answered(
+        self,
+        queue: PartitionQueue,
+        batch: Batch,
+        answer: PartitionAnswer | None,
+        where: dict[str, object],
+        now: float,
+        view: View,
+    ) -> None:
+        place = {**where, "topic": queue.topic, "partition": queue.index}
+        if answer is None:
+            self._unanswered(queue, batch, RequestTimeoutError("the answer leaves this partition out", **place), now)
+            return
+        if answer.error_code == ErrorCode.NONE:
+            self._acknowledged(queue, batch, answer.base_offset, answer.append_time_ms)
+            return
+        error = broker_error(answer.error_code, answer.error_message, **place)
+        if answer.error_code in _METADATA_CODES:
+            view.request_metadata(f"{queue.topic}-{queue.index} answered {error.name}")
+        match verdict(error):
+            case Verdict.STORED:
+                self._acknowledged(queue, batch, -1, -1)
+            case Verdict.RETRY:
+                self._retry(queue, batch, error, now)
+            case Verdict.UNSURE:
+                batch.is_unsure = True
+                self._retry(queue, batch, error, now)
+            case Verdict.ORDER | Verdict.EPOCH if batch.is_sequenced:
+                # Refused for its place: it is surely not stored. With an earlier batch still to come that is only order;
+                # otherwise the broker and we disagree about the sequences, and only a new identity mends that.
+                batch.is_unsure = False
+                if not queue.has_earlier(batch):
+                    self._identity.break_sequences()
+                self._retry(queue, batch, error, now)
+            case _:
+                self._refused(queue, batch, error)
+
+    def _unanswered(self, queue: PartitionQueue, batch: Batch, error: KwireError, now: float) -> None:
+        if isinstance(error, (NodeError, RequestTimeoutError)):
+            batch.is_unsure = True
+            self._retry(queue, batch, error, now)
+        else:  # it was never written: no common version, a value that the version cannot carry, or the client's end
+            self._refused(queue, batch, error)
+
+    def _acknowledged(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+        queue.acknowledged(batch)
+        batch.acknowledged(base_offset, append_time_ms)
+        self._resolve(batch, None)
+
+    def _retry(self, queue: PartitionQueue, batch: Batch, error: KwireError, now: float) -> None:
+        batch.last_error = error
+        queue.attempts += 1
+        _log.debug("%r is sent again: %s", batch, error)
+        queue.retry(batch, now + self._backoff.seconds(queue.attempts, self._random))
+
+    def _refused(self, queue: PartitionQueue, batch: Batch, error: KwireError) -> None:
+        queue.failed(batch)
+        if batch.is_sequenced:
+            self._identity.break_sequences()  # its sequence is burnt: the batches behind it would be out of order
+        self.give_up(batch, error)
+
+    # -- ends
+
+    def give_up(self, batch: Batch, error: KwireError) -> None:
+        """Resolve a batch that is in no queue any more with the error that it met."""
+        if batch.is_unsure:
+            self.undelivered(batch, "given up", error)
+        else:
+            self._resolve(batch, error)
+
+    def undelivered(self, batch: Batch, what: str, cause: KwireError | None) -> None:
+        """Resolve a batch with a DeliveryError that says whether it may be in the log (rule 7)."""
+        why = f"; the last failure was: {cause}" if cause is not None else ""
+        where = {"topic": batch.topic, "partition": batch.partition if batch.partition >= 0 else None}
+        remedy = _REMEDY[batch.is_unsure]
+        error = DeliveryError(f"{what}{why}", possibly_persisted=batch.is_unsure, remedy=remedy, **where)
+        error.__cause__ = cause
+        self._resolve(batch, error)
+
+    def _resolve(self, batch: Batch, error: KwireError | None) -> None:
+        self._intake.release(batch.buffered_bytes)
+        resolve_all(batch.responses, None if error else batch, error)
+        for flush in self._flushes:
+            flush.batches.discard(batch)
+        self._end_flushes()
+
+    # -- flushes
+
+    def add_flush(self, batches: Iterable[Batch], topics: Iterable[str], on_done: Callable[[], None]) -> None:
+        self._flushes.append(_Flush(batches, topics, on_done))
+        self._end_flushes()
+
+    def is_flushing(self, topic: str) -> bool:
+        return any(topic in flush.topics for flush in self._flushes)
+
+    def routed(self, topic: str | None = None, batches: Iterable[Batch] = ()) -> None:
+        """A topic's keyed records are in batches now, or resolved; None: every topic's."""
+        batches = set(batches)
+        for flush in self._flushes:
+            if topic is None:
+                flush.topics.clear()
+            elif topic in flush.topics:
+                flush.topics.discard(topic)
+                flush.batches |= batches
+        self._end_flushes()
+
+    def _end_flushes(self) -> None:
+        ended = [flush for flush in self._flushes if not flush.batches and not flush.topics]
+        for flush in ended:
+            self._flushes.remove(flush)
+            flush.on_done()
+
+
+_METADATA_CODES = frozenset(code for code in ErrorCode if code.invalidates_metadata)
+
+_REMEDY = {
+    True: "it may be in the log all the same: read it back before sending it again, if a duplicate would do harm",
+    False: "it is in no log: it can be sent again",
+}

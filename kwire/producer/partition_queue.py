@@ -1,0 +1,152 @@
+"""The one owner of order for a partition: its queue, its window of unanswered batches, its next sequence.
+
+    queued -- take --> out -- acknowledged --> resolved
+      ^                 |---- failed --------> resolved
+      |                 `---- retry ---------> held, until everything that is out has resolved
+      '------------------ back to the front, in the order in which they were first taken
+
+Nothing overtakes: while a batch is held, nothing new is taken (rules 1 and 3), and a new leader gets nothing before the
+old one's answers are in (rule 4). It decides nothing about errors; the sender does, and tells it `retry` or `failed`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from kwire.producer.batch import Batch
+
+# Sequences are int32 and wrap to 0 (Kafka's DefaultRecordBatch.incrementSequence).
+_SEQUENCES = 2**31
+
+
+class PartitionQueue:
+    """`window_max` is how many batches may be out at once, after the leader's first acknowledgement."""
+
+    def __init__(self, topic: str, index: int, window_max: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.queued: deque[Batch] = deque()
+        self.retry_at = 0.0
+        self.attempts = 0  # failures in a row
+        self.next_sequence = 0
+        self._window_max = window_max
+        self._out: deque[Batch] = deque()
+        self._held: list[Batch] = []
+        # First-ack gate: a window of 1 until this leader, in this epoch, has acknowledged something. Brokers 2.5 to 4.4
+        # accept any first sequence of a producer they do not know: with two batches out to a new leader, the second could
+        # be stored and the first refused (KAFKA-15591), and then the first is lost.
+        self._leader: tuple[int, int] | None = None
+        self._is_proven = False
+
+    def __repr__(self) -> str:
+        return f"<PartitionQueue {self.topic}-{self.index}: {len(self.queued)} queued, {len(self._out)} out>"
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.queued or self._out or self._held)
+
+    @property
+    def out(self) -> int:
+        return len(self._out)
+
+    @property
+    def window(self) -> int:
+        return self._window_max if self._is_proven else 1
+
+    def unresolved(self) -> list[Batch]:
+        """Every batch that it holds, oldest first."""
+        return [*self._held, *self._out, *self.queued]
+
+    def sequenced_unsure(self) -> bool:
+        """Whether some batch of the current epoch may or may not have been stored."""
+        return any(batch.is_sequenced and batch.is_unsure for batch in self.unresolved())
+
+    def open_batch(self) -> Batch | None:
+        """The batch that further records may join."""
+        return self.queued[-1] if self.queued and not self.queued[-1].is_closed else None
+
+    def closed_by(self, leader: tuple[int, int], now: float) -> str | None:
+        """Why nothing can be taken for this (leader, leader epoch) now; None when a batch can."""
+        if now < self.retry_at:
+            return "back-off"
+        if self._held:
+            return "batches that are to be sent again wait for answers to later ones"
+        if self._out and self._leader is not None and self._leader[0] != leader[0]:
+            return "the old leader has not answered yet"
+        window = self.window if self._leader == leader else 1
+        if len(self._out) >= window:
+            return f"window of {window}"
+        return None
+
+    def take(self, leader: tuple[int, int]) -> Batch:
+        """Move the first queued batch out, to this leader. `closed_by` was asked before."""
+        assert not self._held
+        assert not self._out or self._leader is None or self._leader[0] == leader[0]
+        if self._leader != leader:
+            self._leader, self._is_proven = leader, False
+        batch = self.queued.popleft()
+        batch.is_closed = True
+        batch.attempts += 1
+        self._out.append(batch)
+        return batch
+
+    def sequence(self, batch: Batch, producer_id: int, producer_epoch: int) -> None:
+        """Give a batch that is being written for the first time the next sequence."""
+        batch.stamp(producer_id, producer_epoch, self.next_sequence)
+        self.next_sequence = (self.next_sequence + len(batch)) % _SEQUENCES
+
+    def acknowledged(self, batch: Batch) -> None:
+        self._remove(batch)
+        self.attempts = 0
+        self._is_proven = True
+        self._settle()
+
+    def failed(self, batch: Batch) -> None:
+        """The batch is given up; what follows it may go on."""
+        self._remove(batch)
+        self._is_proven = False
+        self._settle()
+
+    def retry(self, batch: Batch, retry_at: float) -> None:
+        """The batch is to be sent again, after everything that is out has resolved."""
+        self._remove(batch)
+        self._held.append(batch)
+        self._is_proven = False
+        self.retry_at = max(self.retry_at, retry_at)
+        self._settle()
+
+    def has_earlier(self, batch: Batch) -> bool:
+        """Whether a batch that was taken before this one, which is out, is still to be settled."""
+        return bool(self._held) or self._out[0] is not batch
+
+    def narrow_window(self, window_max: int) -> None:
+        self._window_max = window_max
+
+    def expired(self, now: float) -> list[Batch]:
+        """Take out the queued batches whose time is over. Those that are out keep their place until they resolve."""
+        overdue = [batch for batch in self.queued if batch.deadline <= now]
+        if overdue:
+            self.queued = deque(batch for batch in self.queued if batch.deadline > now)
+        return overdue
+
+    def restart_sequences(self) -> None:
+        """After an epoch bump: from 0, also for batches that were stamped but surely not stored (rule 2)."""
+        assert not self._out
+        self.next_sequence = 0
+        self._is_proven = False
+        for batch in self.queued:
+            if batch.is_sequenced:
+                batch.unstamp()
+
+    def _remove(self, batch: Batch) -> None:
+        # Answers come in the order of the requests, so it is the first, but for answers that never came at all.
+        if self._out and self._out[0] is batch:
+            self._out.popleft()
+        else:
+            self._out.remove(batch)
+
+    def _settle(self) -> None:
+        if not self._out and self._held:
+            # Held batches were taken one after the other, and answers came in that order.
+            self.queued.extendleft(reversed(self._held))
+            self._held.clear()

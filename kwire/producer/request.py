@@ -1,0 +1,88 @@
+"""Batches into a ProduceRequest and its response into an answer per partition: what differs between the versions.
+
+v0-v1 carry message sets of magic 0, v2 of magic 1, v3 and later record batches (KIP-98); zstd needs v7 (KIP-110);
+v13 names topics by id (KIP-516).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kwire.cluster import Snapshot
+from kwire.cluster.snapshot import NO_ID
+from kwire.errors import KwireError, UnsupportedVersionError
+from kwire.producer.batch import Batch
+from kwire.producer.settings import ProducerSettings
+from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kwire.records import Compression
+
+_TOPIC_IDS_SINCE = 13
+_ZSTD_SINCE = 7
+_BATCHES_SINCE = 3
+_TIMESTAMPS_SINCE = 2
+
+
+class PartitionAnswer(NamedTuple):
+    """`append_time_ms` and `base_offset` are -1 where the broker does not tell."""
+
+    error_code: int
+    error_message: str | None
+    base_offset: int
+    append_time_ms: int
+
+
+def magic(version: int) -> int:
+    """The record format that a version of Produce carries."""
+    if version >= _BATCHES_SINCE:
+        return 2
+    return 1 if version >= _TIMESTAMPS_SINCE else 0
+
+
+def version_limit(topics: Iterable[str], snapshot: Snapshot) -> int | None:
+    """The highest version to use: topic ids are on the wire from v13, and must be known then."""
+    known = (snapshot.topics.get(topic) for topic in topics)
+    return None if all(topic is not None and topic.id != NO_ID for topic in known) else _TOPIC_IDS_SINCE - 1
+
+
+def refusal(batch: Batch, version: int, settings: ProducerSettings) -> KwireError | None:
+    """Why a broker of this version cannot take the batch."""
+    where = {"api": "Produce", "version": version, "topic": batch.topic, "partition": batch.partition}
+    if settings.codec is Compression.ZSTD and version < _ZSTD_SINCE:
+        return UnsupportedVersionError(
+            "the broker is too old for zstd", remedy="use lz4, snappy or gzip, or brokers from 2.1", **where
+        )
+    if version < _BATCHES_SINCE and any(record[3] for record in batch.records):
+        return UnsupportedVersionError(
+            "the broker is too old for record headers", remedy="send without headers, or use brokers from 0.11", **where
+        )
+    return None
+
+
+def build_request(batches: Iterable[Batch], version: int, ids: Snapshot, settings: ProducerSettings, timeout_ms: int) -> ProduceRequest:
+    """One request of many partitions; the records are not copied."""
+    by_topic: dict[str, list[ProduceRequest.TopicProduceData.PartitionProduceData]] = {}
+    for batch in batches:
+        data = ProduceRequest.TopicProduceData.PartitionProduceData(
+            index=batch.partition, records=batch.encode(magic(version), settings.codec, settings.compression_level)
+        )
+        by_topic.setdefault(batch.topic, []).append(data)
+    topic_data = [
+        ProduceRequest.TopicProduceData(topic_id=ids.topics[topic].id, partition_data=partitions)
+        if version >= _TOPIC_IDS_SINCE
+        else ProduceRequest.TopicProduceData(name=topic, partition_data=partitions)
+        for topic, partitions in by_topic.items()
+    ]
+    return ProduceRequest(acks=settings.required_acks, timeout_ms=timeout_ms, topic_data=topic_data)
+
+
+def partition_answers(response: ProduceResponse, version: int, ids: Snapshot) -> dict[tuple[str, int], PartitionAnswer]:
+    """The answers by (topic, partition). `ids` is the snapshot that the request was built with."""
+    names = {topic.id: topic.name for topic in ids.topics.values()} if version >= _TOPIC_IDS_SINCE else {}
+    return {
+        (names.get(topic.topic_id, topic.name) if names else topic.name, answer.index): PartitionAnswer(
+            answer.error_code, answer.error_message, answer.base_offset, answer.log_append_time_ms
+        )
+        for topic in response.responses
+        for answer in topic.partition_responses
+    }

@@ -1,0 +1,385 @@
+"""The producer's state machine: it turns records into ProduceRequests and answers into outcomes.
+
+Each turn: take in what was sent, give up what is too old, see to the producer's identity, give unkeyed batches their
+partitions, and collate what is due by the broker that leads it, many partitions to a request, just before it is written.
+Order belongs to each `PartitionQueue`; what an answer means is in `outcomes`.
+
+It touches no socket, clock or thread: `turn` gets the time and the view of the cluster and answers calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from random import Random
+
+from kwire.cluster import Backoff, Call, Partition, Snapshot, ToAny, ToNode, View
+from kwire.cluster.snapshot import NO_NODE
+from kwire.errors import ErrorCode, KwireError, TopicError, UnsupportedVersionError, broker_error
+from kwire.producer.batch import Batch
+from kwire.producer.identity import Identity, IdentityState
+from kwire.producer.intake import Incoming, Intake
+from kwire.producer.outcomes import Outcomes
+from kwire.producer.partition_queue import PartitionQueue
+from kwire.producer.partitioners import partitioner
+from kwire.producer.request import build_request, magic, refusal, version_limit
+from kwire.producer.response import resolve_all
+from kwire.producer.settings import IDEMPOTENT_WINDOW, ProducerSettings
+from kwire.producer.topic_queue import TopicQueue
+from kwire.protocol import Response
+from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kwire.protocol.messages.produce import ProduceRequest
+
+# A topic's own error, as metadata tells it, that waiting does not cure.
+_LASTING_TOPIC_ERRORS = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+
+_UNORDERED_WINDOW = 1 << 30
+
+
+class Sender:
+    """A `Machine` of the event loop. All methods are for the loop's thread."""
+
+    def __init__(
+        self, settings: ProducerSettings, intake: Intake, *, backoff: Backoff, request_timeout_ms: int, random: Random
+    ) -> None:
+        self._settings = settings
+        self._intake = intake
+        self._backoff = backoff
+        self._request_timeout_ms = request_timeout_ms
+        self._random = random
+        self._identity = Identity(settings.wants_idempotence)
+        self._outcomes = Outcomes(self._identity, intake, backoff, random)
+        self._partitioner = partitioner(settings.partitioner)
+        self._topics: dict[str, TopicQueue] = {}
+        self._active: dict[PartitionQueue, None] = {}  # the partitions that hold something; a dict keeps their order
+        self._linger = settings.linger_ms / 1000
+        self._next_deadline: float | None = None
+
+    # -- Machine
+
+    def topics(self) -> Collection[str]:
+        return self._topics.keys()
+
+    def deadline(self) -> float | None:
+        return self._next_deadline
+
+    def turn(self, now: float, view: View) -> list[Call]:
+        self._take_in(now, view.snapshot)
+        if self._intake.is_full:
+            self._close_batches()
+        self._give_up(now, view)
+        self._route(view.snapshot)
+        self._designate(now, view)
+        calls = self._identity_calls(now, view)
+        if self._identity.is_usable or self._identity.state is IdentityState.BROKEN:
+            calls += self._collate(now, view)
+        self._next_deadline = self._earliest(now)
+        return calls
+
+    def closed(self, error: KwireError) -> None:
+        self._intake.close(error)
+        for incoming in self._intake.take(0):
+            self._refuse(incoming, error)
+        for topic in self._topics.values():
+            while topic.unrouted:
+                self._refuse(topic.unrouted.popleft()[0], error)
+            for batch in topic.unresolved():
+                self._outcomes.undelivered(batch, "the producer was closed before it was delivered", error)
+        self._topics.clear()
+        self._active.clear()
+        self._outcomes.routed()
+
+    def flush(self, on_done: Callable[[], None], now: float, snapshot: Snapshot) -> None:
+        """Send what was handed over before without linger; call `on_done` when all of it has resolved."""
+        self._take_in(now, snapshot)
+        self._close_batches()
+        topics = self._topics.values()
+        batches = [batch for topic in topics for batch in topic.unresolved()]
+        self._outcomes.add_flush(batches, [topic.name for topic in topics if topic.unrouted], on_done)
+
+    # -- records in
+
+    def _take_in(self, now: float, snapshot: Snapshot) -> None:
+        # While a linger runs the loop wakes by itself; only a batch's worth of records is a reason to wake it earlier.
+        is_lingering = self._linger > 0 and bool(self._active or any(topic.undesignated for topic in self._topics.values()))
+        for incoming in self._intake.take(self._settings.batch_bytes if is_lingering else 0):
+            topic = self._topics.get(incoming.topic)
+            if topic is None:
+                topic = self._topics[incoming.topic] = self._new_topic(incoming.topic)
+            known = snapshot.topics.get(incoming.topic)
+            queue = topic.add(incoming, now, len(known.partitions) if known is not None else 0)
+            if queue is not None:
+                self._active[queue] = None
+
+    def _new_topic(self, name: str) -> TopicQueue:
+        window_max = 1
+        if not self._settings.ordered:
+            window_max = _UNORDERED_WINDOW
+        elif self._identity.is_idempotent:
+            window_max = IDEMPOTENT_WINDOW
+        return TopicQueue(
+            name,
+            partitioner=self._partitioner,
+            batch_bytes=self._settings.batch_bytes,
+            window_max=window_max,
+            delivery_timeout=self._settings.delivery_timeout_ms / 1000,
+        )
+
+    def _close_batches(self) -> None:
+        for topic in self._topics.values():
+            topic.close_batches()
+
+    def _route(self, snapshot: Snapshot) -> None:
+        for topic in self._topics.values():
+            known = snapshot.topics.get(topic.name)
+            if topic.unrouted and known is not None and known.partitions:
+                is_flushing = self._outcomes.is_flushing(topic.name)
+                touched = dict.fromkeys(topic.route(len(known.partitions)))
+                self._active.update(touched)
+                if is_flushing:
+                    topic.close_batches()
+                    self._outcomes.routed(topic.name, [batch for queue in touched for batch in queue.unresolved()])
+
+    # -- giving up
+
+    def _give_up(self, now: float, view: View) -> None:
+        hopeless = view.trouble if view.is_hopeless else None
+        for topic in self._topics.values():
+            error = hopeless or self._topic_error(topic, now, view)
+            if error is not None:
+                self._fail_topic(topic, error)
+            while topic.unrouted and topic.unrouted[0][1] + self._settings.delivery_timeout_ms / 1000 <= now:
+                incoming, since = topic.unrouted.popleft()
+                batch = Batch(topic.name, -1, 1, since, now)
+                batch.append(incoming.record, incoming.response, incoming.size_bytes)
+                self._expire(batch, view)
+            while topic.undesignated and topic.undesignated[0].deadline <= now:
+                self._expire(topic.undesignated.popleft(), view)
+        for queue in list(self._active):
+            for batch in queue.expired(now):
+                if batch.is_sequenced:
+                    self._identity.break_sequences()  # its sequence will never come: the next one would be out of order
+                self._expire(batch, view)
+
+    def _topic_error(self, topic: TopicQueue, now: float, view: View) -> KwireError | None:
+        """Why a topic's records can never be delivered: the error of its metadata, once it is certain."""
+        if topic.is_idle:
+            topic.unknown_since = None
+            return None
+        known = view.snapshot.topics.get(topic.name)
+        if known is None or (known.partitions and not known.error_code):
+            topic.unknown_since = None
+            return None
+        if known.error_code in _LASTING_TOPIC_ERRORS:
+            return broker_error(known.error_code, api="Metadata", topic=topic.name)
+        if known.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            topic.unknown_since = now if topic.unknown_since is None else topic.unknown_since
+            if now - topic.unknown_since >= self._settings.unknown_topic_timeout_ms / 1000:
+                return broker_error(
+                    known.error_code,
+                    f"the brokers did not know the topic for {self._settings.unknown_topic_timeout_ms} ms",
+                    remedy="create the topic, check its name, or let the brokers create topics by themselves",
+                    api="Metadata",
+                    topic=topic.name,
+                )
+        return None
+
+    def _fail_topic(self, topic: TopicQueue, error: KwireError) -> None:
+        """Give up what is not out; what is out will be answered, or its connection will end."""
+        while topic.unrouted:
+            self._refuse(topic.unrouted.popleft()[0], error)
+        self._outcomes.routed(topic.name)
+        while topic.undesignated:
+            self._outcomes.give_up(topic.undesignated.popleft(), error)
+        for queue in topic.partitions.values():
+            while queue.queued:
+                batch = queue.queued.popleft()
+                if batch.is_sequenced:
+                    self._identity.break_sequences()
+                self._outcomes.give_up(batch, error)
+
+    def _expire(self, batch: Batch, view: View) -> None:
+        leader = view.snapshot.leader(batch.topic, batch.partition)
+        cause = batch.last_error or (view.failure(leader) if leader != NO_NODE else None) or view.trouble
+        if cause is None and batch.topic not in view.snapshot.topics:
+            cause = KwireError("no broker has told the topic's partitions yet", topic=batch.topic)
+        elif cause is None and batch.partition >= 0 and leader == NO_NODE:
+            cause = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, topic=batch.topic, partition=batch.partition)
+        self._outcomes.undelivered(
+            batch, f"not delivered within {self._settings.delivery_timeout_ms} ms", cause
+        )
+
+    def _refuse(self, incoming: Incoming, error: KwireError) -> None:
+        resolve_all([incoming.response], None, error)
+        self._intake.release(incoming.size_bytes)
+
+    # -- identity
+
+    def _identity_calls(self, now: float, view: View) -> list[Call]:
+        identity = self._identity
+        if not self._active and not any(topic.undesignated for topic in self._topics.values()):
+            return []
+        is_drained = not any(queue.out or queue.sequenced_unsure() for queue in self._active)
+        if not identity.must_ask(now, is_drained):
+            return []
+        identity.ask()
+        return [Call(ToAny(), InitProducerIdRequest, identity.request, self._identified, may_retry=True)]
+
+    def _identified(self, result: Response | KwireError | None, now: float) -> None:
+        if isinstance(result, InitProducerIdResponse) and not result.error_code:
+            self._identity.answered(result)
+            for topic in self._topics.values():
+                for queue in topic.partitions.values():  # idle ones too: their next sequence is 0 (KAFKA-12152)
+                    queue.restart_sequences()
+            return
+        self._identity.attempts += 1
+        self._identity.failed(now + self._backoff.seconds(self._identity.attempts, self._random))
+        if isinstance(result, UnsupportedVersionError) and self._settings.idempotence is None:
+            self._identity.give_up()
+            for topic in self._topics.values():
+                topic.narrow_window(1)
+            return
+        error: KwireError
+        if isinstance(result, InitProducerIdResponse):
+            refused = broker_error(result.error_code, api="InitProducerId")
+            error, is_lasting = refused, not refused.is_retriable
+        else:
+            assert isinstance(result, KwireError)
+            error, is_lasting = result, isinstance(result, UnsupportedVersionError)
+        if is_lasting:
+            for topic in self._topics.values():
+                self._fail_topic(topic, error)
+
+    # -- records out
+
+    def _is_due(self, batch: Batch, now: float) -> bool:
+        return batch.is_closed or now >= batch.created_at + self._linger
+
+    def _designate(self, now: float, view: View) -> None:
+        """Give due unkeyed batches to partitions whose leader could be sent one right now."""
+        for topic in self._topics.values():
+            known = view.snapshot.topics.get(topic.name)
+            if known is None:
+                continue
+
+            def can_take(partition: Partition, topic: TopicQueue = topic) -> bool:
+                queue = topic.partitions.get(partition.index)
+                node = partition.leader
+                if node == NO_NODE or not view.is_ready(node) or view.room(node) < 1:
+                    return False
+                if queue is None:
+                    return True
+                leader = (node, partition.leader_epoch)
+                return not queue.queued and queue.closed_by(leader, now) is None
+
+            while topic.undesignated and self._is_due(topic.undesignated[0], now):
+                queue = topic.designate(known.partitions, can_take)
+                if queue is None:
+                    break
+                self._active[queue] = None
+
+    def _collate(self, now: float, view: View) -> list[Call]:
+        """Requests by broker, from the partitions in turn, so that none starves."""
+        by_node: dict[int, list[tuple[PartitionQueue, Partition]]] = {}
+        for queue in list(self._active):
+            if queue.is_idle:
+                del self._active[queue]
+                continue
+            partition = self._led(queue, now, view)
+            if partition is not None:
+                by_node.setdefault(partition.leader, []).append((queue, partition))
+        calls: list[Call] = []
+        for node, led in by_node.items():
+            if view.is_ready(node):
+                calls += self._requests(node, led, now, view)
+        return calls
+
+    def _led(self, queue: PartitionQueue, now: float, view: View) -> Partition | None:
+        """The partition with its leader, when its queue has a batch to send now."""
+        if not queue.queued or not self._is_due(queue.queued[0], now):
+            return None
+        head = queue.queued[0]
+        if self._identity.state is IdentityState.BROKEN and not (head.is_sequenced and head.is_unsure):
+            return None  # only what must still be settled under the old identity may go
+        known = view.snapshot.topics.get(queue.topic)
+        if known is not None and known.partitions and queue.index >= len(known.partitions):
+            missing = TopicError(
+                f"topic {queue.topic} has {len(known.partitions)} partitions",
+                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                remedy=f"there is no partition {queue.index}: choose a lower one or add partitions",
+                topic=queue.topic,
+                partition=queue.index,
+            )
+            while queue.queued:
+                self._outcomes.give_up(queue.queued.popleft(), missing)
+            return None
+        partition = view.snapshot.partition(queue.topic, queue.index)
+        if partition is None or partition.leader == NO_NODE:
+            view.request_metadata(f"{queue.topic}-{queue.index} has no leader")
+            return None
+        leader = (partition.leader, partition.leader_epoch)
+        return partition if queue.closed_by(leader, now) is None else None
+
+    def _requests(
+        self, node: int, led: list[tuple[PartitionQueue, Partition]], now: float, view: View
+    ) -> Iterable[Call]:
+        room = view.room(node)
+        if now < self._outcomes.muted_until(node):
+            return
+        version = view.version(
+            node, ProduceRequest, version_limit({queue.topic for queue, _ in led}, view.snapshot)
+        )
+        while led and room > 0:
+            taken: list[tuple[PartitionQueue, Batch]] = []
+            size = 0
+            rest: list[tuple[PartitionQueue, Partition]] = []
+            for queue, partition in led:
+                batch = queue.queued[0]
+                if taken and size + batch.size_bytes > self._settings.max_request_bytes:
+                    rest.append((queue, partition))
+                    continue
+                refused = refusal(batch, version, self._settings)
+                if refused is not None:
+                    self._outcomes.give_up(queue.queued.popleft(), refused)
+                    continue
+                queue.take((partition.leader, partition.leader_epoch))
+                if self._identity.state is IdentityState.KNOWN and not batch.is_sequenced and magic(version) == 2:
+                    queue.sequence(batch, self._identity.producer_id, self._identity.producer_epoch)
+                # The next request begins where this one ends.
+                self._active[queue] = self._active.pop(queue)
+                size += batch.size_bytes
+                taken.append((queue, batch))
+            if taken:
+                yield self._call(node, taken, version, view)
+                room -= 1
+            led = rest
+
+    def _call(self, node: int, taken: list[tuple[PartitionQueue, Batch]], version: int, view: View) -> Call:
+        batches = [batch for _, batch in taken]
+        snapshot = view.snapshot
+        return Call(
+            ToNode(node),
+            ProduceRequest,
+            lambda negotiated: build_request(batches, negotiated, snapshot, self._settings, self._request_timeout_ms),
+            self._outcomes.handler(node, view, taken, version, snapshot),
+            timeout_ms=self._request_timeout_ms,
+            at_most=version,
+            has_answer=self._settings.required_acks != 0,
+        )
+
+    # -- time
+
+    def _earliest(self, now: float) -> float | None:
+        """When something changes by time alone: a linger or back-off ends, a batch grows too old."""
+        times: list[float] = []
+        for topic in self._topics.values():
+            if topic.unrouted:
+                times.append(topic.unrouted[0][1] + self._settings.delivery_timeout_ms / 1000)
+            if topic.undesignated:
+                times += [topic.undesignated[0].created_at + self._linger, topic.undesignated[0].deadline]
+            if topic.unknown_since is not None:
+                times.append(topic.unknown_since + self._settings.unknown_topic_timeout_ms / 1000)
+        for queue in self._active:
+            if queue.queued:
+                times += [queue.queued[0].created_at + self._linger, queue.queued[0].deadline, queue.retry_at]
+        times += [self._identity.retry_at, *self._outcomes.mutes()]
+        return min((time for time in times if time > now), default=None)
