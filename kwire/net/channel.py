@@ -13,13 +13,12 @@ from kwire.net.outgoing import Outgoing
 from kwire.net.tls import RECORD_BYTES, TlsFilter
 from kwire.wire.frame import Frame, FrameReader
 
-# Encrypted ahead of what the socket takes; also the most that one channel writes in a turn, so that none starves another.
+# Encrypted ahead of what the socket takes.
 _SEAL_BYTES = 256 * 1024
+# The most that one channel writes in a turn, so that none starves another.
 _WRITE_BYTES_PER_TURN = 4 * 1024 * 1024
 
-_NOT_OURS = (
-    "if this listener expects TLS or SASL, configure it; otherwise the broker's log says why"
-)
+_NOT_OURS = "if this listener expects TLS or SASL, configure it; otherwise the broker's log says why"
 
 
 class Channel:
@@ -29,7 +28,14 @@ class Channel:
     )  # fmt: skip
 
     def __init__(
-        self, sock: socket.socket, *, broker: str, now: float, max_frame_bytes: int, tls: TlsFilter | None, is_accepted: bool
+        self,
+        sock: socket.socket,
+        *,
+        broker: str,
+        now: float,
+        max_frame_bytes: int,
+        tls: TlsFilter | None,
+        is_accepted: bool,
     ) -> None:
         self._sock = sock
         self._tls = tls
@@ -89,9 +95,9 @@ class Channel:
         return host, port
 
     def read(self, buffer: bytearray, budget: int, now: float) -> tuple[list[bytes], NodeError | None]:
-        """Read at most about `budget` bytes, through `buffer`. Answers the frames completed and, if the connection is over, why.
+        """Read about `budget` bytes at most, through `buffer`.
 
-        Frames that came before the end are answered together with it.
+        Answers the frames completed and, if the connection is over, why; frames that came before the end come with it.
         """
         frames: list[bytes] = []
         view = memoryview(buffer)
@@ -116,8 +122,8 @@ class Channel:
     def flush(self, now: float) -> list[Frame]:
         """Write what the socket takes. Answers the frames that are wholly written, in order.
 
-        A write that fails does not end the connection yet: the peer may have said why before it closed (an HTTP error, a
-        TLS alert), and that is still to be read. The read that follows finds the end and tells it.
+        A write that fails does not end the connection yet: the peer may have said why before it closed (an HTTP error,
+        a TLS alert), and that is still to be read. The read that follows finds the end and tells it.
         """
         frames: list[Frame] = []
         if self._failure is not None:
@@ -147,7 +153,8 @@ class Channel:
     def close(self) -> None:
         """Close the socket, with a goodbye where TLS wants one. What is queued is dropped."""
         if self._tls is not None and self._failure is None and self._sock.fileno() >= 0:
-            with contextlib.suppress(OSError):  # the peer may be gone, or its window full: then it learns it from the close
+            # The peer may be gone, or its window full: then it learns it from the close.
+            with contextlib.suppress(OSError):
                 self._sock.send(self._tls.say_goodbye() if not self._sealed else self._sealed)
         self._outgoing.clear()
         self._sealed_frames.clear()
@@ -169,7 +176,7 @@ class Channel:
             raise self._reader.failure
 
     def _seal_alerts(self, tls: TlsFilter) -> None:
-        """Handshake records, alerts and key updates that reading gave rise to: to be written as soon as the socket takes them."""
+        """Handshake records, alerts and key updates that reading gave rise to: written as soon as the socket takes them."""
         records = tls.sealed()
         if records:
             self._sealed = memoryview(bytes(self._sealed) + records)

@@ -1,13 +1,14 @@
 """KafkaSelector: frames to and from many nodes, on one thread, over the standard `selectors`.
 
-Owns the connections from the wish for one to its end: back-off, dialling, handshake, reading, writing, idleness; and the
-listeners of a broker. Knows frames and no message. The shape is that of the producer-API proposal and of Kafka's own
-Selector: `connect`, `disconnect`, and a `poll` that answers lists.
+Owns the connections from the wish for one to its end: back-off, dialling, handshake, reading, writing, idleness; and
+the listeners of a broker. Knows frames and no message. The shape is that of the producer-API proposal and of Kafka's
+own Selector: `connect`, `disconnect`, and a `poll` that answers lists.
 """
 from __future__ import annotations
 
 import os
 import selectors
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -80,7 +81,7 @@ class KafkaSelector:
         tls: Tls | None = None,
         resolver: Resolver | None = None,
     ) -> None:
-        """`tls` is for connections that do not say otherwise. `connect_timeout_ms` covers name, addresses and handshake.
+        """`tls` is for connections that do not say otherwise; `connect_timeout_ms` covers name, addresses and handshake.
 
         `read_bytes_per_poll` bounds what one poll reads from one node, so that a fast one starves no other; a frame may
         be larger. Raises ConfigurationError when the files of `tls` cannot be loaded.
@@ -117,9 +118,9 @@ class KafkaSelector:
     def connect(self, node: Node, host: str, port: int, *, tls: Tls | bool | None = None) -> None:
         """Begin to connect; `connected` or `disconnected` of a later poll tells the outcome.
 
-        If the node failed lately its back-off is waited out first: exponential, with jitter, over once the node has sent
-        a frame. `tls=None` means the selector's own, True TLS with defaults, False plaintext. Raises ValueError if the
-        node has a connection or an attempt, ConfigurationError if TLS files cannot be loaded.
+        If the node failed lately its back-off is waited out first: exponential, with jitter, over once the node has
+        sent a frame. `tls=None` means the selector's own, True TLS with defaults, False plaintext. Raises ValueError if
+        the node has a connection or an attempt, ConfigurationError if TLS files cannot be loaded.
         """
         self._check_usable()
         if node in self._links:
@@ -232,10 +233,10 @@ class KafkaSelector:
     def poll(self, sends: Iterable[tuple[Node, Frame]] = (), timeout: float | None = None) -> list[Receive]:
         """Queue frames, move bytes, and answer the frames received.
 
-        A frame is bytes, or a list of pieces that are written one after the other; its size is put in front here, and its
-        bytes must not change before `completed_sends` tells of it. Frames for a node that is still connecting wait for
-        the connection. A frame for a node without one is not sent: `disconnected` of this poll names the node once, with
-        the number of such frames as `unsent`.
+        A frame is bytes, or a list of pieces that are written one after the other; its size is put in front here, and
+        its bytes must not change before `completed_sends` tells of it. Frames for a node that is still connecting wait
+        for the connection. A frame for a node without one is not sent: `disconnected` of this poll names the node once,
+        with the number of such frames as `unsent`.
 
         Returns when any of the lists has something to tell, when `wakeup` was called, or after `timeout` seconds (None:
         never; 0: at once).
@@ -304,7 +305,7 @@ class KafkaSelector:
             self.disconnected.append(Disconnection(node, cause, unsent))
 
     def _handle(self, source: object, mask: int) -> None:
-        """The socket of `source` is ready. It may have been closed since, by what an earlier one of this turn led to."""
+        """The socket of `source` is ready. What an earlier one of this turn led to may have closed it since."""
         if isinstance(source, Channel):
             if source in self._nodes and mask & _WRITE:
                 self._flush(source)
@@ -469,7 +470,9 @@ class KafkaSelector:
             return
         node = self._nodes[channel]
         cause = DisconnectedError(
-            f"closed here, unused for {self._idle_timeout:g} s", broker=channel.broker, remedy="connect again when needed"
+            f"closed here, unused for {self._idle_timeout:g} s",
+            broker=channel.broker,
+            remedy="connect again when it is needed",
         )
         self._drop(node)
         self.disconnected.append(Disconnection(node, cause, is_idle=True))
@@ -521,7 +524,7 @@ class KafkaSelector:
         if timer is not None:
             timer.cancel()
 
-    def _unregister(self, source: selectors._FileObject) -> None:
+    def _unregister(self, source: socket.socket | Listener) -> None:
         if source in self._selector.get_map():
             self._selector.unregister(source)
 

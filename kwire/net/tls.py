@@ -85,7 +85,8 @@ def _configuration_errors(tls: Tls) -> Iterator[None]:
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         reason = getattr(error, "reason", None) or error
         raise ConfigurationError(
-            f"cannot load the TLS files: {reason}", remedy="files must be PEM, the key must fit the certificate and key_password the key"
+            f"cannot load the TLS files: {reason}",
+            remedy="they must be PEM; the key must belong to the certificate, and key_password to the key",
         ) from error
 
 
@@ -176,7 +177,7 @@ class TlsFilter:
                 "the broker took the connection, but never answered the TLS handshake",
                 remedy="check that this port is a TLS listener: one that is not may wait for more in silence",
             )
-        return TlsError("the TLS handshake was not finished in time", remedy="check the load of the peer and of the network")
+        return TlsError("the TLS handshake was not finished in time", remedy="check the peer's load and the network")
 
     def _explain(self, error: ssl.SSLError) -> TlsError:
         return explain(error, host=self._host, is_server=self._is_server)

@@ -16,7 +16,7 @@ _CERTIFICATE_FAULTS: dict[int, tuple[str, str]] = {
     18: ("is self-signed", "give that certificate itself as ca_file"),
     19: ("is signed by an authority that is not trusted", "give the authority's certificate as ca_file"),
     20: ("is signed by an authority that is not trusted", "give the authority's certificate as ca_file"),
-    21: ("cannot be traced to a trusted authority", "the chain lacks an intermediate certificate: install the full chain"),
+    21: ("cannot be traced to a trusted authority", "an intermediate certificate is missing: install the full chain"),
     23: ("is revoked", "get another"),
     26: ("is not meant for this purpose", "it needs the right extended key usage (serverAuth, clientAuth)"),
     62: ("is for another host", "connect by a name that it lists, or set server_name to one"),
@@ -28,7 +28,7 @@ _ALERTS: dict[str, tuple[str, str]] = {
     "SSLV3_ALERT_CERTIFICATE_REQUIRED": ("it demands a client certificate", "give cert_file and key_file"),
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": ("the peer showed no certificate", "give the client cert_file and key_file"),
     "TLSV1_ALERT_UNKNOWN_CA": (
-        "it does not trust our certificate's authority", "add that authority to its trust store, or use another certificate",
+        "it does not trust our certificate's authority", "add the authority to its trust store, or use another certificate",
     ),
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": ("our certificate has expired", "renew it"),
     "SSLV3_ALERT_BAD_CERTIFICATE": ("it refused our certificate", "see its log for the reason"),
@@ -61,7 +61,9 @@ def _certificate_fault(error: ssl.SSLCertVerificationError, *, host: str | None,
         text, remedy = _CERTIFICATE_FAULTS[error.verify_code]
         return TlsError(f"the {whose} {text} ({error.verify_message})", remedy=remedy)
     about = f" for {host}" if host and not is_server else ""
-    return TlsError(f"the {whose}{about} is not accepted: {error.verify_message}", remedy="check the certificate and ca_file")
+    return TlsError(
+        f"the {whose}{about} is not accepted: {error.verify_message}", remedy="check the certificate and ca_file"
+    )
 
 
 def not_tls(sample: bytes, *, is_server: bool) -> NodeError | None:
@@ -75,8 +77,10 @@ def not_tls(sample: bytes, *, is_server: bool) -> NodeError | None:
         return named
     if is_server:
         return TlsError(
-            "the client does not speak TLS, and this listener does", remedy="turn TLS on in the client, or use another port"
+            "the client does not speak TLS, and this listener does",
+            remedy="turn TLS on in the client, or use another port",
         )
     return TlsError(
-        "the broker does not speak TLS on this port", remedy="turn TLS off for this connection, or use the TLS listener's port"
+        "the broker does not speak TLS on this port",
+        remedy="turn TLS off for this connection, or use the port of a TLS listener",
     )

@@ -58,18 +58,15 @@ class FrameReader:
         A size that cannot be right raises NotKafkaError. Where good frames stand before it in the same data they are
         answered first, `failure` is set, and the next `feed` raises.
         """
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
         view = memoryview(data)
         frames: list[bytes] = []
         position, end = 0, len(view)
         while position < end:
             if self._size is None:
-                position = self._read_size(view, position)
-                if self._failure is not None:
+                self._size, position = self._read_size(view, position)
+                if self._size is None:  # it is cut, or cannot be right
                     break
-                if self._size is None:
-                    continue
             stop = position + self._size - len(self._partial)
             if stop > end:
                 self._partial += view[position:]
@@ -83,8 +80,8 @@ class FrameReader:
             self._size = None
             position = stop
         self.frames_read += len(frames)
-        if self._failure is not None and not frames:
-            raise self._failure
+        if not frames:
+            self._raise_failure()
         return frames
 
     @property
@@ -94,7 +91,7 @@ class FrameReader:
 
     @property
     def progress(self) -> tuple[int, int] | None:
-        """(bytes got, bytes announced) of the frame being read; of its 4-byte size while that is cut; None between frames."""
+        """(bytes got, bytes announced) of the frame being read, or of its size while that is cut; None between frames."""
         if self._size is not None:
             return len(self._partial), self._size
         return (len(self._head), SIZE.size) if self._head else None
@@ -102,7 +99,7 @@ class FrameReader:
     def ended(self) -> NotKafkaError | None:
         """The stream has ended: was its unfinished frame the first words of another protocol?
 
-        A limit set very high lets such a size pass for a frame, and a peer that sent less than four bytes never got judged.
+        A limit set very high lets such a size pass for a frame, and less than four bytes are never judged by `feed`.
         """
         if self._failure is not None:
             return self._failure
@@ -110,20 +107,23 @@ class FrameReader:
             return not_kafka(self._head)
         return not_kafka(SIZE.pack(self._size) + bytes(self._partial[:_SAMPLE_BYTES]))
 
-    def _read_size(self, view: memoryview, position: int) -> int:
-        """Take (a part of) the size field; `_size` is set once it is whole and right. Answers the next position."""
+    def _read_size(self, view: memoryview, position: int) -> tuple[int | None, int]:
+        """Take (a part of) the size field: the size, once it is whole and right, and the next position."""
         stop = position + SIZE.size - len(self._head)
         head = self._head + bytes(view[position:stop])
         if len(head) < SIZE.size:
             self._head = head
-            return len(view)
+            return None, len(view)
         self._head = b""
         (size,) = SIZE.unpack(head)
         if 0 <= size <= self._max_frame_bytes:
-            self._size = size
-        else:
-            self._failure = self._explain(size, head + bytes(view[stop : stop + _SAMPLE_BYTES]))
-        return stop
+            return size, stop
+        self._failure = self._explain(size, head + bytes(view[stop : stop + _SAMPLE_BYTES]))
+        return None, stop
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def _explain(self, size: int, sample: bytes) -> NotKafkaError:
         known = not_kafka(sample)
