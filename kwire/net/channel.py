@@ -176,7 +176,7 @@ class Channel:
             raise self._reader.failure
 
     def _seal_alerts(self, tls: TlsFilter) -> None:
-        """Handshake records, alerts and key updates that reading gave rise to: written as soon as the socket takes them."""
+        """Handshake records, alerts and key updates that reading gave rise to; written as the socket takes them."""
         records = tls.sealed()
         if records:
             self._sealed = memoryview(bytes(self._sealed) + records)

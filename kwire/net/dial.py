@@ -143,7 +143,7 @@ class Dial:
         return ConnectError(f"cannot connect ({tried})", broker=self.broker, remedy=_remedy(self._last_errno))
 
     def _is_connected_to_itself(self) -> bool:
-        """TCP's simultaneous open: a closed port in the ephemeral range may be dialled from that very port, and answer."""
+        """TCP's simultaneous open: a closed ephemeral port may be dialled from that very port, and answer."""
         assert self.sock is not None
         try:
             return bool(self.sock.getsockname() == self.sock.getpeername())

@@ -81,7 +81,7 @@ class KafkaSelector:
         tls: Tls | None = None,
         resolver: Resolver | None = None,
     ) -> None:
-        """`tls` is for connections that do not say otherwise; `connect_timeout_ms` covers name, addresses and handshake.
+        """`tls` is for connections that do not say otherwise; `connect_timeout_ms` covers name, address and handshake.
 
         `read_bytes_per_poll` bounds what one poll reads from one node, so that a fast one starves no other; a frame may
         be larger. Raises ConfigurationError when the files of `tls` cannot be loaded.

@@ -28,7 +28,7 @@ _ALERTS: dict[str, tuple[str, str]] = {
     "SSLV3_ALERT_CERTIFICATE_REQUIRED": ("it demands a client certificate", "give cert_file and key_file"),
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": ("the peer showed no certificate", "give the client cert_file and key_file"),
     "TLSV1_ALERT_UNKNOWN_CA": (
-        "it does not trust our certificate's authority", "add the authority to its trust store, or use another certificate",
+        "it does not trust our certificate's authority", "add the authority to its trust store, or use another one",
     ),
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": ("our certificate has expired", "renew it"),
     "SSLV3_ALERT_BAD_CERTIFICATE": ("it refused our certificate", "see its log for the reason"),

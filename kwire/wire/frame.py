@@ -91,7 +91,7 @@ class FrameReader:
 
     @property
     def progress(self) -> tuple[int, int] | None:
-        """(bytes got, bytes announced) of the frame being read, or of its size while that is cut; None between frames."""
+        """(bytes got, bytes announced) of the frame begun, or of its size while that is cut; None between frames."""
         if self._size is not None:
             return len(self._partial), self._size
         return (len(self._head), SIZE.size) if self._head else None
