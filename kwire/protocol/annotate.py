@@ -43,6 +43,12 @@ def decode(cls: Any, data: bytes, version: int, start: int = 0) -> Any:
     return _Walk(bytes(data), start, cls.supported(version), version).whole()
 
 
+def decode_prefix(cls: Any, data: bytes, version: int, start: int = 0) -> Any:
+    """The message at the start of the bytes, whatever follows it."""
+    walk = _Walk(bytes(data), start, cls.supported(version), version)
+    return walk.struct(cls)
+
+
 def decode_error(cls: Any, data: bytes, start: int, version: int) -> DecodeError:
     """Why the bytes are no message of this class and version."""
     try:

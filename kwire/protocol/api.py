@@ -1,6 +1,6 @@
 """Every API of Kafka by number and name, and the classes of its messages, imported when first asked for."""
 from enum import IntEnum
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -138,7 +138,7 @@ _OTHER_MESSAGES = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def api(key: int | str) -> Api:
     """The API of a number or a name such as "Metadata". Raises UnsupportedVersionError for one that is not declared."""
     try:
@@ -150,7 +150,7 @@ def api(key: int | str) -> Api:
     return Api(api_key, name, request, response, request.VERSIONS)  # type: ignore[arg-type]
 
 
-@lru_cache(maxsize=None)
+@cache
 def message_class(name: str) -> "type[Message]":
     """The class of a message by Kafka's name for it, such as "MetadataRequest" or "ConsumerProtocolAssignment"."""
     api_name = name.removesuffix("Request").removesuffix("Response")

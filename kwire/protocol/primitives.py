@@ -3,7 +3,7 @@
 They raise what compiled code may raise (`compiler.UNDECODABLE`, `compiler.UNENCODABLE`), not the public errors.
 """
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from struct import Struct
 from typing import Any
 from uuid import UUID
@@ -116,13 +116,13 @@ class _ByCount(dict[int, Callable[..., Any]]):
         return function
 
 
-@lru_cache(maxsize=None)
+@cache
 def unpackers(letter: str) -> Mapping[int, Callable[..., Any]]:
     """unpackers("i")[3](buf, pos) reads three int32."""
     return _ByCount(letter, "unpack_from")
 
 
-@lru_cache(maxsize=None)
+@cache
 def packers(letter: str) -> Mapping[int, Callable[..., bytes]]:
     """packers("i")[3](1, 2, 3) writes them."""
     return _ByCount(letter, "pack")
