@@ -22,8 +22,9 @@ CACHE = Path(__file__).resolve().parents[2] / ".cache"
 _GROUP = "org.apache.kafka"
 _MAVEN_TIMEOUT_S = 900
 
-# What logs to stderr where a version brings no back end for slf4j of its own.
+# What writes the log where a version brings no back end for slf4j of its own. Old ZooKeepers need log4j 1's classes.
 _SLF4J_SIMPLE = "org.slf4j:slf4j-simple:1.7.36"
+_SLF4J_LOG4J = "org.slf4j:slf4j-log4j12:1.7.25"
 
 # By the first numbers of a version, the most specific first: the artifact of the broker and what it lacks.
 _BROKERS: Sequence[tuple[tuple[int, ...], str, tuple[str, ...]]] = (
@@ -31,11 +32,14 @@ _BROKERS: Sequence[tuple[tuple[int, ...], str, tuple[str, ...]]] = (
     ((0, 9), "kafka_2.11", ()),
     ((0, 10), "kafka_2.11", ("javax.xml.bind:jaxb-api:2.3.1",)),
     ((0, 11), "kafka_2.12", ("javax.xml.bind:jaxb-api:2.3.1",)),
-    ((1,), "kafka_2.11", ("javax.xml.bind:jaxb-api:2.3.1", _SLF4J_SIMPLE)),
-    ((2,), "kafka_2.13", (_SLF4J_SIMPLE,)),
+    ((1,), "kafka_2.11", ("javax.xml.bind:jaxb-api:2.3.1", _SLF4J_LOG4J)),
+    ((2,), "kafka_2.13", (_SLF4J_LOG4J,)),
     ((3,), "kafka_2.13", ("org.apache.kafka:kafka-tools:{version}",)),
     ((4,), "kafka_2.13", (_SLF4J_SIMPLE, "org.apache.kafka:kafka-tools:{version}")),
 )
+
+# What an artifact needs beside it to be of use here: Kafka's JSON converters are in kafka-clients, their library is not.
+_BESIDE = {"kafka-clients": ("com.fasterxml.jackson.core:jackson-databind:2.19.4",)}
 
 # Never on the class path: kafka-tools asks for all of Kafka Connect and its web server, the old artifacts for JMX jars
 # that were never published.
@@ -57,7 +61,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 def coordinates(artifact: str, version: str) -> list[str]:
     """`group:artifact:version` of what is to be fetched for an artifact of Kafka, itself first."""
     if artifact != "kafka":
-        return [f"{_GROUP}:{artifact}:{version}"]
+        return [f"{_GROUP}:{artifact}:{version}", *_BESIDE.get(artifact, ())]
     numbers = version_numbers(version)
     for start, name, beside in _BROKERS:
         if numbers[: len(start)] == start:
