@@ -1,8 +1,8 @@
 """How a state machine and the event loop speak: a `Machine` answers `Call`s, the loop carries them out.
 
-A machine touches no socket, clock or thread. Once per turn of the loop it is given the time and a `View` of the cluster
-and answers the requests that it wants sent; each call's `on_done` is called exactly once, on the loop's thread, with the
-response or with the error that took its place.
+A machine touches no socket, clock or thread. Once per turn of the loop it is given the time and a `View` of the
+cluster and answers the requests that it wants sent; each call's `on_done` is called exactly once, on the loop's
+thread, with the response or with the error that took its place.
 """
 
 from __future__ import annotations

@@ -55,7 +55,9 @@ class ClientConfig:
         if self.tls is not None and not isinstance(self.tls, (bool, Tls)):
             raise ConfigurationError(f"tls is {self.tls!r}", remedy="give True or a kwire.Tls")
         if self.sasl is not None and not isinstance(self.sasl, Sasl):
-            raise ConfigurationError("sasl is not a kwire.Sasl", remedy='such as kwire.Sasl("PLAIN", "user", "password")')
+            raise ConfigurationError(
+                "sasl is not a kwire.Sasl", remedy='such as kwire.Sasl("PLAIN", "user", "password")'
+            )
 
     @property
     def addresses(self) -> list[tuple[str, int]]:

@@ -1,7 +1,8 @@
 """One `Session` per broker connection, joined to the `KafkaSelector`: frames become events.
 
-It owns the addresses, the sessions, and the memory of how each broker wants to be greeted: with ApiVersions, or, before
-0.10, without (such a broker closes the connection on a request it does not know). It refuses to decide what is sent where.
+It owns the addresses, the sessions, and the memory of how each broker wants to be greeted: with ApiVersions, or,
+before 0.10, without (such a broker closes the connection on a request it does not know). It refuses to decide what is
+sent where.
 
 Brokers of the metadata have their ids (0 and up); bootstrap addresses are nodes of their own below zero, since nobody
 knows yet which broker answers there.
@@ -36,11 +37,11 @@ class NodeReady:
 
 @dataclass(slots=True)
 class NodeLost:
-    """The connection ended or could not be made. `was_ready` tells a broken one from one that never came to be."""
+    """The connection ended or could not be made. `is_idle`: we closed it ourselves because nobody used it."""
 
     node: int
     cause: KwireError
-    was_ready: bool
+    is_idle: bool
 
 
 @dataclass(slots=True)
@@ -147,16 +148,24 @@ class Connections:
         self._selector.connect(node, host, port, tls=self._config.tls_options)
 
     def stop(self, node: int, cause: KwireError, now: float) -> list[Event]:
-        """End the connection from our side."""
+        """End the connection from our side; no failure of the node's."""
         if node not in self._links:
             return []
         self._selector.disconnect(node)
-        return self._ended(node, cause, now)
+        return self._ended(node, cause, now, is_idle=True)
 
     # -- moving requests
 
     def send(
-        self, node: int, request: Request[Any], now: float, *, version: int, timeout_ms: int, token: Any, has_answer: bool
+        self,
+        node: int,
+        request: Request[Any],
+        now: float,
+        *,
+        version: int,
+        timeout_ms: int,
+        token: Any,
+        has_answer: bool,
     ) -> None:
         self._links[node].session.send(
             request, now, version=version, timeout_ms=timeout_ms, token=token, expects_response=has_answer
@@ -182,7 +191,7 @@ class Connections:
                 events += self._translated(receive.node, link_or_none.session.receive(receive.frame, now), now)
         for lost in self._selector.disconnected:
             if lost.node in self._links:
-                events += self._ended(lost.node, lost.cause, now)
+                events += self._ended(lost.node, lost.cause, now, is_idle=lost.is_idle)
         for node in list(self._links):
             if node in self._links:
                 events += self._translated(node, self._links[node].session.expire(now), now)
@@ -207,7 +216,7 @@ class Connections:
                 case Failed():
                     events.append(Outcome(event.token, event.error, -1))
                 case Broken():
-                    self._selector.disconnect(node)
+                    self._selector.disconnect(node, failed=True)
                     return events + self._ended(node, event.error, now)
                 case Ready():
                     pass
@@ -219,7 +228,7 @@ class Connections:
             events.insert(0, NodeReady(node))
         return events
 
-    def _ended(self, node: int, cause: KwireError, now: float) -> list[Event]:
+    def _ended(self, node: int, cause: KwireError, now: float, *, is_idle: bool = False) -> list[Event]:
         link = self._links.pop(node)
         greeting = self._greetings.setdefault(node, _Greeting())
         events: list[Event] = [
@@ -231,7 +240,8 @@ class Connections:
             greeting.ends_during_negotiation, greeting.is_old = 0, False
         elif link.is_connected and not link.was_ready and isinstance(cause, DisconnectedError):
             greeting.ends_during_negotiation += 1
-        self.last_failure.pop(node, None)  # the newest failure stands last
-        self.last_failure[node] = cause
-        events.append(NodeLost(node, cause, link.was_ready))
+        if not is_idle:
+            self.last_failure.pop(node, None)  # the newest failure stands last
+            self.last_failure[node] = cause
+        events.append(NodeLost(node, cause, is_idle))
         return events

@@ -5,9 +5,9 @@
     incomplete requests: calls that wait for a broker or retry   (`_send_waiting`)
     retries and new requests of the state machines               (`_turn_machines`)
 
-That is the order of Kafka's request-pipelining design; what a turn queues, the next turn's poll writes at once. The loop
-joins machines (who know what to say) to connections (who know how). Sockets, clock and chance are arguments: the same
-loop runs on a simulated network. It refuses to run user code.
+That is the order of Kafka's request-pipelining design; what a turn queues, the next turn's poll writes at once. The
+loop joins machines (who know what to say) to connections (who know how). Sockets, clock and chance are arguments: the
+same loop runs on a simulated network. It refuses to run user code.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ _log = logging.getLogger("kwire.cluster")
 # Causes that waiting does not cure.
 _LASTING = (AuthenticationError, TlsError, NotKafkaError, UnsupportedVersionError)
 
-# While no broker is ready, a further address is tried after this long: one that swallows packets must not hold up the rest.
+# While no broker is ready, a further address is tried after this long: one that swallows packets must not hold up the
+# rest.
 _KNOCK_INTERVAL = 0.5
 
 
@@ -229,13 +230,12 @@ class EventLoop:
                 if self._recovery.recovered(node):
                     _log.info("broker %s is back", self.describe(node))
                     self._metadata.request_refresh(f"broker {node} is back")
-            case NodeLost(node, cause, was_ready):
+            case NodeLost(node, cause, is_idle):
                 self._knock_at = self._now
-                self._lost(node, cause, was_ready)
+                if not is_idle:
+                    self._lost(node, cause)
 
-    def _lost(self, node: int, cause: KwireError, was_ready: bool) -> None:
-        if self._is_closed or (was_ready and getattr(cause, "is_idle", False)):
-            return  # an idle connection that was closed for being idle is no failure
+    def _lost(self, node: int, cause: KwireError) -> None:
         if node >= 0 and node in self._connections.addresses and self._recovery.failed(node, cause, self._now):
             _log.warning("broker %s failed: %s", self.describe(node), cause)
         self._metadata.request_refresh(f"broker {self.describe(node)} was lost")
@@ -245,7 +245,12 @@ class EventLoop:
     def _resolve(self, outcome: Outcome) -> None:
         waiting: _Waiting = outcome.token
         result = outcome.result
-        if isinstance(result, NodeError) and waiting.call.may_retry and self._now < waiting.deadline and not self._is_closed:
+        if (
+            isinstance(result, NodeError)
+            and waiting.call.may_retry
+            and self._now < waiting.deadline
+            and not self._is_closed
+        ):
             waiting.attempts += 1
             waiting.last_error = result
             waiting.retry_at = self._now + self._backoff.seconds(waiting.attempts, self._random)
@@ -358,7 +363,8 @@ class EventLoop:
         if self._now >= self._knock_at:
             idle = [node for node in self._connections.addresses if not self._connections.is_started(node)]
             if idle:
-                # The metadata's brokers first: bootstrap addresses are for the start, and for when all of those are gone.
+                # The metadata's brokers first: bootstrap addresses are for the start, and for when all of those are
+                # gone.
                 idle.sort(key=lambda node: node < 0)
                 self._connections.start(idle[self._knocks % len(idle)])
                 self._knocks += 1

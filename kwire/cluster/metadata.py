@@ -1,9 +1,9 @@
 """When metadata is asked for, of whom, and what for: a state machine without I/O.
 
 It owns the newest `Snapshot` and the decision to refresh it: when a topic is wanted that the snapshot lacks, when some
-partition is in error, when somebody asks, and when it has grown old. One request is in flight at a time; after a failure,
-or an answer that still has leaderless partitions, the next one waits for its back-off, so that an election is never met
-with a storm of requests. It refuses to know how a request travels.
+partition is in error, when somebody asks, and when it has grown old. One request is in flight at a time; after a
+failure, or an answer that still has leaderless partitions, the next one waits for its back-off, so that an election is
+never met with a storm of requests. It refuses to know how a request travels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _PASSING = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR
 
 
 class MetadataUpdater:
-    """Owns `snapshot`. `due(now)` says whether to ask; `request(version)` what; `answered` and `failed` take the outcome."""
+    """Owns `snapshot`.
+
+    `due(now)` says whether to ask; `request(version)` what; `answered` and `failed` take the outcome.
+    """
 
     def __init__(self, *, max_age_ms: int, backoff: Backoff, random: Random, allow_auto_create: bool) -> None:
         self.snapshot = Snapshot()

@@ -1,9 +1,10 @@
 """The recovery monitor: it knows which brokers failed and when to probe them (kafka4net's PartitionRecoveryMonitor).
 
 A broker fails when its connection ends without our asking, or cannot be made. From then on the monitor probes it, with
-growing pauses, whether or not anybody has something to send: so that the partitions it leads are back in use as soon as
-it is, and no record has to be sacrificed to find that out. It recovers when a connection to it is ready again. It is
-forgotten when the metadata no longer lists it. A state machine: it answers which nodes to probe, and makes no connection.
+growing pauses, whether or not anybody has something to send: so that the partitions it leads are back in use as soon
+as it is, and no record has to be sacrificed to find that out. It recovers when a connection to it is ready again. It
+is forgotten when the metadata no longer lists it. A state machine: it answers which nodes to probe, and makes no
+connection.
 """
 
 from __future__ import annotations

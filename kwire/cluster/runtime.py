@@ -1,7 +1,7 @@
 """The thread on which an event loop turns, and the doors into it for every other thread.
 
-What producers, consumers, admin calls and the command line stand on. It owns the thread, the dispatcher for user code and
-the guard against forks: a child process has the parent's sockets but not its thread, so every use there raises.
+What producers, consumers, admin calls and the command line stand on. It owns the thread, the dispatcher for user code
+and the guard against forks: a child process has the parent's sockets but not its thread, so every use there raises.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Runtime:
         if os.getpid() != self._pid:
             raise ClosedError(
                 "this client was made in another process",
-                remedy="make a new client after the fork; a client's configuration can be shared, its connections cannot",
+                remedy="make a new client after the fork: share configurations, not connections",
             )
         if self._is_closing:
             raise ClosedError("the client is closed")

@@ -1,9 +1,9 @@
 """What a client knows of the cluster at one moment: brokers, topics, partition leaders. Immutable.
 
-A new snapshot is made of the old one and a MetadataResponse. It refuses to go back in time: a broker that has not heard
-of a leader change yet answers with an older leader epoch, and for that partition the older snapshot is kept (as Kafka's
-org.apache.kafka.clients.Metadata does since KIP-320). A topic with a new id was deleted and created again, so its epochs
-start afresh.
+A new snapshot is made of the old one and a MetadataResponse. It refuses to go back in time: a broker that has not
+heard of a leader change yet answers with an older leader epoch, and for that partition the older snapshot is kept (as
+Kafka's org.apache.kafka.clients.Metadata does since KIP-320). A topic with a new id was deleted and created again, so
+its epochs start afresh.
 """
 
 from __future__ import annotations

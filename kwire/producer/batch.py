@@ -1,8 +1,8 @@
 """A batch: records that travel, are acknowledged and fail together.
 
 It is open while records join it, closed when it is full or has been drained once, and sequenced when it was first put
-into a request by an idempotent producer. From then on it is immutable: same bytes, same producer id, epoch and sequence,
-until it is acknowledged or the epoch is bumped (rule of order 2).
+into a request by an idempotent producer. From then on it is immutable: same bytes, same producer id, epoch and
+sequence, until it is acknowledged or the epoch is bumped (rule of order 2).
 """
 
 from __future__ import annotations
@@ -20,9 +20,25 @@ class Batch:
     """`partition` is -1 until an unkeyed batch is given one. Times are seconds of the loop's clock."""
 
     __slots__ = (
-        "attempts", "bytes_max", "created_at", "deadline", "encoded", "is_closed", "is_unsure", "last_error",
-        "magic", "partition", "producer_epoch", "producer_id", "records", "responses", "sequence", "size_bytes", "topic",
-        "_append_time_ms", "_base_offset",
+        "_append_time_ms",
+        "_base_offset",
+        "attempts",
+        "bytes_max",
+        "created_at",
+        "deadline",
+        "encoded",
+        "is_closed",
+        "is_unsure",
+        "last_error",
+        "magic",
+        "partition",
+        "producer_epoch",
+        "producer_id",
+        "records",
+        "responses",
+        "sequence",
+        "size_bytes",
+        "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, bytes_max: int, now: float, deadline: float) -> None:

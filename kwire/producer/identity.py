@@ -3,8 +3,8 @@
     UNKNOWN -- ask --> ASKED -- answered --> KNOWN -- break --> BROKEN -- ask (window drained) --> ASKED
                          '-- the brokers are too old (before 0.11) --> ABSENT
 
-After a break we ask for a fresh producer id rather than for the next epoch of the old one: it needs no newer broker, and
-no broker can hold state under an id that nobody had.
+After a break we ask for a fresh producer id rather than for the next epoch of the old one: it needs no newer broker,
+and no broker can hold state under an id that nobody had.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The door between the threads that send and the loop: bounded memory, and an inbox.
 
-The only lock of the producer's hot path lives here. A sender reserves memory, puts its record into the inbox and, when the
-loop would otherwise sleep past it, wakes the loop. The loop empties the inbox in one go and gives memory back when batches
-resolve. It refuses to know about partitions and batches.
+The only lock of the producer's hot path lives here. A sender reserves memory, puts its record into the inbox and, when
+the loop would otherwise sleep past it, wakes the loop. The loop empties the inbox in one go and gives memory back when
+batches resolve. It refuses to know about partitions and batches.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ class Intake:
             self._wakeup()
             try:
                 is_free = self._freed.wait_for(
-                    lambda: self._closed is not None or not self._used_bytes or self._used_bytes + size <= self.bytes_max,
+                    lambda: (
+                        self._closed is not None or not self._used_bytes or self._used_bytes + size <= self.bytes_max
+                    ),
                     self._block_s_max,
                 )
             finally:

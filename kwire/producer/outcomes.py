@@ -1,7 +1,7 @@
 """What answers mean for batches: acknowledged, to be sent again, or given up. And who waits for it.
 
-Completion is total (rule 10): whatever came instead of an answer, every batch of the request gets a verdict, in the order
-in which the request listed them, and every response resolves exactly once.
+Completion is total (rule 10): whatever came instead of an answer, every batch of the request gets a verdict, in the
+order in which the request listed them, and every response resolves exactly once.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class Outcomes:
                 batch.is_unsure = True
                 self._retry(queue, batch, error, now)
             case Verdict.ORDER | Verdict.EPOCH if batch.is_sequenced:
-                # Refused for its place: it is surely not stored. With an earlier batch still to come that is only order;
-                # otherwise the broker and we disagree about the sequences, and only a new identity mends that.
+                # Refused for its place: it is surely not stored. With an earlier batch still to come that is only
+                # order; otherwise the broker and we disagree about the sequences, and only a new identity mends that.
                 batch.is_unsure = False
                 if not queue.has_earlier(batch):
                     self._identity.break_sequences()

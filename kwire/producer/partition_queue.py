@@ -32,9 +32,9 @@ class PartitionQueue:
         self._window_max = window_max
         self._out: deque[Batch] = deque()
         self._held: list[Batch] = []
-        # First-ack gate: a window of 1 until this leader, in this epoch, has acknowledged something. Brokers 2.5 to 4.4
-        # accept any first sequence of a producer they do not know: with two batches out to a new leader, the second could
-        # be stored and the first refused (KAFKA-15591), and then the first is lost.
+        # First-ack gate: a window of 1 until this leader, in this epoch, has acknowledged something. Brokers 2.5 to
+        # 4.4 accept any first sequence of a producer they do not know: with two batches out to a new leader, the
+        # second could be stored and the first refused (KAFKA-15591), and then the first is lost.
         self._leader: tuple[int, int] | None = None
         self._is_proven = False
 

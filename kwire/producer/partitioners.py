@@ -30,5 +30,7 @@ _BY_NAME: dict[str, Partitioner] = {"murmur2": murmur2_partition, "crc32": crc32
 
 def partitioner(name: str) -> Partitioner:
     if name not in _BY_NAME:
-        raise ConfigurationError(f"there is no partitioner {name!r}", remedy=f"choose one of {', '.join(sorted(_BY_NAME))}")
+        raise ConfigurationError(
+            f"there is no partitioner {name!r}", remedy=f"choose one of {', '.join(sorted(_BY_NAME))}"
+        )
     return _BY_NAME[name]

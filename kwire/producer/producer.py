@@ -6,6 +6,7 @@ Everything else happens on the loop's thread, in the `Sender`.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -36,13 +37,14 @@ class Producer:
 
     bootstrap               "host:port,host:port" of any brokers of the cluster
     acks                    "all" (the default), 1, or 0: whose acknowledgement a record waits for
-    idempotence             None: no duplicates wherever brokers (0.11 and later) and acks allow; True insists, False forgoes
+    idempotence             None: no duplicates wherever brokers (0.11 and later) and acks allow it; True insists on
+                            it, False forgoes it
     ordered                 False lets batches of a partition overtake each other after a failure
     linger_ms               how long a record may wait for others to share its batch
     batch_bytes             a batch is closed at this size (before compression), per partition
     max_request_bytes       a request is closed at this size; a record larger than this is refused
     compression             "none", "gzip", "snappy", "lz4" or "zstd", with compression_level where the codec has levels
-    partitioner             "murmur2" (Java's) or "crc32" (librdkafka's) for records with a key; those without are spread
+    partitioner             "murmur2" (Java's) or "crc32" (librdkafka's) for records with a key; others are spread
     max_buffered_bytes      the bound on records that are not yet delivered; when it is reached, `send` blocks for
                             max_block_ms (when_full="block") or raises BufferFullError (when_full="raise")
     delivery_timeout_ms     from `send` to giving up, retries included
@@ -90,8 +92,8 @@ class Producer:
         Text is encoded as UTF-8. `headers` are a mapping or (name, value) pairs; `timestamp_ms` is milliseconds since
         1970, by default now. `on_delivery(response)` runs on the callback thread when the fate is known.
 
-        Raises RecordTooLargeError, BufferFullError, ClosedError, or TypeError/ValueError for arguments that no record can
-        have. What happens after that is the response's to tell.
+        Raises RecordTooLargeError, BufferFullError, ClosedError, or TypeError/ValueError for arguments that no record
+        can have. What happens after that is the response's to tell.
         """
         if not self._is_added:
             self._join_loop()
@@ -150,12 +152,14 @@ class Producer:
         return len(known.partitions) if known is not None and known.partitions else None
 
     def close(self, timeout: float | None = 30.0) -> None:
-        """Deliver what was handed over, for at most `timeout` seconds; fail the rest; end the thread. May be repeated."""
+        """Deliver what was handed over, for at most `timeout` seconds.
+
+        Fail the rest; end the thread. May be repeated.
+        """
         if self._is_added:
-            try:
+            # What does not make it in time is failed below, each record with its own DeliveryError.
+            with contextlib.suppress(RequestTimeoutError, ClosedError):
                 self.flush(timeout)
-            except (RequestTimeoutError, ClosedError):
-                pass  # close is the end: what did not make it is failed below, each with its own DeliveryError
         self._intake.close(ClosedError("the producer is closed"))
         self._runtime.close()
 
@@ -192,6 +196,3 @@ def _to_headers(headers: Mapping[str, Data] | Iterable[tuple[str, Data]]) -> tup
             raise TypeError(f"a header's name is {name!r}: it must be str")
         result.append((name, _to_bytes(value, f"header {name}")))
     return tuple(result)
-
-
-

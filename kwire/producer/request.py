@@ -59,18 +59,20 @@ def refusal(batch: Batch, version: int, settings: ProducerSettings) -> KwireErro
     return None
 
 
-def build_request(batches: Iterable[Batch], version: int, ids: Snapshot, settings: ProducerSettings, timeout_ms: int) -> ProduceRequest:
+def build_request(
+    batches: Iterable[Batch], version: int, ids: Snapshot, settings: ProducerSettings, timeout_ms: int
+) -> ProduceRequest:
     """One request of many partitions; the records are not copied."""
-    by_topic: dict[str, list[ProduceRequest.TopicProduceData.PartitionProduceData]] = {}
+    by_topic: dict[str, list[ProduceRequest.Topic.Partition]] = {}
     for batch in batches:
-        data = ProduceRequest.TopicProduceData.PartitionProduceData(
+        data = ProduceRequest.Topic.Partition(
             index=batch.partition, records=batch.encode(magic(version), settings.codec, settings.compression_level)
         )
         by_topic.setdefault(batch.topic, []).append(data)
     topic_data = [
-        ProduceRequest.TopicProduceData(topic_id=ids.topics[topic].id, partition_data=partitions)
+        ProduceRequest.Topic(topic_id=ids.topics[topic].id, partition_data=partitions)
         if version >= _TOPIC_IDS_SINCE
-        else ProduceRequest.TopicProduceData(name=topic, partition_data=partitions)
+        else ProduceRequest.Topic(name=topic, partition_data=partitions)
         for topic, partitions in by_topic.items()
     ]
     return ProduceRequest(acks=settings.required_acks, timeout_ms=timeout_ms, topic_data=topic_data)

@@ -1,8 +1,8 @@
 """What `send` answers: a `ProduceResponse`, which will know where the record went or why it did not.
 
-The producer-API proposal's ProduceResponse in Python's manners: wait with `result`, ask with `done`, or give a callback,
-or `await` it. It is light, because there is one per record: the outcome is that of its batch, and an event or a list of
-callbacks exists only for who asks.
+The producer-API proposal's ProduceResponse in Python's manners: wait with `result`, ask with `done`, or give a
+callback, or `await` it. It is light, because there is one per record: the outcome is that of its batch, and an event
+or a list of callbacks exists only for who asks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The producer's state machine: it turns records into ProduceRequests and answers into outcomes.
 
 Each turn: take in what was sent, give up what is too old, see to the producer's identity, give unkeyed batches their
-partitions, and collate what is due by the broker that leads it, many partitions to a request, just before it is written.
-Order belongs to each `PartitionQueue`; what an answer means is in `outcomes`.
+partitions, and collate what is due by the broker that leads it, many partitions to a request, just before it is
+written. Order belongs to each `PartitionQueue`; what an answer means is in `outcomes`.
 
 It touches no socket, clock or thread: `turn` gets the time and the view of the cluster and answers calls.
 """
@@ -100,7 +100,7 @@ class Sender:
 
     def _take_in(self, now: float, snapshot: Snapshot) -> None:
         # While a linger runs the loop wakes by itself; only a batch's worth of records is a reason to wake it earlier.
-        is_lingering = self._linger > 0 and bool(self._active or any(topic.undesignated for topic in self._topics.values()))
+        is_lingering = self._linger > 0 and self._has_work()
         for incoming in self._intake.take(self._settings.batch_bytes if is_lingering else 0):
             topic = self._topics.get(incoming.topic)
             if topic is None:
@@ -109,6 +109,9 @@ class Sender:
             queue = topic.add(incoming, now, len(known.partitions) if known is not None else 0)
             if queue is not None:
                 self._active[queue] = None
+
+    def _has_work(self) -> bool:
+        return bool(self._active) or any(topic.undesignated for topic in self._topics.values())
 
     def _new_topic(self, name: str) -> TopicQueue:
         window_max = 1
@@ -204,9 +207,7 @@ class Sender:
             cause = KwireError("no broker has told the topic's partitions yet", topic=batch.topic)
         elif cause is None and batch.partition >= 0 and leader == NO_NODE:
             cause = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, topic=batch.topic, partition=batch.partition)
-        self._outcomes.undelivered(
-            batch, f"not delivered within {self._settings.delivery_timeout_ms} ms", cause
-        )
+        self._outcomes.undelivered(batch, f"not delivered within {self._settings.delivery_timeout_ms} ms", cause)
 
     def _refuse(self, incoming: Incoming, error: KwireError) -> None:
         resolve_all([incoming.response], None, error)
@@ -216,7 +217,7 @@ class Sender:
 
     def _identity_calls(self, now: float, view: View) -> list[Call]:
         identity = self._identity
-        if not self._active and not any(topic.undesignated for topic in self._topics.values()):
+        if not self._has_work():
             return []
         is_drained = not any(queue.out or queue.sequenced_unsure() for queue in self._active)
         if not identity.must_ask(now, is_drained):
@@ -325,9 +326,7 @@ class Sender:
         room = view.room(node)
         if now < self._outcomes.muted_until(node):
             return
-        version = view.version(
-            node, ProduceRequest, version_limit({queue.topic for queue, _ in led}, view.snapshot)
-        )
+        version = view.version(node, ProduceRequest, version_limit({queue.topic for queue, _ in led}, view.snapshot))
         while led and room > 0:
             taken: list[tuple[PartitionQueue, Batch]] = []
             size = 0

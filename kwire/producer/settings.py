@@ -19,7 +19,10 @@ IDEMPOTENT_WINDOW = 5
 
 @dataclass(frozen=True)
 class ProducerSettings:
-    """See `kwire.Producer` for what each option means. `idempotence` None: wherever the brokers can and acks allow it."""
+    """See `kwire.Producer` for what each option means.
+
+    `idempotence` None: wherever the brokers can and acks allow it.
+    """
 
     acks: Acks = "all"
     idempotence: bool | None = None
@@ -42,7 +45,9 @@ class ProducerSettings:
         if self.idempotence and self.required_acks != -1:
             raise ConfigurationError("idempotence needs acks='all'", remedy="leave out one of the two")
         if self.idempotence and not self.ordered:
-            raise ConfigurationError("an idempotent producer keeps order", remedy="leave out idempotence or ordered=False")
+            raise ConfigurationError(
+                "an idempotent producer keeps order", remedy="leave out idempotence or ordered=False"
+            )
         if self.when_full not in ("block", "raise"):
             raise ConfigurationError(f"when_full is {self.when_full!r}", remedy='give "block" or "raise"')
         for name in ("batch_bytes", "max_request_bytes", "max_buffered_bytes", "delivery_timeout_ms"):

@@ -80,7 +80,9 @@ class TopicQueue:
             touched.append(queue)
         return touched
 
-    def designate(self, partitions: Sequence[Partition], can_take: Callable[[Partition], bool]) -> PartitionQueue | None:
+    def designate(
+        self, partitions: Sequence[Partition], can_take: Callable[[Partition], bool]
+    ) -> PartitionQueue | None:
         """Give the first undesignated batch to the next partition in turn that can take it; None when none can.
 
         By whole batches, so that each partition gets the same bytes over time and few requests carry much (KIP-794).

@@ -1,0 +1,61 @@
+"""Options and bootstrap addresses: what is refused, and that a configuration travels."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from kwire.cluster import ClientConfig, client_config, parse_bootstrap
+from kwire.errors import ConfigurationError
+from kwire.session import Sasl
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("host", [("host", 9092)]),
+        ("host:1", [("host", 1)]),
+        (" a:1 , b:2,", [("a", 1), ("b", 2)]),
+        (["a:1", "b"], [("a", 1), ("b", 9092)]),
+        ("[::1]:9093", [("::1", 9093)]),
+        ("[::1]", [("::1", 9092)]),
+    ],
+)
+def test_bootstrap(text: str | list[str], addresses: list[tuple[str, int]]) -> None:
+    assert parse_bootstrap(text) == addresses
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ",", "host:", "host:0", "host:65536", "host:x", ":9092", "::1", "[::1:9092", "kafka://host:9092", "host:٣"],
+)
+def test_bootstrap_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        parse_bootstrap(text)
+
+
+def test_unknown_option_names_the_known() -> None:
+    with pytest.raises(ConfigurationError, match=r"unknown option linger_millis.*client_id"):
+        client_config("host", {"linger_millis": 1})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"request_timeout_ms": 0},
+        {"request_timeout_ms": 1.5},
+        {"max_in_flight": True},
+        {"tls": "yes"},
+        {"sasl": "PLAIN"},
+    ],
+)
+def test_wrong_values(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError):
+        client_config("host", options)
+
+
+def test_it_pickles() -> None:
+    config = ClientConfig("host:1", tls=True, sasl=Sasl("PLAIN", "user", "secret"))
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert "secret" not in repr(config)

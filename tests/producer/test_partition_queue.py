@@ -1,0 +1,164 @@
+"""Order within a partition: the rules of order 1 to 4, each on the queue alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from kwire.producer.batch import Batch
+from kwire.producer.partition_queue import PartitionQueue
+from kwire.producer.response import ProduceResponse
+
+LEADER, NEW_LEADER = (1, 7), (2, 8)
+
+
+def dispatch(*_: object) -> None:
+    raise AssertionError("no callbacks here")
+
+
+def batch(name: str, records: int = 1) -> Batch:
+    made = Batch("topic", 0, 1_000, 0.0, 100.0)
+    for number in range(records):
+        made.append((0, None, f"{name}{number}".encode(), ()), ProduceResponse(dispatch), 10)
+    return made
+
+
+def queue_of(*batches: Batch, window_max: int = 5) -> PartitionQueue:
+    queue = PartitionQueue("topic", 0, window_max)
+    queue.queued.extend(batches)
+    return queue
+
+
+def prove(queue: PartitionQueue, leader: tuple[int, int] = LEADER) -> None:
+    """Get a first acknowledgement from the leader, which opens the window."""
+    queue.queued.appendleft(batch("first"))
+    queue.acknowledged(queue.take(leader))
+
+
+def test_rule_3_window_is_one_until_the_leader_has_acknowledged() -> None:
+    a, b, c = batch("a"), batch("b"), batch("c")
+    queue = queue_of(a, b, c)
+    assert queue.take(LEADER) is a
+    assert queue.closed_by(LEADER, 0.0) == "window of 1"
+    queue.acknowledged(a)
+    assert queue.take(LEADER) is b
+    assert queue.closed_by(LEADER, 0.0) is None
+    assert queue.take(LEADER) is c
+
+
+def test_rule_3_window_is_bounded_and_closes_on_an_error() -> None:
+    batches = [batch(str(number)) for number in range(7)]
+    queue = queue_of(*batches, window_max=5)
+    prove(queue)
+    for expected in batches[:5]:
+        assert queue.take(LEADER) is expected
+    assert queue.closed_by(LEADER, 0.0) == "window of 5"
+    queue.retry(batches[0], retry_at=0.0)
+    for other in batches[1:5]:
+        queue.acknowledged(other)
+    assert queue.window == 5, "each success from the same leader opens it"
+    queue.failed(queue.take(LEADER))
+    assert queue.window == 1
+
+
+def test_rule_3_window_is_one_again_with_a_new_leader_or_epoch() -> None:
+    for changed in (NEW_LEADER, (LEADER[0], LEADER[1] + 1)):
+        queue = queue_of(batch("a"), batch("b"))
+        prove(queue)
+        queue.take(changed)
+        assert queue.closed_by(changed, 0.0) == "window of 1"
+
+
+def test_rule_1_failed_batches_go_back_to_the_front_in_order() -> None:
+    a, b, c, d = (batch(name) for name in "abcd")
+    queue = queue_of(a, b, c, d)
+    prove(queue)
+    for expected in (a, b, c):
+        assert queue.take(LEADER) is expected
+    queue.retry(a, retry_at=0.0)
+    assert queue.closed_by(LEADER, 0.0) is not None, "nothing overtakes while answers are out"
+    queue.retry(b, retry_at=0.0)
+    queue.retry(c, retry_at=0.0)
+    assert list(queue.queued) == [a, b, c, d]
+
+
+def test_a_success_behind_a_failure_keeps_the_rest_in_order() -> None:
+    a, b, c = (batch(name) for name in "abc")
+    queue = queue_of(a, b, c)
+    prove(queue)
+    for _ in range(3):
+        queue.take(LEADER)
+    queue.retry(a, retry_at=0.0)
+    queue.acknowledged(b)
+    queue.retry(c, retry_at=0.0)
+    assert list(queue.queued) == [a, c]
+
+
+def test_rule_4_a_new_leader_gets_nothing_before_the_old_one_has_answered() -> None:
+    a, b = batch("a"), batch("b")
+    queue = queue_of(a, b)
+    prove(queue)
+    queue.take(LEADER)
+    assert queue.closed_by(NEW_LEADER, 0.0) == "the old leader has not answered yet"
+    queue.acknowledged(a)
+    assert queue.closed_by(NEW_LEADER, 0.0) is None
+
+
+def test_back_off_holds_the_partition() -> None:
+    queue = queue_of(batch("a"))
+    queue.retry(queue.take(LEADER), retry_at=5.0)
+    assert queue.closed_by(LEADER, 4.9) == "back-off"
+    assert queue.closed_by(LEADER, 5.0) is None
+
+
+def test_rule_2_sequences_follow_the_first_write_and_wrap() -> None:
+    a, b, c = batch("a", 3), batch("b", 2), batch("c")
+    queue = queue_of(a, b, c)
+    queue.next_sequence = 2**31 - 3
+    prove(queue)
+    for expected, sequence in ((a, 2**31 - 3), (b, 0), (c, 2)):
+        taken = queue.take(LEADER)
+        assert taken is expected
+        queue.sequence(taken, 9, 0)
+        assert taken.sequence == sequence
+
+
+def test_rule_2_a_sequenced_batch_is_immutable() -> None:
+    a = batch("a", 2)
+    queue = queue_of(a)
+    queue.sequence(queue.take(LEADER), 9, 0)
+    first = a.encode(2, 0, None)  # type: ignore[arg-type]
+    queue.retry(a, 0.0)
+    assert queue.open_batch() is None, "no record joins it any more"
+    assert a.encode(2, 0, None) is first  # type: ignore[arg-type]
+    with pytest.raises(AssertionError):
+        queue.sequence(a, 9, 1)
+
+
+def test_rule_2_after_an_epoch_bump_sequences_start_at_zero() -> None:
+    a, b = batch("a", 2), batch("b")
+    queue = queue_of(a, b)
+    queue.sequence(queue.take(LEADER), 9, 0)
+    queue.retry(a, 0.0)
+    queue.restart_sequences()
+    taken = queue.take(LEADER)
+    queue.sequence(taken, 10, 0)
+    assert (taken, taken.sequence, taken.producer_id, queue.next_sequence) == (a, 0, 10, 2)
+
+
+def test_an_unsure_batch_is_never_given_a_new_identity() -> None:
+    a = batch("a")
+    queue = queue_of(a)
+    queue.sequence(queue.take(LEADER), 9, 0)
+    a.is_unsure = True
+    queue.retry(a, 0.0)
+    assert queue.sequenced_unsure()
+    with pytest.raises(AssertionError):
+        queue.restart_sequences()
+
+
+def test_rule_7_expiry_takes_queued_batches_only() -> None:
+    a, b = batch("a"), batch("b")
+    queue = queue_of(a, b)
+    queue.take(LEADER)
+    assert queue.expired(100.0) == [b]
+    assert queue.out == 1
