@@ -38,7 +38,7 @@ _BROKERS: Sequence[tuple[tuple[int, ...], str, tuple[str, ...]]] = (
     ((4,), "kafka_2.13", (_SLF4J_SIMPLE, "org.apache.kafka:kafka-tools:{version}")),
 )
 
-# What an artifact needs beside it to be of use here: Kafka's JSON converters are in kafka-clients, their library is not.
+# What an artifact needs beside it here: the JSON converters of messages are in kafka-clients, their library is not.
 _BESIDE = {"kafka-clients": ("com.fasterxml.jackson.core:jackson-databind:2.19.4",)}
 
 # Never on the class path: kafka-tools asks for all of Kafka Connect and its web server, the old artifacts for JMX jars
