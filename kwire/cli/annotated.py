@@ -1,0 +1,141 @@
+"""The bytes of a frame as lines for a person: offset, hex, field, type, value.
+
+Owns the layout, written by hand rather than with rich because a frame may have a hundred thousand fields.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from textwrap import wrap
+from typing import Any
+from uuid import UUID
+
+import click
+
+from kwire.cli.output import printable
+from kwire.cli.values import bytes_to_json
+from kwire.cli.walk import FieldRow
+from kwire.protocol.json import uuid_text
+
+_WIDE = 120
+_FIELD_WIDTH_MAX = 44
+
+
+class Layout:
+    """Column widths for some rows. `bytes_max` is how many bytes of a field are shown; 0 means all."""
+
+    def __init__(self, rows: Sequence[FieldRow], width: int, bytes_max: int, *, has_colour: bool) -> None:
+        self.bytes_max = bytes_max
+        self.has_colour = has_colour
+        self.offset = max([len("offset"), *(len(_offset(row)) for row in rows)])
+        is_wide = width >= _WIDE
+        # On a narrow terminal every column counts: four bytes in one word, and one space a level.
+        self.per_line, self.group = (16, 1) if is_wide else (8, 4)
+        self.indent = "  " if is_wide else " "
+        longest = min(self.per_line, max((len(row.data) for row in rows), default=1))
+        self.hex = max(len("bytes"), len(bytes(longest).hex(" ", -self.group)))
+        self.field = min(_FIELD_WIDTH_MAX, max([len("field"), *(len(self._indented(row.path)) for row in rows)]))
+        self.type = max([len("type"), *(len(row.type) for row in rows)])
+        self.width = width
+
+    def lines(self, rows: Sequence[FieldRow]) -> Iterator[str]:
+        yield self._style(self._line("offset", "bytes", "field", "type", "value"), bold=True)
+        above: list[str] = []
+        for row in rows:
+            *parents, _ = row.path.split(".")
+            for depth, parent in enumerate(parents):
+                if parents[: depth + 1] != above[: depth + 1]:
+                    yield self._style(self._line("", "", self.indent * depth + parent, "", ""), bold=True)
+            above = row.path.split(".")
+            yield from self._row(row)
+
+    def _row(self, row: FieldRow) -> Iterator[str]:
+        value = f"{value_text(row)}  {row.note}".strip() if row.note else value_text(row)
+        field = self._indented(row.path)
+        # An overlong field pushes its line out rather than lose its end, which is the name.
+        taken = self.offset + 2 + self.hex + 2 + max(self.field, len(field)) + 2 + self.type + 2
+        text, rest = _break(value, self.width - taken)
+        # What does not fit goes on below, where there is more room.
+        left = self.offset + 2 + self.hex + 4
+        below = ["  " + line for line in wrap(rest, max(16, self.width - left), break_on_hyphens=False)]
+        hex_first, *hex_below = self._hex(row.data)
+        yield self._line(_offset(row), hex_first, field, row.type, text, is_error=row.type == "?")
+        for hex_line, text in zip_longest(hex_below, below, fillvalue=""):
+            yield self._line("", hex_line, text, "", "")
+
+    def _indented(self, path: str) -> str:
+        return self.indent * path.count(".") + path.rpartition(".")[2]
+
+    def _hex(self, data: bytes) -> list[str]:
+        shown = data if not self.bytes_max else data[: self.bytes_max]
+        lines = [shown[i : i + self.per_line].hex(" ", -self.group) for i in range(0, len(shown), self.per_line)]
+        if len(data) > len(shown):
+            lines.append(f"and {len(data) - len(shown)} more")
+        return lines or [""]
+
+    def _line(self, offset: str, hex: str, field: str, type: str, value: str, *, is_error: bool = False) -> str:
+        cells = [f"{offset:>{self.offset}}", f"{hex:<{self.hex}}", f"{field:<{self.field}}", f"{type:<{self.type}}"]
+        if is_error:
+            cells = [self._style(cell, fg="red") for cell in cells]
+        elif offset != "offset":
+            cells[0] = self._style(cells[0], dim=True)
+            cells[1] = self._style(cells[1], fg="cyan")
+            cells[3] = self._style(cells[3], dim=True)
+        return "  ".join([*cells, value]).rstrip()
+
+    def _style(self, text: str, **style: Any) -> str:
+        return click.style(text, **style) if self.has_colour and text.strip() else text
+
+
+def _offset(row: FieldRow) -> str:
+    # In what a codec unpacked, offsets begin at 0 again.
+    return f"{row.within}+{row.start}" if row.within else str(row.start)
+
+
+def _break(text: str, width: int) -> tuple[str, str]:
+    """The words that fit, and the rest."""
+    if len(text) <= width:
+        return text, ""
+    end = text.rfind(" ", 0, max(width, 0) + 1)
+    return (text[:end], text[end + 1 :].lstrip()) if end > 0 else ("", text)
+
+
+def value_text(row: FieldRow) -> str:
+    """A field's value on one line; long ones shortened, since the bytes stand beside it."""
+    value = value_to_json(row.value)
+    if row.type == "?" or (row.value is None and row.note):
+        return ""
+    if isinstance(value, dict):
+        return f"{len(row.value)} bytes"
+    text = value if isinstance(row.value, UUID) or row.type == "uint32" else json.dumps(value, ensure_ascii=False)
+    text = printable(str(text))
+    return text if len(text) <= 200 else f"{text[:200]}... ({len(text)} characters)"
+
+
+def value_to_json(value: Any) -> Any:
+    """What a field holds, as JSON."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes_to_json(bytes(value))
+    if isinstance(value, UUID):
+        return uuid_text(value)
+    if isinstance(value, tuple):
+        return list(value)
+    return value
+
+
+def row_to_json(row: FieldRow) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "offset": row.start,
+        "length": len(row.data),
+        "hex": row.data.hex(),
+        "path": row.path,
+        "type": row.type,
+        "value": value_to_json(row.value),
+    }
+    if row.note:
+        shown["note"] = row.note
+    if row.within:
+        shown["within"] = row.within
+    return shown

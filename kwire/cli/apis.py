@@ -1,0 +1,69 @@
+"""APIs as people name them: Metadata, metadata, MetadataRequest, 3, Metadata@9; and a suggestion for a slip."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from kwire.errors import UnsupportedVersionError
+from kwire.protocol import Api, ApiKey, api
+
+
+def find_api(text: str) -> Api:
+    """The API of a name or number; a usage error, with the nearest names, when there is none."""
+    try:
+        return api(_key(text))
+    except UnsupportedVersionError:
+        raise click.UsageError(f"kwire has no messages of {text}; `kwire schema` lists those it has") from None
+
+
+def _key(text: str) -> ApiKey:
+    by_name = {key.name.replace("_", "").lower(): key for key in ApiKey}
+    bare = text.replace("_", "").replace("-", "").lower()
+    found = by_name.get(bare) or by_name.get(bare.removesuffix("request").removesuffix("response"))
+    if found is not None:
+        return found
+    if text.isascii() and text.isdigit() and int(text) in set(ApiKey):
+        return ApiKey(int(text))
+    near = difflib.get_close_matches(bare, list(by_name), n=3)
+    hint = f"; perhaps {', '.join(by_name[name].api_name for name in near)}" if near else "; `kwire schema` lists them"
+    raise click.UsageError(f"there is no API {text}{hint}")
+
+
+def find_version(text: str, found: Api) -> int:
+    """A version of an API; a usage error if kwire does not know it."""
+    if not text.isascii() or not text.isdigit() or int(text) not in found.versions:
+        raise click.UsageError(f"{found.name} has versions {span(found.versions)}, not {text}")
+    return int(text)
+
+
+def find_api_at(text: str) -> tuple[Api, int | None]:
+    """`Metadata@9` as (Metadata, 9); `Metadata` as (Metadata, None)."""
+    name, at, version = text.partition("@")
+    found = find_api(name)
+    return found, find_version(version, found) if at else None
+
+
+def known_apis() -> Iterator[Api]:
+    """Every API whose messages kwire has, by key. Imports all of their files."""
+    for key in ApiKey:
+        try:
+            yield api(key)
+        except UnsupportedVersionError:
+            continue
+
+
+def span(versions: range) -> str:
+    """0-13, or 0 where there is one; a dash for none."""
+    if not versions:
+        return "-"
+    first, last = versions[0], versions[-1]
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def message_classes(found: Api) -> list[tuple[str, Any]]:
+    """("request", class) and ("response", class). Any, because a message's fields are its class's own."""
+    return [("request", found.request), ("response", found.response)]

@@ -1,0 +1,101 @@
+"""The group of commands: imports the one that was asked for, and turns whatever it raises into an exit code.
+
+Owns the table of commands. `kwire --help` prints from it and imports none of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from kwire.cli.failures import ExitCode, exit_code, report
+from kwire.errors import KwireError
+from kwire.version import VERSION
+
+# Name -> its line in `kwire --help`. kwire/cli/<name>.py holds `command`.
+COMMANDS = {
+    "metadata": "Brokers, topics and partitions of a cluster.",
+    "versions": "Which versions of each API the brokers speak.",
+    "produce": "Send lines, files or JSON records to a topic.",
+    "consume": "Print the records of topics.",
+    "decode": "Explain the bytes of Kafka frames.",
+    "encode": "Make a frame's bytes from JSON.",
+    "send": "Send one request, written as JSON, and print the answer.",
+    "schema": "Fields and versions of an API's messages.",
+    "error": "What a broker's error code means.",
+    "broker": "Run a cluster of embedded brokers.",
+}
+
+
+class Commands(click.Group):
+    """Commands by name, each imported when it is run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"kwire.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # click's own way asks every command for its help, which would import them all.
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> NoReturn:
+        """Run and exit. Nothing escapes but a bug, whose traceback is wanted."""
+        options["standalone_mode"] = False
+        options.setdefault("prog_name", "kwire")
+        try:
+            status = super().main(args, *more, **options)
+            sys.stdout.flush()
+        except click.ClickException as error:
+            error.show()
+            status = ExitCode.USAGE
+        except (KeyboardInterrupt, click.Abort):
+            status = ExitCode.INTERRUPTED
+        except KwireError as error:
+            # Before OSError's children below: our NodeErrors are ConnectionErrors too.
+            _flush_quietly()
+            report(error)
+            status = exit_code(error)
+        except BrokenPipeError:
+            _abandon_stdout()
+            status = ExitCode.BROKEN_PIPE
+        sys.exit(int(status or 0))
+
+
+def _flush_quietly() -> None:
+    """What was found before the error is shown before it."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+
+
+def _abandon_stdout() -> None:
+    """Point stdout at nothing, or the interpreter complains once more when it flushes at its end.
+
+    SIGPIPE keeps Python's setting, ignored: were it deadly, a broker that closes a socket would kill the program.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
+@click.version_option(VERSION, "-V", "--version", prog_name="kwire", message="%(prog)s %(version)s")
+def kwire() -> None:
+    """See and speak the Kafka protocol.
+
+    Data goes to stdout: tables on a terminal, JSON lines in a pipe. Remarks go to stderr.
+
+    Exit codes: 0 ok, 1 Kafka said no, 2 usage, 3 no connection or authentication, 4 undecodable bytes, 130 Ctrl-C.
+    """

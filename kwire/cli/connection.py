@@ -1,0 +1,157 @@
+"""The options of every command that talks to brokers, and what they become: the clients' keyword arguments.
+
+Owns how a secret gets in: environment, file or prompt. None is printed, and a Sasl's repr hides it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kwire.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from kwire.cluster import ClientConfig
+    from kwire.net import Tls
+    from kwire.session import Sasl
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+_FILE = click.Path(exists=True, dir_okay=False, readable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What the options said. `timeout` is seconds, for reaching a broker and for each answer."""
+
+    bootstrap: str
+    timeout: float
+    tls: Tls | bool | None
+    sasl: Sasl | None
+
+    @property
+    def timeout_ms(self) -> int:
+        return max(1, round(self.timeout * 1000))
+
+    def client_options(self) -> dict[str, Any]:
+        """Keyword arguments for kwire.Producer, kwire.Consumer and ClientConfig, `bootstrap` among them."""
+        return {
+            "bootstrap": self.bootstrap,
+            "tls": self.tls,
+            "sasl": self.sasl,
+            "request_timeout_ms": self.timeout_ms,
+            "connect_timeout_ms": self.timeout_ms,
+        }
+
+    def config(self, **options: Any) -> ClientConfig:
+        from kwire.cluster import ClientConfig
+
+        return ClientConfig(**self.client_options(), **options)
+
+
+# Outermost last, so that --help lists them in this order.
+_OPTIONS = [
+    click.option(
+        "-b", "--bootstrap", metavar="HOST:PORT,...", envvar="KWIRE_BOOTSTRAP", show_envvar=True,
+        help="Brokers to begin with; one that answers is enough.",
+    ),
+    click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True,
+                 metavar="SECONDS", help="For reaching a broker, and for each answer."),
+    click.option("--tls", is_flag=True, help="Speak TLS; the options below that need it imply it."),
+    click.option("--cafile", type=_FILE, help="Certificate authorities to trust, PEM, instead of the system's."),
+    click.option("--cert", type=_FILE, help="This client's certificate chain, PEM."),
+    click.option("--key", type=_FILE, help="Its private key, PEM. Password: KWIRE_KEY_PASSWORD, or it is asked for."),
+    click.option("--insecure", is_flag=True, help="TLS without any check of the broker's certificate."),
+    click.option("--sasl-mechanism", type=click.Choice(_MECHANISMS, case_sensitive=False),
+                 help="Default, where there is a username: SCRAM-SHA-512 without TLS, PLAIN with it."),
+    click.option("--username", envvar="KWIRE_USERNAME", show_envvar=True, help="SASL user."),
+    click.option("--password", envvar="KWIRE_PASSWORD", show_envvar=True,
+                 help="SASL password; asked for when missing. In `ps` all can see it: prefer the variable."),
+    click.option("--password-file", type=_FILE, help="Read the password from this file's first line."),
+]  # fmt: skip
+
+
+def connection_options(command: Command) -> Command:
+    """-b and its kind; the command is called with `connection=Connection`."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any, bootstrap: str | None, timeout: float, tls: bool, cafile: str | None, cert: str | None,
+        key: str | None, insecure: bool, sasl_mechanism: str | None, username: str | None, password: str | None,
+        password_file: str | None, **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        if not bootstrap:
+            raise click.UsageError("no broker given: add -b HOST:PORT, or set KWIRE_BOOTSTRAP")
+        has_tls = tls or insecure or any((cafile, cert, key))
+        connection = Connection(
+            bootstrap=bootstrap,
+            timeout=timeout,
+            tls=_tls(cafile, cert, key, insecure) if has_tls else None,
+            sasl=_sasl(sasl_mechanism, username, password, password_file, has_tls),
+        )
+        return command(*args, connection=connection, **kwargs)
+
+    decorated: Any = wrapped
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def _tls(cafile: str | None, cert: str | None, key: str | None, insecure: bool) -> Tls | bool:
+    from kwire.net import Tls
+
+    if key and not cert:
+        raise click.UsageError("--key needs --cert, the certificate that it belongs to")
+    if not any((cafile, cert, insecure)):
+        return True
+    return Tls(
+        ca_file=cafile,
+        cert_file=cert,
+        key_file=key,
+        key_password=_key_password(key or cert),
+        check_hostname=not insecure,
+        verify=not insecure,
+    )
+
+
+def _key_password(key: str | None) -> str | None:
+    if key is None or b"ENCRYPTED" not in Path(key).read_bytes():
+        return None
+    return os.environ.get("KWIRE_KEY_PASSWORD") or _ask(f"Password of {key}")
+
+
+def _sasl(
+    mechanism: str | None, username: str | None, password: str | None, password_file: str | None, has_tls: bool
+) -> Sasl | None:
+    if not username:
+        if mechanism or password_file:
+            raise click.UsageError("SASL needs --username")
+        return None
+    from kwire.session import Sasl
+
+    if password_file:
+        lines = Path(password_file).read_text().splitlines()
+        if not lines:
+            raise ConfigurationError(f"{password_file} is empty", remedy="put the password on its first line")
+        password = lines[0]
+    if password is None:
+        password = _ask(f"Password of {username}")
+    # PLAIN shows the password to whoever listens; without TLS it must be asked for by name.
+    return Sasl(mechanism or ("PLAIN" if has_tls else "SCRAM-SHA-512"), username, password)
+
+
+def _ask(question: str) -> str:
+    """Ask on the terminal, with no echo; stdin itself may be the data of a pipe, so a pipe is never asked."""
+    if not sys.stdin.isatty():
+        raise click.UsageError(
+            f"{question[0].lower()}{question[1:]} is missing: set KWIRE_PASSWORD or give --password-file"
+        )
+    answer: str = click.prompt(question, hide_input=True, err=True)
+    return answer

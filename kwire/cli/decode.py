@@ -1,0 +1,339 @@
+"""`kwire decode`: a frame's bytes explained, from hex, base64 or a raw file."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import click
+
+from kwire.cli.annotated import Layout, row_to_json
+from kwire.cli.apis import find_api, find_version
+from kwire.cli.failures import ExitCode, explain
+from kwire.cli.frames import Frame, split
+from kwire.cli.output import Output, fill, json_line, new_table, output_options
+from kwire.cli.pasted import Form, read_pieces
+from kwire.cli.reading import (
+    Guess,
+    Kind,
+    Reading,
+    guesses,
+    maybe_request_header,
+    read_body,
+    read_request,
+    read_response,
+)
+from kwire.cli.values import bytes_to_json, headers_to_json
+from kwire.cli.walk import FieldRow
+from kwire.errors import DecodeError, KwireError
+from kwire.protocol import Api
+from kwire.records import CREATE_TIME, Batch, decode_batches
+
+_STRING_SHOWN_MAX = 120
+_SUGGESTED_MAX = 5
+# Trying everything takes milliseconds for a frame that a person would paste, and seconds for a large one.
+_GUESSED_MAX = 64 * 1024
+
+
+@click.command()
+@click.argument("source", metavar="[FILE|-]", type=click.File("rb"), default="-")
+@click.option("--hex", "form", flag_value="hex", help="The input is hex, in any usual spelling.")
+@click.option("--base64", "form", flag_value="base64", help="The input is base64.")
+@click.option("--raw", "form", flag_value="raw", help="The input is the bytes themselves.")
+@click.option(
+    "--sized/--bare", "has_sizes", default=None, help="Whether frames have their 4-byte size. Default: guess."
+)
+@click.option("--api", "api_text", metavar="API", help="Whose response this is: a name or a number.")
+@click.option("--version", "version_text", metavar="N", help="Its version. Without it, every version is tried.")
+@click.option("--request", "kind", flag_value="request", help="The frames are requests.")
+@click.option(
+    "--response", "kind", flag_value="response", help="The frames are responses; default where --api is given."
+)
+@click.option("--body", "is_body", is_flag=True, help="The bytes are the message alone, without a header.")
+@click.option(
+    "--try-versions", "is_guessing", is_flag=True, help="List every API and version that takes all the bytes."
+)
+@click.option("--annotate/--no-annotate", default=True, help="Show the bytes of every field. Default: yes.")
+@click.option("--bytes", "bytes_max", default=32, show_default=True, metavar="N", help="Show N bytes a field; 0: all.")
+@output_options
+def command(
+    source: BinaryIO, form: str | None, has_sizes: bool | None, api_text: str | None, version_text: str | None,
+    kind: str | None, is_body: bool, is_guessing: bool, annotate: bool, bytes_max: int, output: Output,
+) -> ExitCode:  # fmt: skip
+    """Explain the bytes of Kafka frames.
+
+    A request says itself what it is. A response does not: give --api and --version of the request that it answers, or
+    see what it could be with --try-versions. Hex may be plain, spaced, 0x00, \\x00, or as xxd, hexdump, od,
+    tcpdump -X and Wireshark print it. Stops at the first byte that makes no sense, showing all before it (exit code 4).
+
+    \b
+        kwire decode frame.bin
+        xxd frame.bin | kwire decode
+        kwire decode --api Metadata --version 9 answer.bin
+        echo 0012 0003 00000001 0000 00 | kwire decode --try-versions
+    """
+    what = Wanted.of(api_text, version_text, kind, is_body)
+    if source.isatty():
+        output.note("Paste the bytes, then press Ctrl-D.")
+    status = ExitCode.OK
+    number = 0
+    for piece in read_pieces(source.read(), _form(form)):
+        for frame in split(piece, has_sizes, what.makes_sense):
+            number += 1
+            if is_guessing:
+                status = max(status, _show_guesses(number, frame, what, output))
+                continue
+            reading = what.read(frame)
+            if output.is_table:
+                _print(number, frame, reading, output, bytes_max if annotate else None)
+            else:
+                output.json(_as_json(number, frame, reading, annotate))
+            if reading.problems:
+                status = ExitCode.UNDECODABLE
+            if reading.message is None and not frame.missing:
+                _suggest(frame, is_body, output)
+    return status
+
+
+def _form(text: str | None) -> Form:
+    return "hex" if text == "hex" else "base64" if text == "base64" else "raw" if text == "raw" else "auto"
+
+
+class Wanted:
+    """What the options say the frames are, and so how each is read."""
+
+    def __init__(self, api: Api | None, version: int | None, kind: Kind | None, is_body: bool) -> None:
+        self.api = api
+        self.version = version
+        self.kind = kind
+        self.is_body = is_body
+
+    @classmethod
+    def of(cls, api_text: str | None, version_text: str | None, kind: str | None, is_body: bool) -> Wanted:
+        if version_text is not None and api_text is None:
+            raise click.UsageError("--version needs --api: a version of what?")
+        api = find_api(api_text) if api_text is not None else None
+        version = find_version(version_text, api) if version_text is not None and api else None
+        if is_body and (api is None or version is None or kind is None):
+            raise click.UsageError("--body needs --api, --version and --request or --response")
+        return cls(
+            api, version, "request" if kind == "request" else "response" if kind == "response" else None, is_body
+        )
+
+    @property
+    def kinds(self) -> list[Kind]:
+        return [self.kind] if self.kind else ["request", "response"]
+
+    def makes_sense(self, frame: bytes) -> bool:
+        try:
+            return self.read(Frame(0, frame, has_size=False)).is_whole
+        except KwireError:
+            return False
+
+    def read(self, frame: Frame) -> Reading:
+        """The frame, read as far as it goes."""
+        data, base = frame.data, frame.start
+        if self.is_body:
+            assert self.api is not None
+            assert self.version is not None
+            assert self.kind is not None
+            reading = read_body(data, base, self.kind, self.api, self.version)
+        elif self._is_request(data):
+            reading = read_request(data, base)
+        elif self.api is None:
+            reading = read_request(data, base)
+            reading.problems[-1].remedy = _remedy(data)
+        elif self.version is None:
+            reading = self._of_any_version(data, base)
+        else:
+            reading = read_response(data, base, self.api, self.version)
+        if frame.has_size:
+            size = (len(data) + frame.missing).to_bytes(4, "big")
+            reading.rows.insert(0, FieldRow(base - 4, size, "size", "int32", len(data) + frame.missing))
+        if frame.missing:
+            promised = len(data) + frame.missing
+            message = f"the frame's size is {promised} and {len(data)} bytes are here, {frame.missing} too few"
+            reading.problems.insert(0, DecodeError(message, offset=base - 4))
+        return reading
+
+    def _is_request(self, data: bytes) -> bool:
+        if self.kind == "request":
+            return True
+        if self.kind == "response":
+            return False
+        header = maybe_request_header(data)
+        if self.api is None:
+            return header is not None
+        # --api without a direction: a request of just this API that is whole in itself is hardly a response.
+        return header in self._asked() and read_request(data, 0).is_whole
+
+    def _asked(self) -> list[tuple[Api, int]]:
+        assert self.api is not None
+        return [(self.api, version) for version in self.api.versions if self.version in (None, version)]
+
+    def _of_any_version(self, data: bytes, base: int) -> Reading:
+        """The newest version that takes all the bytes and gives them again; else the one that gets furthest."""
+        assert self.api is not None
+        found = list(guesses(data, base, ["response"], self.api))
+        if found:
+            return max(found, key=lambda guess: (guess.is_same_again, guess.reading.version)).reading
+        readings = [read_response(data, base, self.api, version) for version in self.api.versions]
+        return max(readings, key=lambda reading: max((row.end for row in reading.rows if row.type != "?"), default=0))
+
+
+def _remedy(data: bytes) -> str:
+    """What to do with bytes that are no request, by how they begin."""
+    if data[:5] in (b"HTTP/", b"GET /", b"POST "):
+        return "these bytes are HTTP: a web server or client is at the other end"
+    if data[:2] == b"\x16\x03" or data[:2] == b"\x15\x03":
+        return "these bytes are TLS: capture behind it, or record the plaintext"
+    return "if it is a response, say of what with --api and --version, or use --try-versions"
+
+
+def _suggest(frame: Frame, is_body: bool, output: Output) -> None:
+    """Say as what the frame would make sense, when it did not as what it was taken for."""
+    if output.quiet or len(frame.data) > _GUESSED_MAX:
+        return
+    found = [
+        f"{guess.reading.name} ({guess.reading.kind})"
+        for guess in guesses(frame.data, frame.start, ["request", "response"], None, is_body)
+        if guess.is_same_again
+    ]
+    if found:
+        shown = ", ".join(found[:_SUGGESTED_MAX]) + (", ..." if len(found) > _SUGGESTED_MAX else "")
+        output.note(f"All of its bytes make sense as {shown}: see --api and --version, or --try-versions.")
+
+
+def _show_guesses(number: int, frame: Frame, what: Wanted, output: Output) -> ExitCode:
+    found = list(guesses(frame.data, frame.start, what.kinds, what.api, what.is_body))
+    if what.version is not None:
+        found = [guess for guess in found if guess.reading.version == what.version]
+    if not output.is_table:
+        for guess in found:
+            output.json({"frame": number, **_guess_to_json(guess)})
+    elif found:
+        output.text(f"frame {number}: {len(frame.data)} bytes at {frame.start}, which could be")
+        table = new_table("kind", "api", "version", "same bytes again", "message", right=["version"], whole=["api"])
+        output.draw(fill(table, (_guess_row(guess) for guess in found)))
+    if not found:
+        output.note(f"frame {number} at {frame.start}: no API and version takes all of its {len(frame.data)} bytes")
+    return ExitCode.OK if found else ExitCode.UNDECODABLE
+
+
+def _guess_to_json(guess: Guess) -> dict[str, Any]:
+    reading = guess.reading
+    assert reading.api is not None
+    return {
+        "kind": reading.kind, "api": reading.api.name, "version": reading.version,
+        "same_bytes_again": guess.is_same_again, "header": reading.header, "message": reading.message,
+    }  # fmt: skip
+
+
+def _guess_row(guess: Guess) -> list[object]:
+    reading = guess.reading
+    assert reading.api is not None
+    text = json.dumps(reading.message, ensure_ascii=False)
+    text = text if len(text) <= 60 else f"{text[:57]}..."
+    return [reading.kind, reading.api.name, reading.version, "yes" if guess.is_same_again else "no", text]
+
+
+def _as_json(number: int, frame: Frame, reading: Reading, annotate: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "frame": number,
+        "offset": frame.start - 4 if frame.has_size else frame.start,
+        "size": len(frame.data) + frame.missing,
+        "kind": reading.kind,
+        "api": reading.api.name if reading.api else None,
+        "api_key": int(reading.api.key) if reading.api else None,
+        "version": reading.version,
+        "header": reading.header,
+        "message": reading.message,
+    }
+    if reading.batches:
+        shown["batches"] = [batch for path, data in reading.batches for batch in _batches_to_json(path, data)]
+    if reading.problems:
+        shown["problems"] = [
+            {"message": problem.message, **problem.where, "remedy": problem.remedy} for problem in reading.problems
+        ]
+    if annotate:
+        shown["fields"] = [row_to_json(row) for row in reading.rows]
+    return shown
+
+
+def _batches_to_json(path: str, data: memoryview) -> Iterator[dict[str, Any]]:
+    """The batches that are sound; what is wrong with the others stands among the problems."""
+    try:
+        for batch in decode_batches(data, check_crc=False):
+            yield {"path": path, **_batch_to_json(batch)}
+    except KwireError:
+        return
+
+
+def _batch_to_json(batch: Batch) -> dict[str, Any]:
+    return {
+        "magic": batch.magic,
+        "base_offset": batch.base_offset,
+        "last_offset": batch.last_offset,
+        "count": batch.count,
+        "size_bytes": batch.size_bytes,
+        "compression": batch.compression.name.lower(),
+        "timestamp_type": "create" if batch.timestamp_type == CREATE_TIME else "append",
+        "partition_leader_epoch": batch.partition_leader_epoch,
+        "producer_id": batch.producer_id,
+        "producer_epoch": batch.producer_epoch,
+        "base_sequence": batch.base_sequence,
+        "is_transactional": batch.is_transactional,
+        "is_control": batch.is_control,
+        "records": [
+            {
+                "offset": record.offset,
+                "timestamp_ms": record.timestamp_ms,
+                "key": bytes_to_json(record.key),
+                "value": bytes_to_json(record.value),
+                "headers": headers_to_json(record.headers),
+            }
+            for record in batch.records()
+        ],
+    }
+
+
+def _print(number: int, frame: Frame, reading: Reading, output: Output, bytes_max: int | None) -> None:
+    """One frame for a person. `bytes_max` None leaves the bytes out."""
+    has_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    if number > 1:
+        output.text()
+    said = [f"frame {number}", f"{len(frame.data) + frame.missing} bytes at {frame.start}"]
+    said.append(f"{reading.api.name} {reading.kind} v{reading.version}" if reading.api else f"unknown {reading.kind}")
+    if "correlationId" in reading.header:
+        said.append(f"correlation id {reading.header['correlationId']}")
+    if reading.header.get("clientId") is not None:
+        said.append(f"client {json_line(reading.header['clientId'])}")
+    line = ", ".join(said)
+    output.text(click.style(line, bold=True) if has_colour else line)
+    if reading.message is not None:
+        output.text(json.dumps(_shortened(reading.message), indent=2, ensure_ascii=False))
+    if bytes_max is not None:
+        output.text()
+        layout = Layout(reading.rows, output.console().width, bytes_max, has_colour=has_colour)
+        for line in layout.lines(reading.rows):
+            output.text(line)
+    for problem in reading.problems:
+        first, *others = explain(problem)
+        output.text()
+        output.text(click.style(first, fg="red", bold=True) if has_colour else first)
+        for line in others:
+            output.text(line)
+
+
+def _shortened(value: Any) -> Any:
+    """The message with its long strings cut: they are in the bytes below, and whole in -f json."""
+    if isinstance(value, dict):
+        return {name: _shortened(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_shortened(inner) for inner in value]
+    if isinstance(value, str) and len(value) > _STRING_SHOWN_MAX:
+        return f"{value[:40]}... ({len(value)} characters)"
+    return value

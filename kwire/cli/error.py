@@ -1,0 +1,90 @@
+"""`kwire error 74`: what an error code in a response means, whether to retry, and what usually causes it."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import click
+
+from kwire.cli.output import Output, fill, new_table, output_options
+from kwire.errors import ErrorCode, broker_error, error_name
+
+
+@click.command()
+@click.argument("codes", metavar="[CODE|NAME]...", nargs=-1)
+@output_options
+def command(codes: tuple[str, ...], output: Output) -> None:
+    """What a broker's error code means.
+
+    CODE is a number, NAME Kafka's name or a part of it; without one, all are listed.
+
+    \b
+        kwire error 74
+        kwire error NOT_LEADER_OR_FOLLOWER
+        kwire error leader
+    """
+    found: dict[ErrorCode, None] = {}
+    for text in codes:
+        found.update(dict.fromkeys(matching(text)))
+    chosen = list(found) if codes else list(ErrorCode)
+    if not output.is_table:
+        for code in chosen:
+            output.json(as_json(code))
+    elif len(chosen) == 1:
+        _describe(chosen[0], output)
+    else:
+        table = new_table("code", "name", "retry", "usual cause", right=["code"], whole=["name"])
+        rows = ([int(code), code.name, "yes" if code.is_retriable else "", code.usual_cause] for code in chosen)
+        output.draw(fill(table, rows))
+
+
+# An option-like argument is a number here: `kwire error -1`.
+command.context_settings["ignore_unknown_options"] = True
+
+
+def matching(text: str) -> list[ErrorCode]:
+    """The codes that a number, a name or a part of a name stands for; a usage error when there is none."""
+    try:
+        return [ErrorCode.__members__[error_name(int(text))]]
+    except (KeyError, ValueError):
+        pass
+    if text.lstrip("-").isdigit():
+        last = max(ErrorCode)
+        raise click.UsageError(f"{text} is no error code that Kafka 4.4 has (-1 to {int(last)})")
+    wanted = text.upper().replace("-", "_").replace(" ", "_").removesuffix("_EXCEPTION")
+    names = [code.name for code in ErrorCode]
+    if wanted in names:
+        return [ErrorCode[wanted]]
+    # Java's logs say NotLeaderOrFollowerException.
+    squeezed = wanted.replace("_", "").removesuffix("EXCEPTION")
+    exact = [code for code in ErrorCode if code.name.replace("_", "").removesuffix("EXCEPTION") == squeezed]
+    partial = [code for code in ErrorCode if squeezed in code.name.replace("_", "")]
+    if squeezed and (exact or partial):
+        return exact or partial
+    near = difflib.get_close_matches(wanted, names, n=3)
+    raise click.UsageError(f"no error is called {text}" + (f"; perhaps {', '.join(near)}" if near else ""))
+
+
+def as_json(code: ErrorCode) -> dict[str, Any]:
+    return {
+        "code": int(code),
+        "name": code.name,
+        "retriable": code.is_retriable,
+        "invalidates_metadata": code.invalidates_metadata,
+        "usual_cause": code.usual_cause or None,
+        "class": type(broker_error(code)).__name__,
+    }
+
+
+def _describe(code: ErrorCode, output: Output) -> None:
+    facts = [
+        ("code", f"{int(code)} {code.name}"),
+        ("retriable", "yes: the same request may succeed later" if code.is_retriable else "no"),
+        ("metadata", "refresh it before trying again" if code.invalidates_metadata else "stays valid"),
+        ("raises", f"kwire.errors.{type(broker_error(code)).__name__}"),
+        ("usual cause", code.usual_cause),
+    ]
+    for name, fact in facts:
+        if fact:
+            output.text(f"{name + ':':<13}{fact}")

@@ -1,0 +1,125 @@
+"""Where a command's words go: data to stdout as a table or as JSON lines, remarks to stderr.
+
+Owns -f/--format, -q and -v. rich is imported only when a table is really drawn; it honours NO_COLOR and COLUMNS.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+# A table that is not drawn on a terminal has no width to fit; nobody wants it cut at 80.
+_WIDTH_WHEN_PIPED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What the options chose. `is_table` is false when JSON lines are wanted."""
+
+    is_table: bool
+    quiet: bool
+    verbose: int
+
+    def json(self, value: Any) -> None:
+        """One line of JSON."""
+        sys.stdout.write(json_line(value) + "\n")
+
+    def text(self, line: str = "") -> None:
+        sys.stdout.write(line + "\n")
+
+    def note(self, text: str) -> None:
+        """A remark for the person at the terminal; -q silences it."""
+        if not self.quiet:
+            sys.stdout.flush()
+            click.echo(text, err=True)
+
+    def draw(self, *things: RenderableType) -> None:
+        """Print what rich can render."""
+        sys.stdout.flush()
+        console = self.console()
+        for thing in things:
+            console.print(thing)
+
+    def console(self) -> Console:
+        from rich.console import Console
+
+        width = None if sys.stdout.isatty() else _WIDTH_WHEN_PIPED
+        return Console(highlight=False, markup=False, emoji=False, width=width)
+
+
+def json_line(value: Any) -> str:
+    # A terminal or pipe that cannot carry UTF-8 gets \u escapes: the same JSON.
+    is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    return json.dumps(value, ensure_ascii=not is_utf8, separators=(", ", ": "))
+
+
+def new_table(*columns: str, right: Iterable[str] = (), whole: Iterable[str] = ()) -> Table:
+    """A plain table: no lines around cells, so that a selection can be pasted. `whole` columns are never wrapped."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=name in whole)
+    return table
+
+
+def styled(text: str, style: str) -> Text:
+    from rich.text import Text
+
+    return Text(text, style)
+
+
+def fill(table: Table, rows: Iterable[Sequence[object]]) -> Table:
+    """Add rows; a cell is a text, a styled one, or what str() makes of it."""
+    from rich.text import Text
+
+    for row in rows:
+        cells = [cell if isinstance(cell, Text) else "" if cell is None else printable(str(cell)) for cell in row]
+        table.add_row(*cells)
+    return table
+
+
+def printable(text: str) -> str:
+    """A text from the wire, made harmless to a terminal: control characters are shown, not obeyed."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def output_options(command: Command) -> Command:
+    """-f, -q and -v; the command is called with `output=Output`."""
+
+    @click.option(
+        "-f",
+        "--format",
+        "format_",
+        type=click.Choice(["auto", "table", "json"]),
+        default="auto",
+        show_default=True,
+        help="auto: a table on a terminal, JSON lines in a pipe.",
+    )
+    @click.option("-q", "--quiet", is_flag=True, help="No remarks on stderr, only errors.")
+    @click.option("-v", "--verbose", count=True, help="Log what the client does to stderr; -vv for every request.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, format_: str, quiet: bool, verbose: int, **kwargs: Any) -> Any:
+        if verbose:
+            logging.basicConfig(
+                stream=sys.stderr,
+                level=logging.DEBUG if verbose > 1 else logging.INFO,
+                format="%(asctime)s %(name)s %(message)s",
+            )
+        is_table = format_ == "table" or (format_ == "auto" and sys.stdout.isatty())
+        return command(*args, output=Output(is_table, quiet, verbose), **kwargs)
+
+    return wrapped  # type: ignore[return-value]

@@ -1,0 +1,122 @@
+r"""The format strings of `kwire consume -F`: kcat's tokens, so that scripts can move over unchanged.
+
+    %s value   %S its length, -1 for null   %R the length as four big-endian bytes
+    %k key     %K its length                %T timestamp in ms     %h headers (a=1,b=2)
+    %t topic   %p partition                 %o offset              %% a per cent sign
+    \n \r \t \0 \\   \xNN a byte
+
+Owns the reading of the string, once, into a list of parts; refuses an unknown token rather than print it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from kwire.errors import ConfigurationError
+
+
+class Printed(Protocol):
+    """What a token can show of a record: a kwire.consumer.ConsumerRecord."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
+
+
+Part = Callable[[Printed], bytes]
+_TOKEN = re.compile(rb"%(.?)|\\(x[0-9a-fA-F]{2}|.?)", re.DOTALL)
+_ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
+
+
+def _length(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def _headers(record: Printed, null: bytes) -> bytes:
+    return b",".join(name.encode() + b"=" + (null if value is None else value) for name, value in record.headers)
+
+
+def _tokens(null: bytes) -> dict[bytes, Part]:
+    return {
+        b"s": lambda record: null if record.value is None else record.value,
+        b"S": lambda record: b"%d" % _length(record.value),
+        b"R": lambda record: _length(record.value).to_bytes(4, "big", signed=True),
+        b"k": lambda record: null if record.key is None else record.key,
+        b"K": lambda record: b"%d" % _length(record.key),
+        b"T": lambda record: b"%d" % record.timestamp_ms,
+        b"h": lambda record: _headers(record, null),
+        b"t": lambda record: record.topic.encode(),
+        b"p": lambda record: b"%d" % record.partition,
+        b"o": lambda record: b"%d" % record.offset,
+        b"%": lambda record: b"%",
+    }
+
+
+def compile_format(text: str, *, null: bytes = b"") -> Part:
+    """A function that renders a record; `null` stands for a null key, value or header. ConfigurationError if wrong."""
+    source = text.encode("utf-8", "surrogateescape")
+    tokens = _tokens(null)
+    parts: list[bytes | Part] = []
+    end = 0
+    for match in _TOKEN.finditer(source):
+        parts.append(source[end : match.start()])
+        parts.append(tokens[match[1]] if match[1] in tokens else _escaped(match, text))
+        end = match.end()
+    parts.append(source[end:])
+    plan = [part for part in _joined(parts) if part != b""]
+
+    def render(record: Printed) -> bytes:
+        return b"".join([part if isinstance(part, bytes) else part(record) for part in plan])
+
+    return render
+
+
+def _escaped(match: re.Match[bytes], text: str) -> bytes:
+    escape = match[2]
+    if escape is not None and escape in _ESCAPES:
+        return _ESCAPES[escape]
+    if escape is not None and len(escape) == 3:
+        return bytes.fromhex(escape[1:].decode())
+    raise ConfigurationError(
+        f"the format {text!r} has {match[0].decode(errors='replace')!r}, which means nothing",
+        remedy="tokens are %s %S %R %k %K %T %h %t %p %o %%, escapes \\n \\r \\t \\0 \\\\ \\xNN",
+    )
+
+
+def _joined(parts: list[bytes | Part]) -> list[bytes | Part]:
+    """Neighbouring texts as one."""
+    joined: list[bytes | Part] = []
+    for part in parts:
+        if joined and isinstance(part, bytes) and isinstance(joined[-1], bytes):
+            joined[-1] += part
+        else:
+            joined.append(part)
+    return joined
+
+
+def unescape(text: str) -> bytes:
+    r"""A delimiter as given on the command line: "\t", ":", "\x00"."""
+    source = text.encode("utf-8", "surrogateescape")
+    return re.sub(rb"\\(x[0-9a-fA-F]{2}|.?)", lambda match: _escaped_delimiter(match, text), source, flags=re.DOTALL)
+
+
+def _escaped_delimiter(match: re.Match[bytes], text: str) -> bytes:
+    escape = match[1]
+    if escape in _ESCAPES:
+        return _ESCAPES[escape]
+    if len(escape) == 3:
+        return bytes.fromhex(escape[1:].decode())
+    raise ConfigurationError(f"{text!r} has an unknown escape", remedy="escapes are \\n \\r \\t \\0 \\\\ \\xNN")

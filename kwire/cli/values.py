@@ -1,0 +1,118 @@
+"""Records as JSON and back, without loss: what `kwire consume` prints, `kwire produce --json` sends.
+
+    {"topic": "t", "partition": 0, "offset": 7, "timestamp_ms": 1700000000000, "timestamp_type": "create",
+     "key": "k", "value": {"base64": "/w=="}, "headers": [["trace", "1"], ["flag", null]]}
+
+Bytes that are UTF-8 are a string, others {"base64": ...}, none at all null. Headers are a list of pairs, because Kafka
+keeps their order and allows a name twice. Refuses a value that is an object or a number: whether it was meant as text
+or as base64 would be a guess.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kwire.errors import EncodeError
+
+Headers = tuple[tuple[str, bytes | None], ...]
+JsonBytes = str | dict[str, str] | None
+
+
+class Outgoing(NamedTuple):
+    """A record to be sent; None for partition and timestamp leaves the choice to the producer."""
+
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+def bytes_to_json(data: bytes | None) -> JsonBytes:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def bytes_from_json(value: Any, path: str) -> bytes | None:
+    """The inverse of `bytes_to_json`; raises EncodeError."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            raise EncodeError("half of a surrogate pair is no text", path=path) from None
+    if isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str):
+        try:
+            return base64.b64decode(value["base64"], validate=True)
+        except binascii.Error as error:
+            raise EncodeError(f"not base64: {error}", path=path) from None
+    raise EncodeError(
+        f'{json.dumps(value)[:60]} is neither a string, null nor {{"base64": ...}}',
+        path=path,
+        remedy="write a JSON value as a string: jq '.value |= tojson'",
+    )
+
+
+def headers_to_json(headers: Sequence[tuple[str, bytes | None]]) -> list[list[Any]]:
+    return [[name, bytes_to_json(value)] for name, value in headers]
+
+
+def headers_from_json(value: Any) -> Headers:
+    """Pairs, or an object {name: value} for those who write it by hand."""
+    if value is None:
+        return ()
+    pairs = list(value.items()) if isinstance(value, dict) else value
+    if not isinstance(pairs, list):
+        raise EncodeError("headers are neither a list of pairs nor an object", path="headers")
+    headers = []
+    for index, pair in enumerate(pairs):
+        path = f"headers[{index}]"
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise EncodeError("a header is a pair of a name and a value", path=path)
+        headers.append((pair[0], bytes_from_json(pair[1], path)))
+    return tuple(headers)
+
+
+# What consume adds and the log decides; accepted and not used, so that its output can be fed back.
+_DECIDED_BY_THE_LOG = {"topic", "offset", "timestamp_type"}
+_KNOWN = {"key", "value", "headers", "partition", "timestamp_ms"} | _DECIDED_BY_THE_LOG
+
+
+def record_from_json(line: bytes) -> Outgoing:
+    """One JSON line as a record; raises EncodeError."""
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise EncodeError(f"not JSON: {error}", remedy="one JSON object per line") from None
+    if not isinstance(record, dict):
+        raise EncodeError("the line is no JSON object", remedy='such as {"key": "k", "value": "v"}')
+    if unknown := sorted(record.keys() - _KNOWN):
+        raise EncodeError(f"a record has no {', '.join(unknown)}", remedy=f"it has {', '.join(sorted(_KNOWN))}")
+    return Outgoing(
+        bytes_from_json(record.get("key"), "key"),
+        bytes_from_json(record.get("value"), "value"),
+        headers_from_json(record.get("headers")),
+        _maybe_int(record, "partition"),
+        _maybe_int(record, "timestamp_ms"),
+    )
+
+
+def _maybe_int(record: dict[str, Any], name: str) -> int | None:
+    value = record.get(name)
+    if value is None:
+        return None
+    # 0.8 and 0.9 know no timestamps; consume prints -1 for theirs.
+    if name == "timestamp_ms" and value == -1:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise EncodeError(f"{json.dumps(value)[:60]} is no {name}", path=name)

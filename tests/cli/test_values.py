@@ -1,0 +1,71 @@
+"""Records as JSON lines: what consume writes, produce reads back without loss."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwire.cli.values import (
+    Outgoing,
+    bytes_from_json,
+    bytes_to_json,
+    headers_from_json,
+    headers_to_json,
+    record_from_json,
+)
+from kwire.errors import EncodeError
+
+maybe_bytes = st.none() | st.binary() | st.text().map(str.encode)
+
+
+@given(maybe_bytes, st.lists(st.tuples(st.text(), maybe_bytes)))
+def test_round_trip(data: bytes | None, headers: list[tuple[str, bytes | None]]) -> None:
+    assert bytes_from_json(json.loads(json.dumps(bytes_to_json(data))), "value") == data
+    assert headers_from_json(json.loads(json.dumps(headers_to_json(headers)))) == tuple(headers)
+
+
+@pytest.mark.parametrize(
+    ("line", "record"),
+    [
+        ("{}", Outgoing()),
+        ('{"key": "k", "value": null}', Outgoing(b"k", None)),
+        ('{"value": ""}', Outgoing(None, b"")),
+        ('{"value": {"base64": "/w=="}}', Outgoing(None, b"\xff")),
+        ('{"value": "\\u00e9", "headers": {"a": "1"}}', Outgoing(None, "é".encode(), (("a", b"1"),))),
+        ('{"headers": [["a", null], ["a", {"base64": ""}]]}', Outgoing(headers=(("a", None), ("a", b"")))),
+        (
+            '{"topic": "t", "partition": 2, "offset": 9, "timestamp_ms": 5, "timestamp_type": "create"}',
+            Outgoing(None, None, (), 2, 5),
+        ),
+        ('{"timestamp_ms": -1}', Outgoing()),
+    ],
+)  # fmt: skip
+def test_record(line: str, record: Outgoing) -> None:
+    assert record_from_json(line.encode()) == record
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{", "not JSON"),
+        (b"\xff", "not JSON"),
+        ("[1]", "no JSON object"),
+        ('{"vaule": "v"}', "a record has no vaule"),
+        ('{"value": 1}', "1 is neither a string.*field value"),
+        ('{"value": {"a": 1}}', "neither a string"),
+        ('{"value": {"base64": "!"}}', "not base64"),
+        ('{"value": "\\ud800"}', "surrogate"),
+        ('{"headers": 1}', "neither a list"),
+        ('{"headers": [["a"]]}', r"a header is a pair.*headers\[0\]"),
+        ('{"headers": [["a", "b"], ["c", 1]]}', r"headers\[1\]"),
+        ('{"partition": "0"}', "no partition"),
+        ('{"partition": -1}', "no partition"),
+        ('{"partition": true}', "no partition"),
+    ],
+)
+def test_refused(line: str | bytes, says: str) -> None:
+    with pytest.raises(EncodeError, match=says):
+        record_from_json(line.encode() if isinstance(line, str) else line)
