@@ -1,4 +1,53 @@
 """A PySpark data source: `format("kwire")`.
 
-Imports: consumer, producer, cluster, net, session, protocol, records, wire.
+`register(spark)` once, then `df.write.format("kwire")`, `df.writeStream`, `spark.read` and `spark.readStream`, with the
+columns and options of Spark's own Kafka connector and no jar. Writes are at least once.
+
+    values           texts of options into Python values
+    options          the options that say what to read and write
+    client_options   kafka.* options into keywords of kwire's clients
+    security         security.protocol, sasl.* and ssl.* among them
+    offsets          checkpoints, ranges, portions, limits
+    planning         a subscription and its bounds into offsets of partitions
+    columns          what a read answers: records into Arrow
+    rows             what a write takes: Arrow into records
+    clients          producers and consumers kept by a worker process
+    reader, stream, writer    Spark's interfaces for batch reads, streaming reads and both kinds of write
+    source           the data source itself
+
+It refuses to run without PySpark and pyarrow (`pip install kwire[spark]`), which are imported on first use only.
+
+Imports: consumer, producer, admin, net, session.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kwire.spark.source import KwireDataSource
+
+__all__ = ["KwireDataSource", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("kwire")` known to this session."""
+    try:
+        from kwire.spark.source import KwireDataSource
+    except ImportError as error:
+        raise ConfigurationError(
+            f"format('kwire') needs PySpark 4.0 or later and pyarrow ({error})", remedy="pip install kwire[spark]"
+        ) from error
+    spark.dataSource.register(KwireDataSource)
+
+
+def __getattr__(name: str) -> object:
+    if name == "KwireDataSource":
+        from kwire.spark.source import KwireDataSource
+
+        return KwireDataSource
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

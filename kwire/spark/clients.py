@@ -1,0 +1,71 @@
+"""Producers and consumers that a Python worker process keeps from one task to the next.
+
+Spark runs many tasks and micro-batches in one worker, and a client's connections and metadata are dear. A client is
+found by its options; the least recently used one is closed when there are too many. A forked child starts with none.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+from kwire.consumer import Consumer
+from kwire.producer import Producer
+
+# A worker serves one query at a time, and a query has one set of options; a few more are for notebooks.
+CLIENTS_MAX = 8
+
+
+class _Client(Protocol):
+    def close(self, timeout: float | None = ...) -> None: ...
+
+
+C = TypeVar("C", bound=_Client)
+
+
+class Clients(Generic[C]):
+    """One kind of client, by options. Thread-safe."""
+
+    def __init__(self, make: Callable[..., C]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._clients: dict[tuple[tuple[str, Any], ...], C] = {}
+        self._of_parents: list[dict[tuple[tuple[str, Any], ...], C]] = []
+        # The parent's clients stay referenced in a child: to collect them there could touch what both processes share.
+        os.register_at_fork(after_in_child=self._forget)
+
+    def get(self, options: Mapping[str, Any]) -> C:
+        """The client with these keywords, made where it is missing."""
+        key = tuple(sorted(options.items()))
+        with self._lock:
+            client = self._clients.pop(key, None) or self._make(**options)
+            self._clients[key] = client  # the most recently used is the last
+            surplus = [self._clients.pop(old) for old in list(self._clients)[:-CLIENTS_MAX]]
+        for old_client in surplus:
+            old_client.close(0)
+        return client
+
+    def discard(self, options: Mapping[str, Any]) -> None:
+        """Close the client with these keywords, waiting for nothing that it still does. The next get makes another."""
+        with self._lock:
+            client = self._clients.pop(tuple(sorted(options.items())), None)
+        if client is not None:
+            client.close(0)
+
+    def close(self) -> None:
+        with self._lock:
+            clients = list(self._clients.values())
+            self._clients.clear()
+        for client in clients:
+            client.close(0)
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._of_parents.append(self._clients)
+        self._clients = {}
+
+
+producers: Clients[Producer] = Clients(Producer)
+consumers: Clients[Consumer] = Clients(Consumer)

@@ -1,0 +1,137 @@
+"""Reading: `BatchReader` for spark.read, and `read_range`, which tasks of batch and streaming reads run alike.
+
+Owns the loop from a range of offsets to Arrow batches, and its end: offsets in a range may have no record (compaction,
+transaction markers), so it ends by the consumer's position, not by the last record's offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from kwire.admin import Admin
+from kwire.errors import BrokerError, ErrorCode, KwireError, RequestTimeoutError
+from kwire.net import Clock, SystemClock
+from kwire.spark.client_options import admin_options
+from kwire.spark.clients import consumers
+from kwire.spark.columns import arrow_schema, to_arrow
+from kwire.spark.offsets import OffsetRange, split
+from kwire.spark.options import ReadOptions
+from kwire.spark.planning import lost, plan_batch
+from kwire.spark.values import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from kwire.consumer import ConsumerRecord
+
+# Records in one Arrow batch: Spark's own default for batches in the other direction.
+ROWS_MAX = 10_000
+# How long one poll waits, in seconds. It only bounds how late a range that ends in a gap is seen to have ended.
+_POLL_TIMEOUT = 0.1
+
+
+class Reads(Protocol):
+    """The part of `kwire.Consumer` that a task needs."""
+
+    def assign(self, partitions: Sequence[tuple[str, int, int]]) -> None: ...
+    def poll(self, max_records: int = ..., timeout: float = ...) -> list[ConsumerRecord]: ...
+    def position(self, topic: str, partition: int) -> int: ...
+    def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
+
+
+class BatchReader(DataSourceReader):
+    """spark.read: plans once on the driver, then one task a portion."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        whole = plan_batch(self._options, consumers.get(self._options.client), topic_names(self._options))
+        return portions(whole, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_portion(partition, self._options, self._schema)
+
+
+def topic_names(options: ReadOptions) -> Any:
+    """A function that answers the names of all topics, Kafka's internal ones left out."""
+
+    def ask() -> list[str]:
+        with Admin(**admin_options(options.client)) as admin:
+            return [topic.name for topic in admin.metadata().topics.values() if not topic.is_internal]
+
+    return ask
+
+
+def portions(whole: list[OffsetRange], options: ReadOptions) -> list[InputPartition]:
+    cut = split(whole, at_least=options.min_partitions, records_max=options.max_records_per_partition)
+    return [InputPartition(portion) for portion in cut]
+
+
+def read_portion(partition: InputPartition, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """What a task does. Spark makes a partition without a value where there is nothing to read."""
+    if not isinstance(partition.value, OffsetRange):
+        return
+    consumer = consumers.get(options.client)
+    wanted = arrow_schema(schema)
+    try:
+        for records in read_range(consumer, partition.value, options, SystemClock()):
+            yield to_arrow(records, wanted)
+    finally:
+        # Also when Spark stops in the middle (LIMIT): the next task must not find this one's records.
+        consumer.assign([])
+
+
+def read_range(
+    consumer: Reads, wanted: OffsetRange, options: ReadOptions, clock: Clock
+) -> Iterator[list[ConsumerRecord]]:
+    """The records of a range, in order, in lists of at most ROWS_MAX. Raises when the broker is silent for too long."""
+    topic, partition, position, end = wanted
+    consumer.assign([(topic, partition, position)])
+    patience = options.poll_timeout_ms / 1000
+    give_up_at = clock.now() + patience
+    while position < end:
+        try:
+            records = consumer.poll(ROWS_MAX, _POLL_TIMEOUT)
+        except BrokerError as error:
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise error.at(topic=topic, partition=partition) from None
+            position = _after_loss(consumer, wanted, position, options)
+            consumer.assign([(topic, partition, position)])
+            continue
+        except KwireError as error:
+            raise error.at(topic=topic, partition=partition) from None
+        # What lies beyond the end came because fetches know no end.
+        inside = records if not records or records[-1].offset < end else [r for r in records if r.offset < end]
+        if inside:
+            yield inside
+        reached = consumer.position(topic, partition)
+        if reached > position:
+            position = reached
+            give_up_at = clock.now() + patience
+        elif clock.now() >= give_up_at:
+            raise _silence(wanted, position, options)
+
+
+def _after_loss(consumer: Reads, wanted: OffsetRange, position: int, options: ReadOptions) -> int:
+    """Where to go on when `position` is not in the log: at its beginning, or, if that is beyond the range, nowhere."""
+    key = wanted.topic, wanted.partition
+    first = consumer.beginning_offsets([key])[key]
+    what = f"offset {position} is not in the log, which begins at {first}"
+    lost(options, key, what)
+    # A log that ends before the position was cut or made anew: its records are not those of the range.
+    return first if first > position else wanted.end
+
+
+def _silence(wanted: OffsetRange, position: int, options: ReadOptions) -> RequestTimeoutError:
+    return RequestTimeoutError(
+        f"nothing came from offset {position} on within {options.poll_timeout_ms} ms; the read goes to {wanted.end}",
+        topic=wanted.topic,
+        partition=wanted.partition,
+        remedy="see the broker's log for this partition, or raise kafkaConsumer.pollTimeoutMs",
+    )

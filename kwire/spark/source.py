@@ -1,0 +1,44 @@
+"""The data source: checks options and schema on the driver and makes readers and writers of them."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from kwire.errors import ConfigurationError
+from kwire.spark.columns import check_read_schema, read_schema
+from kwire.spark.options import includes_headers, read_options, write_options
+from kwire.spark.reader import BatchReader
+from kwire.spark.rows import SinkColumns
+from kwire.spark.stream import StreamReader
+from kwire.spark.writer import BatchWriter, StreamWriter
+
+
+class KwireDataSource(DataSource):
+    """`format("kwire")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kwire"
+
+    def schema(self) -> StructType:
+        return read_schema(with_headers=includes_headers(self.options))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        check_read_schema(schema)
+        return BatchReader(read_options(self.options, is_stream=False), schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        check_read_schema(schema)
+        return StreamReader(read_options(self.options, is_stream=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        if overwrite:
+            raise ConfigurationError("a topic cannot be overwritten", remedy='write with mode("append")')
+        options = write_options(self.options)
+        return BatchWriter(options, SinkColumns.of(schema, options.topic))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        # `overwrite` is the output mode complete: as with Spark's own sink, each result is appended in full.
+        options = write_options(self.options)
+        return StreamWriter(options, SinkColumns.of(schema, options.topic))

@@ -1,0 +1,197 @@
+"""Options of format("kwire"): meaning, defaults, precedence, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import fields
+from inspect import signature
+from typing import Any
+
+import pytest
+
+from kwire.cluster import ClientConfig
+from kwire.consumer.options import ConsumerOptions
+from kwire.errors import ConfigurationError
+from kwire.producer.settings import ProducerSettings
+from kwire.spark import client_options
+from kwire.spark.client_options import admin_options, consumer_options, producer_options
+from kwire.spark.options import (
+    Everywhere,
+    Offsets,
+    ReadOptions,
+    Time,
+    Times,
+    includes_headers,
+    read_options,
+    write_options,
+)
+from kwire.spark.values import EARLIEST, LATEST
+
+WHERE = {"kafka.bootstrap.servers": "b:9092"}
+TOPIC = WHERE | {"subscribe": "t"}
+
+
+def test_the_fewest_options_mean_sparks_defaults() -> None:
+    batch, stream = read_options(TOPIC, is_stream=False), read_options(TOPIC, is_stream=True)
+    assert batch.subscription.topics == ("t",)
+    assert (batch.starting.place, batch.ending.place) == (Everywhere(EARLIEST), Everywhere(LATEST))
+    assert stream.starting.place == Everywhere(LATEST)
+    assert batch.fail_on_data_loss
+    assert batch.client == {"bootstrap": "b:9092", "client_id": "kwire-spark"}
+    assert (batch.poll_timeout_ms, stream.max_trigger_delay_ms) == (120_000, 900_000)
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"startingOffsets": "EARLIEST"}, Everywhere(EARLIEST)),
+        ({"startingoffsets": '{"t":{"0":5,"1":-2}}'}, Offsets({("t", 0): 5, ("t", 1): -2})),
+        ({"startingTimestamp": "1000"}, Time(1000)),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":5}}'}, Times({("t", 0): 5})),
+        (
+            {"startingTimestamp": "9", "startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "earliest"},
+            Time(9),
+        ),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "earliest"}, Times({("t", 0): 5})),
+    ],
+)
+def test_where_a_read_starts(options: dict[str, str], place: object) -> None:
+    assert read_options(TOPIC | options, is_stream=False).starting.place == place
+
+
+def test_names_come_in_any_case_and_sparks_own_are_let_through() -> None:
+    lowered = {"SUBSCRIBE": "t", "maxoffsetspertrigger": "10", "checkpointlocation": "/c", "queryname": "q"}
+    assert read_options(WHERE | lowered, is_stream=True).max_offsets_per_trigger == 10
+
+
+def test_pattern_and_assignment() -> None:
+    pattern = read_options(WHERE | {"subscribePattern": "a.*"}, is_stream=False).subscription.pattern
+    assert pattern is not None
+    assert pattern.fullmatch("abc")
+    assigned = read_options(WHERE | {"assign": '{"t":[1]}'}, is_stream=False).subscription
+    assert assigned.partitions == (("t", 1),)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_stream", "message"),
+    [
+        ({"subscribe": "t"}, False, "kafka.bootstrap.servers is missing"),
+        (WHERE, False, "no topic is named: give exactly one of subscribe, assign, subscribePattern"),
+        (TOPIC | {"assign": '{"t":[0]}'}, False, "subscribe and assign contradict each other"),
+        (
+            TOPIC | {"startingOffset": "earliest"},
+            False,
+            "startingOffset is not supported: alternatives: startingOffsets",
+        ),
+        (TOPIC | {"frobnicate": "1"}, False, "frobnicate is not supported: alternatives: subscribe, assign"),
+        (TOPIC | {"topic": "t"}, False, "option topic is not for a batch read"),
+        (TOPIC | {"maxoffsetspertrigger": "1"}, False, "option maxOffsetsPerTrigger is not for a batch read"),
+        (TOPIC | {"endingOffsets": "latest"}, True, "option endingOffsets is not for a streaming read"),
+        (TOPIC | {"startingOffsets": "latest"}, False, "startingOffsets: a batch read cannot start at the latest"),
+        (
+            TOPIC | {"startingOffsets": '{"t":{"0":-1}}'},
+            False,
+            "startingOffsets: a batch read cannot start at the latest",
+        ),
+        (TOPIC | {"endingOffsets": "earliest"}, False, "endingOffsets: a batch read cannot end at the earliest"),
+        (TOPIC | {"startingOffsets": "sometimes"}, False, "startingOffsets is not JSON"),
+        (TOPIC | {"failOnDataLoss": "maybe"}, False, "failOnDataLoss is 'maybe': give true or false"),
+        (TOPIC | {"minPartitions": "0"}, False, "minPartitions is '0'"),
+        (TOPIC | {"maxTriggerDelay": "soon"}, True, "maxTriggerDelay is 'soon'"),
+        (TOPIC | {"groupIdPrefix": "g"}, False, "groupIdPrefix is not supported: .*no consumer group"),
+        (TOPIC | {"fetchOffset.numRetries": "3"}, False, "fetchOffset.numRetries is not supported: .*request.timeout"),
+        (TOPIC | {"path": "t"}, False, "path is not supported: .*subscribe"),
+        (TOPIC | {"startingOffsetsByTimestampStrategy": "guess"}, False, "give one of error, latest"),
+        (TOPIC | {"kafka.group.id": "g"}, False, "kafka.group.id is not supported: .*remove it"),
+        (TOPIC | {"kafka.auto.offset.reset": "latest"}, False, "use startingOffsets"),
+        (TOPIC | {"kafka.key.deserializer": "x"}, False, "kafka.key.deserializer is not supported"),
+        (TOPIC | {"kafka.acks": "1"}, False, "option kafka.acks is for writing"),
+        (TOPIC | {"kafka.isolation.levle": "x"}, False, "alternatives: kafka.isolation.level"),
+        (TOPIC | {"kafka.isolation.level": "serializable"}, False, "give one of read_uncommitted, read_committed"),
+        (TOPIC | {"kafka.ssl.keystore.key": "-----BEGIN"}, False, "put the PEM into a file"),
+    ],
+)
+def test_a_wrong_read_option_is_named(options: dict[str, str], is_stream: bool, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        read_options(options, is_stream=is_stream)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (WHERE | {"topic": " "}, "option topic is empty"),
+        (WHERE | {"subscribe": "t"}, "option subscribe is not for a write: here there are topic"),
+        (WHERE | {"kafka.isolation.level": "read_committed"}, "kafka.isolation.level is for reading"),
+        (WHERE | {"kafka.acks": "2"}, "kafka.acks is '2': give one of all, -1, 1, 0"),
+        (WHERE | {"kafka.compression.type": "brotli"}, "give one of none, gzip, snappy, lz4, zstd"),
+        (WHERE | {"kafka.transactional.id": "x"}, "writes are at least once"),
+        (WHERE | {"kafka.linger.ms": "-1"}, "at least 0"),
+    ],
+)
+def test_a_wrong_write_option_is_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        write_options(options)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "keywords"),
+    [
+        ("kafka.acks", "-1", {"acks": "all"}),
+        ("kafka.acks", "1", {"acks": 1}),
+        ("kafka.compression.type", "ZSTD", {"compression": "zstd"}),
+        ("kafka.linger.ms", "0", {"linger_ms": 0}),
+        ("kafka.batch.size", "1000", {"batch_bytes": 1000}),
+        ("KAFKA.CLIENT.ID", "me", {"client_id": "me"}),
+        ("kafka.enable.idempotence", "false", {"idempotence": False}),
+        ("kafka.request.timeout.ms", "5", {"request_timeout_ms": 5}),
+    ],
+)
+def test_producer_options(name: str, value: str, keywords: dict[str, Any]) -> None:
+    defaults = {"bootstrap": "b:9092", "client_id": "kwire-spark"}
+    assert producer_options(WHERE | {name: value}) == defaults | keywords
+
+
+def test_options_are_the_same_after_pickling_and_serve_as_a_key() -> None:
+    security = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "u",
+        "kafka.sasl.password": "p",
+    }
+    options = read_options(TOPIC | security | {"subscribe": "t,u"}, is_stream=True)
+    again: ReadOptions = pickle.loads(pickle.dumps(options))
+    assert again == options
+    assert hash(tuple(sorted(again.client.items()))) == hash(tuple(sorted(options.client.items())))
+    assert "password" not in repr(options).replace("'p'", "password") or "u" in repr(options)
+
+
+def test_the_keywords_are_those_of_the_clients() -> None:
+    """Every keyword in the tables is one that the client takes: a renamed option fails here, not at a user's."""
+    shared = {field.name for field in fields(ClientConfig)}
+    producers = shared | {field.name for field in fields(ProducerSettings)}
+    consumers = shared | {field.name for field in fields(ConsumerOptions)}
+    assert {known.keyword for known in client_options._CLIENT.values()} <= shared
+    assert {known.keyword for known in client_options._PRODUCER.values()} <= producers
+    assert {known.keyword for known in client_options._CONSUMER.values()} <= consumers
+
+
+def test_large_fetches_raise_the_limits_above_them() -> None:
+    """Kafka's clients take any of these alone; ours demand that partition <= answer <= buffer."""
+    keywords = consumer_options(WHERE | {"kafka.max.partition.fetch.bytes": str(100 << 20)})
+    own = {name: value for name, value in keywords.items() if name in signature(ConsumerOptions).parameters}
+    assert ConsumerOptions(**own).partition_max_bytes == 100 << 20
+    keywords = consumer_options(WHERE | {"kafka.fetch.max.bytes": str(1000)})
+    own = {name: value for name, value in keywords.items() if name in signature(ConsumerOptions).parameters}
+    assert ConsumerOptions(**own).max_bytes == 1000
+
+
+def test_an_admin_gets_what_it_shares_with_a_consumer() -> None:
+    keywords = consumer_options(WHERE | {"kafka.isolation.level": "read_committed", "kafka.client.id": "me"})
+    assert admin_options(keywords) == {"bootstrap": "b:9092", "client_id": "me"}
+
+
+def test_headers_are_asked_for_in_any_case() -> None:
+    assert includes_headers({"INCLUDEHEADERS": "True"})
+    assert not includes_headers({})
+    with pytest.raises(ConfigurationError, match="includeHeaders"):
+        includes_headers({"includeHeaders": "1"})

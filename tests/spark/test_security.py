@@ -1,0 +1,142 @@
+"""Kafka's security properties: translated, or refused with the way out, and never with the password."""
+
+from __future__ import annotations
+
+import pytest
+
+from kwire.errors import ConfigurationError
+from kwire.net import Tls
+from kwire.session import Sasl
+from kwire.spark.security import parse_jaas, tls_and_sasl
+
+PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";'
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required username=u password=p;"
+
+
+@pytest.mark.parametrize(
+    ("properties", "tls", "sasl"),
+    [
+        ({}, None, None),
+        ({"security.protocol": "plaintext"}, None, None),
+        ({"security.protocol": "SSL"}, Tls(), None),
+        ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": ""}, Tls(check_hostname=False), None),
+        (
+            {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": "/ca.pem"},
+            Tls(ca_file="/ca.pem"),
+            None,
+        ),
+        (
+            {
+                "security.protocol": "SSL",
+                "ssl.keystore.type": "pem",
+                "ssl.keystore.location": "/me.pem",
+                "ssl.key.password": "k",
+            },
+            Tls(cert_file="/me.pem", key_file="/me.pem", key_password="k"),
+            None,
+        ),
+        (
+            {
+                "security.protocol": "SSL",
+                "ssl.ca.location": "/ca.pem",
+                "ssl.certificate.location": "/c.pem",
+                "ssl.key.location": "/k.pem",
+            },
+            Tls(ca_file="/ca.pem", cert_file="/c.pem", key_file="/k.pem"),
+            None,
+        ),
+        (
+            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": PLAIN},
+            None,
+            Sasl("PLAIN", "u", "p"),
+        ),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "scram-sha-512", "sasl.jaas.config": SCRAM},
+            Tls(),
+            Sasl("SCRAM-SHA-512", "u", "p"),
+        ),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.username": "u",
+                "sasl.password": "p",
+            },
+            Tls(),
+            Sasl("SCRAM-SHA-256", "u", "p"),
+        ),
+    ],
+)
+def test_translates(properties: dict[str, str], tls: Tls | None, sasl: Sasl | None) -> None:
+    assert tls_and_sasl(properties) == (tls, sasl)
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"security.protocol": "TLS"}, "kafka.security.protocol is 'TLS': give one of PLAINTEXT, SSL"),
+        ({"ssl.ca.location": "/ca"}, r"kafka.ssl.\* are given, but kafka.security.protocol is PLAINTEXT"),
+        ({"security.protocol": "SSL", "sasl.username": "u"}, r"kafka.sasl.\* are given"),
+        ({"security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism is missing: give one of PLAIN"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "'GSSAPI': give one of PLAIN, SCRAM"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "give kafka.sasl.jaas.config, or"),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": SCRAM},
+            "does not fit the mechanism PLAIN: it should look like `PlainLoginModule",
+        ),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                "sasl.jaas.config": PLAIN,
+                "sasl.username": "u",
+            },
+            "say the same",
+        ),
+        ({"security.protocol": "SSL", "ssl.truststore.location": "/t.jks"}, "type is JKS .*PEM"),
+        ({"security.protocol": "SSL", "ssl.keystore.type": "PKCS12"}, "kafka.ssl.keystore.type is PKCS12: .*openssl"),
+        (
+            {
+                "security.protocol": "SSL",
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": "/a",
+                "ssl.ca.location": "/b",
+            },
+            "say the same",
+        ),
+        ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "maybe"}, "is 'maybe': give https"),
+    ],
+)
+def test_refuses(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        tls_and_sasl(properties)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('PlainLoginModule required username="u" password="p";', ("u", "p")),
+        ("PlainLoginModule required\n  username=u\n  password=p ;", ("u", "p")),
+        ('PlainLoginModule required password="a;b = \\"c\\" \\\\" username="x y";', ("x y", 'a;b = "c" \\')),
+        ('PlainLoginModule required serviceName="k" username="u" password="";', ("u", "")),
+        ('kafkashaded.org.x.PlainLoginModule required username="u" password="p"', ("u", "p")),
+    ],
+)
+def test_parse_jaas(text: str, expected: tuple[str, str]) -> None:
+    assert parse_jaas(text, "PLAIN") == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        'username="u" password="s3cret"',
+        'KerberosLoginModule required username="u" password="s3cret";',
+        'PlainLoginModule required username="u" pasword="s3cret";',
+        'PlainLoginModule required password="s3cret";',
+    ],
+)
+def test_parse_jaas_refuses_without_showing_the_password(text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_jaas(text, "PLAIN")
+    assert "s3cret" not in str(caught.value)
