@@ -1,4 +1,26 @@
-"""Records in: assignments, positions, and the fetcher.
+"""Records in: from the brokers' logs to the user's hands.
 
-Imports: cluster, protocol, records, wire.
+    consumer   the face: assign, poll, iterate, seek, ask                       (users' threads)
+    lane       what was fetched of a partition and not yet read; decoding       (users' threads)
+    inbox      what crosses over, and how much of it there is
+    fetcher    what to fetch from whom, and when                                (state machine, loop)
+    position   where fetching stands in a partition                             (loop)
+    fetch      one Fetch request and whose the parts of its answer are          (loop)
+    extent     how far fetched records reach, without decoding them             (loop)
+    offsets    earliest, latest, by time: ListOffsets                           (state machine, loop)
+    queries    what users ask and wait for                                      (state machines, loop)
+    aborted    which batches nobody must see
+    place      where a partition's leader is, or why there is none
+    failures   the errors of a partition that cannot be read on
+
+It refuses to decode on the loop's thread, and to hand out a record that is not counted as read from then on.
+
+Imports: cluster, protocol, records.
 """
+
+from kwire.consumer.consumer import Consumer, TopicPartition
+from kwire.consumer.offsets import AtTimestamp, StartOffset
+from kwire.consumer.options import ConsumerOptions
+from kwire.consumer.record import ConsumerRecord
+
+__all__ = ["AtTimestamp", "Consumer", "ConsumerOptions", "ConsumerRecord", "StartOffset", "TopicPartition"]

@@ -1,0 +1,430 @@
+"""`kwire.Consumer`: the face of the consumer, for any number of threads.
+
+It keeps a `Lane` per assigned partition, which is what the users have read; the `Fetcher` on the event loop is ahead
+of it. One lock is around the lanes: users' threads hold it while records are decoded, the loop never takes it. Commands
+are handed to the loop under that lock, so that it hears of them in the order in which they happened.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from kwire.cluster import Backoff, Runtime, client_config
+from kwire.consumer.fetcher import Fetcher, Start
+from kwire.consumer.inbox import Chunk, Inbox, Trouble
+from kwire.consumer.lane import Lane
+from kwire.consumer.offsets import (
+    NO_OFFSET,
+    AtTimestamp,
+    Found,
+    OffsetLookup,
+    StartOffset,
+    is_start_offset,
+)
+from kwire.consumer.options import ConsumerOptions
+from kwire.consumer.queries import OffsetsQuery, PartitionsQuery, ask
+from kwire.consumer.record import ConsumerRecord
+from kwire.errors import ClosedError, ConfigurationError, KwireError, RequestTimeoutError
+from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
+
+TopicPartition = tuple[str, int]
+
+# Sleep no longer than this (seconds) without looking around: a wait that nothing ends would be a defect, not a hang.
+_NAP = 1.0
+_FRAME_OVERHEAD_BYTES = 64 * 1024
+
+
+class Consumer:
+    """Reads records of the partitions that it is assigned.
+
+    >>> with kwire.Consumer("localhost:9092") as consumer:            # doctest: +SKIP
+    ...     consumer.assign([("greetings", 0, "earliest")])
+    ...     for record in consumer:
+    ...         print(record.offset, record.value)
+
+    bootstrap   "host:port,host:port" of any brokers of the cluster
+    options     those of `kwire.consumer.ConsumerOptions`: isolation, on_out_of_range, max_wait_ms, min_bytes,
+                max_bytes, partition_max_bytes, max_buffered_bytes, unknown_topic_timeout_ms, rack, check_crc;
+                and of `kwire.cluster.ClientConfig`: client_id, tls, sasl, request_timeout_ms, ...
+                A consumer does not create topics: allow_auto_create_topics is False unless given.
+
+    `poll` and iteration raise the error of a partition once, after the records before it; the partition then stands
+    still until `seek`, and the others go on. What passes by itself (a leader that moves, a broker that restarts) is no
+    error. No broker is contacted before the first use.
+    """
+
+    def __init__(self, bootstrap: str | Sequence[str], **options: Any) -> None:
+        own = {name: options.pop(name) for name in list(options) if name in ConsumerOptions.option_names()}
+        self._options = ConsumerOptions(**own)
+        options.setdefault("allow_auto_create_topics", False)
+        self._config = config = client_config(bootstrap, options)
+        if self._options.max_bytes + _FRAME_OVERHEAD_BYTES > config.max_frame_bytes:
+            raise ConfigurationError(
+                f"max_bytes ({self._options.max_bytes}) does not fit into a frame of {config.max_frame_bytes}",
+                remedy="lower max_bytes or raise max_frame_bytes",
+            )
+        self._runtime = Runtime(config, name=f"{config.client_id} consumer")
+        self._inbox = Inbox(max_bytes=self._options.max_buffered_bytes, wake_loop=self._runtime.wakeup)
+        self._fetcher = Fetcher(
+            self._options,
+            self._inbox,
+            self._new_lookup(),
+            backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
+            random=Random(),
+            request_timeout_ms=config.request_timeout_ms,
+            max_frame_bytes=config.max_frame_bytes,
+            replica_max_age_ms=config.metadata_max_age_ms,
+        )
+        self._lock = threading.RLock()
+        self._lanes: dict[TopicPartition, Lane] = {}
+        self._by_generation: dict[int, Lane] = {}
+        self._ready: deque[Lane] = deque()  # lanes to be looked at, the next first; each at most once
+        self._reading: Lane | None = None  # whose batch the iteration is in
+        self._generations = itertools.count(1)
+        self._troubles: deque[KwireError] = deque()
+        self._is_assigned = False
+        self._is_closed = False
+
+    # -- what to read
+
+    def assign(self, partitions: Iterable[tuple[str, int, StartOffset]]) -> None:
+        """Read these partitions and no other, each from the given offset on.
+
+        An offset is a number, "earliest", "latest" or `AtTimestamp(ms)`. Whatever was assigned before is dropped, with
+        all that was fetched for it. Raises ConfigurationError; whether the topics exist is for `poll` to find out.
+        """
+        wanted = _checked_starts(partitions)
+        with self._lock:
+            self._check_usable()
+            for lane in self._lanes.values():
+                self._retire(lane)
+            self._lanes = {key: self._new_lane(key, start) for key, start in wanted.items()}
+            self._ready.clear()
+            self._reading = None
+            starts = [Start(*key, self._lanes[key].generation, start) for key, start in wanted.items()]
+            if not self._is_assigned:
+                self._is_assigned = True
+                self._runtime.add(self._fetcher)
+            self._runtime.call_soon(self._fetcher.assign, starts)
+
+    def assignment(self) -> list[TopicPartition]:
+        """The assigned partitions, in the order of `assign`."""
+        with self._lock:
+            return list(self._lanes)
+
+    def seek(self, topic: str, partition: int, offset: StartOffset) -> None:
+        """Go on reading an assigned partition from `offset`, as in `assign`; also one that stands still after an error.
+
+        Nothing of the partition that was fetched before will be handed out. Takes effect within max_wait_ms.
+        """
+        if not is_start_offset(offset):
+            raise _no_offset(offset)
+        with self._lock:
+            self._check_usable()
+            lane = self._lane(topic, partition)
+            self._inbox.pause(lane.generation, False)
+            del self._by_generation[lane.generation]
+            generation = next(self._generations)
+            lane.restart(generation, offset if isinstance(offset, int) else None)
+            self._by_generation[generation] = lane
+            self._inbox.pause(generation, lane.is_paused)
+            self._runtime.call_soon(self._fetcher.seek, Start(topic, partition, generation, offset, lane.is_paused))
+
+    def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Hand out no records of these partitions (None: of all assigned) until `resume`. Their positions stay."""
+        self._set_paused(partitions, True)
+
+    def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Hand out records of these partitions (None: of all assigned) again."""
+        self._set_paused(partitions, False)
+        self._inbox.nudge()
+
+    def paused(self) -> list[TopicPartition]:
+        with self._lock:
+            return [key for key, lane in self._lanes.items() if lane.is_paused]
+
+    def position(self, topic: str, partition: int, timeout: float | None = None) -> int:
+        """The offset of the next record to be handed out.
+
+        After `assign` or `seek` to a place that is not a number it has to be asked for, which is waited for at most
+        `timeout` seconds, by default request_timeout_ms: RequestTimeoutError.
+        """
+        deadline = self._runtime.clock.now() + self._timeout(timeout)
+        while True:
+            nudges = self._inbox.nudges
+            with self._lock:
+                self._check_usable()
+                self._absorb()
+                lane = self._lane(topic, partition)
+                if lane.position is not None:
+                    return lane.position
+                if lane.error is not None:
+                    self._raise_of(lane)
+                if self._troubles:
+                    raise self._troubles.popleft()
+            remaining = deadline - self._runtime.clock.now()
+            if remaining <= 0:
+                raise RequestTimeoutError("the position was not found in time", topic=topic, partition=partition)
+            self._inbox.wait(nudges, min(remaining, _NAP))
+
+    # -- reading
+
+    def poll(self, max_records: int = 500, timeout: float | None = 1.0) -> list[ConsumerRecord]:
+        """The next records, at most `max_records`, in order within each partition; moves the positions behind them.
+
+        Answers as soon as there are any, and an empty list after `timeout` seconds (None: waits without end).
+        Raises the typed error of a partition once, or of the connection when no broker can be reached; see the class.
+        """
+        if max_records < 1:
+            raise ConfigurationError(f"max_records is {max_records!r}", remedy="give a whole number above 0")
+        clock = self._runtime.clock
+        deadline = None if timeout is None else clock.now() + timeout
+        while True:
+            nudges = self._inbox.nudges
+            with self._lock:
+                self._check_readable()
+                self._absorb()
+                records = self._collect(max_records)
+            if records:
+                return records
+            nap = _NAP if deadline is None else min(_NAP, deadline - clock.now())
+            if nap <= 0:
+                return []
+            self._inbox.wait(nudges, nap)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        """The next record, waited for without end; the iteration ends when another thread closes the consumer."""
+        while True:
+            nudges = self._inbox.nudges
+            with self._lock:
+                if self._reading is not None and not self._is_closed:
+                    record = self._reading.next_decoded()
+                    if record is not None:
+                        return record
+                if self._is_closed:
+                    raise StopIteration
+                self._check_readable()
+                self._absorb()
+                self._reading = self._next_lane()
+                if self._reading is not None:
+                    continue
+            self._inbox.wait(nudges, _NAP)
+
+    # -- asking
+
+    def partitions(self, topic: str, timeout: float | None = None) -> list[int]:
+        """The partitions of a topic. TopicError if there is no such topic."""
+        self._check_usable()
+        seconds = self._timeout(timeout)
+        query = PartitionsQuery(
+            topic, timeout=seconds, unknown_topic_timeout_ms=self._options.unknown_topic_timeout_ms
+        )
+        return list(range(ask(self._runtime, query, query.future, seconds)))
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset that each log still has."""
+        found = self._offsets(dict.fromkeys(_checked_partitions(partitions), EARLIEST), timeout)
+        return {key: one.offset for key, one in found.items()}
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset that the next record of each log will have; of the next readable one under read_committed."""
+        found = self._offsets(dict.fromkeys(_checked_partitions(partitions), LATEST), timeout)
+        return {key: one.offset for key, one in found.items()}
+
+    def offsets_at(
+        self, times: Iterable[tuple[str, int, int]], timeout: float | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """For each (topic, partition, milliseconds since 1970): the first offset written then or later, or None."""
+        wanted: dict[TopicPartition, int] = {}
+        for topic, partition, timestamp_ms in times:
+            wanted[_checked_partition(topic, partition)] = AtTimestamp(timestamp_ms).timestamp_ms
+        found = self._offsets(wanted, timeout)
+        return {key: None if one.offset == NO_OFFSET else one.offset for key, one in found.items()}
+
+    # -- the end
+
+    def close(self, timeout: float | None = 10.0) -> None:
+        """End the thread and the connections, waiting at most `timeout` seconds. A second call does nothing.
+
+        Threads that wait in `poll` get ClosedError, and iterations end.
+        """
+        self._is_closed = True
+        self._runtime.close(timeout)
+        self._inbox.close(ClosedError("the consumer is closed"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- lanes; under the lock
+
+    def _new_lane(self, key: TopicPartition, start: StartOffset) -> Lane:
+        lane = Lane(
+            *key,
+            next(self._generations),
+            start if isinstance(start, int) else None,
+            check_crc=self._options.check_crc,
+            release=self._inbox.release,
+        )
+        self._by_generation[lane.generation] = lane
+        return lane
+
+    def _retire(self, lane: Lane) -> None:
+        lane.clear()
+        self._inbox.pause(lane.generation, False)
+        del self._by_generation[lane.generation]
+
+    def _lane(self, topic: str, partition: int) -> Lane:
+        lane = self._lanes.get((topic, partition))
+        if lane is None:
+            raise ConfigurationError(f"{topic}-{partition} is not assigned", remedy="name it in assign() first")
+        return lane
+
+    def _set_paused(self, partitions: Iterable[TopicPartition] | None, is_paused: bool) -> None:
+        with self._lock:
+            self._check_usable()
+            keys = list(self._lanes) if partitions is None else list(partitions)
+            for lane in [self._lane(*key) for key in keys]:
+                lane.is_paused = is_paused
+                self._inbox.pause(lane.generation, is_paused)
+                if not is_paused:
+                    self._queue(lane)
+            self._runtime.call_soon(self._fetcher.set_paused, keys, is_paused)
+
+    def _queue(self, lane: Lane) -> None:
+        if not lane.is_queued:
+            lane.is_queued = True
+            self._ready.append(lane)
+
+    def _absorb(self) -> None:
+        """Sort what the loop has posted into the lanes."""
+        for item in self._inbox.take():
+            if isinstance(item, Trouble):
+                self._troubles.append(item.error)
+                continue
+            lane = self._by_generation.get(item.generation)
+            if lane is not None:
+                lane.put(item)
+                self._queue(lane)
+            elif isinstance(item, Chunk):
+                self._inbox.release(item)  # of a generation that is over
+
+    def _next_lane(self) -> Lane | None:
+        """The first lane that has records, left at the head of the queue; raises what comes before it."""
+        if self._troubles:
+            raise self._troubles.popleft()
+        while self._ready:
+            lane = self._ready[0]
+            if not lane.is_paused and lane.has_next():
+                return lane
+            self._ready.popleft()
+            lane.is_queued = False
+            if lane.error is not None and not lane.is_paused and not lane.is_told:
+                self._raise_of(lane)
+        return None
+
+    def _collect(self, max_records: int) -> list[ConsumerRecord]:
+        lane = self._next_lane()
+        if lane is None:
+            return []
+        records = lane.take(max_records)
+        while len(records) < max_records and self._ready:
+            # An error further on waits for the next poll: these records come before it.
+            lane = self._ready[0]
+            if lane.is_paused or not lane.has_next():
+                if lane.error is not None and not lane.is_paused and not lane.is_told:
+                    return records
+                self._ready.popleft()
+                lane.is_queued = False
+            else:
+                records += lane.take(max_records - len(records))
+        self._ready.rotate(-1)  # the next poll begins with another partition
+        return records
+
+    def _raise_of(self, lane: Lane) -> NoReturn:
+        assert lane.error is not None
+        lane.is_told = True
+        # When it was found here, in the records, the loop still fetches what comes behind them.
+        self._runtime.call_soon(self._fetcher.park, lane.topic, lane.partition, lane.generation)
+        raise lane.error
+
+    # -- the rest
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the consumer is closed")
+        if self._inbox.end is not None:
+            raise self._inbox.end
+        self._runtime.check_usable()
+
+    def _check_readable(self) -> None:
+        self._check_usable()
+        if not self._is_assigned:
+            raise ConfigurationError("nothing is assigned", remedy="call assign() before reading")
+
+    def _timeout(self, timeout: float | None) -> float:
+        return self._config.request_timeout_ms / 1000 if timeout is None else timeout
+
+    def _new_lookup(self) -> OffsetLookup:
+        return OffsetLookup(
+            is_committed_only=self._options.is_committed_only,
+            unknown_topic_timeout_ms=self._options.unknown_topic_timeout_ms,
+            backoff=Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_ms_max),
+            random=Random(),
+        )
+
+    def _offsets(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None
+    ) -> Mapping[TopicPartition, Found]:
+        self._check_usable()
+        seconds = self._timeout(timeout)
+        lookup = self._new_lookup()
+        query = OffsetsQuery(lookup, timestamps, seconds)
+        return ask(self._runtime, lookup, query.future, seconds)
+
+
+def _checked_partition(topic: str, partition: int) -> TopicPartition:
+    if not isinstance(topic, str) or not topic:
+        raise ConfigurationError(f"topic is {topic!r}", remedy="give its name")
+    if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition < 2**31:
+        raise ConfigurationError(f"partition is {partition!r}", remedy="give a whole number from 0 up")
+    return topic, partition
+
+
+def _checked_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    return [_checked_partition(topic, partition) for topic, partition in partitions]
+
+
+def _checked_starts(partitions: Iterable[tuple[str, int, StartOffset]]) -> dict[TopicPartition, StartOffset]:
+    starts: dict[TopicPartition, StartOffset] = {}
+    for topic, partition, start in partitions:
+        key = _checked_partition(topic, partition)
+        if not is_start_offset(start):
+            raise _no_offset(start)
+        if key in starts:
+            raise ConfigurationError(f"{topic}-{partition} is named twice")
+        starts[key] = start
+    return starts
+
+
+def _no_offset(offset: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"{offset!r} is no offset", remedy='give a number from 0 up, "earliest", "latest" or AtTimestamp(ms)'
+    )

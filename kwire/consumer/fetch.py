@@ -1,0 +1,104 @@
+"""One Fetch: which partitions it asks for, the request at any version, and whose each part of the answer is.
+
+Without a fetch session (KIP-227): every request names all of its partitions, session 0 with epoch -1 says so. From v13
+on topics go by id; a topic whose id is not known (metadata of an old broker) holds the request at v12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from kwire.cluster.snapshot import NO_ID
+from kwire.consumer.options import ConsumerOptions
+from kwire.consumer.position import Position
+from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
+
+BY_ID_SINCE = 13
+# Before this the broker takes no limit for the whole answer (KIP-74), and sends no batch that is over its partition's.
+MAX_BYTES_SINCE = 3
+
+
+class Asked(NamedTuple):
+    """A partition in a request; `offset` as it was then. The position may since have been replaced by a seek."""
+
+    position: Position
+    offset: int
+    leader_epoch: int
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fetch:
+    """What is in flight to a node. `reserved_bytes` is what its answer may be expected to bring at most."""
+
+    node: int
+    asked: Sequence[Asked]
+    max_wait_ms: int
+    max_bytes: int
+
+    @property
+    def reserved_bytes(self) -> int:
+        return min(self.max_bytes, sum(asked.position.fetch_bytes for asked in self.asked))
+
+    @property
+    def version_max(self) -> int | None:
+        return BY_ID_SINCE - 1 if any(asked.topic_id == NO_ID for asked in self.asked) else None
+
+    def request(self, options: ConsumerOptions, version: int) -> FetchRequest:
+        """Fields that `version` lacks (topics' names or ids, epochs, isolation) are left out by the encoder."""
+        return FetchRequest(
+            replica_id=-1,
+            max_wait_ms=self.max_wait_ms,
+            min_bytes=options.min_bytes,
+            max_bytes=self.max_bytes,
+            isolation_level=int(options.is_committed_only),
+            session_id=0,
+            session_epoch=-1,
+            topics=self._topics(),
+            rack_id=options.rack,
+        )
+
+    def _topics(self) -> list[FetchRequest.Topic]:
+        """Neighbours of one topic share an entry, and only neighbours: from v3 on the order decides who gets bytes."""
+        topics: list[FetchRequest.Topic] = []
+        last_name = None
+        for asked in self.asked:
+            position = asked.position
+            if position.topic != last_name:
+                last_name = position.topic
+                topics.append(FetchRequest.Topic(topic=position.topic, topic_id=asked.topic_id, partitions=[]))
+            topics[-1].partitions.append(
+                FetchRequest.Topic.Partition(
+                    partition=position.partition,
+                    current_leader_epoch=asked.leader_epoch,
+                    fetch_offset=asked.offset,
+                    partition_max_bytes=position.fetch_bytes,
+                )
+            )
+        return topics
+
+    def answers(self, response: FetchResponse) -> Iterator[tuple[Asked, FetchResponse.Topic.Partition | None]]:
+        """Each partition asked for, once, with its part of the answer, or with None if the broker left it out.
+
+        What was not asked for is passed over. Names and ids are told apart by the response itself: a version that has
+        ids sends no names.
+        """
+        unanswered: dict[tuple[str | UUID, int], Asked] = {}
+        for asked in self.asked:
+            unanswered[asked.position.topic, asked.position.partition] = asked
+            if asked.topic_id != NO_ID:
+                unanswered[asked.topic_id, asked.position.partition] = asked
+        answered: set[int] = set()
+        for topic in response.responses:
+            key = topic.topic or topic.topic_id
+            for partition in topic.partitions:
+                asked_or_none = unanswered.get((key, partition.partition_index))
+                if asked_or_none is not None and id(asked_or_none) not in answered:
+                    answered.add(id(asked_or_none))
+                    yield asked_or_none, partition
+        for asked in self.asked:
+            if id(asked) not in answered:
+                yield asked, None

@@ -1,0 +1,497 @@
+"""What is fetched from whom, and when: the consumer's state machine. It owns the positions ahead of the user's.
+
+At most one fetch is in flight to a broker, for all partitions that the broker leads and that want records. When its
+answer comes the next one leaves at once, before the user has read a record of it: until a partition, or all together,
+hold as much as the options allow. Partitions that brought records go to the back of the next request, so that none
+starves when a limit cuts answers short (KIP-74).
+
+Machine's methods and everything else here belong to the loop's thread. What the user does arrives as `assign`, `seek`,
+`set_paused` and `park`; what comes of it leaves through the inbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import NamedTuple
+
+from kwire.cluster.backoff import Backoff
+from kwire.cluster.calls import Call, ToNode, View
+from kwire.cluster.snapshot import NO_NODE, Snapshot
+from kwire.consumer import failures
+from kwire.consumer.aborted import AbortedTransaction
+from kwire.consumer.extent import extent_of
+from kwire.consumer.fetch import MAX_BYTES_SINCE, Asked, Fetch
+from kwire.consumer.inbox import Chunk, Failure, Inbox, Moved, Trouble
+from kwire.consumer.offsets import (
+    NO_OFFSET,
+    Found,
+    OffsetLookup,
+    StartOffset,
+    Want,
+    is_passing,
+    wire_timestamp,
+)
+from kwire.consumer.options import ConsumerOptions
+from kwire.consumer.place import Place, locate
+from kwire.consumer.position import Position, State
+from kwire.errors import (
+    ErrorCode,
+    KwireError,
+    UnsupportedVersionError,
+    broker_error,
+)
+from kwire.protocol import Response
+from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
+from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
+
+# Seconds until a client that never reached any broker says so; one that once did gives them its request timeout.
+_FIRST_PATIENCE = 2.0
+# A broker whose answers make no sense to us gets this many attempts in a row per partition.
+_ATTEMPTS_MAX = 10
+# Milliseconds that a fetch waits at the broker at least, while other partitions of that broker wait for their reader.
+_HELD_WAIT_MIN_MS = 10
+# Room in a frame for what is not records.
+_FRAME_OVERHEAD_BYTES = 64 * 1024
+_UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+class Start(NamedTuple):
+    """A partition to be fetched from `start` on, as the given generation."""
+
+    topic: str
+    partition: int
+    generation: int
+    start: StartOffset
+    is_paused: bool = False
+
+
+@dataclass(slots=True)
+class _Choice:
+    """What could be fetched from one node, and since when something there waits for its reader instead."""
+
+    ready: list[tuple[Position, Place]] = field(default_factory=list)
+    held_since: float | None = None
+
+
+class Fetcher:
+    """A `Machine`. `lookup` is its own: it takes part in the loop through this one."""
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        inbox: Inbox,
+        lookup: OffsetLookup,
+        *,
+        backoff: Backoff,
+        random: Random,
+        request_timeout_ms: int,
+        max_frame_bytes: int,
+        replica_max_age_ms: int,
+    ) -> None:
+        self._options = options
+        self._inbox = inbox
+        self._lookup = lookup
+        self._backoff = backoff
+        self._random = random
+        self._request_timeout_ms = request_timeout_ms
+        self._fetch_bytes_max = max_frame_bytes - _FRAME_OVERHEAD_BYTES
+        self._unknown_patience = options.unknown_topic_timeout_ms / 1000
+        self._replica_max_age = replica_max_age_ms / 1000
+        self._positions: dict[tuple[str, int], Position] = {}  # in the order of the next request
+        self._topics: frozenset[str] | None = frozenset()  # None: to be gathered anew
+        self._in_flight: dict[int, Fetch] = {}
+        self._resting: dict[int, float] = {}  # node -> until when: it throttles us
+        self._told: set[int] = set()  # nodes of whose lasting failure the user knows
+        self._trouble_since: float | None = None
+        self._has_told_trouble = False
+        self._refresh_reason: str | None = None
+        self._deadline: float | None = None
+        self._is_closed = False
+
+    # -- what the user does
+
+    def assign(self, starts: Iterable[Start]) -> None:
+        """These partitions, and no other."""
+        for position in self._positions.values():
+            self._abandon(position)
+        self._positions = {(start.topic, start.partition): self._new(start) for start in starts}
+        self._topics = None
+
+    def seek(self, start: Start) -> None:
+        """Begin a new generation of an assigned partition. One that is no longer assigned stays so."""
+        key = start.topic, start.partition
+        old = self._positions.get(key)
+        if old is not None and old.generation < start.generation:
+            self._abandon(old)
+            self._positions[key] = self._new(start)
+            self._topics = None
+
+    def set_paused(self, keys: Collection[tuple[str, int]], is_paused: bool) -> None:
+        for key in keys:
+            if key in self._positions:
+                self._positions[key].is_paused = is_paused
+
+    def park(self, topic: str, partition: int, generation: int) -> None:
+        """The user met records of this generation that cannot be read: fetching beyond them is of no use."""
+        position = self._positions.get((topic, partition))
+        if position is not None and position.generation == generation and position.state is not State.PARKED:
+            self._abandon(position)
+            position.move(State.PARKED)
+            self._topics = None
+
+    def _new(self, start: Start) -> Position:
+        position = Position(
+            start.topic, start.partition, start.generation, start.start, self._options.partition_max_bytes
+        )
+        position.is_paused = start.is_paused
+        return position
+
+    def _abandon(self, position: Position) -> None:
+        if position.want is not None:
+            self._lookup.drop(position.want)
+            position.want = None
+
+    # -- Machine
+
+    def topics(self) -> Collection[str]:
+        if self._topics is None:
+            self._topics = frozenset(p.topic for p in self._positions.values() if p.state is not State.PARKED)
+        return self._topics
+
+    def deadline(self) -> float | None:
+        times = [time for time in (self._deadline, self._lookup.deadline()) if time is not None]
+        return min(times, default=None)
+
+    def closed(self, error: KwireError) -> None:
+        self._is_closed = True
+        self._lookup.closed(error)
+        self._inbox.close(error)
+
+    def turn(self, now: float, view: View) -> list[Call]:
+        self._deadline = None
+        if self._refresh_reason is not None:
+            view.request_metadata(self._refresh_reason)
+            self._refresh_reason = None
+        calls: list[Call] = []
+        if self._positions:
+            self._watch(now, view)
+            self._resolve()
+            for node, choice in self._choose(now, view).items():
+                if choice.ready and self._is_usable(node, now, view):
+                    fetch = self._fetch(node, choice, now, view)
+                    if fetch is not None:
+                        calls.append(self._call(fetch))
+        return calls + self._lookup.turn(now, view)
+
+    def _wake_at(self, time: float) -> None:
+        if self._deadline is None or time < self._deadline:
+            self._deadline = time
+
+    # -- choosing what to fetch
+
+    def _choose(self, now: float, view: View) -> dict[int, _Choice]:
+        snapshot, in_flight = view.snapshot, self._in_flight
+        held_bytes = 2 * self._options.partition_max_bytes
+        choices: dict[int, _Choice] = {}
+        for position in self._positions.values():
+            if position.state is not State.FETCHING or position.is_in_flight or position.is_paused:
+                continue
+            if now < position.not_before:
+                self._wake_at(position.not_before)
+                continue
+            place = self._locate(position, snapshot, now)
+            if place.node == NO_NODE:
+                self._without_leader(position, place, now, view)
+                continue
+            if place.node in in_flight:
+                continue
+            choice = choices.setdefault(place.node, _Choice())
+            if not self._inbox.holds(position.generation, held_bytes):
+                position.held_since = None
+                choice.ready.append((position, place))
+                continue
+            if position.held_since is None:
+                position.held_since = now
+            if choice.held_since is None or position.held_since < choice.held_since:
+                choice.held_since = position.held_since
+        return choices
+
+    def _locate(self, position: Position, snapshot: Snapshot, now: float) -> Place:
+        place = locate(snapshot, position.topic, position.partition)
+        if position.replica is None or place.node == NO_NODE:
+            return place
+        if now < position.replica_until and position.replica in snapshot.brokers:
+            return Place(position.replica, place.leader_epoch)
+        position.replica = None
+        return place
+
+    def _without_leader(self, position: Position, place: Place, now: float, view: View) -> None:
+        if place.error is None:
+            view.request_metadata(f"{position.topic}-{position.partition} has no known leader")
+            return
+        position.last_error = place.error
+        if place.is_lasting or self._is_unknown_too_long(position, now):
+            self._fail(position, place.error)
+
+    def _is_unknown_too_long(self, position: Position, now: float) -> bool:
+        if position.unknown_since is None:
+            position.unknown_since = now
+        self._wake_at(position.unknown_since + self._unknown_patience)
+        return now >= position.unknown_since + self._unknown_patience
+
+    def _is_usable(self, node: int, now: float, view: View) -> bool:
+        if now < self._resting.get(node, 0.0):
+            self._wake_at(self._resting[node])
+            return False
+        if view.is_ready(node):
+            self._told.discard(node)
+            self._resting.pop(node, None)
+            return True
+        # A broker that is down comes back or loses its partitions; one that rejects us does neither.
+        failure = view.failure(node)
+        if failure is not None and not is_passing(failure) and node not in self._told:
+            self._told.add(node)
+            self._inbox.post(Trouble(failure))
+        return False
+
+    def _fetch(self, node: int, choice: _Choice, now: float, view: View) -> Fetch | None:
+        options = self._options
+        reserved = sum(fetch.reserved_bytes for fetch in self._in_flight.values())
+        room = self._inbox.room(reserved, options.partition_max_bytes)
+        if room == 0:
+            return None
+        topics = view.snapshot.topics
+        asked = [
+            Asked(position, position.offset, place.leader_epoch, topics[position.topic].id)
+            for position, place in choice.ready
+        ]
+        max_bytes = min(options.max_bytes, room)
+        fetch = Fetch(node, asked, self._max_wait_ms(choice, now), max_bytes)
+        try:
+            version = view.version(node, FetchRequest, fetch.version_max)
+        except UnsupportedVersionError as error:
+            self._resting[node] = now + self._request_timeout_ms / 1000
+            self._inbox.post(Trouble(error))
+            return None
+        count = max(1, max_bytes // options.partition_max_bytes)
+        if version < MAX_BYTES_SINCE and len(asked) > count:
+            # The answer's size is the sum of its partitions' limits: take as many as may come, and those first that
+            # were left out now.
+            fetch = Fetch(node, asked[:count], fetch.max_wait_ms, max_bytes)
+            for one in fetch.asked:
+                self._to_the_back(one.position)
+        return fetch
+
+    def _max_wait_ms(self, choice: _Choice, now: float) -> int:
+        """How long the broker may wait for records.
+
+        A fetch that waits long for idle partitions keeps out the busy one beside them, whose reader may make room any
+        moment: brokers answer one request of a connection after the other. So while a partition is held back for its
+        reader, the others wait no longer than it already has, which at most doubles its pause.
+        """
+        if choice.held_since is None:
+            return self._options.max_wait_ms
+        held_ms = int((now - choice.held_since) * 1000)
+        return min(self._options.max_wait_ms, max(_HELD_WAIT_MIN_MS, held_ms))
+
+    def _to_the_back(self, position: Position) -> None:
+        if self._positions.get(position.key) is position:
+            del self._positions[position.key]
+            self._positions[position.key] = position
+
+    def _call(self, fetch: Fetch) -> Call:
+        self._in_flight[fetch.node] = fetch
+        for asked in fetch.asked:
+            asked.position.is_in_flight = True
+        return Call(
+            ToNode(fetch.node),
+            FetchRequest,
+            partial(fetch.request, self._options),
+            partial(self._done, fetch),
+            timeout_ms=self._request_timeout_ms + fetch.max_wait_ms,
+            at_most=fetch.version_max,
+        )
+
+    # -- answers
+
+    def _done(self, fetch: Fetch, result: Response | KwireError | None, now: float) -> None:
+        del self._in_flight[fetch.node]
+        for asked in fetch.asked:
+            asked.position.is_in_flight = False
+        if self._is_closed:
+            return
+        if isinstance(result, FetchResponse) and result.throttle_time_ms > 0:
+            self._resting[fetch.node] = now + result.throttle_time_ms / 1000
+        if isinstance(result, FetchResponse) and result.error_code:
+            result = broker_error(result.error_code, api="Fetch")
+        if not isinstance(result, FetchResponse):
+            assert isinstance(result, KwireError)
+            self._request_failed(fetch, result, now)
+            return
+        for asked, answer in fetch.answers(result):
+            position = asked.position
+            # Replaced by a seek or an assignment while this was in flight (see `position`), or parked: nobody waits.
+            if self._positions.get(position.key) is not position or position.state is not State.FETCHING:
+                continue
+            if answer is None:
+                self._answered_with_code(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, now)
+            elif answer.error_code:
+                self._answered_with_code(asked, answer.error_code, now)
+            else:
+                self._answered(asked, answer, now)
+
+    def _request_failed(self, fetch: Fetch, error: KwireError, now: float) -> None:
+        if not is_passing(error) and fetch.node not in self._told:
+            self._told.add(fetch.node)
+            self._inbox.post(Trouble(error))
+        for asked in fetch.asked:
+            self._retry(asked.position, error, now)
+
+    def _answered(self, asked: Asked, answer: FetchResponse.Topic.Partition, now: float) -> None:
+        position = asked.position
+        position.attempts = 0
+        position.unknown_since = position.last_error = None
+        if answer.preferred_read_replica >= 0 and answer.preferred_read_replica != position.replica:
+            position.replica = answer.preferred_read_replica
+            position.replica_until = now + self._replica_max_age
+        if not answer.records:
+            return
+        self._to_the_back(position)
+        extent = extent_of(memoryview(answer.records))
+        if extent.whole_bytes:
+            if extent.next_offset <= asked.offset:
+                self._fail(position, failures.no_progress(position, extent.next_offset))
+                return
+            data = memoryview(answer.records)[: extent.whole_bytes]
+            self._inbox.post(Chunk(position.generation, asked.offset, data, self._aborted(answer)))
+            position.offset = extent.next_offset
+            position.fetch_bytes = self._options.partition_max_bytes
+        if extent.is_broken:
+            self._fail(position, failures.broken_envelope(position))
+        elif not extent.whole_bytes:
+            self._grow(position, extent.needed_bytes)
+
+    def _aborted(self, answer: FetchResponse.Topic.Partition) -> tuple[AbortedTransaction, ...]:
+        if not self._options.is_committed_only or not answer.aborted_transactions:
+            return ()
+        return tuple(AbortedTransaction(one.producer_id, one.first_offset) for one in answer.aborted_transactions)
+
+    def _grow(self, position: Position, needed_bytes: int) -> None:
+        """Not one whole batch came: brokers before Kafka 0.10.1 cut off what is over the limit. Ask for as much."""
+        if position.fetch_bytes >= self._fetch_bytes_max or needed_bytes > self._fetch_bytes_max:
+            self._fail(position, failures.too_large(position, needed_bytes, self._fetch_bytes_max))
+            return
+        position.fetch_bytes = min(max(needed_bytes, 2 * position.fetch_bytes), self._fetch_bytes_max)
+
+    def _answered_with_code(self, asked: Asked, code: int, now: float) -> None:
+        position = asked.position
+        error = broker_error(
+            code, api="Fetch", topic=position.topic, partition=position.partition, offset=asked.offset
+        )
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range(position)
+        elif code == ErrorCode.CORRUPT_MESSAGE:
+            self._fail(position, failures.corrupt_at_broker(position))
+        elif code in _UNKNOWN and self._is_unknown_too_long(position, now):
+            self._fail(position, error)
+        elif error.is_retriable or (code == ErrorCode.UNKNOWN_SERVER_ERROR and position.attempts < _ATTEMPTS_MAX):
+            self._retry(position, error, now)
+        else:
+            self._fail(position, error)
+
+    def _retry(self, position: Position, error: KwireError, now: float) -> None:
+        position.replica = None
+        position.last_error = error
+        position.attempts += 1
+        position.not_before = now + self._backoff.seconds(position.attempts, self._random)
+        self._refresh_reason = f"fetch of {position.topic}-{position.partition}: {error.message}"
+
+    def _fail(self, position: Position, error: KwireError) -> None:
+        self._abandon(position)
+        position.last_error = error
+        position.move(State.PARKED)
+        self._topics = None
+        self._inbox.post(Failure(position.generation, error))
+
+    # -- offsets
+
+    def _resolve(self) -> None:
+        for position in self._positions.values():
+            if position.state is State.RESOLVING and position.want is None:
+                assert not isinstance(position.start, int)
+                self._look_up(position, wire_timestamp(position.start), partial(self._found, position))
+
+    def _look_up(
+        self, position: Position, timestamp: int, on_done: Callable[[Found | KwireError, float], None]
+    ) -> None:
+        position.want = Want(position.topic, position.partition, timestamp, on_done)
+        self._lookup.want([position.want])
+
+    def _found(self, position: Position, result: Found | KwireError, now: float) -> None:
+        position.want = None
+        if self._is_closed:
+            return
+        if isinstance(result, KwireError):
+            self._fail(position, result)
+        elif result.offset == NO_OFFSET:
+            position.start = "latest"  # no record is that young; `_resolve` asks again
+        else:
+            position.offset = result.offset
+            position.move(State.FETCHING)
+            self._inbox.post(Moved(position.generation, result.offset))
+
+    def _out_of_range(self, position: Position) -> None:
+        if position.replica is not None:
+            position.replica = None  # a follower may lag behind; what the log holds is for its leader to say
+            return
+        position.move(State.RESOLVING)
+        if self._options.on_out_of_range != "error":
+            position.start = self._options.on_out_of_range
+        else:
+            self._look_up(position, EARLIEST, partial(self._measured_start, position))
+
+    def _measured_start(self, position: Position, result: Found | KwireError, now: float) -> None:
+        position.want = None
+        if isinstance(result, KwireError):
+            self._measured(position, None, now)
+        else:
+            self._look_up(position, LATEST, partial(self._measured_end, position, result.offset))
+
+    def _measured_end(self, position: Position, log_start: int, result: Found | KwireError, now: float) -> None:
+        position.want = None
+        self._measured(position, None if isinstance(result, KwireError) else (log_start, result.offset), now)
+
+    def _measured(self, position: Position, log_range: tuple[int, int] | None, now: float) -> None:
+        if self._is_closed:
+            return
+        error = failures.out_of_range(position, log_range)
+        is_inside = log_range is not None and log_range[0] <= position.offset <= log_range[1]
+        if is_inside and position.attempts < _ATTEMPTS_MAX:
+            # The log has it after all: a new leader was still finding out how far its log reaches.
+            position.move(State.FETCHING)
+            self._retry(position, error, now)
+        else:
+            self._fail(position, error)
+
+    # -- when nothing can be reached
+
+    def _watch(self, now: float, view: View) -> None:
+        """Tell the user, once per outage, when no broker can be reached at all."""
+        trouble = view.trouble
+        if trouble is None:
+            self._trouble_since, self._has_told_trouble = None, False
+            return
+        if self._trouble_since is None:
+            self._trouble_since = now
+        patience = self._request_timeout_ms / 1000 if view.snapshot.brokers else _FIRST_PATIENCE
+        due = self._trouble_since + (0.0 if view.is_hopeless else patience)
+        if self._has_told_trouble:
+            return
+        if now >= due:
+            self._has_told_trouble = True
+            self._inbox.post(Trouble(trouble))
+        else:
+            self._wake_at(due)

@@ -1,0 +1,79 @@
+"""One assigned partition as the event loop sees it: what to fetch next, and whether to.
+
+    RESOLVING -> FETCHING   its offset was found
+    FETCHING -> RESOLVING   the offset is outside the log, and the policy says where to go
+    either -> PARKED        an error was posted; the partition waits for a seek
+
+There is no way out of PARKED: a seek makes a new `Position` of the next generation in its place. So whatever was begun
+for the old one (a fetch in flight, an offset lookup) still refers to the old object, which nobody looks at any more:
+
+    user    seek: generation 7 -> 8, throws away what lane 7 held
+    loop    the answer to a fetch of 7 arrives, is posted, and asks for the next: nobody told the loop yet
+    user    poll: an item of generation 7 in a lane of 8 is thrown away, its bytes released
+    loop    the seek arrives: Position 8 replaces 7
+    loop    the second answer for 7 arrives: positions[key] is 8, so it is thrown away
+
+At no point can records of 7 be handed out after the seek, nor can they move the position of 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from kwire.consumer.offsets import StartOffset, Want
+from kwire.errors import KwireError
+
+
+class State(Enum):
+    RESOLVING = "resolving"
+    FETCHING = "fetching"
+    PARKED = "parked"
+
+
+_MOVES: Mapping[State, frozenset[State]] = {
+    State.RESOLVING: frozenset({State.FETCHING, State.PARKED}),
+    State.FETCHING: frozenset({State.RESOLVING, State.PARKED}),
+    State.PARKED: frozenset(),
+}
+
+
+class Position:
+    """Plain state; the fetcher decides. Times are seconds of the loop's clock."""
+
+    __slots__ = (
+        "attempts", "fetch_bytes", "generation", "held_since", "is_in_flight", "is_paused", "last_error", "not_before",
+        "offset", "partition", "replica", "replica_until", "start", "state", "topic", "unknown_since", "want",
+    )  # fmt: skip
+
+    def __init__(
+        self, topic: str, partition: int, generation: int, start: StartOffset, fetch_bytes: int
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.generation = generation
+        self.start: StartOffset = start  # where it was told to stand
+        self.state = State.FETCHING if isinstance(start, int) else State.RESOLVING
+        self.offset = start if isinstance(start, int) else -1  # to fetch next; beyond what the user has read
+        self.fetch_bytes = fetch_bytes  # how much to ask for; grows when a batch does not fit
+        self.is_paused = False
+        self.is_in_flight = False
+        self.want: Want | None = None  # the lookup under way while RESOLVING
+        self.attempts = 0  # failures in a row
+        self.not_before = 0.0  # back-off
+        self.held_since: float | None = None  # the user has not read what was fetched: since then nothing is
+        self.unknown_since: float | None = None  # nobody admits to having the partition
+        self.replica: int | None = None  # read from this follower instead of the leader (KIP-392) ...
+        self.replica_until = 0.0  # ... until then
+        self.last_error: KwireError | None = None  # of the last attempt, None after a success
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+    def move(self, state: State) -> None:
+        assert state in _MOVES[self.state], f"{self!r} cannot become {state.name}"
+        self.state = state
+
+    def __repr__(self) -> str:
+        return f"<{self.topic}-{self.partition} generation {self.generation} {self.state.name} at {self.offset}>"

@@ -1,0 +1,61 @@
+"""What a consumer hands out: one record, with where and when it was written."""
+
+from __future__ import annotations
+
+
+class ConsumerRecord:
+    """One record of a partition. Records compare by value, pickle, and are the user's: nothing of kwire's changes them.
+
+    topic, partition, offset  where it is
+    timestamp_ms     milliseconds since 1970; -1 in logs older than Kafka 0.10
+    timestamp_type   0: the producer set it; 1: the broker, on appending; -1: there is none
+    key, value       bytes, or None
+    headers          ((name, bytes or None), ...), in the order written; names may repeat
+    """
+
+    __slots__ = ("headers", "key", "offset", "partition", "timestamp_ms", "timestamp_type", "topic", "value")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp_ms: int = -1,
+        timestamp_type: int = -1,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp_ms = timestamp_ms
+        self.timestamp_type = timestamp_type
+        self.key = key
+        self.value = value
+        self.headers = headers
+
+    def _fields(self) -> tuple[object, ...]:
+        return (
+            self.topic, self.partition, self.offset, self.timestamp_ms,
+            self.timestamp_type, self.key, self.value, self.headers,
+        )  # fmt: skip
+
+    def __eq__(self, other: object) -> bool:
+        return self._fields() == other._fields() if isinstance(other, ConsumerRecord) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def __repr__(self) -> str:
+        return (
+            f"ConsumerRecord({self.topic!r}, {self.partition}, offset={self.offset}, timestamp_ms={self.timestamp_ms}, "
+            f"key={_short(self.key)}, value={_short(self.value)}, headers={self.headers!r})"
+        )
+
+
+def _short(data: bytes | None, limit: int = 60) -> str:
+    """A repr that a log line can bear."""
+    if data is None or len(data) <= limit:
+        return repr(data)
+    return f"{data[:limit]!r}... ({len(data)} bytes)"
