@@ -1,0 +1,106 @@
+"""When metadata is asked for: a state machine on virtual time."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kwire.cluster.backoff import Backoff
+from kwire.cluster.metadata import MetadataUpdater
+from kwire.errors import ErrorCode
+from tests.cluster.snapshots import metadata
+
+MAX_AGE = 300.0
+
+
+def updater() -> MetadataUpdater:
+    return MetadataUpdater(
+        max_age_ms=300_000, backoff=Backoff(100, 1_000), random=Random(1), allow_auto_create=True
+    )
+
+
+def settled(topics: dict[str, list[tuple[int, int]]]) -> MetadataUpdater:
+    one = updater()
+    one.want(topics)
+    one.start()
+    one.answered(metadata(topics), 10.0)
+    return one
+
+
+def test_the_first_request_is_due_at_once_and_only_one_is_in_flight() -> None:
+    one = updater()
+    assert one.is_due(0.0)
+    one.start()
+    assert not one.is_due(1_000.0)
+    assert one.deadline() is None
+
+
+def test_then_only_age_makes_it_due() -> None:
+    one = settled({"t": [(1, 0)]})
+    assert not one.is_due(10.0 + MAX_AGE - 0.1)
+    assert one.deadline() == 10.0 + MAX_AGE
+    assert one.is_due(10.0 + MAX_AGE)
+
+
+def test_a_new_topic_is_asked_for_at_once() -> None:
+    one = settled({"t": [(1, 0)]})
+    one.want({"t", "new"})
+    assert one.is_due(10.0)
+    one.start()
+    assert [topic.name for topic in one.request(12).topics or ()] == ["new", "t"]
+
+
+def test_a_topic_wanted_while_a_request_is_in_flight_is_asked_for_next() -> None:
+    one = updater()
+    one.want({"a"})
+    one.start()
+    one.want({"a", "b"})
+    one.answered(metadata({"a": [(1, 0)]}), 5.0)
+    assert one.is_due(5.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_settled"),
+    [
+        (metadata({"t": [(1, 0), (2, 0)]}), True),
+        (metadata({"t": [(1, 0), (-1, 0)]}), False),
+        (metadata(errors={"t": ErrorCode.LEADER_NOT_AVAILABLE}), False),
+        (metadata(errors={"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}), False),
+        (metadata(errors={"t": ErrorCode.TOPIC_AUTHORIZATION_FAILED}), True),
+        (metadata({"other": [(1, 0)]}), False),
+    ],
+)
+def test_unsettled_topics_are_asked_for_again_with_back_off(answer: object, is_settled: bool) -> None:
+    one = updater()
+    one.want({"t"})
+    one.start()
+    one.answered(answer, 5.0)  # type: ignore[arg-type]
+    assert not one.is_due(5.0)
+    assert one.is_due(5.2) is not is_settled
+
+
+def test_back_off_grows_with_failures_and_ends_with_success() -> None:
+    one = updater()
+    one.want({"t"})
+    now, pauses = 0.0, []
+    for _ in range(8):
+        one.start()
+        one.failed(now)
+        deadline = one.deadline()
+        assert deadline is not None
+        pauses.append(deadline - now)
+        now = deadline
+    assert all(later > earlier for earlier, later in zip(pauses[:3], pauses[1:4], strict=True))
+    assert max(pauses) <= 1.2
+    one.start()
+    one.answered(metadata({"t": [(1, 0)]}), now)
+    one.request_refresh("a test")
+    assert one.is_due(now + 0.1)
+
+
+def test_versions_differ_in_what_they_can_ask() -> None:
+    one = settled({"t": [(1, 0)]})
+    one.start()
+    assert one.request(3).allow_auto_topic_creation is True
+    assert one.request(0).topics == one.request(12).topics

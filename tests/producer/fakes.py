@@ -1,0 +1,185 @@
+"""A cluster as the sender sees it, made of a snapshot and switches; and a sender to drive by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from kwire.cluster import Backoff, Call, Snapshot
+from kwire.cluster.snapshot import NO_ID
+from kwire.errors import KwireError, UnsupportedVersionError
+from kwire.producer.intake import Incoming, Intake
+from kwire.producer.response import ProduceResponse
+from kwire.producer.sender import Sender
+from kwire.producer.settings import ProducerSettings
+from kwire.protocol import Request
+from kwire.protocol.messages import produce
+from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kwire.protocol.messages.produce import ProduceRequest
+from kwire.records import Batch, decode_batches
+from tests.cluster.snapshots import metadata
+
+
+@dataclass
+class FakeView:
+    """Every broker is ready and speaks Produce v12 (by name) unless a test says otherwise."""
+
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    trouble: KwireError | None = None
+    is_hopeless: bool = False
+    down: set[int] = field(default_factory=set)
+    versions: dict[type[Request[Any]], int] = field(
+        default_factory=lambda: {ProduceRequest: 12, InitProducerIdRequest: 5}
+    )
+    failures: dict[int, KwireError] = field(default_factory=dict)
+    refreshes: list[str] = field(default_factory=list)
+    rooms: dict[int, int] = field(default_factory=dict)
+
+    def is_ready(self, node: int) -> bool:
+        return node not in self.down
+
+    def room(self, node: int) -> int:
+        return self.rooms.get(node, 5)
+
+    def version(self, node: int, api: type[Request[Any]], at_most: int | None = None) -> int:
+        if api not in self.versions:
+            raise UnsupportedVersionError("not spoken here")
+        return min(self.versions[api], at_most if at_most is not None else 1_000)
+
+    def supports(self, node: int, api: type[Request[Any]]) -> bool:
+        return api in self.versions
+
+    def failure(self, node: int) -> KwireError | None:
+        return self.failures.get(node)
+
+    def describe(self, node: int) -> str:
+        return f"{node} at host-{node}:9092"
+
+    def request_metadata(self, reason: str) -> None:
+        self.refreshes.append(reason)
+
+
+@dataclass
+class Sent:
+    """A ProduceRequest that the sender wants sent: what is in it, and how to answer it."""
+
+    call: Call
+    node: int
+    version: int
+    request: ProduceRequest
+
+    def batches(self) -> dict[tuple[str, int], Batch]:
+        return {
+            (topic.name, partition.index): next(iter(decode_batches(partition.records or b"")))
+            for topic in self.request.topic_data
+            for partition in topic.partition_data
+        }
+
+    def values(self) -> dict[tuple[str, int], list[bytes | None]]:
+        return {place: [record.value for record in batch.records()] for place, batch in self.batches().items()}
+
+    def answer(
+        self,
+        now: float,
+        codes: Mapping[tuple[str, int], int] | int = 0,
+        base_offset: int = 100,
+        throttle_time_ms: int = 0,
+    ) -> None:
+        topics: dict[str, list[produce.ProduceResponse.Topic.Partition]] = {}
+        for name, index in self.batches():
+            code = codes if isinstance(codes, int) else codes.get((name, index), 0)
+            topics.setdefault(name, []).append(
+                produce.ProduceResponse.Topic.Partition(
+                    index=index, error_code=code, base_offset=-1 if code else base_offset
+                )
+            )
+        self.call.on_done(
+            produce.ProduceResponse(
+                responses=[
+                    produce.ProduceResponse.Topic(name=name, partition_responses=partitions)
+                    for name, partitions in topics.items()
+                ],
+                throttle_time_ms=throttle_time_ms,
+            ),
+            now,
+        )
+
+    def fail(self, now: float, error: KwireError) -> None:
+        self.call.on_done(error, now)
+
+
+class Bench:
+    """A sender on virtual time. `turn` moves the time and answers what was to be sent; ids are given by themselves."""
+
+    def __init__(
+        self, topics: Mapping[str, Sequence[tuple[int, int]]] | None = None, *, gives_ids: bool = True, **settings: Any
+    ) -> None:
+        self.view = FakeView()
+        self.now = 1.0
+        self.wakes = 0
+        self.settings = ProducerSettings(**{"linger_ms": 0, **settings})
+        self.intake = Intake(self.settings.max_buffered_bytes, "raise", 0.0, self._wake)
+        self.sender = Sender(
+            self.settings, self.intake, backoff=Backoff(100, 1_000), request_timeout_ms=30_000, random=Random(1)
+        )
+        self.identities = 0
+        self.gives_ids = gives_ids
+        self.asked: list[Call] = []
+        if topics is not None:
+            self.know(topics)
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def know(self, topics: Mapping[str, Sequence[tuple[int, int]]], **options: Any) -> None:
+        """New metadata; topics get no ids, so that requests name them."""
+        self.view.snapshot = self.view.snapshot.updated(
+            metadata(topics, ids=dict.fromkeys(topics, NO_ID), **options), self.now
+        )
+
+    def send(
+        self,
+        value: bytes | None,
+        topic: str = "t",
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+        size_bytes: int = 100,
+    ) -> ProduceResponse:
+        response = ProduceResponse(_run_now)
+        self.intake.put(Incoming(topic, partition, (1_000, key, value, headers), response, size_bytes))
+        return response
+
+    def turn(self, after: float = 0.0) -> list[Sent]:
+        self.now += after
+        sent: list[Sent] = []
+        for call in self.sender.turn(self.now, self.view):
+            if call.api is ProduceRequest:
+                sent.append(self._sent(call))
+            else:
+                assert call.api is InitProducerIdRequest
+                self.asked.append(call)
+        if self.asked and self.gives_ids:
+            self.give_id()
+            sent += self.turn()
+        return sent
+
+    def give_id(self) -> None:
+        self.identities += 1
+        response = InitProducerIdResponse(error_code=0, producer_id=1_000 + self.identities, producer_epoch=0)
+        self.asked.pop(0).on_done(response, self.now)
+
+    def _sent(self, call: Call) -> Sent:
+        node: int = call.route.node  # type: ignore[union-attr]
+        version = self.view.version(node, ProduceRequest, call.at_most)
+        request = call.build(version)
+        assert isinstance(request, ProduceRequest)
+        request.encode(version)  # it must be sendable
+        return Sent(call, node, version, request)
+
+
+def _run_now(function: Callable[..., object], *args: Any) -> None:
+    function(*args)

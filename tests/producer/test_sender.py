@@ -1,0 +1,521 @@
+"""The sender on virtual time: routing, collation, retries, order, giving up. One test a rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from kwire.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    BrokerError,
+    ClosedError,
+    DeliveryError,
+    DisconnectedError,
+    ErrorCode,
+    RecordTooLargeError,
+    TopicError,
+    UnsupportedVersionError,
+)
+from kwire.producer.partitioners import murmur2_partition
+from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kwire.protocol.messages.produce import ProduceRequest
+from tests.producer.fakes import Bench
+
+CUT = DisconnectedError("the connection broke")
+MOVED = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_one_record_goes_out_and_its_offset_comes_back() -> None:
+    bench = Bench({"t": [(1, 0)]})
+    response = bench.send(b"v", key=b"k")
+    (sent,) = bench.turn()
+    assert (sent.node, sent.values()) == (1, {("t", 0): [b"v"]})
+    sent.answer(bench.now, base_offset=42)
+    assert response.result(0).offset == 42
+    assert bench.intake.used_bytes == 0
+
+
+def test_records_are_collated_by_broker_many_partitions_to_a_request() -> None:
+    bench = Bench({"t": [(1, 0), (2, 0), (1, 0), (2, 0)]})
+    for partition in range(4):
+        bench.send(b"%d" % partition, partition=partition)
+    sent = bench.turn()
+    assert {one.node: one.values() for one in sent} == {
+        1: {("t", 0): [b"0"], ("t", 2): [b"2"]},
+        2: {("t", 1): [b"1"], ("t", 3): [b"3"]},
+    }
+
+
+def test_requests_are_bounded_in_bytes_and_partitions_take_turns() -> None:
+    bench = Bench({"t": [(1, 0)] * 4}, max_request_bytes=400, batch_bytes=150)
+    for partition in range(4):
+        bench.send(b"x", partition=partition)
+    sent = bench.turn()
+    assert [sorted(one.values()) for one in sent] == [[("t", 0), ("t", 1)], [("t", 2), ("t", 3)]]
+
+
+def test_a_connection_takes_no_more_requests_than_it_has_room_for() -> None:
+    bench = Bench({"t": [(1, 0)] * 4}, max_request_bytes=100)
+    bench.view.rooms[1] = 2
+    for partition in range(4):
+        bench.send(b"x", partition=partition)
+    assert len(bench.turn()) == 2
+
+
+def test_keyed_records_hash_over_all_partitions_led_or_not() -> None:
+    bench = Bench({"t": [(1, 0), (-1, 0), (1, 0)]})
+    keys = [b"%d" % number for number in range(30)]
+    for key in keys:
+        bench.send(key, key=key)
+    sent = bench.turn()
+    expected = {key: murmur2_partition(key, 3) for key in keys}
+    for (_, partition), values in sent[0].values().items():
+        assert values == [key for key in keys if expected[key] == partition]
+    assert {partition for _, partition in sent[0].values()} == {0, 2}
+    bench.know({"t": [(1, 0), (2, 1), (1, 0)]})
+    (late,) = bench.turn(0.1)
+    assert late.values() == {("t", 1): [key for key in keys if expected[key] == 1]}
+
+
+def test_keyed_records_wait_for_the_partition_count_in_order() -> None:
+    bench = Bench()
+    for number in range(5):
+        bench.send(b"%d" % number, key=b"same")
+    assert bench.turn() == []
+    assert "t" in bench.sender.topics()
+    bench.know({"t": [(1, 0)] * 3})
+    bench.send(b"5", key=b"same")
+    (sent,) = bench.turn()
+    assert list(sent.values().values()) == [[b"0", b"1", b"2", b"3", b"4", b"5"]]
+
+
+def test_rule_11_unkeyed_records_pass_by_a_dead_leader() -> None:
+    bench = Bench({"t": [(1, 0), (2, 0), (-1, 0)]})
+    bench.view.down.add(1)
+    for number in range(6):
+        bench.send(b"%d" % number, size_bytes=300)
+    sent = bench.turn()
+    assert {one.node for one in sent} == {2}
+    assert all(set(one.values()) == {("t", 1)} for one in sent)
+
+
+def test_rule_11_unkeyed_batches_take_turns_over_the_partitions() -> None:
+    bench = Bench({"t": [(1, 0), (1, 0), (1, 0)]}, batch_bytes=200)
+    for number in range(3):
+        bench.send(b"%d" % number, size_bytes=200)
+    values = {place: value for one in bench.turn() for place, value in one.values().items()}
+    assert values == {("t", 0): [b"0"], ("t", 1): [b"1"], ("t", 2): [b"2"]}
+
+
+def test_linger_holds_an_open_batch_and_no_full_one() -> None:
+    bench = Bench({"t": [(1, 0)]}, linger_ms=10, batch_bytes=1_000)
+    bench.send(b"a", partition=0)
+    assert bench.turn() == []
+    assert bench.sender.deadline() == pytest.approx(bench.now + 0.010)
+    bench.send(b"b", partition=0)
+    assert bench.turn(0.009) == []
+    (sent,) = bench.turn(0.001)
+    assert sent.values() == {("t", 0): [b"a", b"b"]}
+    sent.answer(bench.now)
+    bench.send(b"c", partition=0, size_bytes=1_000)
+    assert len(bench.turn()) == 1
+
+
+def test_flush_ends_the_linger_and_waits_for_what_was_there() -> None:
+    bench = Bench({"t": [(1, 0)]}, linger_ms=1_000)
+    done: list[str] = []
+    bench.sender.flush(lambda: done.append("nothing to wait for"), bench.now, bench.view.snapshot)
+    bench.send(b"a", partition=0)
+    bench.send(b"b")
+    bench.send(b"c", "unknown", key=b"k")
+    bench.sender.flush(lambda: done.append("flushed"), bench.now, bench.view.snapshot)
+    sent = bench.turn()
+    bench.send(b"later", partition=0)
+    for one in sent:
+        one.answer(bench.now)
+    for one in bench.turn():
+        one.answer(bench.now)
+    assert done == ["nothing to wait for"], "the keyed record of the unknown topic is still to come"
+    bench.know({"t": [(1, 0)], "unknown": [(1, 0)]})
+    for one in bench.turn():
+        one.answer(bench.now)
+    assert done == ["nothing to wait for", "flushed"]
+
+
+# -- order
+
+
+def test_rule_1_batches_that_failed_are_sent_again_before_later_ones() -> None:
+    bench = Bench({"t": [(1, 0)]}, batch_bytes=100)
+    prove(bench)
+    for name in (b"a", b"b", b"c"):
+        bench.send(name, partition=0)
+    sent = bench.turn()
+    assert [one.values()["t", 0] for one in sent] == [[b"a"], [b"b"], [b"c"]]
+    bench.send(b"d", partition=0)
+    sent[0].answer(bench.now, MOVED)
+    assert bench.turn() == [], "two answers are still out"
+    sent[1].answer(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    sent[2].answer(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert bench.turn() == [], "back-off"
+    order = []
+    for _ in range(4):
+        for one in bench.turn(1.0):
+            order += one.values()["t", 0]
+            one.answer(bench.now)
+    assert order == [b"a", b"b", b"c", b"d"]
+    assert bench.identities == 1, "out of order behind a failure is only order"
+
+
+def test_rule_2_a_retried_batch_is_the_same_bytes() -> None:
+    bench = Bench({"t": [(1, 0)]})
+    bench.send(b"a", partition=0)
+    (first,) = bench.turn()
+    bench.send(b"b", partition=0)
+    first.fail(bench.now, CUT)
+    (again,) = bench.turn(1.0)
+    assert bytes(again.batches()["t", 0].raw) == bytes(first.batches()["t", 0].raw)
+    assert again.batches()["t", 0].base_sequence == 0
+
+
+def test_rule_3_one_batch_until_the_first_acknowledgement_then_five() -> None:
+    bench = Bench({"t": [(1, 0)]}, batch_bytes=100)
+    for number in range(8):
+        bench.send(b"%d" % number, partition=0)
+    (first,) = bench.turn()
+    assert bench.turn() == []
+    first.answer(bench.now)
+    window = bench.turn()
+    assert [one.batches()["t", 0].base_sequence for one in window] == [1, 2, 3, 4, 5]
+    assert bench.turn() == []
+
+
+def test_rule_4_the_new_leader_waits_for_the_old_ones_answers() -> None:
+    bench = Bench({"t": [(1, 0)]}, batch_bytes=100)
+    prove(bench)
+    bench.send(b"a", partition=0)
+    (old,) = bench.turn()
+    bench.know({"t": [(2, 1)]})
+    bench.send(b"b", partition=0)
+    assert bench.turn() == []
+    old.fail(bench.now, CUT)
+    (new,) = bench.turn(1.0)
+    assert (new.node, new.values()) == (2, {("t", 0): [b"a"]})
+
+
+def test_rule_6_without_idempotence_one_batch_per_partition_pipelined_across() -> None:
+    bench = Bench({"t": [(1, 0), (1, 0)]}, idempotence=False, batch_bytes=100)
+    for _ in range(2):
+        for number in range(3):
+            for partition in (0, 1):
+                bench.send(b"%d" % number, partition=partition)
+        sent = bench.turn()
+        assert len(sent) <= 2
+        assert sum(len(one.values()) for one in sent) == 2
+        assert bench.asked == []
+        assert all(batch.base_sequence == -1 for one in sent for batch in one.batches().values())
+        for one in sent:
+            one.answer(bench.now)
+
+
+def test_rule_6_unordered_has_no_window() -> None:
+    bench = Bench({"t": [(1, 0)]}, ordered=False, batch_bytes=100)
+    prove(bench)
+    for number in range(5):
+        bench.send(b"%d" % number, partition=0)
+    assert len(bench.turn()) == 5
+
+
+def test_brokers_without_idempotence_get_the_gate_of_one() -> None:
+    bench = Bench({"t": [(1, 0)]}, gives_ids=False, batch_bytes=100)
+    del bench.view.versions[InitProducerIdRequest]
+    bench.view.versions[ProduceRequest] = 2
+    for number in range(3):
+        bench.send(b"%d" % number, partition=0)
+    assert bench.turn() == []
+    bench.asked.pop().on_done(UnsupportedVersionError("too old"), bench.now)
+    (sent,) = bench.turn(1.0)
+    sent.answer(bench.now)
+    assert len(bench.turn()) == 1
+    batch = sent.batches()["t", 0]
+    assert (batch.magic, batch.base_sequence) == (1, -1)
+
+
+def test_insisting_on_idempotence_fails_on_old_brokers() -> None:
+    bench = Bench({"t": [(1, 0)]}, gives_ids=False, idempotence=True)
+    response = bench.send(b"v", partition=0)
+    bench.turn()
+    bench.asked.pop().on_done(UnsupportedVersionError("too old"), bench.now)
+    with pytest.raises(UnsupportedVersionError):
+        response.result(0)
+
+
+# -- sequences and epochs
+
+
+def test_a_refused_batch_burns_its_sequence_so_that_all_start_afresh() -> None:
+    bench = Bench({"t": [(1, 0), (2, 0)]}, batch_bytes=100)
+    bench.send(b"other", partition=1)
+    for one in bench.turn():
+        one.answer(bench.now)
+    prove(bench)
+    too_large = bench.send(b"large", partition=0)
+    after = bench.send(b"after", partition=0)
+    first, second = bench.turn()
+    first.answer(bench.now, ErrorCode.MESSAGE_TOO_LARGE)
+    assert isinstance(too_large.exception(0), RecordTooLargeError)
+    assert bench.turn() == [], "no new identity while a sequenced batch is out"
+    second.answer(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    bench.send(b"other", partition=1)
+    sent = bench.turn(1.0)
+    assert bench.identities == 2
+    assert {(batch.producer_id, batch.base_sequence) for one in sent for batch in one.batches().values()} == {(1002, 0)}
+    for one in sent:
+        one.answer(bench.now)
+    assert after.done()
+
+
+def test_rule_2_no_new_identity_while_the_fate_of_a_batch_is_open() -> None:
+    bench = Bench({"t": [(1, 0), (1, 0)]}, batch_bytes=100)
+    unsure = bench.send(b"unsure", partition=0)
+    refused = bench.send(b"refused", partition=1)
+    (sent,) = bench.turn()
+    sent.answer(bench.now, {("t", 0): ErrorCode.REQUEST_TIMED_OUT, ("t", 1): ErrorCode.INVALID_RECORD})
+    assert isinstance(refused.exception(0), BrokerError)
+    bench.send(b"next", partition=1)
+    (settling,) = bench.turn(1.0)
+    assert (settling.values(), bench.identities) == ({("t", 0): [b"unsure"]}, 1)
+    assert settling.batches()["t", 0].producer_id == 1001
+    settling.answer(bench.now, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    assert unsure.result(0).offset == -1
+    (last,) = bench.turn()
+    assert (last.values(), last.batches()["t", 1].producer_id) == ({("t", 1): [b"next"]}, 1002)
+
+
+def test_rule_7_an_expired_batch_of_unknown_fate_says_so_and_its_sequence_is_not_used_again() -> None:
+    bench = Bench({"t": [(1, 0)]}, delivery_timeout_ms=1_000, batch_bytes=100)
+    unsure = bench.send(b"unsure", partition=0)
+    (sent,) = bench.turn()
+    sent.fail(bench.now, CUT)
+    bench.view.down.add(1)
+    bench.turn(1.0)
+    error = unsure.exception(0)
+    assert isinstance(error, DeliveryError)
+    assert error.possibly_persisted
+    assert error.__cause__ is CUT
+    bench.view.down.clear()
+    bench.send(b"next", partition=0)
+    (next_sent,) = bench.turn()
+    batch = next_sent.batches()["t", 0]
+    assert (batch.producer_id, batch.base_sequence) == (1002, 0)
+
+
+def test_rule_7_a_batch_that_expires_unsent_burns_no_sequence() -> None:
+    bench = Bench({"t": [(1, 0)]}, delivery_timeout_ms=1_000)
+    prove(bench)
+    bench.view.down.add(1)
+    bench.view.failures[1] = CUT
+    expired = bench.send(b"expired", partition=0)
+    bench.turn()
+    bench.turn(1.0)
+    error = expired.exception(0)
+    assert isinstance(error, DeliveryError)
+    assert not error.possibly_persisted
+    assert error.__cause__ is CUT
+    bench.view.down.clear()
+    bench.send(b"next", partition=0)
+    (sent,) = bench.turn()
+    assert (sent.batches()["t", 0].base_sequence, bench.identities) == (1, 1)
+
+
+def test_rule_7_a_batch_that_is_out_waits_for_its_answer_though_it_is_old() -> None:
+    bench = Bench({"t": [(1, 0)]}, delivery_timeout_ms=1_000)
+    response = bench.send(b"v", partition=0)
+    (sent,) = bench.turn()
+    assert bench.turn(5.0) == []
+    assert not response.done()
+    sent.answer(bench.now)
+    assert response.result(0).offset == 100
+
+
+def test_rule_9_sequences_survive_a_topic_that_vanishes_from_metadata() -> None:
+    bench = Bench({"t": [(1, 0)]})
+    prove(bench)
+    bench.know({})
+    response = bench.send(b"v", partition=0)
+    assert bench.turn() == []
+    bench.know({"t": [(1, 0)]})
+    (sent,) = bench.turn(0.1)
+    assert sent.batches()["t", 0].base_sequence == 1
+    sent.answer(bench.now)
+    assert response.done()
+
+
+# -- what errors mean
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.CORRUPT_MESSAGE,
+    ],
+)
+def test_passing_errors_are_retried_after_a_back_off(code: ErrorCode) -> None:
+    bench = Bench({"t": [(1, 0)]})
+    response = bench.send(b"v", partition=0)
+    (sent,) = bench.turn()
+    sent.answer(bench.now, code)
+    assert bool(bench.view.refreshes) is code.invalidates_metadata
+    assert bench.turn(0.05) == []
+    (again,) = bench.turn(0.1)
+    again.answer(bench.now)
+    assert response.result(0).offset == 100
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (ErrorCode.MESSAGE_TOO_LARGE, RecordTooLargeError),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, AuthorizationError),
+        (ErrorCode.INVALID_TOPIC_EXCEPTION, TopicError),
+        (ErrorCode.INVALID_RECORD, BrokerError),
+        (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, BrokerError),
+        (12_345, BrokerError),
+    ],
+)
+def test_lasting_errors_fail_with_place_and_cause(code: int, kind: type[BrokerError]) -> None:
+    bench = Bench({"t": [(1, 0)]})
+    response = bench.send(b"v", partition=0)
+    bench.turn()[0].answer(bench.now, code)
+    error = response.exception(0)
+    assert type(error) is kind
+    assert error.where == {
+        "broker": "1 at host-1:9092", "api": "Produce", "version": 12, "topic": "t", "partition": 0
+    }  # fmt: skip
+    assert bench.intake.used_bytes == 0
+
+
+def test_rule_10_an_answer_that_leaves_a_partition_out_is_no_answer() -> None:
+    bench = Bench({"t": [(1, 0), (1, 0)]})
+    left_out = bench.send(b"v", partition=0)
+    bench.send(b"w", partition=1)
+    (sent,) = bench.turn()
+    del sent.request.topic_data[0].partition_data[0]
+    sent.answer(bench.now)
+    assert not left_out.done()
+    (again,) = bench.turn(1.0)
+    assert again.values() == {("t", 0): [b"v"]}
+
+
+def test_throttled_brokers_are_left_alone_for_that_long() -> None:
+    bench = Bench({"t": [(1, 0)]})
+    bench.send(b"a", partition=0)
+    bench.turn()[0].answer(bench.now, throttle_time_ms=500)
+    bench.send(b"b", partition=0)
+    assert bench.turn(0.4) == []
+    assert len(bench.turn(0.1)) == 1
+
+
+# -- topics that cannot be
+
+
+def test_a_topic_that_stays_unknown_fails_after_its_time() -> None:
+    bench = Bench(unknown_topic_timeout_ms=1_000)
+    bench.know({}, errors={"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+    responses = [bench.send(b"a"), bench.send(b"b", key=b"k"), bench.send(b"c", partition=2)]
+    bench.turn()
+    bench.turn(0.9)
+    assert not any(response.done() for response in responses)
+    bench.turn(0.1)
+    for response in responses:
+        error = response.exception(0)
+        assert isinstance(error, TopicError)
+        assert "create the topic" in str(error)
+
+
+def test_a_topic_that_is_refused_fails_at_once() -> None:
+    bench = Bench()
+    bench.know({}, errors={"t": ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+    response = bench.send(b"a", key=b"k")
+    bench.turn()
+    assert isinstance(response.exception(0), AuthorizationError)
+
+
+def test_a_partition_that_does_not_exist() -> None:
+    bench = Bench({"t": [(1, 0)] * 3})
+    response = bench.send(b"a", partition=3)
+    bench.turn()
+    error = response.exception(0)
+    assert isinstance(error, TopicError)
+    assert "there is no partition 3" in str(error)
+
+
+def test_headers_need_brokers_from_0_11() -> None:
+    bench = Bench({"t": [(1, 0)]}, idempotence=False)
+    bench.view.versions[ProduceRequest] = 2
+    response = bench.send(b"a", partition=0, headers=(("h", b"v"),))
+    fine = bench.send(b"b", partition=0)
+    bench.turn()
+    assert isinstance(response.exception(0), UnsupportedVersionError)
+    assert isinstance(fine.exception(0), UnsupportedVersionError), "a batch travels together"
+
+
+# -- ends
+
+
+def test_what_waiting_cannot_cure_fails_at_once() -> None:
+    bench = Bench()
+    bench.view.trouble = AuthenticationError("wrong password")
+    response = bench.send(b"v")
+    bench.turn()
+    assert not response.done()
+    bench.view.is_hopeless = True
+    bench.turn()
+    assert isinstance(response.exception(0), AuthenticationError)
+
+
+def test_acks_0_is_done_when_sent() -> None:
+    bench = Bench({"t": [(1, 0)]}, acks=0)
+    response = bench.send(b"v", partition=0)
+    (sent,) = bench.turn()
+    assert (sent.call.has_answer, sent.request.acks) == (False, 0)
+    sent.call.on_done(None, bench.now)
+    assert response.result(0).offset == -1
+
+
+def test_rule_10_closing_resolves_everything_once() -> None:
+    bench = Bench({"t": [(1, 0)]}, batch_bytes=100)
+    prove(bench)
+    out = bench.send(b"out", partition=0)
+    (sent,) = bench.turn()
+    queued, undesignated = bench.send(b"queued", partition=0, size_bytes=10), bench.send(b"undesignated")
+    unrouted, inbox = bench.send(b"unrouted", "new", key=b"k"), None
+    bench.view.down.add(1)
+    bench.turn()
+    inbox = bench.send(b"inbox")
+    sent.fail(bench.now, CUT)
+    bench.sender.closed(ClosedError("closed"))
+    for response in (queued, undesignated):
+        error = response.exception(0)
+        assert isinstance(error, DeliveryError)
+        assert not error.possibly_persisted
+    lost = out.exception(0)
+    assert isinstance(lost, DeliveryError)
+    assert lost.possibly_persisted
+    assert isinstance(unrouted.exception(0), ClosedError)
+    assert isinstance(inbox.exception(0), ClosedError)
+    assert bench.intake.used_bytes == 0
+
+
+def prove(bench: Bench) -> None:
+    """Get partition 0 its first acknowledgement."""
+    bench.send(b"first", partition=0)
+    for one in bench.turn():
+        one.answer(bench.now)
