@@ -7,6 +7,7 @@ from kwire.records.batch import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_
 from kwire.records.codec import decode_batches, encode_batch
 from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Compression
 from kwire.records.control import ControlRecord
+from kwire.records.convert import convert
 from kwire.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, Header, Record
 from kwire.records.v2 import BATCH_OVERHEAD_BYTES, assign_offsets, encode_control_batch, record_bytes_max
 
@@ -26,6 +27,7 @@ __all__ = [
     "Header",
     "Record",
     "assign_offsets",
+    "convert",
     "decode_batches",
     "encode_batch",
     "encode_control_batch",

@@ -68,8 +68,8 @@ def decode_batches(
 ) -> Iterator[Batch]:
     """The batches of a Fetch response, a Produce request or a log segment, formats mixed as they come.
 
-    A batch cut off at the end, as brokers send it when it does not fit, ends the iteration. Anything else that is wrong is
-    CorruptRecordsError with the position in `data`: here for headers and checksums, in `Batch.records()` for the
+    A batch cut off at the end, as brokers send it when it does not fit, ends the iteration. Anything else that is wrong
+    is CorruptRecordsError with the position in `data`: here for headers and checksums, in `Batch.records()` for the
     records of a v2 batch. Batches refer to `data` and copy none of it until their records are asked for.
     """
     view = memoryview(data)

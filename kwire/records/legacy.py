@@ -1,8 +1,8 @@
 """Message sets of format v0 (to Kafka 0.9) and v1 (0.10, KIP-32): messages one after the other, each with its CRC-32.
 
-A compressed message holds a message set in its value. In v0 the messages inside have their own offsets; in v1 they count
-from 0 and the outer message has the offset of the last (KIP-31). A v1 message has a timestamp; where the outer one's is
-the log's append time, it is that of all inside. Messages have no headers and know nothing of zstd.
+A compressed message holds a message set in its value. In v0 the messages inside have their own offsets; in v1 they
+count from 0 and the outer message has the offset of the last (KIP-31). A v1 message has a timestamp; where the outer
+one's is the log's append time, it is that of all inside. Messages have no headers and know nothing of zstd.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def decode_message(
     """The message that is all of `raw`, with the set inside it if it is compressed. `at` is for errors, as in v2."""
     magic = raw[_CHECKED_AT]
     row, codec, timestamp_type = _fields(raw, at, check_crc)
-    offset, timestamp, _, value, _ = row
+    offset, timestamp = row[:2]
     rows = [row]
     if codec:
         try:

@@ -84,9 +84,10 @@ def encode_v2(
         | (_CONTROL if is_control else 0)
     )
     last_delta = offset_deltas[-1] if offset_deltas else max(len(records) - 1, 0)
+    count = len(records)
     try:
         checked = _CHECKED.pack(
-            attributes, last_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, len(records)
+            attributes, last_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count
         )
         crc = accel.crc32c(body, accel.crc32c(checked))
         length = BATCH_OVERHEAD_BYTES - _LENGTH_COVERS_FROM + len(body)

@@ -1,7 +1,8 @@
 """The one place that chooses between the loops in Python (`_pure`, the specification) and those in C (`_speedups`).
 
-`KWIRE_IMPL=python` takes the former, `KWIRE_IMPL=c` the latter or fails with ImportError; unset, C is taken where it was
-built. `IMPLEMENTATION` says which it is. Everybody imports these names from here, and nobody else looks at KWIRE_IMPL.
+`KWIRE_IMPL=python` takes the former, `KWIRE_IMPL=c` the latter or fails with ImportError; unset, C is taken where it
+was built. `IMPLEMENTATION` says which it is. Everybody imports these names from here, and nobody else looks at
+KWIRE_IMPL.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import os
 from types import ModuleType
 
 from kwire.wire import _pure
-from kwire.wire._pure import Headers, NewRecord, Row
+from kwire.wire.rows import Header, Headers, NewRecord, Row
 
 __all__ = [
     "IMPLEMENTATION",
+    "Header",
     "Headers",
     "NewRecord",
     "Row",

@@ -5,11 +5,12 @@ messages (KIP-482). Zig-zag ones hold 64 bits in at most 10 bytes, small negativ
 a record in a v2 batch (KIP-98). Kafka's readers take a value written longer than it need be, so ours do; what they
 refuse, and we do with DecodeError, is a value that does not fit.
 
-The record loops in `_pure` repeat the reading of one- and two-byte values in line, where a call would cost more than
-the work.
+The record loops repeat the reading and writing of short values in line, where a call would cost more than the work.
 """
 
 from __future__ import annotations
+
+import struct
 
 from kwire.errors import DecodeError, EncodeError
 
@@ -23,6 +24,19 @@ _VARINT_LIMIT = 1 << 63
 _WORD = (1 << 64) - 1
 
 
+def _two_bytes() -> list[bytes]:
+    """All of two bytes: 128 to 16383. Made at import, so made in bulk."""
+    pairs = bytearray(2 * 127 * 128)
+    pairs[0::2] = bytes(range(0x80, 0x100)) * 127
+    pairs[1::2] = b"".join(bytes((high,)) * 128 for high in range(1, 128))
+    return [pair for (pair,) in struct.iter_unpack("2s", pairs)]
+
+
+# Indexed by the number, unsigned, as it is on the wire: what a zig-zag number is there is at twice its index.
+SHORT_UVARINTS: tuple[bytes, ...] = (*(bytes((n,)) for n in range(128)), *_two_bytes())
+_SHORT_LIMIT = len(SHORT_UVARINTS)
+
+
 def _seven_bits_a_byte(n: int) -> bytes:
     out = bytearray()
     while n > 0x7F:
@@ -32,11 +46,6 @@ def _seven_bits_a_byte(n: int) -> bytes:
     return bytes(out)
 
 
-# Two bytes' worth: indexed by the number, unsigned (as it is on the wire, so zig-zag values share it).
-_SHORT = tuple(_seven_bits_a_byte(n) for n in range(1 << 12))
-_SHORT_LIMIT = len(_SHORT)
-
-
 def encode_uvarint(n: int) -> bytes:
     """1 to 5 bytes.
 
@@ -44,7 +53,7 @@ def encode_uvarint(n: int) -> bytes:
     'ac02'
     """
     if 0 <= n < _SHORT_LIMIT:
-        return _SHORT[n]
+        return SHORT_UVARINTS[n]
     if not 0 <= n < _UVARINT_LIMIT:
         raise EncodeError(f"{n} does not fit an unsigned varint of 32 bits")
     return _seven_bits_a_byte(n)
@@ -70,7 +79,7 @@ def encode_varint(n: int) -> bytes:
     """
     zigzag = n << 1 if n >= 0 else ~(n << 1)
     if zigzag < _SHORT_LIMIT:
-        return _SHORT[zigzag]
+        return SHORT_UVARINTS[zigzag]
     if not -_VARINT_LIMIT <= n < _VARINT_LIMIT:
         raise EncodeError(f"{n} does not fit a varint of 64 bits")
     return _seven_bits_a_byte(zigzag)

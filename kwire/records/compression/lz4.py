@@ -1,8 +1,8 @@
 """lz4 frames, as Kafka's own clients write them: independent blocks of 64 KiB, no checksum and no size of the content.
 
 Before message format v1 Kafka computed the frame descriptor's checksum over the wrong bytes (KAFKA-3160, KIP-57): the
-frame's magic number was included. Brokers and clients of message sets v0 know only that one, so `broken_checksum` writes it,
-and reading takes either.
+frame's magic number was included. Brokers and clients of message sets v0 know only that one, so `broken_checksum`
+writes it, and reading takes either.
 """
 
 from __future__ import annotations

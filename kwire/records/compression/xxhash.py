@@ -24,7 +24,8 @@ def xxh32(data: bytes) -> int:
     if striped:
         lanes = [(_P1 + _P2) & _WORD, _P2, 0, -_P1 & _WORD]
         for stripe in struct.iter_unpack("<4I", data[:striped]):
-            lanes = [_rotated(lane + word * _P2 & _WORD, 13) * _P1 & _WORD for lane, word in zip(lanes, stripe, strict=True)]
+            pairs = zip(lanes, stripe, strict=True)
+            lanes = [_rotated(lane + word * _P2 & _WORD, 13) * _P1 & _WORD for lane, word in pairs]
         h = sum(_rotated(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True))
     else:
         h = _P5

@@ -1,0 +1,90 @@
+"""Records from one format to another, for a broker whose clients are older or newer than its log.
+
+Up, nothing is lost. Down, what the older format lacks is: headers, producer ids and sequences, and timestamps in v0; control
+batches, which old clients would take for records, are left out. Their offsets stay, as gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from kwire.records.batch import Batch
+from kwire.records.codec import decode_batches
+from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression
+from kwire.records.legacy import encode_message_set
+from kwire.records.v2 import encode_v2
+from kwire.wire.accel import Row
+
+
+def convert(
+    data: Bytes,
+    magic: int,
+    *,
+    base_offset: int | None = None,
+    compression: Compression | None = None,
+    check_crc: bool = True,
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> bytes:
+    """All whole batches in `data`, in format `magic`.
+
+    With `base_offset` the records are numbered from it on: producers of message sets give them any offsets. Without,
+    they keep theirs. `compression` is for all batches; None keeps each one's own. ConfigurationError for zstd in a
+    message set, which a broker answers with UNSUPPORTED_COMPRESSION_TYPE. CorruptRecordsError as in decode_batches.
+    """
+    batches = decode_batches(data, check_crc=check_crc, max_decompressed_bytes=max_decompressed_bytes)
+    parts: list[Bytes] = []
+    for codec, timestamp_type, group in _groups(batches):
+        if base_offset is None and compression in (None, codec) and all(batch.magic == magic for batch in group):
+            parts += [batch.raw for batch in group]
+            continue
+        rows = [row for batch in group if magic == 2 or not batch.is_control for row in batch.rows()]
+        if base_offset is not None:
+            rows = [(base_offset + index, *row[1:]) for index, row in enumerate(rows)]
+            base_offset += len(rows)
+        codec = codec if compression is None else compression
+        if not rows:
+            continue
+        if magic == 2:
+            parts.append(_v2(rows, group[0], codec, timestamp_type))
+        else:
+            parts.append(_message_set(rows, magic, codec, timestamp_type))
+    return b"".join(parts)
+
+
+def _groups(batches: Iterator[Batch]) -> Iterator[tuple[Compression, int, list[Batch]]]:
+    """Messages that follow each other and are alike are one group; a v2 batch is one by itself."""
+
+    def kind(numbered: tuple[int, Batch]) -> tuple[int, Compression, int]:
+        index, batch = numbered
+        return (index if batch.magic == 2 else -1 - batch.magic, batch.compression, batch.timestamp_type)
+
+    for (_, codec, timestamp_type), group in groupby(enumerate(batches), kind):
+        yield codec, timestamp_type, [batch for _, batch in group]
+
+
+def _v2(rows: list[Row], first: Batch, codec: Compression, timestamp_type: int) -> bytes:
+    base_offset = rows[0][0]
+    return encode_v2(
+        [row[1:] for row in rows],
+        compression=codec,
+        base_offset=base_offset,
+        offset_deltas=[row[0] - base_offset for row in rows],
+        producer_id=first.producer_id,
+        producer_epoch=first.producer_epoch,
+        base_sequence=first.base_sequence,
+        partition_leader_epoch=first.partition_leader_epoch,
+        is_transactional=first.is_transactional,
+        is_control=first.is_control,
+        timestamp_type=timestamp_type,
+    )
+
+
+def _message_set(rows: list[Row], magic: int, codec: Compression, timestamp_type: int) -> bytes:
+    return encode_message_set(
+        [(timestamp, key, value, ()) for _, timestamp, key, value, _ in rows],
+        magic=magic,
+        compression=codec,
+        offsets=[row[0] for row in rows],
+        timestamp_type=timestamp_type,
+    )

@@ -1,0 +1,157 @@
+"""Records of a v2 batch from bytes, in Python.
+
+Two ways, alternating: one record after the other whatever they are, and all at once for a run of records that are alike
+(see `_runs`).
+
+Nothing is believed: every length is compared with what is there before anything of that size is made. Wrong data is
+CorruptRecordsError, with the offset of the record in the data given.
+"""
+
+from __future__ import annotations
+
+from kwire.errors import CorruptRecordsError
+from kwire.wire._runs import RUN_MIN, Origin, decode_run
+from kwire.wire.rows import Header, Row
+
+# Length, attributes, timestamp, offset, lengths of key and value, count of headers.
+RECORD_BYTES_MIN = 7
+# How many records are read singly before a run is looked for again.
+_BETWEEN_RUNS = 64
+
+
+def decode_records(
+    data: bytes, pos: int, count: int, base_offset: int, base_timestamp: int, last_delta: int, timestamp: int | None
+) -> list[Row]:
+    """All `count` records of a v2 batch, which must end where `data` ends.
+
+    `timestamp`, if not None, is that of every record (log append time). `last_delta` is the greatest offset delta
+    that the batch's header allows.
+    """
+    if not 0 <= count <= (len(data) - pos) // RECORD_BYTES_MIN:
+        raise CorruptRecordsError(f"{count} records cannot be in {len(data) - pos} bytes", offset=pos)
+    rows: list[Row] = []
+    origin = base_offset, base_timestamp, last_delta, timestamp
+    while len(rows) < count:
+        # One record tells what to look for: where enough like it follow, all of them are read at once.
+        start = pos
+        pos = _decode_each(rows, data, pos, 1, origin)
+        left = count - len(rows)
+        if left >= RUN_MIN:
+            found, pos = decode_run(data, start, pos, left, origin)
+            rows += found
+            if found:
+                continue
+        pos = _decode_each(rows, data, pos, min(_BETWEEN_RUNS, left), origin)
+    if pos != len(data):
+        raise CorruptRecordsError(f"{len(data) - pos} bytes are left after the last of {count} records", offset=pos)
+    return rows
+
+
+def _decode_each(rows: list[Row], data: bytes, pos: int, count: int, origin: Origin) -> int:
+    """Append `count` records to `rows` and answer where the last ends.
+
+    Varints of one and two bytes are read in line: to call a function for each would double the time.
+    """
+    append = rows.append
+    size, start = len(data), pos
+    base_offset, base_timestamp, last_delta, timestamp = origin
+    try:
+        for _ in range(count):
+            start = pos
+            if (n := data[pos]) < 0x80:
+                pos += 1
+            elif (byte := data[pos + 1]) < 0x80:
+                n += (byte << 7) - 0x80
+                pos += 2
+            else:
+                n, pos = _long(data, pos)
+            end = pos + (n >> 1)
+            if n & 1 or end > size:
+                raise CorruptRecordsError(f"a record of {_undone(n)} bytes where {size - pos} are left", offset=start)
+            pos += 1  # attributes, of which none is in use
+            if (n := data[pos]) < 0x80:
+                pos += 1
+            else:
+                n, pos = _long(data, pos)
+            when = base_timestamp + ((n >> 1) ^ -(n & 1)) if timestamp is None else timestamp
+            if (n := data[pos]) < 0x80:
+                pos += 1
+            elif (byte := data[pos + 1]) < 0x80:
+                n += (byte << 7) - 0x80
+                pos += 2
+            else:
+                n, pos = _long(data, pos)
+            delta = n >> 1
+            if n & 1 or delta > last_delta:
+                raise CorruptRecordsError(f"offset delta {_undone(n)} where 0 to {last_delta} can be", offset=start)
+            if (n := data[pos]) < 0x80:
+                pos += 1
+            else:
+                n, pos = _long(data, pos)
+            key = _null(n, start) if n & 1 else data[pos : (pos := pos + (n >> 1))]
+            if (n := data[pos]) < 0x80:
+                pos += 1
+            elif (byte := data[pos + 1]) < 0x80:
+                n += (byte << 7) - 0x80
+                pos += 2
+            else:
+                n, pos = _long(data, pos)
+            value = _null(n, start) if n & 1 else data[pos : (pos := pos + (n >> 1))]
+            headers, pos = _headers(data, pos, end, start) if data[pos] else ((), pos + 1)
+            if pos != end:
+                raise CorruptRecordsError(f"a record's fields end at {pos}, its length says {end}", offset=start)
+            append((base_offset + delta, when, key, value, headers))
+    except IndexError:
+        raise CorruptRecordsError("the data ends inside a record", offset=start) from None
+    return pos
+
+
+def _undone(zigzag: int) -> int:
+    return (zigzag >> 1) ^ -(zigzag & 1)
+
+
+def _null(n: int, start: int) -> bytes | None:
+    """None, for the one negative length there is: -1."""
+    if n != 1:
+        raise CorruptRecordsError(f"a key or value of {_undone(n)} bytes", offset=start)
+    return None
+
+
+def _long(data: bytes, pos: int) -> tuple[int, int]:
+    """A varint of any length, its zig-zag not undone, and where it ends. IndexError at the end of the data."""
+    n = shift = 0
+    for at in range(pos, pos + 10):
+        byte = data[at]
+        n |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if n >> 64:
+                break
+            return n, at + 1
+        shift += 7
+    raise CorruptRecordsError("a varint of more than 64 bits", offset=pos)
+
+
+def _headers(data: bytes, pos: int, end: int, start: int) -> tuple[tuple[Header, ...], int]:
+    """The headers of a record that starts at `start` and ends at `end`, and where they end; the caller compares."""
+    if (n := data[pos]) < 0x80:
+        pos += 1
+    else:
+        n, pos = _long(data, pos)
+    if n & 1 or n > end - pos:  # n is twice the count, and a header has two bytes or more
+        raise CorruptRecordsError(f"{_undone(n)} headers in {end - pos} bytes", offset=start)
+    headers: list[Header] = []
+    for _ in range(n >> 1):
+        if (n := data[pos]) < 0x80:
+            pos += 1
+        else:
+            n, pos = _long(data, pos)
+        if n & 1 or n >> 1 > end - pos:
+            raise CorruptRecordsError(f"a header's name of {_undone(n)} bytes in {end - pos}", offset=start)
+        name = data[pos : (pos := pos + (n >> 1))].decode("utf-8", "surrogateescape")
+        if (n := data[pos]) < 0x80:
+            pos += 1
+        else:
+            n, pos = _long(data, pos)
+        value = _null(n, start) if n & 1 else data[pos : (pos := pos + (n >> 1))]
+        headers.append((name, value))
+    return tuple(headers), pos
