@@ -1,8 +1,8 @@
 """A message read field by field: which bytes are which field, and what is wrong with bytes that are no message.
 
-The compiled decoders are fast and say only that something failed; this interpretive walk over the same declarations says
-where. It is also the reference that tests compare them with. It checks everything before it takes it: whatever the
-bytes, it ends with a message or a DecodeError, having held no more than the frame.
+The compiled decoders are fast and say only that something failed; this interpretive walk over the same declarations
+says where. It is also the reference that tests compare them with. It checks everything before it takes it: whatever
+the bytes, it ends with a message or a DecodeError, having held no more than the frame.
 """
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,15 +10,16 @@ from struct import unpack_from
 from typing import Any, NamedTuple
 
 from kwire.errors import DecodeError
-from kwire.protocol import compiler
-from kwire.protocol.fields import Field, default_of, type_name
+from kwire.protocol.compiler import is_flexible
+from kwire.protocol.fields import Field, default_of, least_size, type_name
 from kwire.protocol.primitives import uuid_of
 from kwire.protocol.types import STRING_BYTES_MAX, Array, Fixed, Sized
 
 
 class FieldBytes(NamedTuple):
     """The bytes data[start:end] and the field that they are. The lengths of strings belong to them; an array's count
-    and a struct's count of tagged fields stand alone. `value` is what was read: a DecodeError where nothing could be."""
+    and a struct's count of tagged fields stand alone. `value` is what was read: a DecodeError where nothing could be.
+    """
 
     path: str
     type_name: str
@@ -66,7 +67,7 @@ class _Walk:
         self.pos = pos
         self.cls = cls
         self.version = version
-        self.flexible = cls.FLEXIBLE is not None and version >= cls.FLEXIBLE
+        self.flexible = is_flexible(cls, version)
         self.path: list[str] = []
         self.found: list[FieldBytes] = []
 
@@ -216,7 +217,7 @@ class _Walk:
             if not nullable:
                 raise self.error("null, but the array is not nullable here", start)
             return self.note(type_name(wire_type), start, None)
-        least = compiler.least_size(wire_type.element, self.version, self.flexible)
+        least = least_size(wire_type.element, self.version, self.flexible)
         left = len(self.buf) - self.pos
         if count * least > left:
             raise self.error(f"{count} elements of at least {least} bytes, with {left} bytes left", start)

@@ -132,7 +132,7 @@ class Api(NamedTuple):
 _KEYS_BY_NAME = {key.api_name: key for key in ApiKey}
 
 # Messages that are not requests or responses: their files.
-_OTHER_MESSAGES = {
+OTHER_MESSAGES = {
     "ConsumerProtocolSubscription": "consumer_protocol",
     "ConsumerProtocolAssignment": "consumer_protocol",
 }
@@ -154,7 +154,7 @@ def api(key: int | str) -> Api:
 def message_class(name: str) -> "type[Message]":
     """The class of a message by Kafka's name for it, such as "MetadataRequest" or "ConsumerProtocolAssignment"."""
     api_name = name.removesuffix("Request").removesuffix("Response")
-    file = _OTHER_MESSAGES.get(name)
+    file = OTHER_MESSAGES.get(name)
     if file is None and api_name != name and api_name in _KEYS_BY_NAME:
         file = _KEYS_BY_NAME[api_name].name.lower()
     if file is not None:

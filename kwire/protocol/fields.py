@@ -9,6 +9,7 @@
 last version that has it. A field that some versions lack has a default, which is what those versions decode to. When
 a version would lose a value other than the default, encoding raises, unless the field is `lossy` (Kafka: ignorable).
 """
+from struct import calcsize
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -33,7 +34,14 @@ class Field:
     nullable_until: int
 
     def __init__(
-        self, since: int, until: int, default: Any, nullable_since: int, nullable_until: int, lossy: bool, tag: int | None
+        self,
+        since: int,
+        until: int,
+        default: Any,
+        nullable_since: int,
+        nullable_until: int,
+        lossy: bool,
+        tag: int | None,
     ) -> None:
         self.since = since
         self.until = until
@@ -122,3 +130,19 @@ def default_of(field: Field) -> Any:
     if hasattr(default, "FIELDS"):
         return type(default)()
     return default
+
+
+def least_size(wire_type: Any, version: int, flexible: bool) -> int:
+    """The fewest bytes that a value of a type takes; at least 1, so that the frame bounds every count."""
+    if isinstance(wire_type, Fixed):
+        return wire_type.size
+    if isinstance(wire_type, Sized):
+        return 1 if flexible else calcsize(f">{wire_type.format}")
+    if isinstance(wire_type, Array):
+        return 1 if flexible else 4
+    size = 1 if flexible else 0
+    for field in wire_type.FIELDS:
+        if field.exists(version) and field.tag is None:
+            is_null_struct = hasattr(field.type, "FIELDS") and field.is_nullable(version)
+            size += 1 if is_null_struct else least_size(field.type, version, flexible)
+    return max(size, 1)

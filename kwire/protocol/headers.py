@@ -2,10 +2,10 @@
 
 Frames here are without the four bytes of their size, which belong to the connection.
 
-Request headers: v1 is key, version, correlation id and client id (a string of the old kind, also in v2, so that a broker
-can read it of any request); v2, of the flexible versions, adds tagged fields. v0, without the client id, was only ever that
-of ControlledShutdown v0. Response headers: v0 is the correlation id; v1, of the flexible versions, adds tagged fields.
-ApiVersions responses have v0 in every version: the client may not know yet what the broker speaks.
+Request headers: v1 is key, version, correlation id and client id (a string of the old kind, also in v2, so that a
+broker can read it of any request); v2, of the flexible versions, adds tagged fields. v0, without the client id, was
+only ever that of ControlledShutdown v0. Response headers: v0 is the correlation id; v1, of the flexible versions, adds
+tagged fields. ApiVersions responses have v0 in every version: the client may not know yet what the broker speaks.
 """
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -128,7 +128,7 @@ def decode_request(frame: BytesLike) -> tuple[RequestHeader, Request[Any]]:
 
 
 def decode_response(frame: BytesLike, request_class: type[Request[R]], version: int) -> tuple[int, R]:
-    """The correlation id and response in a frame, which answers a request of this class and version. Raises DecodeError."""
+    """The correlation id and the response in a frame that answers such a request. Raises DecodeError."""
     frame = bytes(frame)
     correlation_id, pos = peek_correlation_id(frame), _ID.size
     response: type[Message] = request_class.RESPONSE

@@ -1,16 +1,16 @@
 """Kafka's JSON form of a message: what org.apache.kafka.common.message.*JsonConverter reads and writes.
 
-Names in camelCase; bytes and records in base64; a uuid as 22 letters of URL-safe base64; null for null. A field that the
-version lacks is left out, and so is a tagged field at its default. Reading: fields that the version has must be there
-(tagged ones need not), integers may be strings ("0x10" too), and names that the version lacks are ignored. Unknown
-tagged fields are not part of the form. One difference on purpose: Kafka's own writer puts an empty string in place of
-`records`, which would lose them; we write their bytes, which its reader accepts.
+Names in camelCase; bytes and records in base64; a uuid as 22 letters of URL-safe base64; null for null. A field that
+the version lacks is left out, and so is a tagged field at its default. Reading: fields that the version has must be
+there (tagged ones need not), integers may be strings ("0x10" too), and names that the version lacks are ignored.
+Unknown tagged fields are not part of the form. One difference on purpose: Kafka's own writer puts an empty string in
+place of `records`, which would lose them; we write their bytes, which its reader accepts.
 
 This module turns messages into dicts and lists; the text is the standard library's business.
 """
 import binascii
 from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -100,10 +100,10 @@ def uuid_from_text(text: str) -> UUID:
         raise ValueError(str(error)) from None
 
 
-def _integer(value: Any) -> int:
+def _integer(value: Any) -> Any:
     if isinstance(value, str):
         return int(value, 16 if value.startswith("0x") else 10)
-    return _of(int, value)  # type: ignore[no-any-return]
+    return _of(int, value)
 
 
 def _of(kind: Any, value: Any) -> Any:
@@ -112,7 +112,7 @@ def _of(kind: Any, value: Any) -> Any:
     return value
 
 
-_READERS = {
+_READERS: Mapping[str, Callable[[Any], Any]] = {
     "boolean": lambda value: _of(bool, value),
     "float64": lambda value: float(_of((int, float), value)),
     "uuid": lambda value: uuid_from_text(_of(str, value)),

@@ -23,7 +23,7 @@ BOOLEAN: Mapping[Any, int] = {False: 0, True: 1}
 
 
 def uvarint_tail(buf: bytes, pos: int, first: int) -> tuple[int, int]:
-    """The rest of an unsigned varint of up to 32 bits whose first byte, above 127, was read already: (value, position)."""
+    """(value, position) of a varint of up to 32 bits, unsigned, whose first byte, above 127, was read already."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = buf[pos]
@@ -58,7 +58,7 @@ def string_length(n: int) -> bytes:
 
 
 def read_tagged(buf: bytes, pos: int, end: int, count: int, spans: bool = False) -> tuple[Any, int]:
-    """The tagged fields of a struct as {tag: bytes}, or {tag: (start, stop)} with `spans`; and the position after them."""
+    """A struct's tagged fields as {tag: bytes}, with `spans` {tag: (start, stop)}; and the position after them."""
     found: dict[int, Any] = {}
     if count * 2 > end - pos:
         raise ValueError("more tagged fields than bytes")

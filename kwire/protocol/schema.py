@@ -58,7 +58,7 @@ class _Declaration(type):
 
 
 def _annotations(namespace: dict[str, Any]) -> Mapping[str, Any]:
-    """The class body's annotations, evaluated. Since Python 3.14 (PEP 649) a body leaves only a function that does it."""
+    """The class body's annotations, evaluated. From Python 3.14 (PEP 649) a body leaves a function that does it."""
     if sys.version_info >= (3, 14):
         import annotationlib
 
@@ -118,7 +118,9 @@ class Struct(metaclass=_Declaration):
 
 
 class Message(Struct):
-    """A struct with versions that stands for itself on the wire. `VERSIONS` is what we know; FLEXIBLE the first compact one."""
+    """A struct that stands for itself on the wire. VERSIONS are those that we know, FLEXIBLE the first with compact
+    lengths and tagged fields, or None (KIP-482).
+    """
 
     API_KEY: ClassVar[int | None] = None
     VERSIONS: ClassVar[range]
@@ -128,7 +130,7 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, data: BytesLike, version: int) -> Self:
-        """Read a message that is the whole of `data`. Raises DecodeError (path, offset) and nothing else for bad bytes."""
+        """Read a message that is the whole of `data`. For bad bytes raises DecodeError (path, offset), nothing else."""
         return cls.decode_from(data, 0, version)
 
     @classmethod
@@ -169,7 +171,7 @@ class Message(Struct):
             raise validate.encode_error(self, version) from error
 
     def to_json(self, version: int) -> dict[str, Any]:
-        """The message as Kafka's JsonConverter shows it (`json` says how): made of dict, list, str, int, float, bool, None."""
+        """The message as Kafka's JsonConverter shows it (see `json`): dicts, lists, str, int, float, bool, None."""
         return kafka_json.to_json(self, self.supported(version), version)
 
     @classmethod

@@ -25,7 +25,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A type led by its length: `format` is the length's in the old versions; flexible ones write a varint of length + 1."""
+    """A type led by its length, `format` in the old versions, a varint of the length + 1 in the flexible ones."""
 
     name: str
     format: str

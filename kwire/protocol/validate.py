@@ -2,6 +2,7 @@
 
 Asked only after a compiled encoder failed, so it may be slow; it knows the same rules, and a test holds the two to it.
 """
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +10,7 @@ from kwire.errors import EncodeError
 from kwire.protocol.fields import type_name
 from kwire.protocol.types import STRING_BYTES_MAX, Array, Fixed, Sized
 
-_PYTHON_TYPES = {"boolean": bool, "float64": (int, float), "uuid": UUID, "string": str}
+_PYTHON_TYPES: Mapping[str, Any] = {"boolean": bool, "float64": (int, float), "uuid": UUID, "string": str}
 
 
 def encode_error(message: Any, version: int) -> EncodeError:

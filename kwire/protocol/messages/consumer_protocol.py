@@ -1,8 +1,8 @@
 """What the consumers of a classic group tell each other through its coordinator, which does not read it.
 
 The subscription is the metadata of JoinGroup, the assignment the answer of SyncGroup. Each stands behind two bytes of
-its version (`encode_versioned`, `decode_versioned`). A reader that meets a newer version reads what it knows and ignores
-the rest, so no version may remove or move a field; that is why there are no flexible ones.
+its version (`encode_versioned`, `decode_versioned`). A reader that meets a newer version reads what it knows and
+ignores the rest, so no version may remove or move a field; that is why there are no flexible ones.
 
 v0   topics and user data
 v1   partitions owned already, for cooperative rebalances (KIP-429)

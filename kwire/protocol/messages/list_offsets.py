@@ -38,7 +38,7 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"], key=2, versions=(0, 11)
         name: string
         partitions: list[Partition]
 
-    replica_id: int32 = -1
+    replica_id: int32
     isolation_level: int8 = since(2, default=0)
     topics: list[Topic]
     timeout_ms: int32 = since(10, default=0, lossy=True)

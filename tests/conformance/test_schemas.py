@@ -1,0 +1,165 @@
+"""Every declaration, field by field and version by version, against Kafka's schemas as read out of the jars."""
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
+
+from kwire.protocol import Message
+from kwire.protocol.fields import REQUIRED, Field
+from kwire.protocol.json import camel_case
+from kwire.protocol.types import NO_ID, Array, Fixed, Sized
+from tests.conformance import oracle
+from tests.protocol.samples import declared_messages
+
+# Fields that an older release called otherwise: (message, its name then) -> its name now. The bytes are the same.
+_RENAMED = {
+    ("FetchResponse", "partitionResponses"): "partitions",
+    ("FetchResponse", "partition"): "partitionIndex",
+    ("FetchResponse", "recordSet"): "records",
+    ("OffsetCommitRequest", "generationId"): "generationIdOrMemberEpoch",
+}
+
+
+class Line(NamedTuple):
+    """One field at one version: what decides its bytes and its JSON."""
+
+    path: str
+    type: str
+    nullable: bool
+    tag: int | None
+
+
+@pytest.mark.parametrize("cls", declared_messages(), ids=lambda cls: cls.__name__)
+def test_versions_are_those_of_all_releases(cls: type[Message]) -> None:
+    found: set[int] = set()
+    for schema in _schemas_of(cls.__name__).values():
+        valid = oracle.versions(schema["validVersions"])
+        found |= set(valid)
+        flexible = oracle.versions(schema.get("flexibleVersions"), valid)
+        ours = [version for version in valid if cls.FLEXIBLE is not None and version >= cls.FLEXIBLE]
+        assert list(flexible) == ours
+        assert schema.get("apiKey") == cls.API_KEY
+    assert set(cls.VERSIONS) == found
+
+
+@pytest.mark.parametrize("cls", declared_messages(), ids=lambda cls: cls.__name__)
+def test_every_version_has_the_fields_of_every_release(cls: type[Message]) -> None:
+    for release, schema in _schemas_of(cls.__name__).items():
+        for version in oracle.versions(schema["validVersions"]):
+            theirs = _their_lines(schema, schema["fields"], version, "")
+            ours = _our_lines(cls, version, "")
+            # A tagged field may join a version that is out already; older releases do not know it.
+            later = [line for line in ours if line.tag is not None and line not in theirs]
+            assert release != oracle.RELEASES[0] or not later
+            assert [line for line in ours if not line.path.startswith(tuple(tag.path for tag in later))] == theirs, (
+                f"v{version} of {release}"
+            )
+
+
+@pytest.mark.parametrize("cls", declared_messages(), ids=lambda cls: cls.__name__)
+def test_defaults_and_what_may_be_lost_are_the_newest_releases(cls: type[Message]) -> None:
+    newest = next(iter(_schemas_of(cls.__name__).values()))
+    wrong: list[str] = []
+    _compare_defaults(cls, newest, newest["fields"], oracle.versions(newest["validVersions"]), "", wrong)
+    assert not wrong
+
+
+def _schemas_of(name: str) -> Mapping[str, Any]:
+    """{release: schema}, newest first."""
+    return {release: oracle.schemas(release)[name] for release in oracle.RELEASES if name in oracle.schemas(release)}
+
+
+def _our_lines(cls: Any, version: int, path: str) -> list[Line]:
+    lines = []
+    for field in cls.FIELDS:
+        if not field.exists(version):
+            continue
+        here = f"{path}.{camel_case(field.name)}"
+        lines.append(Line(here, _our_type(field.type), field.is_nullable(version), field.tag))
+        struct = _struct_of(field)
+        if struct is not None:
+            lines += _our_lines(struct, version, here)
+    return lines
+
+
+def _our_type(wire_type: Any) -> str:
+    if isinstance(wire_type, Array):
+        return f"[]{_our_type(wire_type.element)}"
+    if isinstance(wire_type, Fixed | Sized):
+        return "bool" if wire_type.name == "boolean" else wire_type.name
+    return "struct"
+
+
+def _struct_of(field: Field) -> Any:
+    element = field.type.element if isinstance(field.type, Array) else field.type
+    return element if hasattr(element, "FIELDS") else None
+
+
+def _their_lines(schema: Any, fields: Any, version: int, path: str) -> list[Line]:
+    lines = []
+    for field in fields:
+        if version not in oracle.versions(field.get("versions", field.get("taggedVersions"))):
+            continue
+        name = _camel(field["name"])
+        here = f"{path}.{_RENAMED.get((schema['name'], name), name)}"
+        is_tagged = version in oracle.versions(field.get("taggedVersions"))
+        nullable = version in oracle.versions(field.get("nullableVersions"))
+        lines.append(Line(here, _their_type(field["type"]), nullable, field["tag"] if is_tagged else None))
+        lines += _their_lines(schema, _inner_fields(schema, field), version, here)
+    return lines
+
+
+def _their_type(name: str) -> str:
+    if name.startswith("[]"):
+        return f"[]{_their_type(name[2:])}"
+    return "struct" if name[0].isupper() else name
+
+
+def _inner_fields(schema: Any, field: Any) -> Any:
+    """A struct's fields stand under the field or, for a struct used twice, apart."""
+    if "fields" in field:
+        return field["fields"]
+    for struct in schema.get("commonStructs", ()):
+        if struct["name"] == field["type"].removeprefix("[]"):
+            return struct["fields"]
+    return ()
+
+
+def _camel(name: str) -> str:
+    return name[0].lower() + name[1:]
+
+
+def _compare_defaults(cls: Any, schema: Any, fields: Any, valid: range, path: str, wrong: list[str]) -> None:
+    by_name = {_camel(field["name"]): field for field in fields if oracle.versions(field["versions"], valid)}
+    for field in cls.FIELDS:
+        theirs = by_name.get(camel_case(field.name))
+        if theirs is None:
+            continue  # of versions that the newest release dropped
+        here = f"{path}.{field.name}"
+        if field.default is not REQUIRED and field.default != _their_default(theirs, field):
+            wrong.append(f"{here}: default {field.default!r}, theirs {theirs.get('default')!r}")
+        if theirs.get("default") is not None and field.default is REQUIRED:
+            wrong.append(f"{here}: no default, theirs {theirs['default']!r}")
+        can_be_absent = set(oracle.versions(theirs["versions"], valid)) != set(valid)
+        if can_be_absent and field.lossy != (str(theirs.get("ignorable", False)).lower() == "true"):
+            wrong.append(f"{here}: lossy {field.lossy}, theirs {theirs.get('ignorable')}")
+        struct = _struct_of(field)
+        if struct is not None:
+            inner = oracle.versions(theirs["versions"], valid)
+            _compare_defaults(struct, schema, _inner_fields(schema, theirs), inner, here, wrong)
+
+
+def _their_default(theirs: Any, field: Field) -> Any:
+    text = theirs.get("default")
+    struct = _struct_of(field)
+    if isinstance(field.type, Array):
+        return None if text == "null" else []
+    if struct is not None:
+        return None if text == "null" else struct()
+    if text is None:
+        return {"string": "", "bool": False, "uuid": NO_ID, "bytes": b"", "float64": 0.0}.get(theirs["type"], 0)
+    if text == "null":
+        return None
+    if theirs["type"] == "bool":
+        return str(text).lower() == "true"
+    return text if theirs["type"] == "string" else int(str(text), 0)
