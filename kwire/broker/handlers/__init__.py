@@ -1,0 +1,1 @@
+"""How a broker answers: one file per API, each with the same few functions, collected in `table`."""

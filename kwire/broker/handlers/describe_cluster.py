@@ -1,0 +1,42 @@
+"""DescribeCluster: the brokers and the controller."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.broker.exchange import Exchange
+from kwire.broker.handlers.handler import CLUSTER_OPERATIONS, NOT_REQUESTED, Handler
+from kwire.errors import ErrorCode
+from kwire.protocol.messages.describe_cluster import BROKERS, DescribeClusterRequest, DescribeClusterResponse
+
+if TYPE_CHECKING:
+    from kwire.broker.node import BrokerState
+
+
+def handle(
+    broker: BrokerState, request: DescribeClusterRequest, exchange: Exchange, now: float
+) -> DescribeClusterResponse:
+    if request.endpoint_type != BROKERS:
+        return refuse(request, ErrorCode.MISMATCHED_ENDPOINT_TYPE, exchange.version)
+    cluster = broker.cluster
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        cluster_id=cluster.options.cluster_id,
+        controller_id=cluster.controller_id,
+        brokers=[
+            DescribeClusterResponse.Broker(
+                broker_id=node.id, host=node.host, port=node.port, rack=node.rack, is_fenced=not node.is_up
+            )
+            for node in cluster.nodes.values()
+            if node.is_up or request.include_fenced_brokers
+        ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+        ),
+    )
+
+
+def refuse(request: DescribeClusterRequest, code: int, version: int) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=code, cluster_id="", brokers=[])
+
+
+DESCRIBE_CLUSTER = Handler(DescribeClusterRequest, handle, refuse)

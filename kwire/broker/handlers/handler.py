@@ -1,0 +1,44 @@
+"""What a broker can do with an API: the functions that each file of this folder has, in one object.
+
+Owns their shapes, and the few things that several handlers say in the same words: leader hints, authorised operations.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from kwire.broker.exchange import Exchange
+from kwire.protocol.schema import Request, Response
+
+if TYPE_CHECKING:
+    from kwire.broker.node import BrokerState
+
+R = TypeVar("R", bound=Request[Any])
+
+# Without an authorizer everybody may do everything; a bit for each of Kafka's AclOperation codes that apply.
+TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8))
+NOT_REQUESTED = -(2**31)
+
+
+def no_places(broker: BrokerState, request: Request[Any]) -> Sequence[tuple[str, int]]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Handler(Generic[R]):
+    """How one API is answered.
+
+    handle          the response; None when it comes later, or not at all, through the exchange
+    refuse          the response that says this error code for everything that the request asks
+    places          the (topic, partition) pairs that the request names, by which faults find it
+    refuses_places  `handle` asks `exchange.refused` for every place
+    """
+
+    request: type[R]
+    handle: Callable[[BrokerState, R, Exchange, float], Response | None]
+    refuse: Callable[[R, int, int], Response]
+    places: Callable[[BrokerState, R], Sequence[tuple[str, int]]] = no_places
+    refuses_places: bool = False

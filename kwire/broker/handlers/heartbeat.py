@@ -1,0 +1,28 @@
+"""Heartbeat: a member is alive, and learns whether its group rebalances."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.broker.exchange import Exchange
+from kwire.broker.handlers.handler import Handler
+from kwire.errors import ErrorCode
+from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from kwire.broker.node import BrokerState
+
+
+def handle(broker: BrokerState, request: HeartbeatRequest, exchange: Exchange, now: float) -> HeartbeatResponse:
+    if not broker.coordinates(request.group_id):
+        return refuse(request, ErrorCode.NOT_COORDINATOR, exchange.version)
+    error = broker.cluster.groups.heartbeat(
+        request.group_id, request.generation_id, request.member_id, request.group_instance_id, now
+    )
+    return HeartbeatResponse(error_code=error)
+
+
+def refuse(request: HeartbeatRequest, code: int, version: int) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=code)
+
+
+HEARTBEAT = Handler(HeartbeatRequest, handle, refuse)

@@ -1,0 +1,182 @@
+"""Produce: append to the partitions that this broker leads, and answer when as many replicas have it as was asked.
+
+With acks=0 there is no answer; an error then closes the connection, which is all that such a client can be told.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.broker.exchange import Exchange, HangUp, NoAnswer
+from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.leaders import Leaders
+from kwire.broker.intake import take_in
+from kwire.broker.partition import Partition
+from kwire.broker.state import Topic
+from kwire.errors import BrokerError, ErrorCode, broker_error
+from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from kwire.broker.node import BrokerState
+
+_FIRST_VERSION_BY_ID = 13
+_FIRST_VERSION_WITH_LEADERS = 10
+NONE, LEADER, ALL = 0, 1, -1
+
+_Result = ProduceResponse.Topic.Partition
+
+
+def handle(broker: BrokerState, request: ProduceRequest, exchange: Exchange, now: float) -> ProduceResponse | None:
+    if request.acks not in (NONE, LEADER, ALL):
+        return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS, exchange.version)
+    leaders = Leaders(broker.cluster)
+    waiting: list[_Waiting] = []
+    topics = []
+    for asked in request.topic_data:
+        results = []
+        for data in asked.partition_data:
+            result, wait = _append(broker, request, exchange, asked, data, leaders, now)
+            results.append(result)
+            if wait is not None:
+                waiting.append(wait)
+        topics.append(ProduceResponse.Topic(name=asked.name, topic_id=asked.topic_id, partition_responses=results))
+    response = ProduceResponse(responses=topics)
+    if exchange.version >= _FIRST_VERSION_WITH_LEADERS:
+        response.node_endpoints = [
+            ProduceResponse.NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in leaders.named()
+        ]
+    if request.acks == NONE:
+        failed = any(result.error_code for topic in topics for result in topic.partition_responses)
+        exchange.finish(HangUp() if failed else NoAnswer())
+        return None
+    if waiting:
+        DelayedProduce(broker, response, waiting, exchange, now + request.timeout_ms / 1000)
+        return None
+    return response
+
+
+class _Waiting:
+    """An appended batch that is not on all replicas yet."""
+
+    __slots__ = ("end_offset", "epoch", "partition", "result")
+
+    def __init__(self, partition: Partition, end_offset: int, result: _Result) -> None:
+        self.partition = partition
+        self.epoch = partition.leader_epoch
+        self.end_offset = end_offset
+        self.result = result
+
+
+def _append(
+    broker: BrokerState,
+    request: ProduceRequest,
+    exchange: Exchange,
+    asked: ProduceRequest.Topic,
+    data: ProduceRequest.Topic.Partition,
+    leaders: Leaders,
+    now: float,
+) -> tuple[_Result, _Waiting | None]:
+    partition: Partition | None = None
+    try:
+        topic = _find_topic(broker, asked, exchange.version)
+        partition = broker.cluster.partition(topic.name, data.index)
+        refused = exchange.refused(topic.name, data.index)
+        if refused is not None:
+            raise broker_error(refused)
+        partition.check_leader(broker.id)
+        wall_ms = broker.cluster.wall_ms(now)
+        batches = take_in(data.records, exchange.version, partition.settings, wall_ms)
+        appended = partition.append(batches, all_replicas=request.acks == ALL, now=now, wall_ms=wall_ms)
+    except BrokerError as error:
+        result = _Result(index=data.index, error_code=error.code, base_offset=-1, error_message=error.message)
+        if partition is not None and exchange.version >= _FIRST_VERSION_WITH_LEADERS and leaders.concerns(error.code):
+            leader, epoch = leaders.of(partition)
+            result.current_leader = _Result.Leader(leader_id=leader, leader_epoch=epoch)
+        return result, None
+    result = _Result(
+        index=data.index, error_code=ErrorCode.NONE, base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms, log_start_offset=partition.log.start_offset,
+    )  # fmt: skip
+    end = appended.last_offset + 1
+    waits = request.acks == ALL and partition.log.high_watermark < end
+    return result, _Waiting(partition, end, result) if waits else None
+
+
+def _find_topic(broker: BrokerState, asked: ProduceRequest.Topic, version: int) -> Topic:
+    if version >= _FIRST_VERSION_BY_ID:
+        return broker.cluster.find_topic_by_id(asked.topic_id)
+    return broker.cluster.find_topic(asked.name)
+
+
+class DelayedProduce:
+    """A Produce with acks=all that waits for the high watermark to pass its batches, or for its time to be up."""
+
+    def __init__(
+        self, broker: BrokerState, response: ProduceResponse, waiting: list[_Waiting], exchange: Exchange, until: float
+    ) -> None:
+        self._broker = broker
+        self._response = response
+        self._waiting = waiting
+        self._exchange = exchange
+        self._watched = [wait.partition for wait in waiting]
+        self._timer = broker.cluster.timers.at(until, self._expire)
+        for partition in self._watched:
+            partition.watch(self._look)
+
+    def _look(self, now: float) -> None:
+        self._waiting = [wait for wait in self._waiting if not self._is_decided(wait)]
+        if not self._waiting or self._exchange.is_over:
+            self._end()
+
+    def _is_decided(self, wait: _Waiting) -> bool:
+        partition = wait.partition
+        if partition.leader != self._broker.id or partition.leader_epoch != wait.epoch:
+            _fail(wait.result, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return True
+        if partition.log.high_watermark < wait.end_offset:
+            return False
+        if len(partition.isr) < partition.settings.min_insync_replicas:
+            _fail(wait.result, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return True
+
+    def _expire(self, now: float) -> None:
+        for wait in self._waiting:
+            _fail(wait.result, ErrorCode.REQUEST_TIMED_OUT)
+        self._end()
+
+    def _end(self) -> None:
+        self._timer.cancel()
+        for partition in self._watched:
+            partition.unwatch(self._look)
+        self._exchange.answer(self._response)
+
+
+def _fail(result: _Result, code: ErrorCode) -> None:
+    result.error_code = code
+    result.base_offset = result.log_append_time_ms = result.log_start_offset = -1
+
+
+def refuse(request: ProduceRequest, code: int, version: int) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            ProduceResponse.Topic(
+                name=asked.name, topic_id=asked.topic_id,
+                partition_responses=[
+                    _Result(index=data.index, error_code=code, base_offset=-1) for data in asked.partition_data
+                ],
+            )
+            for asked in request.topic_data
+        ]
+    )  # fmt: skip
+
+
+def places(broker: BrokerState, request: ProduceRequest) -> list[tuple[str, int]]:
+    by_id = broker.cluster.topics_by_id
+    return [
+        (asked.name or (by_id[asked.topic_id].name if asked.topic_id in by_id else ""), data.index)
+        for asked in request.topic_data
+        for data in asked.partition_data
+    ]
+
+
+PRODUCE = Handler(ProduceRequest, handle, refuse, places, refuses_places=True)

@@ -1,0 +1,362 @@
+"""The log of one partition, in memory: batches, offsets, timestamps, high watermark, transactions, leader epochs.
+
+Owns the order of batches and everything that Kafka keeps in a partition's directory (segments, indexes, producer
+snapshots, leader-epoch checkpoint). Batches are whole and of format v2 (`intake` sees to that); they are kept as they
+will be sent. It refuses to know of topics, leaders or requests, and has no clock.
+"""
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+
+from kwire.broker.options import Options, TopicSettings
+from kwire.broker.producers import Producers, Written
+from kwire.errors import ErrorCode, broker_error
+from kwire.records import Batch, assign_offsets, decode_batches, encode_control_batch
+
+NO_TIMESTAMP = -1
+NO_EPOCH = -1
+
+_last_offset, _first_offset = attrgetter("last_offset"), attrgetter("first_offset")
+_first, _second = itemgetter(0), itemgetter(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A batch in the log. `data` is the whole batch as Fetch sends it."""
+
+    data: memoryview
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    max_timestamp_ms: int
+    appended_ms: int  # wall time
+    producer_id: int
+    producer_epoch: int
+    first_sequence: int
+    last_sequence: int
+    is_transactional: bool
+    is_control: bool
+    compression: int
+
+    def batch(self) -> Batch:
+        """Decoded again, from bytes that were checked when they came in."""
+        return next(iter(decode_batches(self.data, check_crc=False)))
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int  # -1 when the topic keeps the producer's timestamps
+    is_duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """A transaction that was aborted, from its first record to its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search by time found; timestamp -1 and offset -1 for nothing."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(slots=True)
+class Storage:
+    """How much all logs of a cluster hold, and how much they may."""
+
+    max_bytes: int
+    used_bytes: int = 0
+
+
+class PartitionLog:
+    """Offsets: start <= last stable <= high watermark <= end; `end_offset` is the next record's."""
+
+    def __init__(self, options: Options, settings: TopicSettings, storage: Storage) -> None:
+        self.settings = settings
+        self._storage = storage
+        self.start_offset = 0
+        self.end_offset = 0
+        self.high_watermark = 0
+        self.size_bytes = 0
+        self.producers = Producers(
+            first_sequence=options.first_sequence, max_producers=options.max_producers_per_partition
+        )
+        self.epochs: list[tuple[int, int]] = []  # (leader epoch, its first offset), rising
+        self.aborted: list[Aborted] = []  # by last_offset
+        self._batches: list[Stored] = []
+        self._bases: list[int] = []  # base offsets of _batches
+        self._max_until: list[int] = []  # highest timestamp in _batches[:i+1]: never falls, so that it can be bisected
+        self._is_new = True
+
+    def __iter__(self) -> Iterator[Stored]:
+        return iter(tuple(self._batches))
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided."""
+        first_open = self.producers.first_open_offset()
+        return self.high_watermark if first_open is None else min(first_open, self.high_watermark)
+
+    # Writing.
+
+    def append(self, batches: Sequence[Batch], *, leader_epoch: int, now_ms: int) -> Appended:
+        """Append validated batches, all or none. A repeated batch is answered with the place of its first copy.
+
+        Raises BrokerError with the code for the producer.
+        """
+        assert batches
+        for batch in batches:
+            duplicate = self._check_producer(batch)
+            if duplicate is not None:
+                return Appended(duplicate.base_offset, duplicate.last_offset, duplicate.timestamp_ms, is_duplicate=True)
+        self._check_room(sum(batch.size_bytes for batch in batches))
+        time_ms = now_ms if self.settings.log_append_time else NO_TIMESTAMP
+        base_offset = self.end_offset
+        for batch in batches:
+            self._append(batch, leader_epoch, now_ms)
+        return Appended(base_offset, self.end_offset - 1, time_ms)
+
+    def append_marker(
+        self,
+        kind: str,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> Appended:
+        """End a producer's transaction here with a "commit" or "abort" marker."""
+        known = self.producers.get(producer_id)
+        if known is not None and producer_epoch < known.epoch:
+            raise broker_error(
+                ErrorCode.INVALID_PRODUCER_EPOCH, f"a marker of epoch {producer_epoch}, but {known.epoch} was seen"
+            )
+        raw = encode_control_batch(
+            kind, base_offset=0, producer_id=producer_id, producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch, timestamp_ms=now_ms,
+        )  # fmt: skip
+        marker = next(iter(decode_batches(raw)))
+        self._append(marker, leader_epoch, now_ms)
+        return Appended(self.end_offset - 1, self.end_offset - 1, NO_TIMESTAMP)
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """A new leader's epoch starts at the end of the log. An epoch in which nothing was written is forgotten."""
+        if self.epochs and self.epochs[-1][1] == self.end_offset:
+            self.epochs.pop()
+        self.epochs.append((leader_epoch, self.end_offset))
+
+    def advance(self, high_watermark: int) -> None:
+        """Everything below is on all replicas in sync. It never goes back but by `truncate`."""
+        self.high_watermark = max(self.high_watermark, min(high_watermark, self.end_offset))
+
+    def truncate(self, offset: int) -> None:
+        """Lose what is at and beyond `offset`, as a new leader does that never had it."""
+        keep = bisect_left(self._batches, offset, key=_last_offset)
+        if keep == len(self._batches):
+            return
+        self._forget(keep, len(self._batches))
+        self.end_offset = self._batches[-1].last_offset + 1 if self._batches else self.start_offset
+        self.high_watermark = min(self.high_watermark, self.end_offset)
+        self.epochs = [(epoch, start) for epoch, start in self.epochs if start <= self.end_offset]
+        self._replay()
+
+    def _check_producer(self, batch: Batch) -> Written | None:
+        if batch.producer_id < 0:
+            return None
+        return self.producers.check(
+            batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence, log_is_new=self._is_new
+        )
+
+    def _check_room(self, more: int) -> None:
+        used, most = self._storage.used_bytes, self._storage.max_bytes
+        if used + more > most:
+            raise broker_error(ErrorCode.KAFKA_STORAGE_ERROR, f"storage_bytes_max is {most}, {used} are used")
+
+    def _append(self, batch: Batch, leader_epoch: int, now_ms: int) -> None:
+        data = bytearray(batch.raw)
+        time_ms = now_ms if self.settings.log_append_time else None
+        assign_offsets(data, self.end_offset, leader_epoch, append_time_ms=time_ms)
+        stored = Stored(
+            data=memoryview(data).toreadonly(),
+            base_offset=self.end_offset,
+            last_offset=self.end_offset + batch.last_offset - batch.base_offset,
+            leader_epoch=leader_epoch,
+            max_timestamp_ms=batch.max_timestamp_ms if time_ms is None else time_ms,
+            appended_ms=now_ms,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            first_sequence=batch.base_sequence,
+            last_sequence=batch.last_sequence,
+            is_transactional=batch.is_transactional,
+            is_control=batch.is_control,
+            compression=batch.compression,
+        )
+        self._is_new = False
+        if not self.epochs or self.epochs[-1][0] < leader_epoch:
+            self.epochs.append((leader_epoch, stored.base_offset))
+        self._batches.append(stored)
+        self._bases.append(stored.base_offset)
+        self._max_until.append(max(stored.max_timestamp_ms, self._max_until[-1] if self._max_until else NO_TIMESTAMP))
+        self.size_bytes += len(stored.data)
+        self._storage.used_bytes += len(stored.data)
+        self.end_offset = stored.last_offset + 1
+        self._remember_producer(stored)
+
+    def _remember_producer(self, stored: Stored) -> None:
+        if stored.is_control:
+            control = stored.batch().control()
+            epoch = NO_EPOCH if control.coordinator_epoch is None else control.coordinator_epoch
+            start = self.producers.ended(
+                stored.producer_id, stored.producer_epoch, epoch, now_ms=stored.appended_ms
+            )
+            if start is not None and control.kind == "abort":
+                self.aborted.append(Aborted(stored.producer_id, start, stored.last_offset))
+        elif stored.producer_id >= 0:
+            time_ms = stored.max_timestamp_ms if self.settings.log_append_time else NO_TIMESTAMP
+            written = Written(
+                stored.first_sequence, stored.last_sequence, stored.base_offset, stored.last_offset, time_ms
+            )
+            self.producers.appended(
+                stored.producer_id, stored.producer_epoch, written,
+                transactional=stored.is_transactional, now_ms=stored.appended_ms,
+            )  # fmt: skip
+
+    def _replay(self) -> None:
+        """Rebuild what is known of producers and transactions from the batches, as Kafka does on recovery."""
+        self.producers.clear()
+        self.aborted.clear()
+        for stored in self._batches:
+            self._remember_producer(stored)
+
+    # Reading.
+
+    def read(self, offset: int, *, max_bytes: int, until: int, at_least_one: bool = True) -> list[Stored]:
+        """Whole batches from the one that holds `offset` on, of offsets below `until`, of at most `max_bytes`
+        together; the first one is given whatever its size when `at_least_one`. Raises OFFSET_OUT_OF_RANGE."""
+        if not self.start_offset <= offset <= self.end_offset:
+            raise broker_error(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in {self.start_offset}..{self.end_offset}"
+            )
+        found: list[Stored] = []
+        room = max_bytes
+        for index in range(self._index_of(offset), len(self._batches)):
+            stored = self._batches[index]
+            if stored.last_offset >= until or (len(stored.data) > room and (found or not at_least_one)):
+                break
+            found.append(stored)
+            room -= len(stored.data)
+        return found
+
+    def bytes_between(self, offset: int, until: int) -> int:
+        """How much `read` could give without a limit; for Fetch's min_bytes."""
+        first = self._index_of(offset)
+        last = bisect_left(self._bases, until)
+        return sum(len(stored.data) for stored in self._batches[first:last])
+
+    def aborted_between(self, first_offset: int, last_offset: int) -> list[Aborted]:
+        """Aborted transactions with a record in the range, in order of their first offset, as Fetch lists them."""
+        begin = bisect_left(self.aborted, first_offset, key=_last_offset)
+        overlapping = [aborted for aborted in self.aborted[begin:] if aborted.first_offset <= last_offset]
+        return sorted(overlapping, key=_first_offset)
+
+    def find_time(self, timestamp_ms: int, *, until: int) -> Found:
+        """The first record below `until` whose timestamp is at or after the one given."""
+        for index in range(bisect_left(self._max_until, timestamp_ms), len(self._batches)):
+            stored = self._batches[index]
+            if stored.base_offset >= until:
+                break
+            if stored.max_timestamp_ms < timestamp_ms:
+                continue
+            for record in stored.batch().records():
+                if record.timestamp_ms >= timestamp_ms and self.start_offset <= record.offset < until:
+                    return Found(record.timestamp_ms, record.offset, stored.leader_epoch)
+        return Found(NO_TIMESTAMP, -1, NO_EPOCH)
+
+    def find_max_time(self) -> Found:
+        """The record with the highest timestamp (KIP-734); the first of them if several have it."""
+        best = max(self._batches, key=lambda stored: stored.max_timestamp_ms, default=None)
+        if best is None or best.max_timestamp_ms < 0:
+            return Found(NO_TIMESTAMP, -1, NO_EPOCH)
+        return self.find_time(best.max_timestamp_ms, until=self.end_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch that wrote, or would write, `offset`."""
+        index = bisect_right(self.epochs, offset, key=_second) - 1
+        return self.epochs[index][0] if index >= 0 else NO_EPOCH
+
+    def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch at or below the one asked; (-1, -1) for none (KIP-101)."""
+        index = bisect_right(self.epochs, leader_epoch, key=_first) - 1
+        if index < 0:
+            return NO_EPOCH, -1
+        last = index + 1 == len(self.epochs)
+        return self.epochs[index][0], self.end_offset if last else self.epochs[index + 1][1]
+
+    def _index_of(self, offset: int) -> int:
+        """Index of the batch that holds `offset`, or of the first one beyond it."""
+        index = max(bisect_right(self._bases, offset) - 1, 0)
+        if index < len(self._batches) and self._batches[index].last_offset < offset:
+            index += 1
+        return index
+
+    # Forgetting.
+
+    def delete_before(self, offset: int) -> int:
+        """DeleteRecords: raise the start, answer the new one. Raises OFFSET_OUT_OF_RANGE beyond the high watermark."""
+        if not 0 <= offset <= self.high_watermark:
+            raise broker_error(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in 0..{self.high_watermark} (high watermark)"
+            )
+        self._start_at(max(offset, self.start_offset))
+        return self.start_offset
+
+    def retain(self, now_ms: int) -> None:
+        """Drop whole batches that are too old or too much by the topic's retention; never beyond the high watermark."""
+        if not self.settings.is_deleted:
+            return
+        size, start = self.size_bytes, self.start_offset
+        for stored in self._batches:
+            too_much = self.settings.retention_bytes >= 0 and size - len(stored.data) >= self.settings.retention_bytes
+            age_ms = now_ms - (stored.max_timestamp_ms if stored.max_timestamp_ms >= 0 else stored.appended_ms)
+            too_old = 0 <= self.settings.retention_ms < age_ms
+            if not (too_much or too_old) or stored.last_offset >= self.high_watermark:
+                break
+            size -= len(stored.data)
+            start = stored.last_offset + 1
+        self._start_at(start)
+
+    def clear(self) -> None:
+        """The topic is deleted."""
+        self._forget(0, len(self._batches))
+
+    def _start_at(self, offset: int) -> None:
+        self.start_offset = offset
+        self._forget(0, bisect_left(self._batches, offset, key=_last_offset))
+        self.aborted = [aborted for aborted in self.aborted if aborted.last_offset >= offset]
+        begun = [entry for entry in self.epochs if entry[1] <= offset]
+        if begun:  # the epoch that holds the new start begins there now
+            self.epochs = [(begun[-1][0], offset), *self.epochs[len(begun) :]]
+
+    def _forget(self, first: int, last: int) -> None:
+        if first >= last:
+            return
+        freed = sum(len(stored.data) for stored in self._batches[first:last])
+        self.size_bytes -= freed
+        self._storage.used_bytes -= freed
+        del self._batches[first:last]
+        del self._bases[first:last]
+        highest = NO_TIMESTAMP
+        self._max_until = [highest := max(highest, stored.max_timestamp_ms) for stored in self._batches]

@@ -1,0 +1,208 @@
+"""Every option and limit of the embedded cluster, and of a topic in it. Nothing in this room has a limit elsewhere.
+
+Owns: `Options` (the broker's server.properties, so to say) and `TopicSettings` (a topic's configs, parsed). Names of
+topic configs are Kafka's. It refuses configs that Kafka does not have, as Kafka does; of those that it has, the ones
+about disks and replication traffic are kept and shown but have no effect, since there is neither here.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+
+from kwire.errors import BrokerError, ConfigurationError, ErrorCode, broker_error
+
+LONG_MAX = 2**63 - 1
+INT_MAX = 2**31 - 1
+
+
+class FirstSequence(Enum):
+    """What sequence a broker takes from an idempotent producer of which a partition knows nothing.
+
+    ANY: brokers 2.5 to 4.4. Of two requests in flight to a new partition the second can be appended before the first,
+    which then never fits (KAFKA-15591).
+    ZERO_IN_NEW_LOG: brokers from 4.5 on refuse anything but 0 where the log never held a record.
+    """
+
+    ANY = "any"
+    ZERO_IN_NEW_LOG = "zero_in_new_log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Times are in milliseconds, sizes in bytes; the defaults are Kafka's unless a comment says otherwise."""
+
+    cluster_id: str = "kwire-embedded-cluster"
+    seed: int = 0  # of the ids that the cluster makes up: topics, members
+
+    # Topics.
+    auto_create_topics: bool = True
+    default_partitions: int = 1
+    default_replication_factor: int = 3  # cut to the number of brokers
+    min_insync_replicas: int = 1
+    max_partitions: int = 10_000  # in the cluster
+    max_message_bytes: int = 1_048_588  # of one record batch as it is sent
+    topic_configs: Mapping[str, str] = field(default_factory=dict)  # defaults for topics that do not say
+
+    # Storage. Kafka keeps a week on disk; memory is small, so a cluster that is full says so rather than forget.
+    storage_bytes_max: int = 1 << 30
+    retention_check_ms: int = 300_000
+    replication_ms: int = 0  # how long followers take to have a record; only for simulations is it above 0
+
+    # Producers.
+    first_sequence: FirstSequence = FirstSequence.ANY
+    producer_id_expiration_ms: int = 86_400_000
+    max_producers_per_partition: int = 10_000  # the longest idle is forgotten first
+    max_transaction_timeout_ms: int = 900_000
+
+    # Fetches.
+    fetch_max_bytes: int = 57_671_680
+    fetch_max_wait_ms: int = 600_000  # whatever the client asks
+
+    # Groups. Kafka's initial delay is 3 s; a test cluster need not wait for members that start later.
+    group_initial_rebalance_delay_ms: int = 0
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_max_size: int = 10_000
+    max_groups: int = 10_000
+    new_member_join_timeout_ms: int = 300_000
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 604_800_000
+    offsets_retention_check_ms: int = 600_000
+    max_offsets_per_group: int = 100_000
+
+    # Connections.
+    max_frame_bytes: int = 104_857_600
+    max_connections: int = 10_000
+    max_queued_requests: int = 10_000  # of one connection, behind the one that is being answered
+    idle_timeout_ms: int = 600_000
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, int) and not isinstance(value, bool) and value < 0:
+                raise ConfigurationError(f"{item.name} is {value}, must not be negative")
+        if self.default_partitions < 1 or self.default_replication_factor < 1:
+            raise ConfigurationError("default_partitions and default_replication_factor must be at least 1")
+        try:
+            TopicSettings.parse(self, {})
+        except BrokerError as error:
+            raise ConfigurationError(f"topic_configs: {error.message}") from None
+
+
+# Kafka's topic configs and their defaults (docs: topic configs, 4.3). None: the cluster's own default, see `_defaults`.
+TOPIC_CONFIGS: Mapping[str, str | None] = {
+    "cleanup.policy": "delete",
+    "compression.gzip.level": "-1",
+    "compression.lz4.level": "9",
+    "compression.type": "producer",
+    "compression.zstd.level": "3",
+    "delete.retention.ms": "86400000",
+    "file.delete.delay.ms": "60000",
+    "flush.messages": str(LONG_MAX),
+    "flush.ms": str(LONG_MAX),
+    "follower.replication.throttled.replicas": "",
+    "index.interval.bytes": "4096",
+    "leader.replication.throttled.replicas": "",
+    "local.retention.bytes": "-2",
+    "local.retention.ms": "-2",
+    "max.compaction.lag.ms": str(LONG_MAX),
+    "max.message.bytes": None,
+    "message.downconversion.enable": "true",
+    "message.format.version": "3.0-IV1",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": str(LONG_MAX),
+    "message.timestamp.difference.max.ms": str(LONG_MAX),
+    "message.timestamp.type": "CreateTime",
+    "min.cleanable.dirty.ratio": "0.5",
+    "min.compaction.lag.ms": "0",
+    "min.insync.replicas": None,
+    "preallocate": "false",
+    "remote.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
+    "remote.storage.enable": "false",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "segment.bytes": "1073741824",
+    "segment.index.bytes": "10485760",
+    "segment.jitter.ms": "0",
+    "segment.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}
+_TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+_CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """The configs of a topic that change what the broker does. Times in milliseconds, sizes in bytes, -1 no limit."""
+
+    configs: Mapping[str, str]  # those that somebody set
+    max_message_bytes: int
+    min_insync_replicas: int
+    retention_bytes: int
+    retention_ms: int
+    timestamp_after_max_ms: int
+    timestamp_before_max_ms: int
+    log_append_time: bool
+    compression: str  # "producer" keeps what the producer chose
+    is_compacted: bool
+    is_deleted: bool  # "delete" is in cleanup.policy: retention applies
+    unclean_election: bool
+
+    @classmethod
+    def parse(cls, options: Options, configs: Mapping[str, str | None]) -> TopicSettings:
+        """Raises BrokerError INVALID_CONFIG. A config whose value is None is as if it were not there."""
+        chosen = {**options.topic_configs, **{name: value for name, value in configs.items() if value is not None}}
+        for name in [*chosen, *configs]:
+            if name not in TOPIC_CONFIGS:
+                raise broker_error(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+        values = {**_defaults(options), **chosen}
+        policies = set(values["cleanup.policy"].replace(" ", "").split(","))
+        if not policies or policies - {"delete", "compact"}:
+            raise _invalid("cleanup.policy", values["cleanup.policy"])
+        return cls(
+            configs=chosen,
+            max_message_bytes=_number(values, "max.message.bytes", 0, INT_MAX),
+            min_insync_replicas=_number(values, "min.insync.replicas", 1, INT_MAX),
+            retention_bytes=_number(values, "retention.bytes", -1, LONG_MAX),
+            retention_ms=_number(values, "retention.ms", -1, LONG_MAX),
+            timestamp_after_max_ms=_number(values, "message.timestamp.after.max.ms", 0, LONG_MAX),
+            timestamp_before_max_ms=_number(values, "message.timestamp.before.max.ms", 0, LONG_MAX),
+            log_append_time=_one_of(values, "message.timestamp.type", _TIMESTAMP_TYPES) == "LogAppendTime",
+            compression=_one_of(values, "compression.type", _CODECS),
+            is_compacted="compact" in policies,
+            is_deleted="delete" in policies,
+            unclean_election=_one_of(values, "unclean.leader.election.enable", ("true", "false")) == "true",
+        )
+
+    def shown(self, options: Options) -> dict[str, str]:
+        """Every config with the value in force, as DescribeConfigs and CreateTopics answer them."""
+        return dict(sorted({**_defaults(options), **self.configs}.items()))
+
+
+def _defaults(options: Options) -> dict[str, str]:
+    defaults = {name: value for name, value in TOPIC_CONFIGS.items() if value is not None}
+    defaults["max.message.bytes"] = str(options.max_message_bytes)
+    defaults["min.insync.replicas"] = str(options.min_insync_replicas)
+    return defaults
+
+
+def _invalid(name: str, value: str) -> BrokerError:
+    return broker_error(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {name}")
+
+
+def _number(values: Mapping[str, str], name: str, least: int, most: int) -> int:
+    try:
+        number = int(values[name])
+    except ValueError:
+        raise _invalid(name, values[name]) from None
+    if not least <= number <= most:
+        raise _invalid(name, values[name])
+    return number
+
+
+def _one_of(values: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+    if values[name] not in allowed:
+        raise _invalid(name, values[name])
+    return values[name]

@@ -1,0 +1,274 @@
+"""What the brokers of a cluster know together: who is up, topics and their leaders, coordinators, ids, groups.
+
+Owns leadership (Kafka's controller) and the timers. Every broker sees the same state at once, as if metadata took no
+time to spread. It has no clock and no socket: `now` is the caller's, in seconds, and wall time is reckoned from it.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from uuid import UUID
+from zlib import crc32
+
+from kwire.broker.faults import Faults
+from kwire.broker.groups import Groups
+from kwire.broker.ids import make_uuid
+from kwire.broker.log import Storage
+from kwire.broker.offsets import Offsets
+from kwire.broker.options import Options, TopicSettings
+from kwire.broker.partition import NO_LEADER, Partition
+from kwire.broker.timers import Timers
+from kwire.broker.transactions import ProducerIds
+from kwire.errors import ErrorCode, broker_error
+
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_NAME_LENGTH_MAX = 249
+_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+@dataclass(slots=True)
+class Node:
+    """A broker as the others know it. The port is known once it listens."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+    is_up: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    name: str
+    id: UUID
+    settings: TopicSettings
+    partitions: list[Partition]
+    replication_factor: int
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in _INTERNAL
+
+    def partition(self, index: int) -> Partition | None:
+        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+
+class ClusterState:
+    """`origin` is a pair (now, wall milliseconds) taken at one moment."""
+
+    def __init__(self, options: Options, nodes: Sequence[Node], *, origin: tuple[float, int] = (0.0, 0)) -> None:
+        assert nodes
+        self.options = options
+        self.nodes: dict[int, Node] = {node.id: node for node in nodes}
+        self.timers = Timers()
+        self.storage = Storage(options.storage_bytes_max)
+        self.random = Random(options.seed)
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[UUID, Topic] = {}
+        self.groups = Groups(options, self.timers, self.random)
+        self.offsets = Offsets(options, self.groups)
+        self.producer_ids = ProducerIds(options)
+        self.faults = Faults()
+        self._origin = origin
+        self._created = 0  # topics ever made: where the next one's first leader goes
+        self._every(options.retention_check_ms, self._retain)
+        self._every(options.offsets_retention_check_ms, self.offsets.expire)
+
+    def wall_ms(self, now: float) -> int:
+        return self._origin[1] + int((now - self._origin[0]) * 1000)
+
+    # Brokers.
+
+    @property
+    def live_nodes(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.is_up]
+
+    @property
+    def controller_id(self) -> int:
+        """The first broker that is up; -1 when none is."""
+        return next((node.id for node in self.live_nodes), NO_LEADER)
+
+    def coordinator_of(self, key: str) -> int:
+        """Which broker coordinates a group or a transactional id, -1 when none is up. When that broker stops the next
+        one does, until it is back."""
+        ids = list(self.nodes)
+        start = crc32(key.encode()) % len(ids)
+        ordered = ids[start:] + ids[:start]
+        return next((id for id in ordered if self.nodes[id].is_up), NO_LEADER)
+
+    def stop_node(self, id: int, now: float) -> None:
+        """The broker is gone: its partitions and groups pass to others."""
+        if not self.nodes[id].is_up:
+            return
+        coordinated = self._coordinators()
+        self.nodes[id].is_up = False
+        for partition in self.partitions():
+            partition.node_left(id, self._is_up, now)
+        self._move_groups(coordinated, now)
+
+    def start_node(self, id: int, now: float) -> None:
+        """The broker is back with its data, in sync at once, but leads only what had no leader."""
+        if self.nodes[id].is_up:
+            return
+        coordinated = self._coordinators()
+        self.nodes[id].is_up = True
+        for partition in self.partitions():
+            partition.node_came(id, now)
+        self._move_groups(coordinated, now)
+
+    def _is_up(self, id: int) -> bool:
+        return id in self.nodes and self.nodes[id].is_up
+
+    def _coordinators(self) -> dict[str, int]:
+        return {group.id: self.coordinator_of(group.id) for group in self.groups}
+
+    def _move_groups(self, before: Mapping[str, int], now: float) -> None:
+        self.groups.moved([group_id for group_id, node in before.items() if self.coordinator_of(group_id) != node], now)
+
+    # Topics.
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str | None] | None = None,
+        *,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> Topic:
+        """-1 is the cluster's default. `assignments` gives each partition's replicas, the first of them preferred as
+        leader. Raises BrokerError."""
+        check_topic_name(name)
+        if name in self.topics:
+            raise broker_error(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        settings = TopicSettings.parse(self.options, configs or {})
+        if assignments:
+            replicas = self._given_replicas(assignments)
+        else:
+            replicas = self._spread_replicas(partitions, replication_factor)
+        self._check_room(len(replicas))
+        topic = Topic(name, make_uuid(self.random), settings, [], len(replicas[0]))
+        self._add_partitions(topic, replicas)
+        if not validate_only:
+            self._created += 1
+            self.topics[name] = self.topics_by_id[topic.id] = topic
+        return topic
+
+    def add_partitions(self, topic: Topic, total: int, assignments: Sequence[Sequence[int]] | None = None) -> None:
+        """CreatePartitions. Raises BrokerError."""
+        has = len(topic.partitions)
+        more = total - has
+        if more <= 0:
+            why = f"{topic.name} has {has} partitions, {total} is no increase"
+            raise broker_error(ErrorCode.INVALID_PARTITIONS, why)
+        self._check_room(more)
+        if assignments:
+            replicas = self._given_replicas(dict(enumerate(assignments)))
+        else:
+            replicas = self._spread_replicas(more, topic.replication_factor, first=len(topic.partitions))
+        if len(replicas) != more:
+            raise broker_error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{more} partitions, {len(replicas)} assigned")
+        self._add_partitions(topic, replicas)
+
+    def delete_topic(self, topic: Topic, now: float) -> None:
+        del self.topics[topic.name]
+        del self.topics_by_id[topic.id]
+        self.offsets.forget_topic(topic.name)
+        for partition in topic.partitions:
+            partition.delete(now)
+
+    def find_topic(self, name: str) -> Topic:
+        """Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self.topics.get(name)
+        if topic is None:
+            raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}", topic=name)
+        return topic
+
+    def find_topic_by_id(self, id: UUID) -> Topic:
+        """Raises UNKNOWN_TOPIC_ID."""
+        topic = self.topics_by_id.get(id)
+        if topic is None:
+            raise broker_error(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {id}")
+        return topic
+
+    def maybe_auto_create(self, name: str) -> Topic | None:
+        """The topic, made if the cluster makes topics by itself. Raises BrokerError for an impossible name."""
+        topic = self.topics.get(name)
+        if topic is None and self.options.auto_create_topics:
+            topic = self.create_topic(name)
+        return topic
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        found = self.find_topic(topic).partition(index)
+        if found is None:
+            raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition", topic=topic, partition=index)
+        return found
+
+    def partitions(self) -> list[Partition]:
+        return [partition for topic in self.topics.values() for partition in topic.partitions]
+
+    def _check_room(self, more: int) -> None:
+        count = sum(len(topic.partitions) for topic in self.topics.values())
+        if count + more > self.options.max_partitions:
+            most = self.options.max_partitions
+            raise broker_error(ErrorCode.POLICY_VIOLATION, f"{count} + {more} partitions, max_partitions is {most}")
+
+    def _spread_replicas(self, count: int, factor: int, first: int = 0) -> list[tuple[int, ...]]:
+        """Leaders in turn, each followed by the next brokers."""
+        if count == -1:
+            count = self.options.default_partitions
+        if count < 1:
+            raise broker_error(ErrorCode.INVALID_PARTITIONS, f"{count} partitions")
+        ids = [node.id for node in self.live_nodes]
+        if factor == -1:
+            factor = min(self.options.default_replication_factor, len(ids))
+        if not 1 <= factor <= len(ids):
+            raise broker_error(ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} replicas on {len(ids)} brokers")
+        start = self._created + first
+        return [tuple(ids[(start + index + step) % len(ids)] for step in range(factor)) for index in range(count)]
+
+    def _given_replicas(self, assignments: Mapping[int, Sequence[int]]) -> list[tuple[int, ...]]:
+        if sorted(assignments) != list(range(len(assignments))):
+            raise broker_error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 on")
+        replicas = [tuple(assignments[index]) for index in range(len(assignments))]
+        for brokers in replicas:
+            if not brokers or len(set(brokers)) != len(brokers) or any(id not in self.nodes for id in brokers):
+                raise broker_error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(brokers)}")
+        if len({len(brokers) for brokers in replicas}) != 1:
+            raise broker_error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions differ in their number of replicas")
+        return replicas
+
+    def _add_partitions(self, topic: Topic, replicas: Sequence[tuple[int, ...]]) -> None:
+        for brokers in replicas:
+            partition = Partition(
+                topic.name, len(topic.partitions), brokers, self.options, topic.settings, self.storage, self.timers,
+                self._is_up,
+            )
+            topic.partitions.append(partition)
+
+    # What happens by itself.
+
+    def _retain(self, now: float) -> None:
+        wall_ms = self.wall_ms(now)
+        for partition in self.partitions():
+            partition.log.retain(wall_ms)
+            partition.log.producers.expire(wall_ms - self.options.producer_id_expiration_ms)
+
+    def _every(self, interval_ms: int, action: Callable[[float], None]) -> None:
+        def run(now: float) -> None:
+            action(now)
+            self.timers.at(now + interval_ms / 1000, run)
+
+        self.timers.at(self._origin[0] + interval_ms / 1000, run)
+
+
+def check_topic_name(name: str) -> None:
+    """Raises INVALID_TOPIC_EXCEPTION for what Kafka does not take as a name."""
+    good = name and name not in (".", "..") and len(name) <= _NAME_LENGTH_MAX and set(name) <= _NAME_CHARACTERS
+    if not good:
+        raise broker_error(ErrorCode.INVALID_TOPIC_EXCEPTION, f"'{name}' is not a topic name", topic=name)
+
+

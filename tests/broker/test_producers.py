@@ -1,0 +1,113 @@
+"""Sequences and epochs, as one partition sees its producers: a table of (known, batch, verdict)."""
+from __future__ import annotations
+
+import pytest
+
+from kwire.broker.options import INT_MAX, FirstSequence
+from kwire.broker.producers import Producers, Written, following
+from kwire.errors import BrokerError, ErrorCode
+
+PID = 7
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+FENCED = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def producers_after(writes: list[tuple[int, int, int]]) -> Producers:
+    """`writes` are (epoch, first sequence, last sequence), one offset a record."""
+    known = Producers(first_sequence=FirstSequence.ANY, max_producers=100)
+    offset = 0
+    for epoch, first, last in writes:
+        count = (last - first) % (INT_MAX + 1) + 1
+        written = Written(first, last, offset, offset + count - 1, -1)
+        known.appended(PID, epoch, written, transactional=False, now_ms=0)
+        offset += count
+    return known
+
+
+SEVEN = [(0, n * 10, n * 10 + 9) for n in range(7)]
+
+CASES = [
+    # name, what was written, (epoch, first, last), None for new | offset for a duplicate | error
+    ("the first ever may begin anywhere", [], (0, 500, 509), None),
+    ("the next", [(0, 0, 9)], (0, 10, 19), None),
+    ("a gap", [(0, 0, 9)], (0, 11, 19), OUT_OF_ORDER),
+    ("an overlap that is no duplicate", [(0, 0, 9)], (0, 5, 14), OUT_OF_ORDER),
+    ("the last again", [(0, 0, 9)], (0, 0, 9), 0),
+    ("the fifth last again", SEVEN, (0, 20, 29), 20),
+    ("the sixth last is forgotten", SEVEN, (0, 10, 19), OUT_OF_ORDER),
+    ("a part of a batch is no duplicate", [(0, 0, 9)], (0, 0, 4), OUT_OF_ORDER),
+    ("wrapped", [(0, INT_MAX - 9, INT_MAX)], (0, 0, 9), None),
+    ("wrapped within a batch", [(0, INT_MAX - 1, 3)], (0, 4, 4), None),
+    ("a new epoch begins at 0", [(0, 0, 9)], (1, 0, 4), None),
+    ("a new epoch that does not", [(0, 0, 9)], (1, 10, 19), OUT_OF_ORDER),
+    ("an old epoch", [(3, 0, 9)], (2, 10, 19), FENCED),
+    ("an old epoch is no duplicate either", [(2, 0, 9), (3, 0, 4)], (2, 0, 9), FENCED),
+]
+
+
+@pytest.mark.parametrize(("writes", "batch", "verdict"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_check(writes: list[tuple[int, int, int]], batch: tuple[int, int, int], verdict: object) -> None:
+    known = producers_after(writes)
+    if isinstance(verdict, ErrorCode):
+        with pytest.raises(BrokerError) as raised:
+            known.check(PID, *batch, log_is_new=False)
+        assert raised.value.code == verdict
+    else:
+        found = known.check(PID, *batch, log_is_new=False)
+        assert (found and found.base_offset) == verdict
+
+
+@pytest.mark.parametrize(
+    ("rule", "first", "log_is_new", "accepted"),
+    [
+        (FirstSequence.ANY, 5, True, True),
+        (FirstSequence.ZERO_IN_NEW_LOG, 5, True, False),
+        (FirstSequence.ZERO_IN_NEW_LOG, 0, True, True),
+        (FirstSequence.ZERO_IN_NEW_LOG, 5, False, True),
+    ],
+)
+def test_the_first_sequence_of_an_unknown_producer(
+    rule: FirstSequence, first: int, log_is_new: bool, accepted: bool
+) -> None:
+    known = Producers(first_sequence=rule, max_producers=100)
+    if accepted:
+        assert known.check(PID, 0, first, first, log_is_new=log_is_new) is None
+    else:
+        with pytest.raises(BrokerError) as raised:
+            known.check(PID, 0, first, first, log_is_new=log_is_new)
+        assert raised.value.code == OUT_OF_ORDER
+
+
+def test_after_a_marker_alone_an_epoch_begins_at_0() -> None:
+    known = producers_after([(0, 0, 9)])
+    known.ended(PID, 1, 0, now_ms=0)
+    assert known.check(PID, 1, 0, 4, log_is_new=False) is None
+    with pytest.raises(BrokerError):
+        known.check(PID, 1, 10, 14, log_is_new=False)
+
+
+def test_transactions_open_and_end() -> None:
+    known = Producers(first_sequence=FirstSequence.ANY, max_producers=100)
+    for id, offset in [(1, 10), (2, 20), (1, 30)]:
+        known.appended(id, 0, Written(offset, offset, offset, offset, -1), transactional=True, now_ms=0)
+    assert known.first_open_offset() == 10
+    assert known.ended(1, 0, 0, now_ms=0) == 10
+    assert known.first_open_offset() == 20
+    assert known.ended(2, 0, 0, now_ms=0) == 20
+    assert known.ended(2, 0, 0, now_ms=0) is None
+    assert known.first_open_offset() is None
+
+
+def test_the_longest_idle_is_forgotten_but_never_one_with_an_open_transaction() -> None:
+    known = Producers(first_sequence=FirstSequence.ANY, max_producers=3)
+    for id in (1, 2, 3):
+        known.appended(id, 0, Written(0, 0, id, id, -1), transactional=id == 1, now_ms=id)
+    known.appended(2, 0, Written(1, 1, 9, 9, -1), transactional=False, now_ms=9)
+    known.appended(4, 0, Written(0, 0, 10, 10, -1), transactional=False, now_ms=10)
+    assert [producer.producer_id for producer in known] == [1, 2, 4]
+    known.expire(older_than_ms=10)
+    assert [producer.producer_id for producer in known] == [1, 4]
+
+
+def test_following_wraps() -> None:
+    assert [following(n) for n in (-1, 0, INT_MAX - 1, INT_MAX)] == [0, 1, INT_MAX, 0]

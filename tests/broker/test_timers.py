@@ -1,0 +1,76 @@
+"""Timers: order, cancelling, and that one run always ends."""
+from __future__ import annotations
+
+import random
+
+from kwire.broker.timers import Timer, Timers
+
+
+def test_they_run_by_deadline_and_then_in_the_order_in_which_they_were_set() -> None:
+    timers, ran = Timers(), []
+    for name, when in [("b", 2.0), ("a", 1.0), ("c", 2.0), ("d", 3.0)]:
+        timers.at(when, lambda now, name=name: ran.append((name, now)))  # type: ignore[misc]
+    assert timers.deadline() == 1.0
+    assert timers.run(0.9) == 0
+    assert timers.run(2.5) == 3
+    assert ran == [("a", 2.5), ("b", 2.5), ("c", 2.5)]
+    assert timers.deadline() == 3.0
+    assert len(timers) == 1
+
+
+def test_a_cancelled_timer_does_not_run_and_is_no_deadline() -> None:
+    timers, ran = Timers(), []
+    first = timers.at(1.0, ran.append)
+    timers.at(2.0, ran.append)
+    first.cancel()
+    first.cancel()
+    assert not first.is_pending
+    assert timers.deadline() == 2.0
+    timers.run(5.0)
+    assert ran == [5.0]
+    assert timers.deadline() is None
+
+
+def test_a_timer_set_by_a_timer_waits_for_the_next_run() -> None:
+    timers, ran = Timers(), []
+
+    def again(now: float) -> None:
+        ran.append(now)
+        timers.at(now, again)
+
+    timers.at(0.0, again)
+    for turn in range(5):
+        assert timers.run(float(turn)) == 1
+    assert ran == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_timer_may_cancel_another_of_the_same_run() -> None:
+    timers, ran = Timers(), []
+    victims: list[Timer] = []
+    timers.at(1.0, lambda now: victims[0].cancel())
+    victims.append(timers.at(1.0, ran.append))
+    timers.run(1.0)
+    assert ran == []
+    assert len(timers) == 0
+
+
+def test_random_use_agrees_with_a_list() -> None:
+    rng = random.Random(7)
+    timers, model, ran = Timers(), {}, []
+    for step in range(3000):
+        now = step / 10
+        chance = rng.random()
+        if chance < 0.6:
+            when = now + rng.random() * 30
+            model[step] = (when, timers.at(when, lambda now, step=step: ran.append(step)))  # type: ignore[misc]
+        elif chance < 0.8 and model:
+            key = rng.choice(list(model))
+            model.pop(key)[1].cancel()
+        else:
+            ran.clear()
+            timers.run(now)
+            due = sorted((when, key) for key, (when, _) in model.items() if when <= now)
+            assert ran == [key for _, key in due]
+            for key in ran:
+                del model[key]
+        assert len(timers) == len(model)

@@ -1,0 +1,69 @@
+"""A cluster without sockets, on virtual time: requests and responses go through their wire form, and that is all."""
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from kwire.broker.exchange import Answer, Exchange, Outcome
+from kwire.broker.node import BrokerState
+from kwire.broker.options import Options
+from kwire.broker.state import ClusterState, Node
+from kwire.protocol.schema import Request, Response
+
+R = TypeVar("R", bound=Response)
+WALL_MS = 1_700_000_000_000
+
+
+class Asked:
+    """A request that was handed to a broker."""
+
+    def __init__(self, request: Request[Any], version: int) -> None:
+        self.request = request
+        self.version = version
+        self.outcomes: list[Outcome] = []
+
+    @property
+    def is_pending(self) -> bool:
+        return not self.outcomes
+
+    @property
+    def response(self) -> Any:
+        (outcome,) = self.outcomes
+        assert isinstance(outcome, Answer), outcome
+        return type(outcome.response).decode(outcome.response.encode(self.version), self.version)
+
+
+class VirtualCluster:
+    def __init__(self, brokers: int = 3, **options: Any) -> None:
+        self.options = Options(**options)
+        nodes = [Node(id, f"broker-{id}", 9092) for id in range(1, brokers + 1)]
+        self.state = ClusterState(self.options, nodes, origin=(0.0, WALL_MS))
+        self.brokers = {node.id: BrokerState(node.id, self.state) for node in nodes}
+        self.now = 0.0
+
+    def ask(self, node: int, request: Request[Any], version: int | None = None, *, client_id: str = "test") -> Asked:
+        version = type(request).VERSIONS[-1] if version is None else version
+        asked = Asked(request, version)
+        decoded = type(request).decode(request.encode(version), version)
+        exchange = Exchange(
+            decoded, version, client_id=client_id, client_host="10.0.0.1", finish=asked.outcomes.append
+        )
+        self.brokers[node].handle(exchange, self.now)
+        return asked
+
+    def answer(self, node: int, request: Request[R], version: int | None = None, **more: Any) -> R:
+        response: R = self.ask(node, request, version, **more).response
+        return response
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, from deadline to deadline."""
+        until = self.now + seconds
+        while (deadline := self.state.timers.deadline()) is not None and deadline <= until:
+            self.now = max(self.now, deadline)
+            self.state.timers.run(self.now)
+        self.now = until
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        return self.state.partition(topic, partition).leader
+
+    def coordinator(self, key: str) -> int:
+        return self.state.coordinator_of(key)
