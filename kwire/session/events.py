@@ -1,0 +1,71 @@
+"""What a session tells its owner. Plain values; a session never calls anybody."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from kwire.errors import KwireError
+from kwire.protocol.headers import RequestHeader
+from kwire.protocol.schema import Request, Response
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Versions are agreed and authentication, if any, is done. Requests given earlier are among the frames now.
+
+    `versions` are the broker's, by API key, also of APIs that we do not know. `session_lifetime_ms` is how long the
+    authentication holds (0: for ever); the session renews it by itself, and then tells Ready again.
+    """
+
+    versions: Mapping[int, range]
+    session_lifetime_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The response to a request, in the order in which the requests were sent."""
+
+    token: Any
+    request: Request[Any]
+    response: Response
+    version: int
+    sent_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A request that gets no response. `was_sent` says that its bytes were handed out, so the broker may have acted."""
+
+    token: Any
+    request: Request[Any]
+    error: KwireError
+    was_sent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The connection is of no more use: write what `frames` still has, close it, then call `closed` with this error."""
+
+    error: KwireError
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The last event, behind the Failed of every request. `died_during_negotiation` is the way of brokers before 0.10,
+    which close the connection on ApiVersions: connect again with `assume=`."""
+
+    cause: KwireError
+    died_during_negotiation: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived:
+    """Broker: a request to be answered with `respond(tag, response)`."""
+
+    header: RequestHeader
+    request: Request[Any]
+    tag: Any
+
+
+Event: TypeAlias = Ready | Answered | Failed | Broken | Closed | RequestReceived

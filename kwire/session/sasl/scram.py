@@ -1,0 +1,211 @@
+"""SCRAM (RFC 5802) with SHA-256 and SHA-512 (RFC 7677, and Kafka's KIP-84), both sides.
+
+Owns the messages, the proofs and what may be wrong with them. Raises ScramError with a reason that holds no secret.
+
+No SASLprep: Kafka's brokers and clients take names and passwords as the UTF-8 bytes that they are, so a client that
+normalised them would compute another key than the broker has for a password like "ﬁsh".
+"""
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# RFC 7677 asks for 4096 at least, as Kafka does. The upper bound is what keeps a hostile broker from holding up the loop.
+ITERATIONS_MIN = 4096
+ITERATIONS_MAX = 1_000_000
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+# "n,,": no channel binding and no authorisation identity. The broker repeats it back in base64 as c=biws.
+_GS2_HEADER = "n,,"
+_CHANNEL = base64.b64encode(_GS2_HEADER.encode()).decode()
+
+Nonce = Callable[[], str]
+
+
+class ScramError(Exception):
+    """The exchange cannot succeed. `args[0]` says why."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StoredPassword:
+    """What a server keeps of a password: enough to check a proof, not enough to make one."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    @classmethod
+    def of(cls, password: str, *, hash_name: str, salt: bytes, iterations: int) -> StoredPassword:
+        salted = _salted(hash_name, password, salt, iterations)
+        return cls(
+            salt,
+            iterations,
+            hashlib.new(hash_name, _mac(hash_name, salted, b"Client Key")).digest(),
+            _mac(hash_name, salted, b"Server Key"),
+        )
+
+
+class ScramClient:
+    """The client's three messages: `start`, the answer to the challenge, and nothing after the server's proof."""
+
+    def __init__(self, hash_name: str, username: str, password: str, nonce: str) -> None:
+        self._hash = hash_name
+        self._password = password
+        self._nonce = nonce
+        self._first_bare = f"n={_escaped(username)},r={nonce}"
+        self._server_signature: bytes | None = None
+        self.is_done = False
+
+    def start(self) -> bytes:
+        return (_GS2_HEADER + self._first_bare).encode()
+
+    def step(self, challenge: bytes) -> bytes | None:
+        """The next message, or None after the server's last. Raises ScramError."""
+        if self._server_signature is None:
+            return self._prove(challenge)
+        self._verify(challenge, self._server_signature)
+        return None
+
+    def _prove(self, challenge: bytes) -> bytes:
+        server_first = _text(challenge)
+        fields = _fields(server_first)
+        if "m" in fields:
+            raise ScramError("the broker demands an extension that we do not know")
+        nonce, salt, iterations = _need(fields, "r"), _decoded(_need(fields, "s")), _number(_need(fields, "i"))
+        if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
+            raise ScramError("the broker's nonce does not continue ours: this is the answer to another exchange")
+        if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+            raise ScramError(f"the broker asks for {iterations} iterations, not {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+        salted = _salted(self._hash, self._password, salt, iterations)
+        without_proof = f"c={_CHANNEL},r={nonce}"
+        signed = f"{self._first_bare},{server_first},{without_proof}".encode()
+        client_key = _mac(self._hash, salted, b"Client Key")
+        signature = _mac(self._hash, hashlib.new(self._hash, client_key).digest(), signed)
+        self._server_signature = _mac(self._hash, _mac(self._hash, salted, b"Server Key"), signed)
+        return f"{without_proof},p={_encoded(_xor(client_key, signature))}".encode()
+
+    def _verify(self, final: bytes, expected: bytes) -> None:
+        fields = _fields(_text(final))
+        if "e" in fields:
+            raise ScramError(f"the broker refused: {fields['e']}")
+        if not hmac.compare_digest(_decoded(_need(fields, "v")), expected):
+            raise ScramError("the broker could not prove that it knows the password: it is not the right broker")
+        self.is_done = True
+
+
+class ScramServer:
+    """The server's two messages. `lookup` answers what is stored for a user; for one who does not exist it must answer
+    something that never fits, so that the exchange takes the same course and tells nothing."""
+
+    def __init__(self, hash_name: str, lookup: Callable[[str], StoredPassword], nonce: str) -> None:
+        self._hash = hash_name
+        self._lookup = lookup
+        self._nonce = nonce
+        self._stored: StoredPassword | None = None
+        self._first_bare = self._server_first = ""
+        self.username: str | None = None
+        self.is_done = False
+
+    def step(self, message: bytes) -> bytes:
+        """The answer to the client's message. Raises ScramError."""
+        return self._challenge(message) if self._stored is None else self._check(message, self._stored)
+
+    def _challenge(self, message: bytes) -> bytes:
+        text = _text(message)
+        if not text.startswith(_GS2_HEADER):
+            raise ScramError("channel binding and authorisation identities are not supported")
+        self._first_bare = text.removeprefix(_GS2_HEADER)
+        fields = _fields(self._first_bare)
+        if "m" in fields:
+            raise ScramError("the client demands an extension that we do not know")
+        self.username = _unescaped(_need(fields, "n"))
+        self._nonce = _need(fields, "r") + self._nonce
+        stored = self._stored = self._lookup(self.username)
+        self._server_first = f"r={self._nonce},s={_encoded(stored.salt)},i={stored.iterations}"
+        return self._server_first.encode()
+
+    def _check(self, message: bytes, stored: StoredPassword) -> bytes:
+        text = _text(message)
+        without_proof, _, proof_text = text.rpartition(",p=")
+        fields = _fields(without_proof)
+        proof = _decoded(proof_text)
+        if not hmac.compare_digest(_need(fields, "r").encode(), self._nonce.encode()) or _need(fields, "c") != _CHANNEL:
+            raise ScramError("this is the answer to another exchange")
+        signed = f"{self._first_bare},{self._server_first},{without_proof}".encode()
+        signature = _mac(self._hash, stored.stored_key, signed)
+        if len(proof) != len(signature):
+            raise ScramError("the proof has the wrong length")
+        client_key = _xor(proof, signature)
+        if not hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), stored.stored_key):
+            raise ScramError("invalid credentials")
+        self.is_done = True
+        return f"v={_encoded(_mac(self._hash, stored.server_key, signed))}".encode()
+
+
+def _salted(hash_name: str, password: str, salt: bytes, iterations: int) -> bytes:
+    return hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
+
+
+def _mac(hash_name: str, key: bytes, data: bytes) -> bytes:
+    return hmac.digest(key, data, hash_name)
+
+
+def _xor(left: bytes, right: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(left, right, strict=True))
+
+
+def _text(message: bytes) -> str:
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        raise ScramError("a message that is not UTF-8") from None
+
+
+def _fields(text: str) -> dict[str, str]:
+    """`r=...,s=...,i=...` by letter. Values may hold further equals signs."""
+    fields: dict[str, str] = {}
+    for part in text.split(","):
+        letter, equals, value = part.partition("=")
+        if not equals or len(letter) != 1 or letter in fields:
+            raise ScramError("a message that is not SCRAM")
+        fields[letter] = value
+    return fields
+
+
+def _need(fields: dict[str, str], letter: str) -> str:
+    value = fields.get(letter)
+    if not value:
+        raise ScramError(f"a message without {letter}=")
+    return value
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ScramError("an iteration count that is no number")
+    return int(text)
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ScramError("a value that is not base64") from None
+
+
+def _escaped(name: str) -> str:
+    return name.replace("=", "=3D").replace(",", "=2C")
+
+
+def _unescaped(name: str) -> str:
+    """The inverse; an equals sign that escapes nothing is an error by RFC 5802."""
+    if "=" in name.replace("=2C", "").replace("=3D", ""):
+        raise ScramError("a user name that is not escaped")
+    return name.replace("=2C", ",").replace("=3D", "=")

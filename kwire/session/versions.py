@@ -1,0 +1,76 @@
+"""Which version of an API to speak, and what brokers speak that cannot be asked.
+
+Owns the intersection of two ranges and the table of brokers older than ApiVersions (0.10.0, KIP-35).
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from kwire.errors import UnsupportedVersionError
+from kwire.protocol import ApiKey
+
+VersionRanges = Mapping[int, range]
+
+_ONLY_V0 = range(0, 1)
+# Only what a client may use of them. 0.8.2 had drafts of JoinGroup and Heartbeat that no released broker speaks as such.
+_0_8_2: dict[int, range] = {
+    ApiKey.PRODUCE: _ONLY_V0,
+    ApiKey.FETCH: _ONLY_V0,
+    ApiKey.LIST_OFFSETS: _ONLY_V0,
+    ApiKey.METADATA: _ONLY_V0,
+    ApiKey.OFFSET_COMMIT: range(0, 2),
+    ApiKey.OFFSET_FETCH: range(0, 2),
+    ApiKey.FIND_COORDINATOR: _ONLY_V0,
+}
+_0_9: dict[int, range] = {
+    **_0_8_2,
+    ApiKey.PRODUCE: range(0, 2),
+    ApiKey.FETCH: range(0, 2),
+    ApiKey.OFFSET_COMMIT: range(0, 3),
+    ApiKey.JOIN_GROUP: _ONLY_V0,
+    ApiKey.HEARTBEAT: _ONLY_V0,
+    ApiKey.LEAVE_GROUP: _ONLY_V0,
+    ApiKey.SYNC_GROUP: _ONLY_V0,
+    ApiKey.DESCRIBE_GROUPS: _ONLY_V0,
+    ApiKey.LIST_GROUPS: _ONLY_V0,
+}
+BROKERS_BEFORE_API_VERSIONS: Mapping[str, VersionRanges] = MappingProxyType({"0.8.2": _0_8_2, "0.9": _0_9})
+
+
+def common(ours: range, theirs: range) -> range:
+    """The versions in both; empty if there are none, also if the other side's range runs backwards.
+
+    >>> common(range(0, 6), range(2, 10))
+    range(2, 6)
+    >>> bool(common(range(4, 6), range(0, 3)))
+    False
+    """
+    return range(max(ours.start, theirs.start), min(ours.stop, theirs.stop))
+
+
+def highest_common(
+    key: int, ours: range, offered: VersionRanges, *, at_most: int | None = None, **where: object
+) -> int:
+    """The version to speak. Raises UnsupportedVersionError that says what each side has."""
+    name = ApiKey(key).name
+    if key not in offered:
+        raise UnsupportedVersionError("the broker does not have this API", api=name, remedy="it needs a newer broker", **where)
+    if at_most is not None:
+        ours = range(ours.start, min(ours.stop, at_most + 1))
+    both = common(ours, offered[key])
+    if not both:
+        raise UnsupportedVersionError(
+            f"no version in common: the broker has {show(offered[key])}, we can use {show(ours)}", api=name, **where
+        )
+    return both[-1]
+
+
+def show(versions: range) -> str:
+    """
+    >>> show(range(0, 4)), show(range(7, 8)), show(range(0))
+    ('v0 to v3', 'v7', 'none')
+    """
+    if not versions:
+        return "none"
+    return f"v{versions[0]}" if len(versions) == 1 else f"v{versions[0]} to v{versions[-1]}"
