@@ -1,6 +1,6 @@
 """The sans-IO connection, for both roles: negotiation, authentication, the FIFO of requests in flight.
 
-`Session.client` and `Session.broker` are two ends of one machine. Frames and the time go in, events and frames come out.
+`Session.client` and `Session.broker` are two ends of one machine. Frames and time go in, events and frames come out.
 
 Imports: wire, protocol.
 """

@@ -1,6 +1,6 @@
 """What a broker answers by itself: ApiVersions, SaslHandshake and SaslAuthenticate.
 
-Owns the SASL exchange of one connection. Refuses to see frames: requests in, responses out; `Session` keeps their order.
+Owns the SASL exchange of one connection. Refuses to see frames: requests in, responses out; `Session` keeps the order.
 """
 from __future__ import annotations
 

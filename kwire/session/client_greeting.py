@@ -1,7 +1,7 @@
 """What a client asks before its first request: which versions the broker speaks, and to be let in.
 
-Owns the order of these questions and the reading of their answers, as generators: each `yield` asks one question, and is
-given the frame that answers it. They never see time, queues or other requests; `Session` sends, matches and counts.
+Owns the order of these questions and the reading of their answers, as generators: each `yield` asks one question, and
+is given the frame that answers it. They never see time, queues or other requests; `Session` sends, matches and counts.
 """
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def greet_again(broker: str, sasl: Sasl, versions: VersionRanges) -> Generator[A
 def _negotiate(broker: str, software: tuple[str, str]) -> Generator[Ask, Frame, VersionRanges]:
     """ApiVersions, from our highest version down to one that the broker has.
 
-    A broker that lacks the version answers UNSUPPORTED_VERSION in the form of v0, since 2.4 (KIP-511) with its own range
-    in it, before that with nothing; then v0 is what it surely has.
+    A broker that lacks the version answers UNSUPPORTED_VERSION in the form of v0, since 2.4 (KIP-511) with its own
+    range in it, before that with nothing; then v0 is what it surely has.
     """
     version = ApiVersionsRequest.VERSIONS[-1]
     while True:
@@ -78,7 +78,7 @@ def _negotiate(broker: str, software: tuple[str, str]) -> Generator[Ask, Frame, 
             break
         lower = _lower_version(broker, response, version)
         if lower is None:
-            raise UnsupportedVersionError(f"the broker refused ApiVersions v{version}", broker=broker, api="ApiVersions")
+            raise UnsupportedVersionError("the broker refused ApiVersions v0", broker=broker, api="ApiVersions")
         version = lower
     if response.error_code:
         raise broker_error(response.error_code, broker=broker, api="ApiVersions", version=version)
@@ -94,10 +94,10 @@ def _lower_version(broker: str, response: ApiVersionsResponse, refused: int) -> 
     offered = _offered(response).get(ApiKey.API_VERSIONS)
     if offered is None:
         return 0 if refused > 0 else None
-    both = common(range(0, refused), offered)
+    both = common(range(refused), offered)
     if not both:
         raise UnsupportedVersionError(
-            f"no version of ApiVersions in common: the broker has {show(offered)}, we {show(ApiVersionsRequest.VERSIONS)}",
+            f"no version in common: the broker has {show(offered)}, we have {show(ApiVersionsRequest.VERSIONS)}",
             broker=broker,
             api="ApiVersions",
         )

@@ -19,12 +19,22 @@ from math import inf
 from typing import Any
 
 from kwire.errors import (
-    AuthenticationError, ClosedError, DecodeError, DisconnectedError, KwireError, RequestTimeoutError,
+    AuthenticationError,
+    ClosedError,
+    DecodeError,
+    DisconnectedError,
+    KwireError,
+    RequestTimeoutError,
     UnsupportedVersionError,
 )  # fmt: skip
 from kwire.protocol import ApiKey, api
 from kwire.protocol.headers import (
-    RequestHeader, decode_request_header, decode_response, encode_request, encode_response, peek_correlation_id,
+    RequestHeader,
+    decode_request_header,
+    decode_response,
+    encode_request,
+    encode_response,
+    peek_correlation_id,
 )  # fmt: skip
 from kwire.protocol.schema import Request, Response
 from kwire.session.broker_greeting import OWN_APIS, BrokerGreeting

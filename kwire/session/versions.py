@@ -12,22 +12,22 @@ from kwire.protocol import ApiKey
 
 VersionRanges = Mapping[int, range]
 
-_ONLY_V0 = range(0, 1)
+_ONLY_V0 = range(1)
 # Only what a client may use of them. 0.8.2 had drafts of JoinGroup and Heartbeat that no released broker speaks as such.
 _0_8_2: dict[int, range] = {
     ApiKey.PRODUCE: _ONLY_V0,
     ApiKey.FETCH: _ONLY_V0,
     ApiKey.LIST_OFFSETS: _ONLY_V0,
     ApiKey.METADATA: _ONLY_V0,
-    ApiKey.OFFSET_COMMIT: range(0, 2),
-    ApiKey.OFFSET_FETCH: range(0, 2),
+    ApiKey.OFFSET_COMMIT: range(2),
+    ApiKey.OFFSET_FETCH: range(2),
     ApiKey.FIND_COORDINATOR: _ONLY_V0,
 }
 _0_9: dict[int, range] = {
     **_0_8_2,
-    ApiKey.PRODUCE: range(0, 2),
-    ApiKey.FETCH: range(0, 2),
-    ApiKey.OFFSET_COMMIT: range(0, 3),
+    ApiKey.PRODUCE: range(2),
+    ApiKey.FETCH: range(2),
+    ApiKey.OFFSET_COMMIT: range(3),
     ApiKey.JOIN_GROUP: _ONLY_V0,
     ApiKey.HEARTBEAT: _ONLY_V0,
     ApiKey.LEAVE_GROUP: _ONLY_V0,

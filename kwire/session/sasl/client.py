@@ -17,7 +17,7 @@ def new_nonce() -> str:
 
 
 class SaslClient(Protocol):
-    """One exchange: `start` gives the first message, `step` the answer to each of the broker's, None when there is none.
+    """One exchange: `start` gives the first message, `step` the answer to each of the broker's, None for no answer.
 
     Raises ScramError when the broker's message cannot be accepted. `is_done` says that the broker has proved what the
     mechanism lets it prove.

@@ -14,7 +14,7 @@ import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# RFC 7677 asks for 4096 at least, as Kafka does. The upper bound is what keeps a hostile broker from holding up the loop.
+# RFC 7677 asks for 4096 at least, as Kafka does. The upper bound keeps a hostile broker from holding up the loop.
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 1_000_000
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}

@@ -15,7 +15,7 @@ _SALT_BYTES = 16
 
 
 class SaslExchange(Protocol):
-    """One client's attempt. `step` answers its message, or raises ScramError; `username` is who it is, once `is_done`."""
+    """One client's attempt. `step` answers its message or raises ScramError; `username` is who it is, once `is_done`."""
 
     @property
     def is_done(self) -> bool: ...
@@ -44,7 +44,8 @@ class SaslServer:
         unknown = [name for name in self.mechanisms if name not in MECHANISMS]
         if unknown or not self.mechanisms:
             raise ConfigurationError(
-                f"SASL mechanisms {', '.join(unknown) or '(none)'} are not supported", remedy=f"use {', '.join(MECHANISMS)}"
+                f"SASL mechanisms {', '.join(unknown) or '(none)'} are not supported",
+                remedy=f"use {', '.join(MECHANISMS)}",
             )
 
     def exchange(self, mechanism: str) -> SaslExchange:
