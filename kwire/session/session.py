@@ -201,7 +201,9 @@ class Session:
         for asked in [asked for asked in self._waiting if asked.deadline <= now]:
             self._waiting.remove(asked)
             events.append(self._failed(asked, self._too_late(asked)))
-        if self._renew_at <= now and self._state is State.READY and self._sasl is not None and self._versions is not None:
+        if self._renew_at <= now and self._state is State.READY:
+            assert self._sasl is not None
+            assert self._versions is not None
             self._renew_at = inf
             self._greeting = greet_again(self.peer, self._sasl, self._versions)
             events += self._advance(None, now)
@@ -215,11 +217,9 @@ class Session:
         self._suggest(cause)
         self._state = moved(self._state, State.CLOSED)
         events: list[Event] = []
-        for asked in (*self._in_flight, *self._waiting):
+        unanswered = [asked for asked, _ in self._out if asked is not None and not asked.expects_response]
+        for asked in (*self._in_flight, *unanswered, *self._waiting):
             if not asked.is_greeting:
-                events.append(self._failed(asked, self._ended(asked, cause, now)))
-        for asked, _ in self._out:  # those that expect no response are nowhere else
-            if asked is not None and not asked.expects_response:
                 events.append(self._failed(asked, self._ended(asked, cause, now)))
         for queue in (self._in_flight, self._waiting, self._out, self._owed):
             queue.clear()
@@ -250,8 +250,8 @@ class Session:
         """Send a request, in the highest version in common unless `version` says another; what becomes of it is told by
         one Answered or Failed, with `token`.
 
-        Before the connection is ready, and beyond `max_in_flight`, it waits; the timeout counts from now. A request that
-        expects no response (Produce with acks=0) is over once its frame is handed out, and no event tells of that.
+        Before the connection is ready, and beyond `max_in_flight`, it waits; the timeout counts from now. A request
+        that expects no response (Produce with acks=0) is over once its frame is handed out, and no event tells of that.
         Raises EncodeError or UnsupportedVersionError when it is sent at once and cannot be, ClosedError on a connection
         that is over; one that had to wait gets Failed instead.
         """
@@ -355,7 +355,8 @@ class Session:
     def _greeted(self, greeted: Greeted, now: float) -> list[Event]:
         self._greeting = None
         self._versions = greeted.versions
-        self._renew_at = now + greeted.session_lifetime_ms / 1000 * _RENEW_AT if greeted.session_lifetime_ms > 0 else inf
+        lifetime = greeted.session_lifetime_ms / 1000
+        self._renew_at = now + lifetime * _RENEW_AT if lifetime > 0 else inf
         self._move(State.READY)
         return [Ready(greeted.versions, greeted.session_lifetime_ms), *self._pump(now)]
 
@@ -369,8 +370,8 @@ class Session:
     def respond(self, tag: Any, response: Response | None) -> None:
         """Answer the request of a RequestReceived; None for one that expects no response (Produce with acks=0).
 
-        In any order: a response waits here until those of earlier requests are given. On a connection that is over it is
-        dropped. Raises EncodeError, and RuntimeError for a second answer.
+        In any order: a response waits here until those of earlier requests are given. On a connection that is over it
+        is dropped. Raises EncodeError, and RuntimeError for a second answer.
         """
         self._require(Role.BROKER)
         assert isinstance(tag, _Owed)
@@ -395,10 +396,10 @@ class Session:
                 if key == ApiKey.API_VERSIONS:
                     self._answer_unread(self._entrance, header)
                     return []
+                served = show(self._apis.get(key, range(0)))
                 raise UnsupportedVersionError(
-                    f"the client asks for a version that this broker does not serve ({show(self._apis.get(key, range(0)))})",
-                    api=api(key).name, version=version,
-                )  # fmt: skip
+                    f"the client asks for a version that is not served ({served})", api=api(key).name, version=version
+                )
             if self._state is not State.READY and key not in OWN_APIS:
                 raise AuthenticationError(f"the client sent {api(key).name} before it had authenticated")
             request: Request[Any] = api(key).request.decode_from(frame, start, version)

@@ -13,7 +13,7 @@ from kwire.protocol import ApiKey
 VersionRanges = Mapping[int, range]
 
 _ONLY_V0 = range(1)
-# Only what a client may use of them. 0.8.2 had drafts of JoinGroup and Heartbeat that no released broker speaks as such.
+# Only what a client may use of them. 0.8.2 had drafts of JoinGroup and Heartbeat, which 0.9 replaced.
 _0_8_2: dict[int, range] = {
     ApiKey.PRODUCE: _ONLY_V0,
     ApiKey.FETCH: _ONLY_V0,
@@ -41,7 +41,7 @@ BROKERS_BEFORE_API_VERSIONS: Mapping[str, VersionRanges] = MappingProxyType({"0.
 def common(ours: range, theirs: range) -> range:
     """The versions in both; empty if there are none, also if the other side's range runs backwards.
 
-    >>> common(range(0, 6), range(2, 10))
+    >>> common(range(6), range(2, 10))
     range(2, 6)
     >>> bool(common(range(4, 6), range(0, 3)))
     False
@@ -50,18 +50,20 @@ def common(ours: range, theirs: range) -> range:
 
 
 def highest_common(
-    key: int, ours: range, offered: VersionRanges, *, at_most: int | None = None, **where: object
+    key: int, ours: range, offered: VersionRanges, *, at_most: int | None = None, broker: str | None = None
 ) -> int:
     """The version to speak. Raises UnsupportedVersionError that says what each side has."""
     name = ApiKey(key).name
     if key not in offered:
-        raise UnsupportedVersionError("the broker does not have this API", api=name, remedy="it needs a newer broker", **where)
+        raise UnsupportedVersionError(
+            "the broker does not have this API", api=name, broker=broker, remedy="it needs a newer broker"
+        )
     if at_most is not None:
         ours = range(ours.start, min(ours.stop, at_most + 1))
     both = common(ours, offered[key])
     if not both:
         raise UnsupportedVersionError(
-            f"no version in common: the broker has {show(offered[key])}, we can use {show(ours)}", api=name, **where
+            f"no version in common: the broker has {show(offered[key])}, we can use {show(ours)}", api=name, broker=broker
         )
     return both[-1]
 

@@ -15,7 +15,7 @@ _SALT_BYTES = 16
 
 
 class SaslExchange(Protocol):
-    """One client's attempt. `step` answers its message or raises ScramError; `username` is who it is, once `is_done`."""
+    """One client's try. `step` answers its message or raises ScramError; `username` is whose it is, if `is_done`."""
 
     @property
     def is_done(self) -> bool: ...
