@@ -105,7 +105,7 @@ def producer_options(options: Mapping[str, str]) -> dict[str, Any]:
 def consumer_options(options: Mapping[str, str]) -> dict[str, Any]:
     """Keywords for `kwire.Consumer`, `bootstrap` included.
 
-    Java's consumer lets any of its size limits stand alone; ours wants partition <= answer <= buffer. So the limits that
+    Java's consumer lets any of its size limits stand alone; ours wants partition <= answer <= buffer. So limits that
     are not given move out of the way of those that are.
     """
     keywords = _translate(options, _CLIENT | _CONSUMER, _PRODUCER, "writing")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from kwire.admin import Admin
 from kwire.errors import BrokerError, ErrorCode, KwireError, RequestTimeoutError
 from kwire.net import Clock, SystemClock
 from kwire.spark.client_options import admin_options
@@ -62,6 +61,8 @@ def topic_names(options: ReadOptions) -> Any:
     """A function that answers the names of all topics, Kafka's internal ones left out."""
 
     def ask() -> list[str]:
+        from kwire.admin import Admin  # only a pattern needs it
+
         with Admin(**admin_options(options.client)) as admin:
             return [topic.name for topic in admin.metadata().topics.values() if not topic.is_internal]
 
