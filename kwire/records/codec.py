@@ -85,7 +85,5 @@ def decode_batches(
         if following > end:
             return
         decode = decode_v2 if magic == 2 else decode_message
-        yield decode(
-            view[pos:following], pos, check_crc=check_crc, max_decompressed_bytes=max_decompressed_bytes
-        )
+        yield decode(view[pos:following], pos, check_crc=check_crc, max_decompressed_bytes=max_decompressed_bytes)
         pos = following

@@ -1,7 +1,7 @@
 """Records from one format to another, for a broker whose clients are older or newer than its log.
 
-Up, nothing is lost. Down, what the older format lacks is: headers, producer ids and sequences, and timestamps in v0; control
-batches, which old clients would take for records, are left out. Their offsets stay, as gaps.
+Up, nothing is lost. Down, what the older format lacks is: headers, producer ids and sequences, and timestamps in v0;
+control batches, which old clients would take for records, are left out. Their offsets stay, as gaps.
 """
 
 from __future__ import annotations

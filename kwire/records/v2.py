@@ -119,9 +119,7 @@ def encode_control_batch(
     )
 
 
-def assign_offsets(
-    batch: bytearray, base_offset: int, leader_epoch: int, *, append_time_ms: int | None = None
-) -> None:
+def assign_offsets(batch: bytearray, base_offset: int, leader_epoch: int, *, append_time_ms: int | None = None) -> None:
     """Give a v2 batch its place in a log, in place. `append_time_ms` also makes it the time of every record.
 
     Only the latter changes what the CRC covers. Nothing is checked but the format: the batch was decoded before.

@@ -1,0 +1,85 @@
+"""Kafka's own code as a judge: RecordsOracle.java, run once for a list of requests."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kwire.records import NO_LEADER_EPOCH, Record
+from kwire.wire.accel import NewRecord
+
+from .cases import APPENDED, Case
+
+VERSIONS = ("3.9.1", "4.4.0")
+_HERE = Path(__file__).resolve().parent
+_SOURCE = _HERE / "RecordsOracle.java"
+_JARS = _HERE.parents[1] / "tools" / "jars"
+
+
+class Oracle:
+    """A version of kafka-clients, its jars fetched by Maven where they are not there."""
+
+    def __init__(self, version: str, scratch: Path) -> None:
+        done = subprocess.run([_JARS, "kafka-clients", version], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        self.class_path = f"{done.stdout.strip().splitlines()[-1]}/*"
+        self.source = scratch / "RecordsOracle.java"
+        text = _SOURCE.read_text()
+        if version.startswith("4.4"):
+            text = re.sub(r"(import org\.apache\.kafka\.common\.record\.)(?!TimestampType)", r"\1internal.", text)
+        self.source.write_text(text)
+
+    def ask(self, requests: Iterable[str]) -> list[list[str]]:
+        """The answers' fields."""
+        done = subprocess.run(
+            ["java", "-cp", self.class_path, str(self.source)],
+            input="".join(f"{request}\n" for request in requests),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def written(data: bytes | bytearray | memoryview | None) -> str:
+    return "-" if data is None else data.hex() or "."
+
+
+def parsed(text: str) -> bytes | None:
+    return None if text == "-" else b"" if text == "." else bytes.fromhex(text)
+
+
+def build_requests(case: Case) -> list[str]:
+    fields = case.fields
+    head = [
+        "build", case.name, case.magic, case.codec.name.lower(), case.timestamp_type, case.base_offset,
+        APPENDED if case.timestamp_type else -1, fields.get("producer_id", -1), fields.get("producer_epoch", -1),
+        fields.get("base_sequence", -1), int(fields.get("is_transactional", False)), NO_LEADER_EPOCH,
+    ]  # fmt: skip
+    return ["\t".join(map(str, head)), *map(_record_line, case.new_records), "end"]
+
+
+def _record_line(record: NewRecord) -> str:
+    timestamp, key, value, headers = record
+    pairs = ",".join(f"{written(name.encode())}={written(content)}" for name, content in headers)
+    return f"record\t{timestamp}\t{written(key)}\t{written(value)}\t{pairs}"
+
+
+def read_answers(answers: Iterable[Sequence[str]]) -> dict[str, list[Record] | str]:
+    """By name, the records that Kafka read, or its complaint."""
+    found: dict[str, list[Record] | str] = {}
+    records: list[Record] = []
+    for kind, *fields in answers:
+        if kind == "record":
+            offset, timestamp, key, value, headers = fields
+            pairs = [pair.split("=") for pair in headers.split(",") if pair]
+            named = tuple(((parsed(name) or b"").decode(), parsed(content)) for name, content in pairs)
+            records.append(Record(int(offset), int(timestamp), parsed(key), parsed(value), named))
+        elif kind in ("end", "failed"):
+            found[fields[0]] = records if kind == "end" else fields[1]
+            records = []
+    return found
