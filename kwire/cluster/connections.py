@@ -20,7 +20,7 @@ from kwire.cluster.snapshot import Snapshot
 from kwire.errors import DisconnectedError, KwireError
 from kwire.net import Clock, KafkaSelector
 from kwire.protocol import Request, Response
-from kwire.session import Answered, Broken, Failed, Ready, Session
+from kwire.session import Answered, Broken, Closed, Failed, Ready, Session
 from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
 
 OLDEST = "0.8.2"
@@ -231,15 +231,15 @@ class Connections:
     def _ended(self, node: int, cause: KwireError, now: float, *, is_idle: bool = False) -> list[Event]:
         link = self._links.pop(node)
         greeting = self._greetings.setdefault(node, _Greeting())
-        events: list[Event] = [
-            Outcome(event.token, event.error, -1)
-            for event in link.session.closed(cause, now)
-            if isinstance(event, Failed)
-        ]
+        events: list[Event] = []
+        for event in link.session.closed(cause, now):
+            match event:
+                case Failed():
+                    events.append(Outcome(event.token, event.error, -1))
+                case Closed(died_during_negotiation=True):
+                    greeting.ends_during_negotiation += 1
         if link.is_assumed and not link.has_answered:
             greeting.ends_during_negotiation, greeting.is_old = 0, False
-        elif link.is_connected and not link.was_ready and isinstance(cause, DisconnectedError):
-            greeting.ends_during_negotiation += 1
         if not is_idle:
             self.last_failure.pop(node, None)  # the newest failure stands last
             self.last_failure[node] = cause

@@ -84,7 +84,7 @@ class EventLoop:
         self._coordinators = Coordinators()
         self._machines: list[Machine] = []
         self._waiting: list[_Waiting] = []
-        self._posted: deque[Callable[[], None]] = deque()
+        self._posted: deque[Callable[[], object]] = deque()
         self._knock_at = 0.0
         self._knocks = 0
         self._now = clock.now()
@@ -93,7 +93,7 @@ class EventLoop:
 
     # -- from any thread
 
-    def post(self, action: Callable[[], None]) -> None:
+    def post(self, action: Callable[[], object]) -> None:
         """Run `action` on the loop's thread in its next turn."""
         self._posted.append(action)
         self._selector.wakeup()
@@ -223,7 +223,7 @@ class EventLoop:
 
     def _handle(self, event: Event) -> None:
         match event:
-            case Outcome():
+            case Outcome() if event.token is not None:
                 self._resolve(event)
             case NodeReady(node):
                 self._knock_at = self._now
@@ -289,7 +289,7 @@ class EventLoop:
                 self._now,
                 version=version,
                 timeout_ms=max(1, int((waiting.deadline - self._now) * 1000)),
-                token=waiting,
+                token=waiting if call.has_answer else None,
                 has_answer=call.has_answer,
             )
         except KwireError as error:  # no common version, or a value that this version cannot carry

@@ -31,7 +31,8 @@ class Broker(NamedTuple):
         return f"{self.id} at {self.host}:{self.port}"
 
 
-class Partition(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Partition:
     """`leader` is -1 while there is none; `leader_epoch` is -1 where the broker is too old to tell (before v7)."""
 
     index: int

@@ -20,25 +20,9 @@ class Batch:
     """`partition` is -1 until an unkeyed batch is given one. Times are seconds of the loop's clock."""
 
     __slots__ = (
-        "_append_time_ms",
-        "_base_offset",
-        "attempts",
-        "bytes_max",
-        "created_at",
-        "deadline",
-        "encoded",
-        "is_closed",
-        "is_unsure",
-        "last_error",
-        "magic",
-        "partition",
-        "producer_epoch",
-        "producer_id",
-        "records",
-        "responses",
-        "sequence",
-        "size_bytes",
-        "topic",
+        "_append_time_ms", "_base_offset", "attempts", "bytes_max", "created_at", "deadline", "encoded", "is_closed",
+        "is_unsure", "last_error", "magic", "partition", "producer_epoch", "producer_id", "records", "responses",
+        "sequence", "size_bytes", "topic", "was_designated",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, bytes_max: int, now: float, deadline: float) -> None:
@@ -51,6 +35,7 @@ class Batch:
         self.responses: list[ProduceResponse] = []
         self.size_bytes = BATCH_OVERHEAD_BYTES
         self.is_closed = False
+        self.was_designated = False  # given its partition when drained
         self.attempts = 0
         self.last_error: KwireError | None = None
         # True when a request that carried it may have been applied: no answer came, or one that leaves it open.

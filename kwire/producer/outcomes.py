@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from random import Random
+from typing import Any
 
 from kwire.cluster import Backoff, Snapshot, View
 from kwire.errors import (
@@ -60,7 +61,7 @@ class Outcomes:
         """What to call with the outcome of the request that carried `taken`."""
 
         def on_done(result: Response | KwireError | None, now: float) -> None:
-            where = {"broker": view.describe(node), "api": "Produce", "version": version}
+            where: dict[str, Any] = {"broker": view.describe(node), "api": "Produce", "version": version}
             if result is None:  # acks=0: sent is all there is to know
                 for queue, batch in taken:
                     self._acknowledged(queue, batch, -1, -1)
@@ -89,7 +90,7 @@ class Outcomes:
         queue: PartitionQueue,
         batch: Batch,
         answer: PartitionAnswer | None,
-        where: dict[str, object],
+        where: dict[str, Any],
         now: float,
         view: View,
     ) -> None:
@@ -157,7 +158,7 @@ class Outcomes:
     def undelivered(self, batch: Batch, what: str, cause: KwireError | None) -> None:
         """Resolve a batch with a DeliveryError that says whether it may be in the log (rule 7)."""
         why = f"; the last failure was: {cause}" if cause is not None else ""
-        where = {"topic": batch.topic, "partition": batch.partition if batch.partition >= 0 else None}
+        where: dict[str, Any] = {"topic": batch.topic, "partition": batch.partition if batch.partition >= 0 else None}
         remedy = _REMEDY[batch.is_unsure]
         error = DeliveryError(f"{what}{why}", possibly_persisted=batch.is_unsure, remedy=remedy, **where)
         error.__cause__ = cause

@@ -34,6 +34,8 @@ _LASTING_TOPIC_ERRORS = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.
 
 _UNORDERED_WINDOW = 1 << 30
 
+Led = tuple[PartitionQueue, Partition]
+
 
 class Sender:
     """A `Machine` of the event loop. All methods are for the loop's thread."""
@@ -270,7 +272,7 @@ class Sender:
                 if queue is None:
                     return True
                 leader = (node, partition.leader_epoch)
-                return not queue.queued and queue.closed_by(leader, now) is None
+                return queue.closed_by(leader, now) is None
 
             while topic.undesignated and self._is_due(topic.undesignated[0], now):
                 queue = topic.designate(known.partitions, can_take)
@@ -280,7 +282,7 @@ class Sender:
 
     def _collate(self, now: float, view: View) -> list[Call]:
         """Requests by broker, from the partitions in turn, so that none starves."""
-        by_node: dict[int, list[tuple[PartitionQueue, Partition]]] = {}
+        by_node: dict[int, list[Led]] = {}
         for queue in list(self._active):
             if queue.is_idle:
                 del self._active[queue]
@@ -298,59 +300,71 @@ class Sender:
         """The partition with its leader, when its queue has a batch to send now."""
         if not queue.queued or not self._is_due(queue.queued[0], now):
             return None
-        head = queue.queued[0]
-        if self._identity.state is IdentityState.BROKEN and not (head.is_sequenced and head.is_unsure):
-            return None  # only what must still be settled under the old identity may go
         known = view.snapshot.topics.get(queue.topic)
         if known is not None and known.partitions and queue.index >= len(known.partitions):
-            missing = TopicError(
-                f"topic {queue.topic} has {len(known.partitions)} partitions",
-                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                remedy=f"there is no partition {queue.index}: choose a lower one or add partitions",
-                topic=queue.topic,
-                partition=queue.index,
-            )
-            while queue.queued:
-                self._outcomes.give_up(queue.queued.popleft(), missing)
+            self._fail_missing(queue, len(known.partitions))
             return None
         partition = view.snapshot.partition(queue.topic, queue.index)
         if partition is None or partition.leader == NO_NODE:
             view.request_metadata(f"{queue.topic}-{queue.index} has no leader")
             return None
-        leader = (partition.leader, partition.leader_epoch)
-        return partition if queue.closed_by(leader, now) is None else None
+        return partition if self._can_send(queue, partition, now) else None
 
-    def _requests(
-        self, node: int, led: list[tuple[PartitionQueue, Partition]], now: float, view: View
-    ) -> Iterable[Call]:
-        room = view.room(node)
+    def _can_send(self, queue: PartitionQueue, partition: Partition, now: float) -> bool:
+        if not queue.queued or not self._is_due(queue.queued[0], now):
+            return False
+        head = queue.queued[0]
+        if self._identity.state is IdentityState.BROKEN and not (head.is_sequenced and head.is_unsure):
+            return False  # only what must still be settled under the old identity may go
+        return queue.closed_by((partition.leader, partition.leader_epoch), now) is None
+
+    def _fail_missing(self, queue: PartitionQueue, count: int) -> None:
+        missing = TopicError(
+            f"topic {queue.topic} has {count} partitions",
+            code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            remedy=f"there is no partition {queue.index}: choose a lower one or add partitions",
+            topic=queue.topic,
+            partition=queue.index,
+        )
+        while queue.queued:
+            self._outcomes.give_up(queue.queued.popleft(), missing)
+
+    def _requests(self, node: int, led: list[Led], now: float, view: View) -> Iterable[Call]:
+        """Requests to one broker, as many as its connection has room for: a batch of each partition, then again."""
         if now < self._outcomes.muted_until(node):
             return
-        version = view.version(node, ProduceRequest, version_limit({queue.topic for queue, _ in led}, view.snapshot))
-        while led and room > 0:
-            taken: list[tuple[PartitionQueue, Batch]] = []
-            size = 0
-            rest: list[tuple[PartitionQueue, Partition]] = []
-            for queue, partition in led:
-                batch = queue.queued[0]
-                if taken and size + batch.size_bytes > self._settings.max_request_bytes:
-                    rest.append((queue, partition))
-                    continue
-                refused = refusal(batch, version, self._settings)
-                if refused is not None:
-                    self._outcomes.give_up(queue.queued.popleft(), refused)
-                    continue
-                queue.take((partition.leader, partition.leader_epoch))
-                if self._identity.state is IdentityState.KNOWN and not batch.is_sequenced and magic(version) == 2:
-                    queue.sequence(batch, self._identity.producer_id, self._identity.producer_epoch)
-                # The next request begins where this one ends.
-                self._active[queue] = self._active.pop(queue)
-                size += batch.size_bytes
-                taken.append((queue, batch))
+        topics = {queue.topic for queue, _ in led}
+        version = view.version(node, ProduceRequest, version_limit(topics, view.snapshot))
+        for _ in range(view.room(node)):
+            taken = self._fill(led, version)
             if taken:
                 yield self._call(node, taken, version, view)
-                room -= 1
-            led = rest
+            # What did not fit comes first next time, and what was taken last.
+            places = {queue for queue, _ in taken}
+            led = [one for one in led if one[0] not in places] + [one for one in led if one[0] in places]
+            led = [(queue, partition) for queue, partition in led if self._can_send(queue, partition, now)]
+            if not led:
+                break
+
+    def _fill(self, led: list[Led], version: int) -> list[tuple[PartitionQueue, Batch]]:
+        """Take one batch of each partition until the request is full."""
+        taken: list[tuple[PartitionQueue, Batch]] = []
+        size_bytes = 0
+        for queue, partition in led:
+            batch = queue.queued[0]
+            if taken and size_bytes + batch.size_bytes > self._settings.max_request_bytes:
+                continue
+            refused = refusal(batch, version, self._settings)
+            if refused is not None:
+                self._outcomes.give_up(queue.queued.popleft(), refused)
+                continue
+            queue.take((partition.leader, partition.leader_epoch))
+            if self._identity.state is IdentityState.KNOWN and not batch.is_sequenced and magic(version) == 2:
+                queue.sequence(batch, self._identity.producer_id, self._identity.producer_epoch)
+            self._active[queue] = self._active.pop(queue)  # the next turn begins with the others
+            size_bytes += batch.size_bytes
+            taken.append((queue, batch))
+        return taken
 
     def _call(self, node: int, taken: list[tuple[PartitionQueue, Batch]], version: int, view: View) -> Call:
         batches = [batch for _, batch in taken]

@@ -65,7 +65,7 @@ class TopicQueue:
                 self.undesignated.append(open_batch)
             open_batch.append(incoming.record, incoming.response, incoming.size_bytes)
             return None
-        if partition_count == 0:
+        if partition_count == 0 or self.unrouted:  # behind those that came before and still wait
             self.unrouted.append((incoming, now))
             return None
         return self._add_to(self._partitioner(key, partition_count), incoming, now)
@@ -75,29 +75,41 @@ class TopicQueue:
         touched = []
         while self.unrouted:
             incoming, since = self.unrouted.popleft()
-            queue = self.add(incoming, since, partition_count)
-            assert queue is not None
-            touched.append(queue)
+            key = incoming.record[1]
+            assert key is not None
+            touched.append(self._add_to(self._partitioner(key, partition_count), incoming, since))
         return touched
 
     def designate(
         self, partitions: Sequence[Partition], can_take: Callable[[Partition], bool]
     ) -> PartitionQueue | None:
-        """Give the first undesignated batch to the next partition in turn that can take it; None when none can.
+        """Give the first undesignated batch to the partition with the shortest queue; None when none can take it.
 
-        By whole batches, so that each partition gets the same bytes over time and few requests carry much (KIP-794).
+        Among equals they take turns, by whole batches, so that each partition gets the same bytes over time and few
+        requests carry much (KIP-794). A partition holds one such batch at a time: the rest stays free to go elsewhere
+        when its leader dies, and none starves behind a partition that keyed records keep busy.
         """
+        best: Partition | None = None
+        shortest = 0
         for step in range(len(partitions)):
             partition = partitions[(self._rotation + step) % len(partitions)]
-            if can_take(partition):
-                self._rotation = (self._rotation + step + 1) % len(partitions)
-                batch = self.undesignated.popleft()
-                batch.is_closed = True
-                batch.partition = partition.index
-                queue = self.partition(partition.index)
-                queue.queued.append(batch)
-                return queue
-        return None
+            queue = self.partitions.get(partition.index)
+            queued = 0 if queue is None else len(queue.queued)
+            if (best is None or queued < shortest) and can_take(partition):
+                if queue is not None and any(batch.was_designated for batch in queue.queued):
+                    continue
+                best, shortest = partition, queued
+                if not queued:
+                    break
+        if best is None:
+            return None
+        self._rotation = best.index + 1
+        batch = self.undesignated.popleft()
+        batch.is_closed = batch.was_designated = True
+        batch.partition = best.index
+        chosen = self.partition(best.index)
+        chosen.queued.append(batch)
+        return chosen
 
     def close_batches(self) -> None:
         """Let no further record join what is there; closed batches do not wait for the linger."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -15,9 +16,7 @@ MAX_AGE = 300.0
 
 
 def updater() -> MetadataUpdater:
-    return MetadataUpdater(
-        max_age_ms=300_000, backoff=Backoff(100, 1_000), random=Random(1), allow_auto_create=True
-    )
+    return MetadataUpdater(max_age_ms=300_000, backoff=Backoff(100, 1_000), random=Random(1), allow_auto_create=True)
 
 
 def settled(topics: dict[str, list[tuple[int, int]]]) -> MetadataUpdater:
@@ -91,7 +90,7 @@ def test_back_off_grows_with_failures_and_ends_with_success() -> None:
         assert deadline is not None
         pauses.append(deadline - now)
         now = deadline
-    assert all(later > earlier for earlier, later in zip(pauses[:3], pauses[1:4], strict=True))
+    assert all(later > earlier for earlier, later in pairwise(pauses[:4]))
     assert max(pauses) <= 1.2
     one.start()
     one.answered(metadata({"t": [(1, 0)]}), now)

@@ -113,8 +113,8 @@ def test_linger_holds_an_open_batch_and_no_full_one() -> None:
     assert bench.turn() == []
     assert bench.sender.deadline() == pytest.approx(bench.now + 0.010)
     bench.send(b"b", partition=0)
-    assert bench.turn(0.009) == []
-    (sent,) = bench.turn(0.001)
+    assert bench.turn(0.0095) == []
+    (sent,) = bench.turn(0.0006)
     assert sent.values() == {("t", 0): [b"a", b"b"]}
     sent.answer(bench.now)
     bench.send(b"c", partition=0, size_bytes=1_000)
