@@ -6,9 +6,10 @@ Owns how a secret gets in: environment, file or prompt. None is printed, and a S
 from __future__ import annotations
 
 import functools
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,12 +30,13 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What the options said. `timeout` is seconds, for reaching a broker and for each answer."""
+    """What the options said. `timeout` is seconds, for reaching a broker and for each answer; `extra` is from -X."""
 
     bootstrap: str
     timeout: float
     tls: Tls | bool | None
     sasl: Sasl | None
+    extra: Mapping[str, Any]
 
     @property
     def timeout_ms(self) -> int:
@@ -48,12 +50,14 @@ class Connection:
             "sasl": self.sasl,
             "request_timeout_ms": self.timeout_ms,
             "connect_timeout_ms": self.timeout_ms,
+            **self.extra,
         }
 
-    def config(self, **options: Any) -> ClientConfig:
-        from kwire.cluster import ClientConfig
+    def config(self) -> ClientConfig:
+        from kwire.cluster import client_config
 
-        return ClientConfig(**self.client_options(), **options)
+        options = self.client_options()
+        return client_config(options.pop("bootstrap"), options)
 
 
 # Outermost last, so that --help lists them in this order.
@@ -75,6 +79,8 @@ _OPTIONS = [
     click.option("--password", envvar="KWIRE_PASSWORD", show_envvar=True,
                  help="SASL password; asked for when missing. In `ps` all can see it: prefer the variable."),
     click.option("--password-file", type=_FILE, help="Read the password from this file's first line."),
+    click.option("-X", "--option", "extra", multiple=True, metavar="NAME=VALUE",
+                 help="Any other option of the client, by its Python name: -X linger_ms=50."),
 ]  # fmt: skip
 
 
@@ -85,7 +91,7 @@ def connection_options(command: Command) -> Command:
     def wrapped(
         *args: Any, bootstrap: str | None, timeout: float, tls: bool, cafile: str | None, cert: str | None,
         key: str | None, insecure: bool, sasl_mechanism: str | None, username: str | None, password: str | None,
-        password_file: str | None, **kwargs: Any,
+        password_file: str | None, extra: tuple[str, ...], **kwargs: Any,
     ) -> Any:  # fmt: skip
         if not bootstrap:
             raise click.UsageError("no broker given: add -b HOST:PORT, or set KWIRE_BOOTSTRAP")
@@ -95,6 +101,7 @@ def connection_options(command: Command) -> Command:
             timeout=timeout,
             tls=_tls(cafile, cert, key, insecure) if has_tls else None,
             sasl=_sasl(sasl_mechanism, username, password, password_file, has_tls),
+            extra=dict(_named(text) for text in extra),
         )
         return command(*args, connection=connection, **kwargs)
 
@@ -102,6 +109,17 @@ def connection_options(command: Command) -> Command:
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
+
+
+def _named(text: str) -> tuple[str, Any]:
+    """NAME=VALUE; the value is JSON where it can be (50, true), else a text."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise click.UsageError(f"-X {text}: give NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def _tls(cafile: str | None, cert: str | None, key: str | None, insecure: bool) -> Tls | bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -14,7 +12,7 @@ from kwire.cli.annotated import Layout, row_to_json
 from kwire.cli.apis import find_api, find_version
 from kwire.cli.failures import ExitCode, explain
 from kwire.cli.frames import Frame, split
-from kwire.cli.output import Output, fill, json_line, new_table, output_options
+from kwire.cli.output import Output, has_colour, json_line, output_options
 from kwire.cli.pasted import Form, read_pieces
 from kwire.cli.reading import (
     Guess,
@@ -73,7 +71,7 @@ def command(
         kwire decode frame.bin
         xxd frame.bin | kwire decode
         kwire decode --api Metadata --version 9 answer.bin
-        echo 0012 0003 00000001 0000 00 | kwire decode --try-versions
+        echo 0012 0000 00000001 ffff | kwire decode --try-versions
     """
     what = Wanted.of(api_text, version_text, kind, is_body)
     if source.isatty():
@@ -216,8 +214,8 @@ def _show_guesses(number: int, frame: Frame, what: Wanted, output: Output) -> Ex
             output.json({"frame": number, **_guess_to_json(guess)})
     elif found:
         output.text(f"frame {number}: {len(frame.data)} bytes at {frame.start}, which could be")
-        table = new_table("kind", "api", "version", "same bytes again", "message", right=["version"], whole=["api"])
-        output.draw(fill(table, (_guess_row(guess) for guess in found)))
+        columns = ["kind", "api", "version", "same bytes again", "message"]
+        output.table(columns, (_guess_row(guess) for guess in found), right=["version"], whole=["api"])
     if not found:
         output.note(f"frame {number} at {frame.start}: no API and version takes all of its {len(frame.data)} bytes")
     return ExitCode.OK if found else ExitCode.UNDECODABLE
@@ -302,7 +300,7 @@ def _batch_to_json(batch: Batch) -> dict[str, Any]:
 
 def _print(number: int, frame: Frame, reading: Reading, output: Output, bytes_max: int | None) -> None:
     """One frame for a person. `bytes_max` None leaves the bytes out."""
-    has_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    is_coloured = has_colour()
     if number > 1:
         output.text()
     said = [f"frame {number}", f"{len(frame.data) + frame.missing} bytes at {frame.start}"]
@@ -312,18 +310,18 @@ def _print(number: int, frame: Frame, reading: Reading, output: Output, bytes_ma
     if reading.header.get("clientId") is not None:
         said.append(f"client {json_line(reading.header['clientId'])}")
     line = ", ".join(said)
-    output.text(click.style(line, bold=True) if has_colour else line)
+    output.text(click.style(line, bold=True) if is_coloured else line)
     if reading.message is not None:
         output.text(json.dumps(_shortened(reading.message), indent=2, ensure_ascii=False))
     if bytes_max is not None:
         output.text()
-        layout = Layout(reading.rows, output.console().width, bytes_max, has_colour=has_colour)
+        layout = Layout(reading.rows, output.console().width, bytes_max, has_colour=is_coloured)
         for line in layout.lines(reading.rows):
             output.text(line)
     for problem in reading.problems:
         first, *others = explain(problem)
         output.text()
-        output.text(click.style(first, fg="red", bold=True) if has_colour else first)
+        output.text(click.style(first, fg="red", bold=True) if is_coloured else first)
         for line in others:
             output.text(line)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kwire.cli.output import Output, fill, new_table, output_options
+from kwire.cli.output import Output, output_options
 from kwire.errors import ErrorCode, broker_error, error_name
 
 
@@ -34,9 +34,8 @@ def command(codes: tuple[str, ...], output: Output) -> None:
     elif len(chosen) == 1:
         _describe(chosen[0], output)
     else:
-        table = new_table("code", "name", "retry", "usual cause", right=["code"], whole=["name"])
         rows = ([int(code), code.name, "yes" if code.is_retriable else "", code.usual_cause] for code in chosen)
-        output.draw(fill(table, rows))
+        output.table(["code", "name", "retry", "usual cause"], rows, right=["code"], whole=["name"])
 
 
 # An option-like argument is a number here: `kwire error -1`.

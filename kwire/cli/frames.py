@@ -1,6 +1,6 @@
 """Where the frames are in some bytes: one frame, with or without its size before it, or a stream of sized frames.
 
-Owns the guess, because nothing in the bytes says it. Refuses to read a frame: the caller says which make sense.
+Owns the guess, because nothing in the bytes says it. What makes sense is the caller's to say.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kwire.cli.reading import maybe_request_header
+
 _SIZE_BYTES = 4
-# What kwire's own connections take as well; beyond it a "size" is something else.
-_SIZE_MAX = 100 * 1024 * 1024
+# A frame of which less than a twentieth was pasted is hardly what the person wants explained.
+_BELIEVED = 20
 
 
 class Frame(NamedTuple):
@@ -35,8 +37,13 @@ def split(data: bytes, has_sizes: bool | None, makes_sense: Callable[[bytes], bo
         return sized
     if makes_sense(data):
         return whole
-    # Nothing makes sense whole: bytes are missing or wrong. The sizes are the better witness if they are believable.
-    return sized if adds_up or (sized[0].missing <= _SIZE_MAX and _is_a_start(sized[0].data)) else whole
+    # Nothing makes sense whole: bytes are missing or wrong. A request's header, with or without a size before it, is a
+    # good witness; else a size is believed if it promises not much more than what is here.
+    if adds_up or maybe_request_header(sized[0].data):
+        return sized
+    if maybe_request_header(data):
+        return whole
+    return sized if sized[0].missing <= _BELIEVED * len(data) else whole
 
 
 def _sized(data: bytes) -> list[Frame]:
@@ -53,8 +60,3 @@ def _sized(data: bytes) -> list[Frame]:
         frames.append(Frame(start, body, has_size=True, missing=size - len(body)))
         pos = start + size
     return frames
-
-
-def _is_a_start(data: bytes) -> bool:
-    """Whether these could be the first bytes of a request or a response: a small key or id at the front."""
-    return len(data) >= _SIZE_BYTES and data[0] == 0

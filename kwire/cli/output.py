@@ -8,16 +8,16 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
     from rich.text import Text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -53,11 +53,42 @@ class Output:
         for thing in things:
             console.print(thing)
 
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        right: Collection[str] = (),
+        whole: Collection[str] = (),
+    ) -> None:
+        """Draw a table without lines around cells, so that a selection can be pasted.
+
+        A cell is a text, a styled one, or what str() makes of it; a column that is empty throughout is left out.
+        `right` names the columns that end at the right, `whole` those that are never wrapped.
+        """
+        from rich.table import Table
+
+        cells = [[_cell(cell) for cell in row] for row in rows]
+        used = [index for index in range(len(columns)) if not cells or any(str(row[index]) for row in cells)]
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for index in used:
+            name = columns[index]
+            justify: Literal["left", "right"] = "right" if name in right else "left"
+            table.add_column(name, justify=justify, overflow="fold", no_wrap=name in whole)
+        for row in cells:
+            table.add_row(*(row[index] for index in used))
+        self.draw(table)
+
     def console(self) -> Console:
         from rich.console import Console
 
         width = None if sys.stdout.isatty() else _WIDTH_WHEN_PIPED
         return Console(highlight=False, markup=False, emoji=False, width=width)
+
+
+def has_colour() -> bool:
+    """Whether to colour what is not drawn by rich: on a terminal, unless NO_COLOR asks not to."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def json_line(value: Any) -> str:
@@ -66,30 +97,16 @@ def json_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=not is_utf8, separators=(", ", ": "))
 
 
-def new_table(*columns: str, right: Iterable[str] = (), whole: Iterable[str] = ()) -> Table:
-    """A plain table: no lines around cells, so that a selection can be pasted. `whole` columns are never wrapped."""
-    from rich.table import Table
+def _cell(cell: object) -> str | Text:
+    from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=name in whole)
-    return table
+    return cell if isinstance(cell, Text) else "" if cell is None else printable(str(cell))
 
 
 def styled(text: str, style: str) -> Text:
     from rich.text import Text
 
     return Text(text, style)
-
-
-def fill(table: Table, rows: Iterable[Sequence[object]]) -> Table:
-    """Add rows; a cell is a text, a styled one, or what str() makes of it."""
-    from rich.text import Text
-
-    for row in rows:
-        cells = [cell if isinstance(cell, Text) else "" if cell is None else printable(str(cell)) for cell in row]
-        table.add_row(*cells)
-    return table
 
 
 def printable(text: str) -> str:

@@ -1,0 +1,247 @@
+"""`kwire consume TOPIC`: records as lines for a person, JSON lines for a program, or by a format string."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kwire.cli.batches import moment
+from kwire.cli.connection import Connection, connection_options
+from kwire.cli.failures import ExitCode
+from kwire.cli.output import Output, has_colour, json_line, output_options, printable
+from kwire.cli.tokens import compile_format, unescape
+from kwire.cli.values import bytes_to_json, headers_to_json
+
+if TYPE_CHECKING:
+    from kwire.consumer import Consumer, ConsumerRecord, StartOffset
+
+TopicPartition = tuple[str, int]
+# Records are handed on in groups of this many; a smaller one waits this long for its first.
+_GROUP_MAX = 500
+_POLL_SECONDS = 0.5
+_TIMESTAMP_TYPES = {0: "create", 1: "append"}
+
+
+@click.command()
+@click.argument("topics", metavar="TOPIC[:PARTITION,...]...", nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--offset",
+    "start",
+    default="beginning",
+    show_default=True,
+    metavar="OFFSET",
+    help="beginning, end, a number, -N for N before the end, or @TIME: ms, ISO 8601, or @-1h.",
+)
+@click.option("-c", "--count", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at what is the end when the command starts.")
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    show_default=True,
+    help="read_committed hides aborted transactions.",
+)
+@click.option("-F", "--template", help="Print each record by kcat's tokens: '%t %p %o %k %s\\n'.")
+@click.option("--raw", is_flag=True, help="Print the bytes of the values and nothing else.")
+@click.option("-D", "--delimiter", default="", help="With --raw: what to print after each value.")
+@click.option("--null", default="", help="With -F and --raw: what to print for null.")
+@connection_options
+@output_options
+def command(
+    topics: tuple[str, ...], start: str, count: int | None, exit_at_end: bool, isolation: str, template: str | None,
+    raw: bool, delimiter: str, null: str, connection: Connection, output: Output,
+) -> ExitCode:  # fmt: skip
+    """Print the records of topics.
+
+    All partitions, unless they are named: orders:0,2. Tokens of -F: %s value, %k key, %h headers, %t topic, %p
+    partition, %o offset, %T timestamp, %S and %K lengths, %R length as four bytes.
+
+    \b
+        kwire consume orders -e
+        kwire consume orders:0 -o -10 -F '%o %k %s\\n'
+        kwire consume orders -o @-15m | jq .value
+        kwire consume blobs -c 1 --raw > picture.jpg
+    """
+    if raw and template is not None:
+        raise click.UsageError("--raw and -F exclude each other")
+    wanted = [_topic(text) for text in topics]
+    where = parse_start(start)
+    write = _writer(output, template, raw, delimiter, null)
+    from kwire.consumer import Consumer
+
+    with Consumer(**{**connection.client_options(), "isolation": isolation}) as consumer:
+        partitions = _partitions(consumer, wanted, connection.timeout)
+        ends = consumer.end_offsets(partitions, connection.timeout) if exit_at_end or isinstance(where, _Back) else {}
+        starts = _starts(consumer, partitions, where, ends, connection.timeout)
+        consumer.assign([(*key, starts[key]) for key in partitions])
+        if not exit_at_end:
+            ends = {}
+        read = _read(consumer, ends, count, write)
+    output.note(f"{read} record{'' if read == 1 else 's'}") if output.is_table else None
+    return ExitCode.OK
+
+
+def _topic(text: str) -> tuple[str, list[int] | None]:
+    topic, colon, numbers = text.partition(":")
+    if not topic or (colon and not re.fullmatch(r"\d+(,\d+)*", numbers)):
+        raise click.UsageError(f"{text} is not TOPIC or TOPIC:PARTITION,...")
+    return topic, [int(number) for number in numbers.split(",")] if colon else None
+
+
+class _Back(int):
+    """So many records before the end."""
+
+
+def parse_start(text: str, now: datetime | None = None) -> StartOffset | _Back:
+    """What -o says; a usage error for anything else. `now` is for relative times."""
+    from kwire.consumer import AtTimestamp
+
+    if text in ("beginning", "earliest"):
+        return "earliest"
+    if text in ("end", "latest"):
+        return "latest"
+    if re.fullmatch(r"\d+", text):
+        return int(text)
+    if re.fullmatch(r"-\d+", text):
+        return _Back(text[1:])
+    if text.startswith("@"):
+        return AtTimestamp(_time_ms(text[1:], now or datetime.now(UTC)))
+    raise click.UsageError(f"-o {text}: give beginning, end, a number, -N or @TIME")
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def _time_ms(text: str, now: datetime) -> int:
+    if re.fullmatch(r"\d+", text):
+        return int(text)
+    if ago := re.fullmatch(r"-(\d+)([smhd])", text):
+        at = now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    else:
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            raise click.UsageError(f"@{text} is no time: give ms since 1970, ISO 8601, or -15m (s, m, h, d)") from None
+    # A time without a zone is the user's own.
+    return max(0, round(at.timestamp() * 1000))
+
+
+def _partitions(
+    consumer: Consumer, wanted: Iterable[tuple[str, list[int] | None]], timeout: float
+) -> list[TopicPartition]:
+    found: dict[TopicPartition, None] = {}
+    for topic, numbers in wanted:
+        known = consumer.partitions(topic, timeout)
+        missing = sorted(set(numbers or []) - set(known))
+        if missing:
+            raise click.UsageError(f"{topic} has partitions 0 to {len(known) - 1}, not {missing[0]}")
+        found.update(dict.fromkeys((topic, number) for number in (known if numbers is None else numbers)))
+    return list(found)
+
+
+def _starts(
+    consumer: Consumer, partitions: list[TopicPartition], where: StartOffset | _Back, ends: dict[TopicPartition, int],
+    timeout: float,
+) -> dict[TopicPartition, StartOffset]:  # fmt: skip
+    if not isinstance(where, _Back):
+        return dict.fromkeys(partitions, where)
+    begins = consumer.beginning_offsets(partitions, timeout)
+    return {key: max(begins[key], ends[key] - int(where)) for key in partitions}
+
+
+def _read(
+    consumer: Consumer,
+    ends: dict[TopicPartition, int],
+    count: int | None,
+    write: Callable[[list[ConsumerRecord]], None],
+) -> int:
+    """Write records until `count` of them, or until all partitions stand at their ends; how many there were."""
+    read = 0
+    open_ends = dict(ends)
+    while True:
+        for key in [key for key, end in open_ends.items() if consumer.position(*key) >= end]:
+            del open_ends[key]
+        if ends and not open_ends:
+            return read
+        left = _GROUP_MAX if count is None else min(_GROUP_MAX, count - read)
+        records = consumer.poll(left, _POLL_SECONDS)
+        if ends:
+            # What was written after the start is not asked for.
+            records = [one for one in records if one.offset < ends[one.topic, one.partition]]
+        if records:
+            write(records)
+            read += len(records)
+        if read == count:
+            return read
+
+
+def _writer(
+    output: Output, template: str | None, raw: bool, delimiter: str, null: str
+) -> Callable[[list[ConsumerRecord]], None]:
+    """How records go to stdout: a whole group at once, then flushed."""
+    if template is not None or raw:
+        null_bytes, after = null.encode("utf-8", "surrogateescape"), unescape(delimiter)
+        render = compile_format("%s" if template is None else template, null=null_bytes)
+        stdout = sys.stdout.buffer
+
+        def write_bytes(records: list[ConsumerRecord]) -> None:
+            stdout.write(b"".join(render(record) + after for record in records))
+            stdout.flush()
+
+        return write_bytes
+    show = _shower(has_colour()) if output.is_table else lambda record: json_line(record_to_json(record))
+
+    def write_lines(records: list[ConsumerRecord]) -> None:
+        sys.stdout.write("".join(show(record) + "\n" for record in records))
+        sys.stdout.flush()
+
+    return write_lines
+
+
+def record_to_json(record: ConsumerRecord) -> dict[str, Any]:
+    """The form that `kwire produce --json` takes."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "timestamp_type": _TIMESTAMP_TYPES.get(record.timestamp_type),
+        "key": bytes_to_json(record.key),
+        "value": bytes_to_json(record.value),
+        "headers": headers_to_json(record.headers),
+    }
+
+
+def _shower(is_coloured: bool) -> Callable[[ConsumerRecord], str]:
+    """One line a record: place and time, key, value, headers."""
+
+    def style(text: str, **how: Any) -> str:
+        return click.style(text, **how) if is_coloured else text
+
+    def show(record: ConsumerRecord) -> str:
+        place = f"{record.topic}:{record.partition} @{record.offset}"
+        cells = [style(place, fg="cyan"), style(moment(record.timestamp_ms) or "-", dim=True)]
+        cells.append(style(shown(record.key), fg="green"))
+        cells.append(shown(record.value))
+        if record.headers:
+            text = " ".join(f"{printable(name)}={shown(value)}" for name, value in record.headers)
+            cells.append(style(f"[{text}]", dim=True))
+        return "  ".join(cells)
+
+    return show
+
+
+def shown(data: bytes | None) -> str:
+    """Bytes for a person: text as it is, other bytes in hex, null apart from the text "null"."""
+    if data is None:
+        return "(null)"
+    try:
+        return printable(data.decode())
+    except UnicodeDecodeError:
+        return f"0x{data.hex()}"

@@ -1,0 +1,75 @@
+"""`kwire encode Metadata@9 < json`: a frame's bytes, made of Kafka's JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from typing import Any, BinaryIO
+
+import click
+
+from kwire.cli.apis import find_api_at, message_classes
+from kwire.cli.failures import ExitCode
+from kwire.errors import EncodeError
+from kwire.protocol.headers import encode_request, encode_response
+
+
+@click.command()
+@click.argument("api_text", metavar="API@VERSION")
+@click.argument("source", metavar="[FILE|-]", type=click.File("rb"), default="-")
+@click.option("--response", "is_response", is_flag=True, help="The JSON is a response. Default: a request.")
+@click.option("--body", "is_body", is_flag=True, help="The message alone, without size and header.")
+@click.option("--bare", is_flag=True, help="Without the 4-byte size.")
+@click.option("--correlation-id", type=click.IntRange(-(2**31), 2**31 - 1), default=0, show_default=True, metavar="N")
+@click.option("--client-id", default="kwire", show_default=True, metavar="TEXT")
+@click.option("--hex", "form", flag_value="hex", help="Hex; default on a terminal.")
+@click.option("--base64", "form", flag_value="base64", help="Base64.")
+@click.option("--raw", "form", flag_value="raw", help="The bytes themselves; default in a pipe.")
+def command(
+    api_text: str, source: BinaryIO, is_response: bool, is_body: bool, bare: bool, correlation_id: int, client_id: str,
+    form: str | None,
+) -> ExitCode:  # fmt: skip
+    """Make a frame's bytes from JSON.
+
+    The JSON is Kafka's own form, as `kwire decode` prints it and `kwire schema` lists it.
+
+    \b
+        echo '{"topics": null}' | kwire encode Metadata@1 --hex
+        kwire encode Heartbeat@0 --response answer.json | kwire decode --api Heartbeat --version 0
+    """
+    found, version = find_api_at(api_text)
+    if version is None:
+        raise click.UsageError(f"say which version: {found.name}@{found.versions[-1]}")
+    cls: Any = dict(message_classes(found))["response" if is_response else "request"]
+    message = cls.from_json(read_json(source.read()), version)
+    if is_body:
+        data = message.encode(version)
+    elif is_response:
+        data = b"".join(encode_response(message, version, correlation_id))
+    else:
+        data = b"".join(encode_request(message, version, correlation_id, client_id))
+    if not (bare or is_body):
+        data = len(data).to_bytes(4, "big") + data
+    _write(data, form or ("hex" if sys.stdout.isatty() else "raw"))
+    return ExitCode.OK
+
+
+def read_json(text: str | bytes) -> dict[str, Any]:
+    """A JSON object; EncodeError for anything else."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise EncodeError(f"the input is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise EncodeError("the input is no JSON object", remedy='give the message\'s fields: {"name": value, ...}')
+    return value
+
+
+def _write(data: bytes, form: str) -> None:
+    if form == "raw":
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        click.echo(data.hex() if form == "hex" else base64.b64encode(data).decode())

@@ -1,0 +1,265 @@
+"""`kwire produce TOPIC`: lines, files or JSON records to a topic."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from typing import IO, Any, BinaryIO
+
+import click
+
+from kwire.cli.connection import Connection, connection_options
+from kwire.cli.failures import ExitCode, exit_code, explain
+from kwire.cli.output import Output, json_line, output_options
+from kwire.cli.tokens import unescape
+from kwire.cli.values import Outgoing, record_from_json
+from kwire.errors import EncodeError, KwireError
+
+_READ_BYTES = 64 * 1024
+# A broken topic fails every record in the same way; after these the count is enough.
+_ERRORS_SHOWN_MAX = 10
+_CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.File("rb"))
+@click.option("-J", "--json", "is_json", is_flag=True, help="Each line is a record as `kwire consume` prints it.")
+@click.option("-l", "--lines", "has_lines", is_flag=True, help="Each line of the FILEs is a record, not each FILE.")
+@click.option("-D", "--delimiter", default="\\n", show_default=True, help="What ends a record of the input.")
+@click.option("-K", "--key-delimiter", help="What ends the key in each record; a record without it has no key.")
+@click.option("-k", "--key", "fixed_key", help="The key of every record that brings none.")
+@click.option("-Z", "--null", "is_null", is_flag=True, help="An empty key or value is null.")
+@click.option(
+    "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="On every record; without =, null."
+)
+@click.option("-p", "--partition", type=click.IntRange(0), help="Default: by key, else spread.")
+@click.option("--repartition", is_flag=True, help="Ignore the partitions that JSON records bring.")
+@click.option("-z", "--compression", type=click.Choice(_CODECS), default="none", show_default=True)
+@click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
+@click.option("-c", "--count", type=click.IntRange(1), help="Stop after so many records.")
+@click.option(
+    "--delivery-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="When a record is given up, retries included.",
+)
+@click.option(
+    "--report", "has_report", is_flag=True, help="A JSON line on stdout for each record: where it went, or why not."
+)
+@connection_options
+@output_options
+def command(
+    topic: str, files: tuple[BinaryIO, ...], is_json: bool, has_lines: bool, delimiter: str, key_delimiter: str | None,
+    fixed_key: str | None, is_null: bool, headers: tuple[str, ...], partition: int | None, repartition: bool,
+    compression: str, acks: str, count: int | None, delivery_timeout: float, has_report: bool,
+    connection: Connection, output: Output,
+) -> ExitCode:  # fmt: skip
+    """Send lines, files or JSON records to a topic.
+
+    Lines come from stdin, or each FILE is one value. Exit code 1 if a record was not delivered; each failure is named
+    on stderr.
+
+    \b
+        echo 'k1:hello' | kwire produce orders -K :
+        kwire produce blobs picture.jpg -H type=image/jpeg
+        kwire consume orders -e | kwire produce copy --json
+    """
+    form = _Form(is_json, key_delimiter, fixed_key, is_null, headers, partition, repartition)
+    ends = unescape(delimiter)
+    if not ends:
+        raise click.UsageError("--delimiter is empty")
+    values = _input(files, has_lines or is_json, ends)
+    if not files and sys.stdin.isatty():
+        output.note("One record a line; Ctrl-D ends.")
+    with closing(_Sending(topic, has_report, output)) as sending:
+        sending.connect(connection, compression, acks, delivery_timeout)
+        return sending.run(form, values, count)
+
+
+class _Form:
+    """How a piece of the input becomes a record."""
+
+    def __init__(
+        self, is_json: bool, key_delimiter: str | None, fixed_key: str | None, is_null: bool, headers: Iterable[str],
+        partition: int | None, repartition: bool,
+    ) -> None:  # fmt: skip
+        self.is_json = is_json
+        self.key_delimiter = None if key_delimiter is None else unescape(key_delimiter)
+        self.fixed_key = None if fixed_key is None else fixed_key.encode("utf-8", "surrogateescape")
+        self.is_null = is_null
+        self.headers = tuple(_header(text) for text in headers)
+        self.partition = partition
+        self.repartition = repartition
+
+    def record(self, piece: bytes) -> Outgoing:
+        """Raises EncodeError for a line that is no JSON record."""
+        if self.is_json:
+            record = record_from_json(piece)
+            if self.repartition:
+                record = record._replace(partition=None)
+        else:
+            record = self._of_line(piece)
+        if record.key is None and self.fixed_key is not None:
+            record = record._replace(key=self.fixed_key)
+        if self.is_null:
+            record = record._replace(key=record.key or None, value=record.value or None)
+        if self.partition is not None:
+            record = record._replace(partition=self.partition)
+        return record._replace(headers=record.headers + self.headers) if self.headers else record
+
+    def _of_line(self, piece: bytes) -> Outgoing:
+        if self.key_delimiter:
+            key, found, value = piece.partition(self.key_delimiter)
+            if found:
+                return Outgoing(key, value)
+        return Outgoing(None, piece)
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    name, equals, value = text.partition("=")
+    if not name:
+        raise click.UsageError(f"-H {text}: give NAME=VALUE")
+    return name, value.encode("utf-8", "surrogateescape") if equals else None
+
+
+def _input(files: Iterable[BinaryIO], has_lines: bool, delimiter: bytes) -> Iterator[tuple[str, bytes]]:
+    """(where it was, bytes) of each record to be."""
+    files = list(files)
+    if not files:
+        for number, piece in enumerate(split(sys.stdin.buffer, delimiter), 1):
+            yield f"line {number}", piece
+    for file in files:
+        name = getattr(file, "name", "-")
+        if has_lines:
+            for number, piece in enumerate(split(file, delimiter), 1):
+                yield f"{name}, line {number}", piece
+        else:
+            yield str(name), file.read()
+
+
+def split(stream: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
+    """The pieces of a stream between delimiters, each as soon as it is there; nothing after the last is no piece."""
+    read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
+    rest = b""
+    while chunk := read(_READ_BYTES):
+        # A delimiter may lie across two chunks, so what is left is looked at again.
+        *pieces, rest = (rest + chunk).split(delimiter)
+        yield from pieces
+    if rest:
+        yield rest
+
+
+class _Sending:
+    """A producer and what became of its records. Counts are changed on the callback thread, under the lock."""
+
+    def __init__(self, topic: str, has_report: bool, output: Output) -> None:
+        self.topic = topic
+        self.has_report = has_report
+        self.output = output
+        self.producer: Any = None
+        self.lock = threading.Lock()
+        self.delivered = self.delivered_bytes = self.failed = 0
+        self.first_error: KwireError | None = None
+        self.is_reader_gone = False
+
+    def connect(self, connection: Connection, compression: str, acks: str, delivery_timeout: float) -> None:
+        """Reach a broker before the first record is read, so that a wrong address is told at once."""
+        from kwire.cli.metadata import ask_metadata
+        from kwire.cluster import ClientConfig, Runtime
+        from kwire.producer import Producer
+
+        options = connection.client_options()
+        options["compression"] = compression
+        options["acks"] = acks if acks == "all" else int(acks)
+        options["delivery_timeout_ms"] = max(1, round(delivery_timeout * 1000))
+        options.update(connection.extra)
+        self.producer = Producer(**options)
+        known = ClientConfig.option_names()
+        with closing(Runtime(ClientConfig(**{name: options[name] for name in options if name in known}))) as runtime:
+            ask_metadata(runtime, [], connection.timeout)
+
+    def run(self, form: _Form, values: Iterator[tuple[str, bytes]], count: int | None) -> ExitCode:
+        status = ExitCode.OK
+        sent = 0
+        try:
+            for where, piece in values:
+                try:
+                    self._send(form.record(piece), where)
+                except EncodeError as error:
+                    raise _at(error, where) from None
+                sent += 1
+                if sent == count or self.is_reader_gone:
+                    break
+        except KeyboardInterrupt:
+            self.output.note("interrupted; delivering what was read (Ctrl-C again: give up)")
+            status = ExitCode.INTERRUPTED
+        finally:
+            # Also after a line that is wrong: the ones before it were accepted.
+            self.producer.flush()
+            self._summarise()
+        if self.is_reader_gone:
+            raise BrokenPipeError
+        if self.first_error is not None and status is ExitCode.OK:
+            return exit_code(self.first_error)
+        return status
+
+    def _send(self, record: Outgoing, where: str) -> None:
+        size = len(record.key or b"") + len(record.value or b"")
+        try:
+            self.producer.send(
+                self.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms,
+                on_delivery=lambda response: self._done(response, where, size),
+            )  # fmt: skip
+        except KwireError as error:
+            # Refused at the door, such as one that is too large: this record's fate, not the end of the others.
+            self._failed(error, where)
+
+    def _done(self, response: Any, where: str, size: int) -> None:
+        error = response.exception(0)
+        if error is not None:
+            self._failed(error, where)
+            return
+        place = response.result(0)
+        with self.lock:
+            self.delivered += 1
+            self.delivered_bytes += size
+            if self.has_report:
+                self._write(
+                    {"input": where, "topic": place.topic, "partition": place.partition, "offset": place.offset,
+                     "timestamp_ms": place.timestamp_ms}
+                )  # fmt: skip
+
+    def _failed(self, error: KwireError, where: str) -> None:
+        with self.lock:
+            self.failed += 1
+            self.first_error = self.first_error or error
+            if self.failed <= _ERRORS_SHOWN_MAX:
+                first, *others = explain(error)
+                click.echo("\n".join([f"kwire: {where}: {first}", *others]), err=True)
+            if self.has_report:
+                possibly = getattr(error, "possibly_persisted", False)
+                self._write({"input": where, "error": str(error), "possibly_persisted": possibly})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        try:
+            sys.stdout.write(json_line(line) + "\n")
+        except BrokenPipeError:
+            self.is_reader_gone = True
+
+    def _summarise(self) -> None:
+        with self.lock:
+            said = f"{self.delivered} records, {self.delivered_bytes} bytes to {self.topic}"
+            self.output.note(f"{said}; {self.failed} failed" if self.failed else said)
+
+    def close(self) -> None:
+        if self.producer is not None:
+            self.producer.close(0)
+
+
+def _at(error: EncodeError, where: str) -> EncodeError:
+    return EncodeError(f"{where}: {error.message}", remedy=error.remedy).at(**error.where)

@@ -1,0 +1,99 @@
+"""`kwire send Metadata '{"topics": null}'`: one request to a broker, and its answer as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kwire.cli.apis import find_api_at
+from kwire.cli.connection import Connection, connection_options
+from kwire.cli.encode import read_json
+from kwire.cli.failures import ExitCode
+from kwire.cli.output import Output, output_options
+from kwire.errors import UnsupportedVersionError
+from kwire.protocol import ApiKey
+
+if TYPE_CHECKING:
+    from kwire.cluster import Route
+
+
+@click.command()
+@click.argument("api_text", metavar="API[@VERSION]")
+@click.argument("text", metavar="[JSON|-]", default="-")
+@click.option("--broker", type=int, metavar="ID", help="To this broker.")
+@click.option("--leader", metavar="TOPIC:PARTITION", help="To the leader of a partition.")
+@click.option("--coordinator", metavar="GROUP", help="To the coordinator of a group.")
+@click.option("--transaction", metavar="ID", help="To the coordinator of a transactional id.")
+@click.option("--controller", is_flag=True, help="To the controller.")
+@connection_options
+@output_options
+def command(
+    api_text: str, text: str, broker: int | None, leader: str | None, coordinator: str | None, transaction: str | None,
+    controller: bool, connection: Connection, output: Output,
+) -> ExitCode:  # fmt: skip
+    """Send one request, written as JSON, and print the answer.
+
+    To any broker, unless an option says which. Without a version, the highest that both sides speak is used. The exit
+    code is 1 if the answer's own errorCode is not 0.
+
+    \b
+        kwire send DescribeCluster@0 '{"includeClusterAuthorizedOperations": false}'
+        kwire send FindCoordinator@2 '{"key": "my-group", "keyType": 0}'
+        kwire send Heartbeat@0 --coordinator g '{"groupId": "g", "generationId": 1, "memberId": "m"}'
+    """
+    from kwire.cluster import Runtime
+
+    found, wanted = find_api_at(api_text)
+    fields = read_json(sys.stdin.read() if text == "-" else text)
+    if found.key == ApiKey.PRODUCE and fields.get("acks") == 0:
+        raise click.UsageError("brokers do not answer a Produce with acks 0")
+    route = _route(broker, leader, coordinator, transaction, controller)
+    used: list[int] = []
+
+    def build(version: int) -> Any:
+        if wanted is not None and version != wanted:
+            raise UnsupportedVersionError(
+                f"the broker speaks {found.name} only to version {version}, not {wanted}",
+                remedy="see `kwire versions`",
+            )
+        used[:] = [version]
+        return found.request.from_json(fields, version)
+
+    with closing(Runtime(connection.config())) as runtime:
+        response: Any = runtime.ask(route, found.request, build, connection.timeout, at_most=wanted, may_retry=False)
+    version = used[0]
+    output.note(f"{found.name} v{version}")
+    answer = response.to_json(version)
+    if output.is_table:
+        output.text(json.dumps(answer, indent=2, ensure_ascii=False))
+    else:
+        output.json(answer)
+    return ExitCode.KAFKA if answer.get("errorCode") else ExitCode.OK
+
+
+def _route(
+    broker: int | None, leader: str | None, coordinator: str | None, transaction: str | None, controller: bool
+) -> Route:
+    from kwire.cluster import ToAny, ToController, ToCoordinator, ToLeader, ToNode
+
+    routes: list[Route] = []
+    if broker is not None:
+        routes.append(ToNode(broker))
+    if leader is not None:
+        topic, _, partition = leader.rpartition(":")
+        if not topic or not partition.isdigit():
+            raise click.UsageError(f"--leader {leader} is not TOPIC:PARTITION")
+        routes.append(ToLeader(topic, int(partition)))
+    if coordinator is not None:
+        routes.append(ToCoordinator(coordinator))
+    if transaction is not None:
+        routes.append(ToCoordinator(transaction, "transaction"))
+    if controller:
+        routes.append(ToController())
+    if len(routes) > 1:
+        raise click.UsageError("a request goes to one broker: give one of --broker, --leader, --coordinator, ...")
+    return routes[0] if routes else ToAny()
