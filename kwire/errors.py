@@ -158,7 +158,7 @@ class BrokerError(KwireError):
 
     @property
     def is_retriable(self) -> bool:
-        return self.code in _CODES and ErrorCode(self.code).is_retriable
+        return self.code in _CODES and _CODES[self.code].is_retriable
 
 
 class TopicError(BrokerError):
@@ -353,7 +353,7 @@ class ErrorCode(IntEnum):
     CONTROLLER_ID_NOT_REGISTERED = 136, 0, ""
 
 
-_CODES = frozenset(int(code) for code in ErrorCode)
+_CODES: Mapping[int, ErrorCode] = {int(code): code for code in ErrorCode}
 _TOPIC_CODES = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_ID})
 _SIZE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 _AUTHORIZATION_CODES = frozenset(code for code in ErrorCode if code.name.endswith("_AUTHORIZATION_FAILED"))
@@ -361,7 +361,7 @@ _AUTHORIZATION_CODES = frozenset(code for code in ErrorCode if code.name.endswit
 
 def error_name(code: int) -> str:
     """Kafka's name for an error code; UNRECOGNISED_ERROR_<n> for one that a newer broker brought."""
-    return ErrorCode(code).name if code in _CODES else f"UNRECOGNISED_ERROR_{code}"
+    return _CODES[code].name if code in _CODES else f"UNRECOGNISED_ERROR_{code}"
 
 
 def broker_error(code: int, message: str | None = None, *, remedy: str | None = None, **where: object) -> BrokerError:
@@ -377,5 +377,5 @@ def broker_error(code: int, message: str | None = None, *, remedy: str | None = 
     if message:
         text = f"{text}: {message}"
     if remedy is None and code in _CODES:
-        remedy = ErrorCode(code).usual_cause or None
+        remedy = _CODES[code].usual_cause or None
     return cls(text, code=code, remedy=remedy, **where)
