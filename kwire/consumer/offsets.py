@@ -112,7 +112,7 @@ class OffsetLookup:
         self._wants: dict[Want, None] = {}  # a set that keeps its order
         self._refresh_reason: str | None = None
         self._end: KwireError | None = None
-        self._now = 0.0  # of the last turn, for the one event that brings no time of its own: the end
+        self._now = 0.0  # of the last turn
 
     def want(self, wants: Iterable[Want]) -> None:
         self._wants.update(dict.fromkeys(wants))
@@ -127,6 +127,7 @@ class OffsetLookup:
         return {want.topic for want in self._wants}
 
     def deadline(self) -> float | None:
+        """Only times still to come: what is past was seen by the last turn, and must not hide the others."""
         times: list[float] = []
         for want in self._wants:
             if want.expires_at is not None:
@@ -135,7 +136,7 @@ class OffsetLookup:
                 times.append(want.not_before)
                 if want.unknown_since is not None:
                     times.append(want.unknown_since + self._unknown_patience)
-        return min(times, default=None)
+        return min((time for time in times if time > self._now), default=None)
 
     def closed(self, error: KwireError) -> None:
         self._end = error

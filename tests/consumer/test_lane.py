@@ -1,0 +1,172 @@
+"""The reader's side of one partition: positions, order of records and errors, what is released when."""
+
+from __future__ import annotations
+
+import pytest
+
+from kwire.consumer.aborted import AbortedTransaction
+from kwire.consumer.inbox import Chunk, Failure, Moved
+from kwire.consumer.lane import Lane
+from kwire.consumer.record import ConsumerRecord
+from kwire.errors import AuthorizationError, CorruptRecordsError, ErrorCode
+from kwire.records import encode_batch, encode_control_batch
+from tests.consumer.world import batch
+
+
+class Reading:
+    """A lane, and what it released."""
+
+    def __init__(self, position: int | None = 5, *, check_crc: bool = True) -> None:
+        self.released: list[Chunk] = []
+        self.lane = Lane("t", 3, 1, position, check_crc=check_crc, release=self.released.append)
+
+    def put(self, offset: int, *parts: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> Chunk:
+        chunk = Chunk(1, offset, memoryview(b"".join(parts)), tuple(AbortedTransaction(*one) for one in aborted))
+        self.lane.put(chunk)
+        return chunk
+
+    def take(self, count: int = 100) -> list[bytes | None]:
+        return [record.value for record in self.lane.take(count)] if self.lane.has_next() else []
+
+
+def test_a_record_counts_as_read_when_it_is_handed_out() -> None:
+    reading = Reading()
+    chunk = reading.put(5, batch(5, b"a", b"b", b"c"), batch(8, b"d"))
+    assert reading.lane.position == 5
+    assert reading.lane.has_next()
+    assert reading.lane.position == 5
+    steps = []
+    while values := reading.take(2):
+        steps.append((values, reading.lane.position))
+    assert steps == [([b"a", b"b"], 7), ([b"c"], 8), ([b"d"], 9)]
+    assert reading.released == [chunk]
+
+
+def test_one_by_one() -> None:
+    reading = Reading()
+    reading.put(5, batch(5, b"a", b"b"))
+    assert reading.lane.next_decoded() is None, "nothing is decoded yet"
+    assert reading.lane.has_next()
+    steps = []
+    while (record := reading.lane.next_decoded()) is not None:
+        steps.append((record.value, reading.lane.position))
+    assert steps == [(b"a", 6), (b"b", 7)]
+    reading.put(7, batch(7, b"c"))
+    assert reading.lane.has_next()
+    reading.lane.is_paused = True
+    assert reading.lane.next_decoded() is None
+
+
+def test_all_of_a_record_is_there() -> None:
+    rows = [(17, b"k", None, (("h", b"1"), ("h", None))), (18, None, b"", ())]
+    reading = Reading()
+    reading.put(5, encode_batch(rows, base_offset=5, timestamp_type=1))
+    assert reading.lane.has_next()
+    first, second = reading.lane.take(2)
+    assert first == ConsumerRecord("t", 3, 5, first.timestamp_ms, 1, b"k", None, (("h", b"1"), ("h", None)))
+    assert (second.key, second.value, second.headers, second.offset) == (None, b"", (), 6)
+
+
+def test_a_gap_at_the_end_of_a_batch_is_passed_with_its_last_record() -> None:
+    compacted = bytearray(batch(5, b"a", b"b"))
+    compacted[23:27] = (9).to_bytes(4, "big")  # the last offset delta stays when the last records are compacted away
+    reading = Reading(check_crc=False)
+    reading.put(5, bytes(compacted))
+    assert reading.take(1) == [b"a"]
+    assert reading.lane.position == 6
+    assert reading.take(1) == [b"b"]
+    assert reading.lane.position == 15
+
+
+def test_batches_without_records_for_us_move_the_position() -> None:
+    empty = bytearray(batch(5, b"a"))
+    control = encode_control_batch(
+        "commit", base_offset=6, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0
+    )
+    aborted = batch(7, b"x", producer_id=9, is_transactional=True)
+    reading = Reading()
+    reading.put(5, bytes(empty), control, aborted, aborted=((9, 7),))
+    assert reading.take() == [b"a"]
+    assert reading.lane.position == 6
+    assert not reading.lane.has_next()
+    assert (reading.lane.position, len(reading.released)) == (8, 1)
+
+
+def test_records_before_the_position_are_cut() -> None:
+    reading = Reading(7)
+    reading.put(7, batch(3, b"a", b"b"), batch(5, b"c", b"d", b"e"))
+    assert reading.take() == [b"e"]
+    assert reading.lane.position == 8
+
+
+def test_a_corrupt_batch_stops_before_it_and_a_restart_gets_past() -> None:
+    broken = bytearray(batch(6, b"b"))
+    broken[-1] ^= 1
+    reading = Reading()
+    chunk = reading.put(5, batch(5, b"a"), bytes(broken), batch(7, b"c"))
+    later = reading.put(8, batch(8, b"d"))
+    assert reading.take() == [b"a"]
+    assert not reading.lane.has_next()
+    error = reading.lane.error
+    assert isinstance(error, CorruptRecordsError)
+    assert (error.where["topic"], error.where["partition"], error.where["offset"]) == ("t", 3, 6)
+    assert "seek" in str(error)
+    assert reading.lane.position == 6
+    assert reading.released == [chunk, later]
+    assert not reading.lane.has_next()
+    reading.lane.restart(2, 7)
+    reading.put(7, batch(7, b"c"))
+    assert reading.take() == [b"c"]
+
+
+def test_without_checks_a_broken_checksum_goes_unnoticed() -> None:
+    broken = bytearray(batch(5, b"b"))
+    broken[17] ^= 1
+    reading = Reading(check_crc=False)
+    reading.put(5, bytes(broken))
+    assert reading.take() == [b"b"]
+
+
+def test_an_error_waits_behind_the_records_before_it() -> None:
+    reading = Reading()
+    reading.put(5, batch(5, b"a"))
+    failure = AuthorizationError("no", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    reading.lane.put(Failure(1, failure))
+    assert (reading.lane.error, reading.take()) == (None, [b"a"])
+    assert not reading.lane.has_next()
+    assert reading.lane.error is failure
+
+
+@pytest.mark.parametrize("position", [None, 5])
+def test_a_move_takes_its_place_in_the_order(position: int | None) -> None:
+    reading = Reading(position)
+    if position is not None:
+        reading.put(5, batch(5, b"a"))
+    reading.lane.put(Moved(1, 30))
+    reading.put(30, batch(30, b"b"))
+    assert reading.lane.position == (30 if position is None else 5)
+    values = reading.take() + reading.take()
+    assert values == ([b"b"] if position is None else [b"a", b"b"])
+    assert reading.lane.position == 31
+
+
+def test_an_error_before_the_position_was_found_is_there_at_once() -> None:
+    reading = Reading(None)
+    failure = AuthorizationError("no", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    reading.lane.put(Failure(1, failure))
+    assert (reading.lane.error, reading.lane.position) == (failure, None)
+
+
+def test_a_restart_throws_away_all_that_was_fetched() -> None:
+    reading = Reading()
+    chunks = [reading.put(5, batch(5, b"a", b"b")), reading.put(7, batch(7, b"c"))]
+    assert reading.take(1) == [b"a"]
+    reading.lane.restart(2, 50)
+    assert (reading.released, reading.take(), reading.lane.position) == (chunks, [], 50)
+
+
+def test_a_fetch_that_does_not_follow_on_is_a_defect() -> None:
+    reading = Reading()
+    reading.put(6, batch(6, b"a"))
+    with pytest.raises(AssertionError):
+        reading.take()

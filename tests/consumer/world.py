@@ -1,0 +1,265 @@
+"""A cluster as the fetcher sees it, driven by hand on virtual time: turns in, calls out, answers fed back.
+
+Requests and answers go through the bytes of their version, so that a test sees what a broker would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from kwire.cluster import Backoff, Call, Snapshot, ToNode
+from kwire.consumer.fetcher import Fetcher, Start
+from kwire.consumer.inbox import Inbox, Item, Trouble
+from kwire.consumer.lane import Lane
+from kwire.consumer.offsets import OffsetLookup, StartOffset
+from kwire.consumer.options import ConsumerOptions
+from kwire.errors import KwireError, UnsupportedVersionError
+from kwire.protocol import Request, Response
+from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
+from kwire.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from kwire.records import encode_batch
+from tests.cluster.snapshots import snapshot
+
+Key = tuple[str, int]
+
+
+@dataclass
+class FakeView:
+    """Every broker is ready and speaks the newest Fetch and ListOffsets, unless a test says otherwise."""
+
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    trouble: KwireError | None = None
+    is_hopeless: bool = False
+    down: set[int] = field(default_factory=set)
+    versions: dict[type[Request[Any]], int] = field(
+        default_factory=lambda: {FetchRequest: 18, ListOffsetsRequest: 11}
+    )
+    failures: dict[int, KwireError] = field(default_factory=dict)
+    refreshes: list[str] = field(default_factory=list)
+
+    def is_ready(self, node: int) -> bool:
+        return node not in self.down
+
+    def room(self, node: int) -> int:
+        return 5
+
+    def version(self, node: int, api: type[Request[Any]], at_most: int | None = None) -> int:
+        if api not in self.versions:
+            raise UnsupportedVersionError("not spoken here")
+        return min(self.versions[api], 1_000 if at_most is None else at_most)
+
+    def supports(self, node: int, api: type[Request[Any]]) -> bool:
+        return api in self.versions
+
+    def failure(self, node: int) -> KwireError | None:
+        return self.failures.get(node)
+
+    def describe(self, node: int) -> str:
+        return f"{node} at host-{node}:9092"
+
+    def request_metadata(self, reason: str) -> None:
+        self.refreshes.append(reason)
+
+
+def batch(base_offset: int, *values: bytes, **options: Any) -> bytes:
+    """A v2 batch of records that differ in their values only."""
+    return encode_batch([(1_000, None, value, ()) for value in values], base_offset=base_offset, **options)
+
+
+@dataclass
+class Sent:
+    """A request that a machine wants sent: to whom, what is in it, and how to answer it."""
+
+    world: World
+    call: Call
+    version: int
+    request: Any
+
+    @property
+    def node(self) -> int:
+        assert isinstance(self.call.route, ToNode)
+        return self.call.route.node
+
+    def respond(self, response: Response) -> None:
+        decoded = type(response).decode(response.encode(self.version), self.version)
+        self.call.on_done(decoded, self.world.now)
+
+    def fail(self, error: KwireError) -> None:
+        self.call.on_done(error, self.world.now)
+
+    # -- Fetch
+
+    @property
+    def asked(self) -> dict[Key, FetchRequest.Topic.Partition]:
+        """In the order of the request."""
+        return {(self._name(topic), one.partition): one for topic in self.request.topics for one in topic.partitions}
+
+    @property
+    def offsets(self) -> dict[Key, int]:
+        return {key: one.fetch_offset for key, one in self.asked.items()}
+
+    def answer(
+        self,
+        records: Mapping[Key, bytes] | None = None,
+        *,
+        codes: Mapping[Key, int] | None = None,
+        aborted: Sequence[tuple[int, int]] = (),
+        leave_out: Sequence[Key] = (),
+        preferred: int = -1,
+        **top: Any,
+    ) -> None:
+        """Answer what was asked: the records and error codes given, and nothing for the rest."""
+        responses = []
+        for topic in self.request.topics:
+            partitions = [
+                FetchResponse.Topic.Partition(
+                    partition_index=one.partition,
+                    error_code=(codes or {}).get((self._name(topic), one.partition), 0),
+                    high_watermark=1_000_000,
+                    aborted_transactions=[
+                        FetchResponse.Topic.Partition.AbortedTransaction(producer_id=producer_id, first_offset=offset)
+                        for producer_id, offset in aborted
+                    ],
+                    preferred_read_replica=preferred,
+                    records=(records or {}).get((self._name(topic), one.partition), b""),
+                )
+                for one in topic.partitions
+                if (self._name(topic), one.partition) not in leave_out
+            ]
+            responses.append(
+                FetchResponse.Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
+            )
+        self.respond(FetchResponse(responses=responses, **top))
+
+    def _name(self, topic: FetchRequest.Topic) -> str:
+        return topic.topic or self.world.view.snapshot.topic_name(topic.topic_id) or "?"
+
+    # -- ListOffsets
+
+    @property
+    def timestamps(self) -> dict[Key, int]:
+        return {
+            (topic.name, one.partition_index): one.timestamp
+            for topic in self.request.topics
+            for one in topic.partitions
+        }
+
+    def answer_offsets(
+        self,
+        found: Mapping[Key, int | list[int]],
+        *,
+        codes: Mapping[Key, int] | None = None,
+        leave_out: Sequence[Key] = (),
+    ) -> None:
+        """Offsets by partition; a list is that of v0."""
+        topics = []
+        for topic in self.request.topics:
+            partitions = []
+            for one in topic.partitions:
+                key = topic.name, one.partition_index
+                if key in leave_out:
+                    continue
+                answer = ListOffsetsResponse.Topic.Partition(
+                    partition_index=one.partition_index, error_code=(codes or {}).get(key, 0)
+                )
+                offset = found.get(key, -1)
+                if isinstance(offset, list):
+                    answer.old_style_offsets = offset
+                elif self.version > 0:
+                    answer.offset = offset
+                partitions.append(answer)
+            topics.append(ListOffsetsResponse.Topic(name=topic.name, partitions=partitions))
+        self.respond(ListOffsetsResponse(topics=topics))
+
+
+class World:
+    """A fetcher and the lanes of its reader. Topic "t" has partitions 0 and 1 on broker 1, and 2 on broker 2."""
+
+    def __init__(self, topics: Mapping[str, Sequence[tuple[int, int]]] | None = None, **options: Any) -> None:
+        self.now = 100.0
+        self.view = FakeView(snapshot({"t": [(1, 7), (1, 7), (2, 7)]} if topics is None else topics))
+        self.options = ConsumerOptions(**options)
+        self.wakes = 0
+        self.inbox = Inbox(max_bytes=self.options.max_buffered_bytes, wake_loop=self._wake)
+        backoff, random = Backoff(100, 1_000), Random(5)
+        self.lookup = OffsetLookup(
+            is_committed_only=self.options.is_committed_only,
+            unknown_topic_timeout_ms=self.options.unknown_topic_timeout_ms,
+            backoff=backoff,
+            random=random,
+        )
+        self.fetcher = Fetcher(
+            self.options,
+            self.inbox,
+            self.lookup,
+            backoff=backoff,
+            random=random,
+            request_timeout_ms=30_000,
+            max_frame_bytes=100 * 1024 * 1024,
+            replica_max_age_ms=300_000,
+        )
+        self.generation = 0
+        self.lanes: dict[int, Lane] = {}
+        self.failures: dict[int, KwireError] = {}
+        self.troubles: list[KwireError] = []
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def assign(self, *starts: tuple[str, int, StartOffset]) -> None:
+        self.fetcher.assign([self.start(*start) for start in starts])
+
+    def start(self, topic: str, partition: int, start: StartOffset) -> Start:
+        """A new generation, with its lane."""
+        self.generation += 1
+        position = start if isinstance(start, int) else None
+        self.lanes[self.generation] = Lane(
+            topic, partition, self.generation, position, check_crc=True, release=self.inbox.release
+        )
+        return Start(topic, partition, self.generation, start)
+
+    def turn(self, seconds: float = 0.0) -> list[Sent]:
+        """Let time pass, take a turn, and look at what is to be sent. A loop would not come by before `deadline`."""
+        self.now += seconds
+        sent = []
+        for call in self.fetcher.turn(self.now, self.view):
+            assert isinstance(call.route, ToNode)
+            version = self.view.version(call.route.node, call.api, call.at_most)
+            request = call.build(version)
+            sent.append(Sent(self, call, version, type(request).decode(request.encode(version), version)))
+        return sent
+
+    def turn_one(self, seconds: float = 0.0) -> Sent:
+        sent = self.turn(seconds)
+        assert len(sent) == 1, sent
+        return sent[0]
+
+    def until_deadline(self) -> list[Sent]:
+        """Sleep as the loop would when nothing happens."""
+        deadline = self.fetcher.deadline()
+        assert deadline is not None
+        assert deadline > self.now, "nothing is due"
+        return self.turn(deadline - self.now)
+
+    def posted(self) -> list[Item]:
+        return self.inbox.take()
+
+    def read(self) -> dict[Key, list[bytes | None]]:
+        """Read all that arrived, as a user would: values by partition. Errors go to `failures` and `troubles`."""
+        values: dict[Key, list[bytes | None]] = {}
+        for item in self.posted():
+            if isinstance(item, Trouble):
+                self.troubles.append(item.error)
+            else:
+                self.lanes[item.generation].put(item)
+        for lane in self.lanes.values():
+            while lane.has_next():
+                values.setdefault((lane.topic, lane.partition), []).extend(r.value for r in lane.take(100))
+            if lane.error is not None:
+                self.failures[lane.generation] = lane.error
+        return values
+
+
