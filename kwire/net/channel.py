@@ -80,6 +80,9 @@ class Channel:
     def push(self, frame: Frame) -> None:
         self._outgoing.push(frame)
 
+    def push_raw(self, data: bytes) -> None:
+        self._outgoing.push_raw(data)
+
     def start(self, now: float) -> None:
         """Begin the handshake, if there is one: a client speaks first."""
         if self._tls is not None:

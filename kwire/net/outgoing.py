@@ -35,7 +35,14 @@ class Outgoing:
         size = sum(map(len, views))
         if size > _MAX_SIZE:
             raise EncodeError(f"a frame of {size:,} bytes: its size does not fit four bytes")
-        small = bytearray(SIZE.pack(size))
+        self._push(bytearray(SIZE.pack(size)), views, frame)
+
+    def push_raw(self, data: bytes) -> None:
+        """Queue bytes as they are, without a size: what a peer that breaks the framing would send."""
+        self._push(bytearray(), [memoryview(data)], data)
+
+    def _push(self, small: bytearray, views: list[memoryview], frame: Frame) -> None:
+        size = len(small) + sum(map(len, views))
         for view in views:
             if len(view) >= SMALL_BYTES:
                 if small:
@@ -46,7 +53,7 @@ class Outgoing:
                 small += view
         if small:
             self._pieces.append(memoryview(small))
-        self._queued += SIZE.size + size
+        self._queued += size
         self._ends.append((self._queued, frame))
 
     def window(self) -> list[memoryview]:

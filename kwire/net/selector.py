@@ -166,6 +166,13 @@ class KafkaSelector:
         self._unregister(listener)
         listener.close()
 
+    def send_raw(self, node: Node, data: bytes) -> None:
+        """Queue bytes for a connected node as they are, without a size in front: for a broker that is to break the
+        framing on purpose, such as by half a frame. Raises ValueError if the node is not connected."""
+        channel = self._channel(node)
+        channel.push_raw(data)
+        self._flush(channel)
+
     def pause(self, node: Node) -> None:
         """Read nothing from a node until `resume`: the back-pressure of a caller whose queue for it is full."""
         channel = self._channel(node)
