@@ -9,7 +9,7 @@ from __future__ import annotations
 from kwire.broker.options import TopicSettings
 from kwire.errors import BrokerError, CorruptRecordsError, ErrorCode, broker_error
 from kwire.protocol.schema import BytesLike
-from kwire.records import Batch, Compression, decode_batches, encode_batch
+from kwire.records import Batch, Compression, convert, decode_batches, encode_batch
 
 _FIRST_VERSION_WITH_V2 = 3
 _FIRST_VERSION_WITH_ZSTD = 7
@@ -101,10 +101,10 @@ def _check_time(timestamp_ms: int, settings: TopicSettings, wall_ms: int) -> Non
 
 def _up_converted(messages: list[Batch]) -> Batch:
     """A message set as one v2 batch. Its offsets, which the producer made up, are forgotten."""
-    rows = [(row[1], row[2], row[3], row[4]) for message in messages for row in message.rows()]
+    rows = [row[1:] for message in messages for row in message.rows()]
     if not rows:
         raise broker_error(ErrorCode.INVALID_RECORD, "a compressed message without records")
-    return next(decode_batches(encode_batch(rows, compression=messages[0].compression)))
+    return next(decode_batches(encode_batch(rows, compression=messages[0].compression), check_crc=False))
 
 
 def _recompressed(batch: Batch, settings: TopicSettings) -> Batch:
@@ -114,12 +114,7 @@ def _recompressed(batch: Batch, settings: TopicSettings) -> Batch:
     wanted = Compression.NONE if settings.compression == "uncompressed" else Compression.of(settings.compression)
     if batch.compression == wanted:
         return batch
-    encoded = encode_batch(
-        [(row[1], row[2], row[3], row[4]) for row in batch.rows()],
-        compression=wanted, producer_id=batch.producer_id, producer_epoch=batch.producer_epoch,
-        base_sequence=batch.base_sequence, is_transactional=batch.is_transactional,
-    )  # fmt: skip
-    return next(decode_batches(encoded, check_crc=False))
+    return next(decode_batches(convert(batch.raw, 2, compression=wanted, check_crc=False), check_crc=False))
 
 
 def _corrupt(error: CorruptRecordsError) -> BrokerError:

@@ -34,6 +34,7 @@ class BrokerState:
         """`exchange` is finished now, later (by a timer or a change of the cluster's state) or, by a fault, never."""
         api = ApiKey(exchange.request.API_KEY)
         handler = HANDLERS[api]
+        self.cluster.requests[api] += 1
         faults = self.cluster.faults
         fault = None
         if faults:

@@ -5,6 +5,7 @@ time to spread. It has no clock and no socket: `now` is the caller's, in seconds
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -21,6 +22,7 @@ from kwire.broker.partition import NO_LEADER, Partition
 from kwire.broker.timers import Timers
 from kwire.broker.transactions import ProducerIds
 from kwire.errors import ErrorCode, broker_error
+from kwire.protocol import ApiKey
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _NAME_LENGTH_MAX = 249
@@ -70,6 +72,7 @@ class ClusterState:
         self.offsets = Offsets(options, self.groups)
         self.producer_ids = ProducerIds(options)
         self.faults = Faults()
+        self.requests: Counter[ApiKey] = Counter()  # handled, of each API
         self._origin = origin
         self._created = 0  # topics ever made: where the next one's first leader goes
         self._every(options.retention_check_ms, self._retain)

@@ -1,0 +1,268 @@
+"""Cluster: an embedded Kafka cluster on its own thread, with the controls that a test wants.
+
+Owns the thread and the way into it: every control runs between two turns of the loop, so that it sees, and leaves, a
+cluster at rest. What brokers do is in the other files of this room.
+"""
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+from kwire.broker.faults import Effect, Fault
+from kwire.broker.handlers.table import HANDLERS
+from kwire.broker.options import Options
+from kwire.broker.server import Server
+from kwire.broker.state import ClusterState, Node
+from kwire.errors import ClosedError, ConfigurationError
+from kwire.net import Clock, KafkaSelector, SystemClock, Tls
+from kwire.protocol import ApiKey, api
+from kwire.records import Batch, Record, decode_batches
+from kwire.session import SaslServer
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LogSnapshot:
+    """A partition's log as it was at one moment; `batches` are whole v2 batches as Fetch sends them."""
+
+    start_offset: int
+    end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    raw_batches: tuple[memoryview, ...]
+
+    def batches(self) -> Iterator[Batch]:
+        for raw in self.raw_batches:
+            yield from decode_batches(raw)
+
+    def records(self) -> list[Record]:
+        """All records, those of aborted transactions included, markers not."""
+        return [
+            record
+            for batch in self.batches()
+            if not batch.is_control
+            for record in batch.records()
+            if record.offset >= self.start_offset
+        ]
+
+
+class Cluster:
+    """Brokers 1 to `brokers` on loopback, listening once this is constructed, until `close`.
+
+    >>> with Cluster(brokers=3) as cluster:
+    ...     cluster.create_topic("orders", partitions=2)
+    ...     cluster.stop(cluster.leader("orders", 0))
+    ...     # point any Kafka client at cluster.bootstrap
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        host: str = "127.0.0.1",
+        listen_host: str | None = None,
+        ports: Sequence[int] | None = None,
+        racks: Sequence[str] | None = None,
+        tls: Tls | None = None,
+        sasl: SaslServer | Mapping[str, str] | None = None,
+        topics: Mapping[str, int] | None = None,
+        api_versions: Mapping[ApiKey, range] | None = None,
+        clock: Clock | None = None,
+        **options: Any,
+    ) -> None:
+        """`host` is the address that clients are told, and listened on unless `listen_host` says another. `ports` are
+        those of brokers 1, 2, ..., any free ones by default. `sasl` are users and passwords, for PLAIN and SCRAM.
+        `topics` are made at once, {name: partitions}. `api_versions` narrows what the brokers offer, to play an older
+        Kafka. `options` are those of `Options`. Raises ConfigurationError, or ConnectError for a port that is taken."""
+        if brokers < 1:
+            raise ConfigurationError(f"{brokers} brokers", remedy="give at least 1")
+        chosen = Options(**options)
+        self._clock = clock or SystemClock()
+        origin = (self._clock.now(), self._clock.time_ms())
+        nodes = [Node(id, host, 0, rack=racks[id - 1] if racks else None) for id in range(1, brokers + 1)]
+        self._state = ClusterState(chosen, nodes, origin=origin)
+        self._selector = KafkaSelector(
+            clock=self._clock, max_frame_bytes=chosen.max_frame_bytes, idle_timeout_ms=chosen.idle_timeout_ms
+        )
+        self._server = Server(
+            self._state, self._selector, self._clock, apis=_served(api_versions or {}), tls=tls, sasl=_sasl(sasl)
+        )
+        self._listen_host = listen_host or host
+        self._calls: deque[Callable[[], None]] = deque()
+        self._gate = threading.Lock()  # of _calls and _is_closed: no call is left behind by a close
+        self._is_closed = False
+        try:
+            for node, port in zip(nodes, [*(ports or ()), *[0] * brokers], strict=False):
+                self._server.listen(node.id, self._listen_host, port)
+            for name, partitions in (topics or {}).items():
+                self._state.create_topic(name, partitions)
+        except Exception:
+            self._server.close()
+            raise
+        self._thread = threading.Thread(target=self._run, name="kwire-broker", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop everything and join the thread. May be called again."""
+        with self._gate:
+            self._is_closed = True
+        self._selector.wakeup()
+        self._thread.join()
+
+    # What there is.
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers' addresses, those of stopped ones too: "host:port,host:port"."""
+        return ",".join(f"{node.host}:{node.port}" for node in self._state.nodes.values())
+
+    @property
+    def brokers(self) -> Mapping[int, tuple[str, int]]:
+        """Address of each broker, by id."""
+        return {node.id: (node.host, node.port) for node in self._state.nodes.values()}
+
+    @property
+    def failures(self) -> Sequence[Exception]:
+        """Bugs of the brokers, as far as they have shown: each was logged, and cost the connection that met it."""
+        return tuple(self._server.failures)
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """-1 when it has none. Raises BrokerError for a partition that does not exist, as all below do."""
+        return self.call(lambda state, now: state.partition(topic, partition).leader)
+
+    def coordinator(self, key: str) -> int:
+        """The broker that coordinates a group or a transactional id."""
+        return self.call(lambda state, now: state.coordinator_of(key))
+
+    def log(self, topic: str, partition: int = 0) -> LogSnapshot:
+        def snapshot(state: ClusterState, now: float) -> LogSnapshot:
+            log = state.partition(topic, partition).log
+            raw = tuple(stored.data for stored in log)
+            return LogSnapshot(log.start_offset, log.end_offset, log.high_watermark, log.last_stable_offset, raw)
+
+        return self.call(snapshot)
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """The offsets that a group has committed, by topic and partition."""
+        return self.call(lambda state, now: {place: c.offset for place, c in state.offsets.of(group).items()})
+
+    def requests(self) -> Counter[ApiKey]:
+        """How many requests of each API were handled, on all brokers together."""
+        return self.call(lambda state, now: Counter(state.requests))
+
+    # What can be done.
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """-1 is the default of `Options`. `configs` have Kafka's names."""
+        self.call(lambda state, now: state.create_topic(name, partitions, replication_factor, configs))
+
+    def delete_topic(self, name: str) -> None:
+        self.call(lambda state, now: state.delete_topic(state.find_topic(name), now))
+
+    def stop(self, node: int) -> None:
+        """The broker dies: its sockets are closed, its partitions and groups pass to others."""
+
+        def stop(state: ClusterState, now: float) -> None:
+            self._check_node(node)
+            self._server.stop_broker(node)
+            state.stop_node(node, now)
+
+        self.call(stop)
+
+    def restart(self, node: int) -> None:
+        """A stopped broker comes back at its old address with its data. It leads only what nobody else does."""
+
+        def restart(state: ClusterState, now: float) -> None:
+            self._check_node(node)
+            if not state.nodes[node].is_up:
+                self._server.listen(node, self._listen_host, state.nodes[node].port)
+                state.start_node(node, now)
+
+        self.call(restart)
+
+    def move_leader(self, topic: str, partition: int, node: int) -> None:
+        """An orderly move. Raises BrokerError for a broker that is not in sync."""
+        self.call(lambda state, now: state.partition(topic, partition).move_leader(node, now))
+
+    def add_fault(self, effect: Effect, **match: Any) -> Fault:
+        """Make requests go wrong: `match` are the fields of `Fault`, such as `api=ApiKey.PRODUCE, times=3`."""
+        return self.call(lambda state, now: state.faults.add(Fault(effect=effect, **match)))
+
+    def clear_faults(self) -> None:
+        self.call(lambda state, now: state.faults.clear())
+
+    def call(self, action: Callable[[ClusterState, float], T]) -> T:
+        """Run `action(state, now)` on the cluster's thread, between two turns of its loop, and answer its result.
+
+        Raises what it raises, and ClosedError after `close`.
+        """
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(action(self._state, self._clock.now()))
+            except BaseException as error:
+                future.set_exception(error)
+
+        if threading.current_thread() is self._thread:
+            run()
+        else:
+            self._post(run)
+        return future.result()
+
+    def _post(self, run: Callable[[], None]) -> None:
+        with self._gate:
+            if self._is_closed:
+                raise ClosedError("the cluster is closed")
+            self._calls.append(run)
+        self._selector.wakeup()
+
+    def _check_node(self, node: int) -> None:
+        if node not in self._state.nodes:
+            raise ConfigurationError(f"there is no broker {node}", remedy=f"brokers are {list(self._state.nodes)}")
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            while not self._is_closed:
+                self._server.turn()
+                self._run_calls()
+        finally:
+            self._server.close()
+            self._run_calls()
+
+    def _run_calls(self) -> None:
+        while self._calls:
+            self._calls.popleft()()
+        self._server.work(self._clock.now())
+
+
+def _served(narrowed: Mapping[ApiKey, range]) -> dict[int, range]:
+    """The versions to offer: all that are declared, as far as `narrowed` allows. An empty range takes an API away."""
+    served: dict[int, range] = {}
+    for key, wanted in [*((key, HANDLERS[key].request.VERSIONS) for key in HANDLERS), *narrowed.items()]:
+        has = api(int(key)).versions
+        served[int(key)] = range(max(has.start, wanted.start), min(has.stop, wanted.stop))
+    return served
+
+
+def _sasl(given: SaslServer | Mapping[str, str] | None) -> SaslServer | None:
+    return given if given is None or isinstance(given, SaslServer) else SaslServer(given)

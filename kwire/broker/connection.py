@@ -1,0 +1,149 @@
+"""One client's connection to one broker, without the socket: frames in, frames out.
+
+Owns the order of requests. Like Kafka, a broker carries out one request of a connection at a time and takes up the
+next when that one is answered, so that what a client pipelines is applied in the order in which it was sent. It refuses
+to move bytes: `server`, or a simulation, does.
+"""
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kwire.broker.exchange import Answer, CutAnswer, Exchange, HangUp, NoAnswer, Outcome
+from kwire.broker.faults import Delay, Disconnect, Mute
+from kwire.broker.node import BrokerState
+from kwire.errors import DisconnectedError
+from kwire.protocol import ApiKey
+from kwire.session import Broken, RequestReceived, SaslServer, Session
+from kwire.wire.frame import BytesLike
+
+Pieces = list[BytesLike]  # of a frame, its size left out
+
+# Answered by the session itself, so that faults must take them before it sees them.
+_OF_THE_SESSION = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Bytes to be written as they are, without a size in front: what is left of an answer that is cut."""
+
+    data: bytes
+
+
+class Connection:
+    """`wake` is called, with the connection, when it has something to be done outside of `receive`: see `turn`."""
+
+    def __init__(
+        self,
+        broker: BrokerState,
+        *,
+        apis: Mapping[int, range],
+        sasl: SaslServer | None,
+        client_host: str,
+        wake: Callable[[Connection], None],
+    ) -> None:
+        self.broker = broker
+        self.is_closing = False  # to be closed once its frames are written
+        self._session = Session.broker(apis=apis, sasl=sasl, peer=client_host)
+        self._client_host = client_host
+        self._wake = wake
+        self._queue: deque[RequestReceived] = deque()
+        self._held: deque[bytes] = deque()  # frames behind one that a fault delays or silences
+        self._current: Exchange | None = None
+        self._is_held = False
+        self._raw: list[Raw] = []
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for the one before them."""
+        return len(self._queue) + len(self._held)
+
+    def receive(self, frame: bytes, now: float) -> None:
+        if self.is_closing:
+            return
+        if self._is_held:
+            self._held.append(frame)
+        elif not self._is_hit(frame, now):
+            self._take(frame, now)
+        self._wake(self)
+
+    def turn(self, now: float) -> list[Pieces | Raw]:
+        """Take up what can be taken up now; what is to be written."""
+        while self._held and not self._is_held and not self.is_closing:
+            self.receive(self._held.popleft(), now)
+        while self._queue and self._current is None and not self.is_closing:
+            self._begin(self._queue.popleft(), now)
+        frames: list[Pieces | Raw] = [*self._session.frames(), *self._raw]
+        self._raw.clear()
+        return frames
+
+    def closed(self, now: float) -> None:
+        """The socket is gone. A request that waits for its answer goes on, and is answered to nobody."""
+        self.is_closing = True
+        if self._current is not None:
+            self._current.abandon()
+        self._queue.clear()
+        self._held.clear()
+        self._session.closed(DisconnectedError("the client is gone", broker=self._client_host), now)
+
+    def _take(self, frame: bytes, now: float) -> None:
+        for event in self._session.receive(frame, now):
+            if isinstance(event, RequestReceived):
+                self._queue.append(event)
+            elif isinstance(event, Broken):
+                self.is_closing = True
+
+    def _begin(self, event: RequestReceived, now: float) -> None:
+        def finish(outcome: Outcome) -> None:
+            self._finish(event, outcome)
+
+        self._current = Exchange(
+            event.request, event.header.api_version, client_id=event.header.client_id, client_host=self._client_host,
+            finish=finish,
+        )  # fmt: skip
+        self.broker.handle(self._current, now)
+
+    def _finish(self, event: RequestReceived, outcome: Outcome) -> None:
+        self._current = None
+        match outcome:
+            case Answer(response):
+                self._session.respond(event.tag, response)
+            case NoAnswer():
+                self._session.respond(event.tag, None)
+            case HangUp():
+                self.is_closing = True
+            case CutAnswer(response, keep_bytes):
+                self._session.respond(event.tag, response)
+                *whole, last = self._session.frames()
+                assert not whole  # one request is carried out at a time, so that nothing else can wait here
+                body = b"".join(last)
+                self._raw.append(Raw((len(body).to_bytes(4, "big") + body)[:keep_bytes]))
+                self.is_closing = True
+        self._wake(self)
+
+    # Faults of the session's own requests.
+
+    def _is_hit(self, frame: bytes, now: float) -> bool:
+        faults = self.broker.cluster.faults
+        key = int.from_bytes(frame[:2], "big", signed=True)
+        if not faults or key not in _OF_THE_SESSION:
+            return False
+        fault = faults.match(ApiKey(key), self.broker.id, "", ())
+        if fault is None:
+            return False
+        match fault.effect:
+            case Disconnect():
+                self.is_closing = True
+            case Mute():
+                self._is_held = True
+            case Delay(ms):
+                self._is_held = True
+                self.broker.cluster.timers.at(now + ms / 1000, lambda now: self._release(frame, now))
+        return True
+
+    def _release(self, frame: bytes, now: float) -> None:
+        self._is_held = False
+        if not self.is_closing:
+            self._take(frame, now)
+            self._wake(self)

@@ -1,0 +1,181 @@
+"""The brokers on real sockets: one selector for all of them, one connection object for each client.
+
+Owns the loop's turn: what the selector tells goes to the connections, what they have to say goes back, timers run in
+between. Used from one thread; `Cluster` has that thread.
+"""
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from kwire.broker.connection import Connection, Pieces, Raw
+from kwire.broker.node import BrokerState
+from kwire.broker.state import ClusterState
+from kwire.net import Clock, KafkaSelector, Tls
+from kwire.net.results import Node
+from kwire.session import SaslServer
+
+logger = logging.getLogger(__name__)
+
+# How long a connection that is to be closed may take to have its last bytes written.
+_LINGER_SECONDS = 5.0
+
+
+class Server:
+    """All brokers of a cluster. `failures` collects what went wrong in our own code: a test should find it empty."""
+
+    def __init__(
+        self,
+        cluster: ClusterState,
+        selector: KafkaSelector,
+        clock: Clock,
+        *,
+        apis: Mapping[int, range],
+        tls: Tls | None = None,
+        sasl: SaslServer | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.brokers = {id: BrokerState(id, cluster) for id in cluster.nodes}
+        self.failures: list[Exception] = []
+        self._selector = selector
+        self._clock = clock
+        self._apis = apis
+        self._tls = tls
+        self._sasl = sasl
+        self._listeners: dict[int, tuple[str, int]] = {}  # broker -> address
+        self._connections: dict[Node, Connection] = {}
+        self._nodes: dict[Connection, Node] = {}
+        self._awake: dict[Connection, None] = {}
+        self._paused: dict[Node, None] = {}
+        self._closing: dict[Node, float] = {}  # until when it may take
+        self._sends: list[tuple[Node, Pieces]] = []
+
+    # Brokers.
+
+    def listen(self, id: int, host: str, port: int) -> None:
+        """Raises ConnectError when the address cannot be had."""
+        address = self._selector.listen(host, port, tls=self._tls)
+        self._listeners[id] = address
+        self.cluster.nodes[id].port = address[1]
+
+    def stop_broker(self, id: int) -> None:
+        """Its listener and its connections are closed at once, whatever was being written."""
+        address = self._listeners.pop(id, None)
+        if address is not None:
+            self._selector.stop_listening(address)
+        for node in [node for node, connection in self._connections.items() if connection.broker.id == id]:
+            self._hang_up(node)
+
+    def close(self) -> None:
+        now = self._clock.now()
+        for connection in self._connections.values():
+            connection.closed(now)
+        self._connections.clear()
+        self._selector.close()
+
+    # The loop.
+
+    def turn(self, timeout: float | None = None) -> None:
+        """Wait for something to happen, for at most `timeout` seconds (None: as long as it takes), and deal with it."""
+        sends, self._sends = self._sends, []
+        self._selector.poll(sends, self._wait(timeout))
+        now = self._clock.now()
+        for node in self._selector.accepted:
+            self._accept(node)
+        for receive in self._selector.completed_receives:
+            connection = self._connections.get(receive.node)
+            if connection is not None:
+                self._guarded(connection, partial(connection.receive, receive.frame, now))
+        for disconnection in self._selector.disconnected:
+            self._forget(disconnection.node, now)
+        self._guarded(None, partial(self.cluster.timers.run, now))
+        self.work(now)
+        self._close_the_finished(now)
+
+    def work(self, now: float) -> None:
+        """Let connections go on that something has woken: a request, an answer that was due, a timer."""
+        while self._awake:
+            awake, self._awake = list(self._awake), {}
+            for connection in awake:
+                node = self._nodes.get(connection)
+                if node is not None:
+                    self._guarded(connection, partial(self._go_on, connection, node, now))
+
+    def _wait(self, timeout: float | None) -> float | None:
+        deadlines = list(self._closing.values())
+        timer = self.cluster.timers.deadline()
+        if timer is not None:
+            deadlines.append(timer)
+        if not deadlines:
+            return timeout
+        until = max(0.0, min(deadlines) - self._clock.now())
+        return until if timeout is None else min(until, timeout)
+
+    def _accept(self, node: Node) -> None:
+        try:
+            port, client_host = self._selector.sockname(node)[1], self._selector.peername(node)[0]
+        except (OSError, ValueError):  # gone again within the same poll
+            return
+        id = next((id for id, address in self._listeners.items() if address[1] == port), None)
+        if id is None or len(self._connections) >= self.cluster.options.max_connections:
+            self._selector.disconnect(node)
+            return
+        connection = Connection(
+            self.brokers[id], apis=self._apis, sasl=self._sasl, client_host=client_host, wake=self._wake
+        )
+        self._connections[node] = connection
+        self._nodes[connection] = node
+
+    def _wake(self, connection: Connection) -> None:
+        self._awake[connection] = None
+
+    def _go_on(self, connection: Connection, node: Node, now: float) -> None:
+        for frame in connection.turn(now):
+            if isinstance(frame, Raw):
+                self._selector.send_raw(node, frame.data)
+            else:
+                self._sends.append((node, frame))
+        if connection.is_closing:
+            self._closing.setdefault(node, now + _LINGER_SECONDS)
+        self._hold_back(connection, node)
+
+    def _hold_back(self, connection: Connection, node: Node) -> None:
+        """A client that sends faster than it is answered is not read from until its queue is half empty."""
+        most = self.cluster.options.max_queued_requests
+        if node not in self._paused and connection.queued > most:
+            self._selector.pause(node)
+            self._paused[node] = None
+        elif node in self._paused and connection.queued <= most // 2:
+            self._selector.resume(node)
+            del self._paused[node]
+
+    def _close_the_finished(self, now: float) -> None:
+        unsent = {node for node, _ in self._sends}
+        for node, until in list(self._closing.items()):
+            if now >= until or (node not in unsent and not self._selector.bytes_queued(node)):
+                self._hang_up(node)
+
+    def _hang_up(self, node: Node) -> None:
+        self._selector.disconnect(node)
+        self._sends = [send for send in self._sends if send[0] != node]
+        self._forget(node, self._clock.now())
+
+    def _forget(self, node: Node, now: float) -> None:
+        connection = self._connections.pop(node, None)
+        self._closing.pop(node, None)
+        self._paused.pop(node, None)
+        if connection is not None:
+            del self._nodes[connection]
+            connection.closed(now)
+
+    def _guarded(self, connection: Connection | None, action: Callable[[], object]) -> None:
+        """A fault of ours must not take the other connections down: it costs the one that met it."""
+        try:
+            action()
+        except Exception as error:
+            logger.exception("the broker failed")
+            self.failures.append(error)
+            if connection in self._nodes:
+                connection.is_closing = True
+                self._closing[self._nodes[connection]] = self._clock.now()
