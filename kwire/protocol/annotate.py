@@ -148,6 +148,7 @@ class _Walk:
     def tags(self, tagged: dict[int, Field], fields: dict[str, Any]) -> dict[int, bytes] | None:
         """Read the tagged fields into `fields`; answers the unknown ones."""
         unknown: dict[int, bytes] = {}
+        seen: set[int] = set()
         with self.inside(".tagged_fields"):
             start = self.pos
             count = self.uvarint()
@@ -158,6 +159,9 @@ class _Walk:
             start = self.pos
             with self.inside(".tagged_fields"):
                 tag, size = self.uvarint(), self.uvarint()
+                if tag in seen:
+                    raise self.error(f"tag {tag} is there twice", start)
+                seen.add(tag)
                 stop = self.take(size) + size
                 self.pos = stop - size
             field = tagged.get(tag)

@@ -2,7 +2,7 @@
 from enum import IntEnum
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kwire.errors import UnsupportedVersionError
 
@@ -124,7 +124,7 @@ class Api(NamedTuple):
 
     key: ApiKey
     name: str
-    request: "type[Request[Response]]"
+    request: "type[Request[Any]]"
     response: "type[Response]"
     versions: range
 

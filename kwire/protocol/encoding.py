@@ -51,7 +51,7 @@ class EncoderSource(Source):
         """An expression that tells whether a field has another value than its default."""
         default = field.default
         if isinstance(default, list):
-            return f"{value} or {value} is None"
+            return f"{value} != []"
         if default is None:
             return f"{value} is not None"
         if hasattr(default, "FIELDS"):

@@ -79,12 +79,14 @@ def _from_json(value: Any, wire_type: Any, nullable: bool, version: int, path: s
         if not isinstance(value, list):
             raise EncodeError(f"{value!r:.60} is not an array", version=version, path=path)
         return [_from_json(item, wire_type.element, False, version, f"{path}[{i}]") for i, item in enumerate(value)]
-    if isinstance(wire_type, Fixed | Sized):
-        try:
-            return _READERS.get(wire_type.name, _integer)(value)
-        except (TypeError, ValueError):
-            raise EncodeError(f"{value!r:.60} is no {wire_type.name}", version=version, path=path) from None
-    return from_json(wire_type, value, version, path)
+    if not isinstance(wire_type, Fixed | Sized):
+        return from_json(wire_type, value, version, path)
+    try:
+        if isinstance(wire_type, Fixed) and wire_type.minimum < wire_type.maximum:
+            return _integer(value, wire_type)
+        return _READERS[wire_type.name](value)
+    except (TypeError, ValueError):
+        raise EncodeError(f"{value!r:.60} is no {wire_type.name}", version=version, path=path) from None
 
 
 def uuid_text(value: UUID) -> str:
@@ -100,10 +102,13 @@ def uuid_from_text(text: str) -> UUID:
         raise ValueError(str(error)) from None
 
 
-def _integer(value: Any) -> Any:
+def _integer(value: Any, wire_type: Fixed) -> int:
     if isinstance(value, str):
-        return int(value, 16 if value.startswith("0x") else 10)
-    return _of(int, value)
+        value = int(value, 16 if value.startswith("0x") else 10)
+    number: int = _of(int, value)
+    if not wire_type.minimum <= number <= wire_type.maximum:
+        raise ValueError
+    return number
 
 
 def _of(kind: Any, value: Any) -> Any:

@@ -66,8 +66,8 @@ def read_tagged(buf: bytes, pos: int, end: int, count: int, spans: bool = False)
         tag, pos = read_uvarint(buf, pos)
         size, pos = read_uvarint(buf, pos)
         stop = pos + size
-        if stop > end:
-            raise ValueError("a tagged field beyond the end")
+        if stop > end or tag in found:
+            raise ValueError("a tagged field that is beyond the end, or there twice")
         found[tag] = (pos, stop) if spans else buf[pos:stop]
         pos = stop
     return found, pos
@@ -77,7 +77,7 @@ def write_tagged(fields: Mapping[int, bytes]) -> bytes:
     """The section of tagged fields, in the order of the tags."""
     parts = [uvarint(len(fields))]
     for tag in sorted(fields):
-        if not 0 <= tag < 1 << 31:
+        if not 0 <= tag < 1 << 32:
             raise ValueError("tag out of range")
         parts += (uvarint(tag), uvarint(len(fields[tag])), fields[tag])
     return b"".join(parts)

@@ -201,11 +201,11 @@ def _joined(parts: Sequence[BytesLike], alone: Sequence[int]) -> list[BytesLike]
     return joined
 
 
-R = TypeVar("R", bound="Response")
+R_co = TypeVar("R_co", bound="Response", covariant=True)
 
 
-class Request(Message, Generic[R]):
-    """A request; R is the class of its response, so that a call given a request can be typed to answer that."""
+class Request(Message, Generic[R_co]):
+    """A request of a response: a call that is given a Request[R] can be typed to answer R."""
 
     API_KEY: ClassVar[int]
     RESPONSE: ClassVar[type["Response"]]

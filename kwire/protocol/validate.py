@@ -38,7 +38,7 @@ def _faults(struct: Any, cls: Any, version: int, path: str) -> Any:
         elif not field.lossy and value != field.default:
             yield here, f"version {version} has no such field and would lose the value {_shown(value)}"
     for tag, content in (struct.unknown_tagged_fields or {}).items():
-        if not (isinstance(tag, int) and 0 <= tag < 1 << 31 and isinstance(content, bytes)):
+        if not (isinstance(tag, int) and 0 <= tag < 1 << 32 and isinstance(content, bytes)):
             yield f"{path}.unknown_tagged_fields".lstrip("."), f"{_shown(tag)}: not a tag and its bytes"
 
 

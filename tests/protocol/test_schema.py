@@ -1,0 +1,154 @@
+"""What a class of a message is: its constructor, equality, text, and the grammar of its declaration."""
+import copy
+import pickle
+import subprocess
+import sys
+from random import Random
+
+import pytest
+
+from kwire.errors import UnsupportedVersionError
+from kwire.protocol import Api, ApiKey, Message, Request, Response, Struct, api, message_class
+from kwire.protocol.messages.fetch import FetchResponse
+from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kwire.protocol.schema import since, tagged
+from kwire.protocol.types import int32, string
+from tests.protocol.samples import declared_messages, random_message
+
+Topic = MetadataRequest.Topic
+
+
+def test_construction_is_by_keyword_and_required_fields_are_required() -> None:
+    with pytest.raises(TypeError, match="name"):
+        Topic()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="positional"):
+        Topic("t")  # type: ignore[call-arg, arg-type]
+    with pytest.raises(TypeError, match="nmae"):
+        Topic(nmae="t")  # type: ignore[call-arg]
+    with pytest.raises(AttributeError):
+        Topic(name="t").nmae = "u"  # type: ignore[attr-defined]
+    assert Topic(name="t").topic_id.int == 0
+
+
+def test_default_lists_and_structs_are_not_shared() -> None:
+    first, second = (
+        FetchResponse.Topic.Partition(partition_index=0, error_code=0, high_watermark=0, records=None) for _ in "12"
+    )
+    assert first == second
+    assert first.aborted_transactions is not second.aborted_transactions
+    assert first.current_leader is not second.current_leader
+    first.current_leader.leader_id = 5
+    assert first != second
+    decoded = FetchResponse.decode(FetchResponse(responses=[]).encode(16), 16)
+    assert decoded.node_endpoints is not FetchResponse.decode(FetchResponse(responses=[]).encode(16), 16).node_endpoints
+
+
+def test_equality_and_hash() -> None:
+    assert Topic(name="t") == Topic(name="t")
+    assert Topic(name="t") != Topic(name="u")
+    assert Topic(name="t") != "t"
+    request = MetadataRequest(topics=[Topic(name="t")])
+    other = MetadataRequest(topics=[Topic(name="t")])
+    other.unknown_tagged_fields = {9: b""}
+    assert request != other
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(request)
+
+
+def test_text_shows_what_differs_from_the_defaults() -> None:
+    request = MetadataRequest(topics=[Topic(name="t")])
+    assert repr(request) == "MetadataRequest(topics=[MetadataRequest.Topic(name='t')])"
+    partition = FetchResponse.Topic.Partition(
+        partition_index=0, error_code=0, high_watermark=0, records=memoryview(bytes(1000))
+    )
+    assert repr(partition).endswith("high_watermark=0, records=<1000 bytes>)")
+
+
+@pytest.mark.parametrize("cls", declared_messages(), ids=lambda cls: cls.__name__)
+def test_copies_and_pickles(cls: type[Message]) -> None:
+    message = random_message(cls, cls.VERSIONS[-1], Random(1), unknown_tags=True)
+    assert pickle.loads(pickle.dumps(message)) == message
+    assert copy.deepcopy(message) == message
+
+
+@pytest.mark.parametrize("cls", declared_messages(), ids=lambda cls: cls.__name__)
+def test_every_file_tells_the_history_of_its_versions(cls: type[Message]) -> None:
+    history = sys.modules[cls.__module__].__doc__ or ""
+    told = [line.split()[0] for line in history.splitlines() if line[:1] == "v" and line[1:2].isdigit()]
+    assert told == [f"v{version}" for version in cls.VERSIONS]
+
+
+def test_registry() -> None:
+    found = api(3)
+    assert found == Api(ApiKey.METADATA, "Metadata", MetadataRequest, MetadataResponse, range(14))  # noqa: SIM300
+    assert api("Metadata") is api("Metadata")
+    assert api(ApiKey.METADATA).request is MetadataRequest
+    assert MetadataRequest.RESPONSE is MetadataResponse
+    assert MetadataRequest.API_KEY == MetadataResponse.API_KEY == 3
+    assert MetadataRequest.FLEXIBLE == 9
+    assert message_class("MetadataResponse") is MetadataResponse
+    assert message_class("ConsumerProtocolAssignment").VERSIONS == range(4)
+
+
+@pytest.mark.parametrize("key", [-1, 95, 32767, "Nonsense", "metadata"])
+def test_apis_that_do_not_exist(key: int | str) -> None:
+    with pytest.raises(UnsupportedVersionError, match="no API"):
+        api(key)
+
+
+@pytest.mark.parametrize("name", ["Metadata", "MetadataReply", "", "Request", "ConsumerProtocol", "__init__Request"])
+def test_messages_that_do_not_exist(name: str) -> None:
+    with pytest.raises(UnsupportedVersionError, match="no message"):
+        message_class(name)
+
+
+def test_pairs_belong_together() -> None:
+    for cls in declared_messages():
+        if issubclass(cls, Request):
+            response = cls.RESPONSE
+            assert issubclass(response, Response)
+            assert (response.API_KEY, response.VERSIONS, response.FLEXIBLE) == (cls.API_KEY, cls.VERSIONS, cls.FLEXIBLE)
+            assert ApiKey(cls.API_KEY).api_name + "Request" == cls.__name__
+
+
+def test_declarations_that_make_no_sense() -> None:
+    with pytest.raises(TypeError, match="needs a default"):
+
+        class Missing(Struct):
+            field: int32 = since(1)
+
+    with pytest.raises(TypeError, match="needs a default"):
+
+        class Ended(Struct):
+            field: int32 = since(0, until=3)
+
+    with pytest.raises(TypeError, match="nullable_since"):
+
+        class Never(Struct):
+            field: string = since(0, nullable_since=1)
+
+    with pytest.raises(TypeError, match="no wire type"):
+
+        class Unknown(Struct):
+            field: int
+
+    with pytest.raises(TypeError, match="no wire type"):
+
+        class Union(Struct):
+            field: int32 | string
+
+    with pytest.raises(TypeError, match="tag"):
+
+        class Required(Struct):
+            field: int32 = tagged(0, since=1)  # type: ignore[call-arg]
+
+
+def test_nothing_is_read_before_it_is_used() -> None:
+    code = (
+        "import sys, kwire.protocol\n"
+        "assert 'kwire.protocol.schema' not in sys.modules\n"
+        "kwire.protocol.api('Metadata')\n"
+        "names = {n for n in sys.modules if n.startswith('kwire.protocol.messages.')}\n"
+        "assert names == {'kwire.protocol.messages.metadata'}, names\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
