@@ -63,7 +63,9 @@ def highest_common(
     both = common(ours, offered[key])
     if not both:
         raise UnsupportedVersionError(
-            f"no version in common: the broker has {show(offered[key])}, we can use {show(ours)}", api=name, broker=broker
+            f"no version in common: the broker has {show(offered[key])}, we can use {show(ours)}",
+            api=name,
+            broker=broker,
         )
     return both[-1]
 

@@ -1,0 +1,154 @@
+"""What the tests of the selector share: selectors whose lists are collected over many polls, and peers made of a socket.
+
+A peer is a plain socket in the test's own thread: loopback delivers before `send` returns, so nothing waits for anything.
+"""
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from kwire.net import Disconnection, KafkaSelector, Node, Receive, Sent
+from kwire.net.resolver import Address, Outcome
+from kwire.wire.frame import SIZE, Frame
+
+# A failing test ends after this long; a passing one never waits for it.
+PATIENCE_SECONDS = 20.0
+
+
+class Driver:
+    """A selector, and everything that its polls have told."""
+
+    def __init__(self, **options: Any) -> None:
+        self.selector = KafkaSelector(**options)
+        self.connected: list[Node] = []
+        self.accepted: list[Node] = []
+        self.disconnected: list[Disconnection] = []
+        self.rejected: list[Disconnection] = []
+        self.sent: list[Sent] = []
+        self.received: list[Receive] = []
+
+    def poll(self, sends: Iterable[tuple[Node, Frame]] = (), timeout: float | None = 0) -> list[Receive]:
+        receives = self.selector.poll(sends, timeout)
+        self.connected += self.selector.connected
+        self.accepted += self.selector.accepted
+        self.disconnected += self.selector.disconnected
+        self.rejected += self.selector.rejected
+        self.sent += self.selector.completed_sends
+        self.received += receives
+        return receives
+
+    def frames(self, node: Node) -> list[bytes]:
+        return [frame for of, frame in self.received if of == node]
+
+    def connect(self, node: Node, address: tuple[str, int], **options: Any) -> None:
+        """Connect and wait for it."""
+        self.selector.connect(node, *address, **options)
+        drive(lambda: node in self.connected, self)
+
+    def cause(self, node: Node) -> Any:
+        """Wait for the end of a node; answers why."""
+        drive(lambda: any(lost.node == node for lost in self.disconnected), self)
+        return next(lost.cause for lost in self.disconnected if lost.node == node)
+
+    def close(self) -> None:
+        self.selector.close()
+
+
+def drive(until: Callable[[], bool], *drivers: Driver) -> None:
+    """Poll in turn until the condition holds."""
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    while not until():
+        for driver in drivers:
+            driver.poll(timeout=0.005)
+        assert time.monotonic() < give_up_at, [(d.connected, d.disconnected, d.rejected) for d in drivers]
+
+
+class Peer:
+    """A listening socket whose accepted connections the test plays by hand."""
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.listener = socket.create_server((host, 0), family=family)
+        self.address: tuple[str, int] = self.listener.getsockname()[:2]
+        self.sockets: list[socket.socket] = []
+
+    def accept(self) -> socket.socket:
+        self.listener.settimeout(PATIENCE_SECONDS)
+        sock, _ = self.listener.accept()
+        sock.settimeout(PATIENCE_SECONDS)
+        self.sockets.append(sock)
+        return sock
+
+    def close(self) -> None:
+        for sock in (self.listener, *self.sockets):
+            sock.close()
+
+
+@contextlib.contextmanager
+def running(**options: Any) -> Iterator[tuple[Driver, Peer]]:
+    """A driver and a peer, closed at the end."""
+    driver, peer = Driver(**options), Peer()
+    try:
+        yield driver, peer
+    finally:
+        driver.close()
+        peer.close()
+
+
+@contextlib.contextmanager
+def joined(node: Node = 1, **options: Any) -> Iterator[tuple[Driver, socket.socket]]:
+    """A driver whose `node` is connected to the socket."""
+    with running(**options) as (driver, peer):
+        driver.connect(node, peer.address)
+        yield driver, peer.accept()
+
+
+class FakeResolver:
+    """Answers from a table at once; a name that is not in it is never answered."""
+
+    def __init__(self, **names: Sequence[Address] | OSError) -> None:
+        self.names = names
+        self.asked: list[str] = []
+        self.is_closed = False
+
+    def resolve(self, host: str, port: int, done: Callable[[Outcome], None]) -> None:
+        self.asked.append(host)
+        if host in self.names:
+            done(self.names[host])
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def address_of(peer: Peer | tuple[str, int]) -> Address:
+    host, port = peer if isinstance(peer, tuple) else peer.address
+    return Address(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port))
+
+
+def closed_port() -> tuple[str, int]:
+    """A loopback address where nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+    return host, port
+
+
+def framed(*frames: bytes) -> bytes:
+    return b"".join(SIZE.pack(len(frame)) + frame for frame in frames)
+
+
+def read_frame(sock: socket.socket) -> bytes:
+    (size,) = SIZE.unpack(read_exactly(sock, SIZE.size))
+    return read_exactly(sock, size)
+
+
+def read_exactly(sock: socket.socket, count: int) -> bytes:
+    data = bytearray(count)
+    view = memoryview(data)
+    while view:
+        got = sock.recv_into(view)
+        assert got, f"closed, {len(view)} bytes short"
+        view = view[got:]
+    return bytes(data)

@@ -1,0 +1,221 @@
+"""The parts of the room that need no socket: back-off, timers, clocks, the queue of outgoing pieces."""
+from __future__ import annotations
+
+import doctest
+import pickle
+from random import Random
+
+import pytest
+
+import kwire.net.clock
+from kwire.errors import ConfigurationError, EncodeError
+from kwire.net import SystemClock, Tls, VirtualClock
+from kwire.net.backoff import JITTER, Backoff
+from kwire.net.outgoing import MAX_PIECES, SMALL_BYTES, Outgoing
+from kwire.net.timers import Timers
+from kwire.wire.frame import SIZE, Frame, FrameReader
+
+
+class TestBackoff:
+    def test_doubles_up_to_the_ceiling_within_the_jitter(self) -> None:
+        backoff = Backoff(0.05, 1.0, Random(1))
+        for expected in [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]:
+            delay = backoff.failed(100.0) - 100.0
+            assert expected * (1 - JITTER) - 1e-9 <= delay <= min(expected * (1 + JITTER), 1.0) + 1e-9
+
+    def test_is_the_same_for_the_same_seed_and_another_for_another(self) -> None:
+        def schedule(seed: int) -> list[float]:
+            backoff = Backoff(0.05, 1.0, Random(seed))
+            return [backoff.failed(0.0) for _ in range(6)]
+
+        assert schedule(7) == schedule(7)
+        assert schedule(7) != schedule(8)
+
+    def test_a_night_of_failures_does_not_overflow(self) -> None:
+        backoff = Backoff(0.05, 1.0, Random(1))
+        for _ in range(5000):
+            assert backoff.failed(0.0) <= 1.0
+        assert backoff.failures == 5000
+
+    def test_a_frame_ends_it(self) -> None:
+        backoff = Backoff(0.05, 1.0, Random(1))
+        for _ in range(5):
+            backoff.failed(0.0)
+        backoff.recovered(10.0)
+        assert backoff.ready_at == 0.0
+        assert backoff.failed(60.0) - 60.0 <= 0.05 * (1 + JITTER)
+
+    def test_but_not_for_a_node_that_fails_again_at_once(self) -> None:
+        """A refused password: every attempt gets as far as a frame, and the waits must grow all the same."""
+        backoff = Backoff(0.05, 1.0, Random(1))
+        now, waits = 0.0, []
+        for _ in range(6):
+            backoff.recovered(now)
+            waits.append(backoff.failed(now + 0.01) - now)
+            now += 2.0
+        assert waits == sorted(waits)
+        assert waits[-1] > 0.8
+
+
+class TestTimers:
+    def test_fire_in_order_of_time_then_of_setting(self) -> None:
+        timers, fired = Timers(), list[str]()
+        for at, name in [(3.0, "c"), (1.0, "a"), (2.0, "b1"), (2.0, "b2")]:
+            timers.at(at, lambda now, name=name: fired.append(name))  # type: ignore[misc]
+        assert timers.next() == 1.0
+        timers.fire(2.0)
+        assert fired == ["a", "b1", "b2"]
+        assert timers.next() == 3.0
+
+    def test_a_cancelled_one_does_not_count(self) -> None:
+        timers, fired = Timers(), list[float]()
+        first, second = timers.at(1.0, fired.append), timers.at(1.0, fired.append)
+        first.cancel()
+        timers.fire(5.0)
+        assert fired == [5.0]
+        second.cancel()
+        assert timers.next() is None
+
+    def test_one_that_cancels_another_of_the_same_time_is_obeyed(self) -> None:
+        timers, fired = Timers(), list[float]()
+        timers.at(1.0, lambda now: later.cancel())
+        later = timers.at(1.0, fired.append)
+        timers.fire(1.0)
+        assert fired == []
+
+    def test_one_that_sets_itself_again_does_not_hold_up_the_turn(self) -> None:
+        timers, fired = Timers(), list[float]()
+
+        def again(now: float) -> None:
+            fired.append(now)
+            timers.at(now, again)
+
+        timers.at(1.0, again)
+        timers.fire(1.0)
+        assert fired == [1.0]
+
+
+class TestClocks:
+    def test_the_system_clock_reads_and_waits(self) -> None:
+        clock, asked = SystemClock(), list[float | None]()
+
+        def select(timeout: float | None) -> list[str]:
+            asked.append(timeout)
+            return ["ready"]
+
+        assert clock.now() <= clock.now()
+        assert clock.time_ms() > 1_600_000_000_000
+        assert clock.wait(select, 3.0) == ["ready"]
+        assert asked == [3.0]
+
+    def test_a_virtual_clock_stands_still(self) -> None:
+        clock = VirtualClock(5.0, time_ms=1000)
+        assert clock.wait(lambda timeout: list[int](), 60.0) == []
+        assert clock.now() == 5.0
+        clock.advance(1.5)
+        assert (clock.now(), clock.time_ms()) == (6.5, 2500)
+        with pytest.raises(ValueError, match="backwards"):
+            clock.advance(-1)
+
+    def test_one_that_jumps_does_so_only_if_nothing_was_ready(self) -> None:
+        clock = VirtualClock(autojump=True)
+        assert clock.wait(lambda timeout: [1], 60.0) == [1]
+        assert clock.now() == 0.0
+        assert clock.wait(lambda timeout: list[int](), 60.0) == []
+        assert clock.now() == 60.0
+
+    def test_the_examples(self) -> None:
+        assert doctest.testmod(kwire.net.clock).failed == 0
+
+
+FRAMES: list[tuple[Frame, bytes]] = [
+    (b"", b""),
+    (b"small", b"small"),
+    (bytearray(b"changeable"), b"changeable"),
+    (memoryview(b"a view"), b"a view"),
+    ([], b""),
+    ([b"", b"two ", b"", bytearray(b"parts")], b"two parts"),
+    ([b"head", b"L" * 5000, b"tail"], b"head" + b"L" * 5000 + b"tail"),
+    ([b"L" * SMALL_BYTES, b"M" * SMALL_BYTES], b"L" * SMALL_BYTES + b"M" * SMALL_BYTES),
+    (memoryview(bytes(8)).cast("q"), bytes(8)),  # counted in bytes, not in items
+]
+
+
+class TestOutgoing:
+    @pytest.mark.parametrize("step", [1, 3, 7, 1000, 10**6])
+    def test_frames_come_out_whole_however_little_is_written_at_a_time(self, step: int) -> None:
+        queue, reader = Outgoing(), FrameReader()
+        for frame, _ in FRAMES:
+            queue.push(frame)
+        out: list[bytes] = []
+        done: list[Frame] = []
+        while queue:
+            window = b"".join(queue.window())[:step]
+            out += reader.feed(window)
+            done += queue.advance(len(window))
+            assert len(done) == len(out)
+            assert queue.frames_queued == len(FRAMES) - len(done)
+        assert out == [expected for _, expected in FRAMES]
+        assert all(given is answered for (given, _), answered in zip(FRAMES, done, strict=True))
+        assert queue.bytes_queued == 0
+
+    def test_large_pieces_are_not_copied(self) -> None:
+        large = bytes(100_000)
+        queue = Outgoing()
+        queue.push([b"head", large, b"tail"])
+        assert [piece.obj is large for piece in queue.window()] == [False, True, False]
+
+    def test_small_ones_share_a_piece_with_the_size(self) -> None:
+        queue = Outgoing()
+        queue.push([b"a", b"b", b"c"])
+        assert [bytes(piece) for piece in queue.window()] == [SIZE.pack(3) + b"abc"]
+
+    def test_a_window_is_what_sendmsg_takes(self) -> None:
+        queue = Outgoing()
+        for _ in range(3000):
+            queue.push(b"x")
+        assert len(queue.window()) == MAX_PIECES
+
+    @pytest.mark.parametrize("max_bytes", [1, 5, 64, 16384])
+    def test_chunks_are_the_same_bytes(self, max_bytes: int) -> None:
+        queue, reader, out = Outgoing(), FrameReader(), list[bytes]()
+        for frame, _ in FRAMES:
+            queue.push(frame)
+        while queue:
+            chunk = queue.chunk(max_bytes)
+            assert 0 < len(chunk) <= max_bytes
+            out += reader.feed(chunk)
+            queue.advance(len(chunk))
+        assert out == [expected for _, expected in FRAMES]
+
+    def test_what_no_size_field_can_say_is_refused_before_anything_is_queued(self) -> None:
+        queue = Outgoing()
+        half = memoryview(bytes(2**20)).cast("B")
+        with pytest.raises(EncodeError, match="2,147,483,648 bytes"):
+            queue.push([half] * 2048)
+        assert not queue
+
+
+class TestTlsOptions:
+    def test_pickle_and_hash_and_hide_the_password(self) -> None:
+        tls = Tls(ca_file="ca.pem", key_password="hunter2")
+        assert pickle.loads(pickle.dumps(tls)) == tls
+        assert {tls: 1}[Tls(ca_file="ca.pem", key_password="hunter2")] == 1
+        assert "hunter2" not in repr(tls)
+
+    @pytest.mark.parametrize(
+        ("tls", "message"),
+        [
+            (Tls(ca_file="/nowhere/ca.pem"), "does not exist: one of /nowhere/ca.pem"),
+            (Tls(cert_file="/nowhere/cert.pem"), "does not exist"),
+            (Tls(key_file="/nowhere/key.pem"), "key_file without cert_file"),
+            (Tls(ca_file=__file__), "cannot load the TLS files"),
+        ],
+    )
+    def test_wrong_files_are_told_when_the_context_is_made(self, tls: Tls, message: str) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            tls.client_context()
+
+    def test_a_listener_needs_a_certificate(self) -> None:
+        with pytest.raises(ConfigurationError, match="needs a certificate"):
+            Tls().server_context()

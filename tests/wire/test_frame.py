@@ -1,0 +1,177 @@
+"""Frames out of a stream: fed whole, byte by byte, cut anywhere, with more behind; and streams that are not Kafka's."""
+from __future__ import annotations
+
+import doctest
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kwire.wire.frame
+from kwire.errors import NotKafkaError
+from kwire.wire.frame import SIZE, FrameReader, not_kafka
+
+
+def framed(*frames: bytes) -> bytes:
+    return b"".join(SIZE.pack(len(frame)) + frame for frame in frames)
+
+
+STREAMS = [
+    ([b"\0\0\0\1rest"]),
+    ([b""]),
+    ([b"", b"", b"x"]),
+    ([b"first", b"", b"third", b"4" * 300]),
+    ([bytes(range(256)), b"\0", b"HTTP/1.1 inside a frame is data"]),
+]
+
+
+@pytest.mark.parametrize("frames", STREAMS)
+class TestFeeding:
+    def test_whole(self, frames: list[bytes]) -> None:
+        reader = FrameReader()
+        assert reader.feed(framed(*frames)) == frames
+        assert reader.progress is None
+        assert reader.frames_read == len(frames)
+
+    def test_byte_by_byte(self, frames: list[bytes]) -> None:
+        reader = FrameReader()
+        assert [frame for byte in framed(*frames) for frame in reader.feed(bytes([byte]))] == frames
+
+    def test_cut_in_two_at_each_byte(self, frames: list[bytes]) -> None:
+        stream = framed(*frames)
+        for cut in range(len(stream) + 1):
+            reader = FrameReader()
+            assert reader.feed(stream[:cut]) + reader.feed(stream[cut:]) == frames
+
+    def test_truncated_at_each_byte(self, frames: list[bytes]) -> None:
+        """What is whole comes out, the rest is told as progress, and the end is no protocol that we know."""
+        stream = framed(*frames)
+        for cut in range(len(stream)):
+            reader = FrameReader()
+            whole = reader.feed(stream[:cut])
+            assert whole == frames[: len(whole)]
+            rest = stream[len(framed(*whole)) : cut]
+            if not rest:
+                assert reader.progress is None
+            elif len(rest) < SIZE.size:
+                assert reader.progress == (len(rest), SIZE.size)
+            else:
+                assert reader.progress == (len(rest) - SIZE.size, len(frames[len(whole)]))
+            assert reader.ended() is None
+
+    def test_with_the_next_behind(self, frames: list[bytes]) -> None:
+        reader = FrameReader()
+        assert reader.feed(framed(*frames) + b"\0\0") == frames
+        assert reader.progress == (2, 4)
+
+    def test_of_any_bytes_like(self, frames: list[bytes]) -> None:
+        assert FrameReader().feed(bytearray(framed(*frames))) == frames
+        got = FrameReader().feed(memoryview(framed(*frames)))
+        assert got == frames
+        assert all(type(frame) is bytes for frame in got)  # decoders keep views of frames: nobody may change them
+
+
+@given(st.lists(st.binary(max_size=50), max_size=8), st.data())
+def test_any_cuts(frames: list[bytes], data: st.DataObject) -> None:
+    stream = framed(*frames)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    reader = FrameReader()
+    got: list[bytes] = []
+    for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        got += reader.feed(stream[start:stop])
+    assert got == frames
+
+
+NOT_KAFKA = [
+    (b"HTTP/1.1 400 Bad Request\r\nServer: x", "the peer answers in HTTP: 'HTTP/1.1 400 Bad Request'"),
+    (b"GET / HTTP/1.1\r\n", "the peer is an HTTP client: 'GET / HTTP/1.1'"),
+    (b"POST /topics HTTP/1.1\r\n", "the peer is an HTTP client"),
+    (b"PRI * HTTP/2.0\r\n", "the peer is an HTTP client"),
+    (b"\x15\x03\x03\x00\x02\x02\x46", "the peer speaks TLS (it sent an alert), and this connection is plaintext"),
+    (b"\x16\x03\x01\x02\x00\x01\x00", "the peer speaks TLS (it sent a handshake), and this connection is plaintext"),
+    (b"220 mail ESMTP\r\n", "the peer sent text: '220 mail ESMTP'"),
+    (b"-ERR unknown command\r\n", "the peer sent text: '-ERR unknown command'"),
+    (b"SSH-2.0-OpenSSH_9\r\n", "the peer sent text: 'SSH-2.0-OpenSSH_9'"),
+    (b"\xff\xff\xff\xff", "the peer announced a frame of -1 bytes"),
+    (b"\x80\0\0\0", "the peer announced a frame of -2147483648 bytes"),
+    (b"\x7f\xff\xff\xff", "the peer announced a frame of 2,147,483,647 bytes, above the limit of 104,857,600"),
+]
+
+
+@pytest.mark.parametrize(("stream", "message"), NOT_KAFKA)
+def test_streams_that_are_not_kafka(stream: bytes, message: str) -> None:
+    reader = FrameReader()
+    with pytest.raises(NotKafkaError) as caught:
+        reader.feed(stream)
+    assert caught.value.message.startswith(message)
+    assert caught.value.remedy
+    with pytest.raises(NotKafkaError):  # and so it stays
+        reader.feed(framed(b"good"))
+    assert reader.ended() is caught.value
+
+
+@pytest.mark.parametrize(("stream", "_"), NOT_KAFKA)
+def test_byte_by_byte_they_are_refused_at_the_size(stream: bytes, _: str) -> None:
+    reader = FrameReader()
+    for byte in stream[:3]:
+        assert reader.feed(bytes([byte])) == []
+    with pytest.raises(NotKafkaError):
+        reader.feed(stream[3:4])
+
+
+def test_good_frames_before_a_bad_one_are_not_lost() -> None:
+    reader = FrameReader()
+    assert reader.feed(framed(b"one", b"two") + b"\xff\xff\xff\xff") == [b"one", b"two"]
+    assert reader.failure is not None
+    with pytest.raises(NotKafkaError):
+        reader.feed(b"")
+
+
+@pytest.mark.parametrize("size", [0, 1, 999, 1000])
+def test_the_limit_itself_is_allowed(size: int) -> None:
+    assert FrameReader(1000).feed(framed(bytes(size))) == [bytes(size)]
+
+
+def test_one_above_the_limit_is_not() -> None:
+    with pytest.raises(NotKafkaError, match=r"a frame of 1,001 bytes, above the limit of 1,000.*raise max_frame_bytes"):
+        FrameReader(1000).feed(SIZE.pack(1001))
+
+
+def test_with_a_limit_so_high_that_a_protocol_passes_for_a_size_the_end_tells_it() -> None:
+    reader = FrameReader(2**31 - 1)
+    assert reader.feed(b"HTTP/1.1 400 Bad Request\r\n\r\n") == []
+    error = reader.ended()
+    assert error is not None
+    assert "HTTP/1.1 400 Bad Request" in error.message
+    tls = FrameReader(2**31 - 1)
+    assert tls.feed(b"\x15\x03\x03\x00\x02") == []
+    assert "speaks TLS" in str(tls.ended())
+
+
+@pytest.mark.parametrize("sample", [b"", b"\0", b"\0\0\0\x10", b"\x15\x04", b"\x16", b"HTT"])
+def test_what_may_be_kafka(sample: bytes) -> None:
+    assert not_kafka(sample) is None
+
+
+def test_memory_grows_with_what_came_and_not_with_what_was_announced() -> None:
+    tracemalloc.start()
+    reader = FrameReader()
+    reader.feed(SIZE.pack(90_000_000) + b"a little")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000
+
+
+def test_a_large_frame_in_small_pieces_is_not_copied_over_and_over() -> None:
+    """20 MB in pieces of 1 kB: quadratic copying would move 200 GB."""
+    reader = FrameReader()
+    reader.feed(SIZE.pack(20_000_000))
+    piece = bytes(1000)
+    for _ in range(19_999):
+        assert reader.feed(piece) == []
+    assert reader.feed(piece) == [bytes(20_000_000)]
+
+
+def test_the_examples() -> None:
+    assert doctest.testmod(kwire.wire.frame).failed == 0
