@@ -4,8 +4,8 @@ It owns the addresses, the sessions, and the memory of how each broker wants to 
 before 0.10, without (such a broker closes the connection on a request it does not know). It refuses to decide what is
 sent where.
 
-Brokers of the metadata have their ids (0 and up); bootstrap addresses are nodes of their own below zero, since nobody
-knows yet which broker answers there.
+Brokers of the metadata have their ids (0 and up); bootstrap addresses are nodes of their own from -2 down (-1 is
+no node), since nobody knows yet which broker answers there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from kwire.cluster.config import ClientConfig
-from kwire.cluster.snapshot import Snapshot
+from kwire.cluster.snapshot import NO_NODE, Snapshot
 from kwire.errors import DisconnectedError, KwireError
 from kwire.net import Clock, KafkaSelector
 from kwire.protocol import Request, Response
@@ -84,7 +84,7 @@ class Connections:
         self._links: dict[int, _Link] = {}
         self._greetings: dict[int, _Greeting] = {}
         self.addresses: dict[int, tuple[str, int]] = {
-            -1 - place: address for place, address in enumerate(config.addresses)
+            NO_NODE - 1 - place: address for place, address in enumerate(config.addresses)
         }
         self.last_failure: dict[int, KwireError] = {}
 
