@@ -156,13 +156,13 @@ def test_options_are_the_same_after_pickling_and_serve_as_a_key() -> None:
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "PLAIN",
         "kafka.sasl.username": "u",
-        "kafka.sasl.password": "p",
+        "kafka.sasl.password": "s3cret",
     }
     options = read_options(TOPIC | security | {"subscribe": "t,u"}, is_stream=True)
     again: ReadOptions = pickle.loads(pickle.dumps(options))
     assert again == options
     assert hash(tuple(sorted(again.client.items()))) == hash(tuple(sorted(options.client.items())))
-    assert "password" not in repr(options).replace("'p'", "password") or "u" in repr(options)
+    assert "s3cret" not in repr(options)
 
 
 def test_the_keywords_are_those_of_the_clients() -> None:

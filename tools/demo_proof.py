@@ -1,0 +1,88 @@
+"""The demo's proof: what was sent and acknowledged is in the topic, once, where it was acknowledged, and in order.
+
+Records carry numbers, 0 to count - 1 in the order of sending. Owns the judgement over what was read back; it reads
+nothing itself, so that tests can hand it a loss, a duplicate or a swap and see it fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    partition: int
+    offset: int
+
+
+class Read(NamedTuple):
+    """A record as it was read back. `number` is -1 when its bytes are not those of any record that was sent."""
+
+    place: Place
+    number: int
+
+
+# How many findings of a kind are kept to be shown.
+_SHOWN = 3
+
+
+@dataclass
+class Proof:
+    """`findings` say what is wrong, the first few of each kind; the counts are of all."""
+
+    sent: int
+    read: int
+    lost: int
+    foreign: int
+    duplicated: int
+    disordered: int
+    misplaced: int
+    findings: list[str]
+
+    @property
+    def holds(self) -> bool:
+        return not (self.lost or self.foreign or self.duplicated or self.disordered or self.misplaced)
+
+
+def judge(sent: int, acknowledged: Mapping[int, Place], read: Iterable[Read]) -> Proof:
+    """Judge records read in the order in which each partition's log has them.
+
+    `acknowledged` is where the brokers said that each number is; an offset of -1 means that they did not say.
+    """
+    places: dict[int, list[Place]] = {}
+    last: dict[int, Read] = {}
+    proof = Proof(sent, 0, 0, 0, 0, 0, 0, [])
+    disordered: list[str] = []
+    foreign: list[str] = []
+    for record in read:
+        proof.read += 1
+        if not 0 <= record.number < sent:
+            foreign.append(f"{_name(record.place)} holds a record that was never sent")
+            continue
+        before = last.get(record.place.partition)
+        if before is not None and record.number < before.number:
+            disordered.append(f"{_name(record.place)} holds number {record.number} after number {before.number}")
+        last[record.place.partition] = record
+        places.setdefault(record.number, []).append(record.place)
+    lost = [f"number {number} is nowhere" for number in range(sent) if number not in places]
+    duplicated = [
+        f"number {number} is at {' and '.join(map(_name, found))}" for number, found in places.items() if len(found) > 1
+    ]
+    misplaced = _misplaced(acknowledged, places)
+    proof.lost, proof.foreign, proof.duplicated = len(lost), len(foreign), len(duplicated)
+    proof.disordered, proof.misplaced = len(disordered), len(misplaced)
+    proof.findings = [text for kind in (lost, foreign, duplicated, disordered, misplaced) for text in kind[:_SHOWN]]
+    return proof
+
+
+def _misplaced(acknowledged: Mapping[int, Place], places: Mapping[int, Sequence[Place]]) -> list[str]:
+    return [
+        f"number {number} was acknowledged at {_name(place)}, which holds something else"
+        for number, place in acknowledged.items()
+        if place.offset >= 0 and number in places and place not in places[number]
+    ]
+
+
+def _name(place: Place) -> str:
+    return f"partition {place.partition} offset {place.offset}"
