@@ -7,6 +7,7 @@ import java.lang.reflect.InvocationTargetException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.HexFormat;
+import org.apache.kafka.common.message.ApiMessageType;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
@@ -16,6 +17,7 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
  *
  * A line in is "json TAB class TAB version TAB text" or "bytes TAB class TAB version TAB hex"; the line out is
  * "ok TAB hex TAB text", or "error TAB reason". Each line is read into a message, which is then written both ways.
+ * "header TAB api key TAB version TAB" asks for the versions of its headers: "ok TAB request's TAB response's".
  * Run with a kafka-clients jar and Jackson on the class path: java -cp 'jars/*' Oracle.java
  */
 public class Oracle {
@@ -32,6 +34,11 @@ public class Oracle {
 
     private static String answer(String[] question) {
         try {
+            if (question[0].equals("header")) {
+                ApiMessageType api = ApiMessageType.fromApiKey(Short.parseShort(question[1]));
+                short version = Short.parseShort(question[2]);
+                return "ok\t" + api.requestHeaderVersion(version) + "\t" + api.responseHeaderVersion(version);
+            }
             Class<?> type = Class.forName("org.apache.kafka.common.message." + question[1]);
             short version = Short.parseShort(question[2]);
             Message message = question[0].equals("json")

@@ -106,15 +106,32 @@ class Answer:
 
 def ask(release: str, questions: Sequence[Question]) -> list[Answer]:
     """Have one JVM answer all questions."""
+    lines = [f"{q.kind}\t{_java_class(release, q.name)}\t{q.version}\t{q.text}" for q in questions]
+    return [_answer(line) for line in _run(release, lines)]
+
+
+def header_versions(release: str, apis: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The versions of the request's and the response's header, for each (API key, version)."""
+    answers = _run(release, [f"header\t{key}\t{version}\t" for key, version in apis])
+    found = []
+    for answer in answers:
+        status, *versions_found = answer.split("\t")
+        assert status == "ok", answer
+        found.append((int(versions_found[0]), int(versions_found[1])))
+    return found
+
+
+def _run(release: str, lines: Sequence[str]) -> list[str]:
+    if not lines:
+        return []
     command = [needed("java"), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", f"{jars(release)}/*"]
-    lines = "".join(f"{q.kind}\t{_java_class(release, q.name)}\t{q.version}\t{q.text}\n" for q in questions)
     done = subprocess.run(
         [*command, str(Path(__file__).with_name("Oracle.java"))],
-        input=lines.encode(), capture_output=True, timeout=_TIMEOUT_S, check=False,
+        input="".join(f"{line}\n" for line in lines).encode(), capture_output=True, timeout=_TIMEOUT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
-    answers = [_answer(line) for line in done.stdout.decode().split("\n")[:-1]]
-    assert len(answers) == len(questions)
+    answers = done.stdout.decode().split("\n")[:-1]
+    assert len(answers) == len(lines)
     return answers
 
 
