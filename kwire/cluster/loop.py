@@ -89,6 +89,7 @@ class EventLoop:
         self._knocks = 0
         self._now = clock.now()
         self._is_closed = False
+        self._is_past_machines = False
         self._is_stirred = True  # something changed that this turn has not seen: do not block in the selector
 
     # -- from any thread
@@ -176,7 +177,7 @@ class EventLoop:
             self._posted.popleft()()
             self._is_stirred = True
         events = self._connections.poll(self._poll_timeout(wait_max))
-        self._is_stirred = False
+        self._is_stirred = self._is_past_machines = False
         self._now = self._clock.now()
         for event in events:
             self._handle(event)
@@ -259,6 +260,8 @@ class EventLoop:
             self._finish(waiting, result)
 
     def _finish(self, waiting: _Waiting, result: Response | KwireError | None) -> None:
+        if self._is_past_machines:  # the machines have had their turn: they need another for what they learn here
+            self._is_stirred = True
         waiting.call.on_done(result, self._now)
 
     def _send_waiting(self) -> None:
@@ -420,6 +423,7 @@ class EventLoop:
             self._metadata.failed(now)
 
     def _turn_machines(self) -> None:
+        self._is_past_machines = True
         for machine in self._machines:
             for call in machine.turn(self._now, self):
                 timeout_ms = self.config.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
