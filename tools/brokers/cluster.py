@@ -1,1 +1,236 @@
-class KafkaCluster: ...
+"""One cluster of real brokers: started, asked where it listens, its nodes stopped and started again, ended.
+
+Data and logs live in a temporary folder, which goes when the cluster stops. A start that fails raises with the end of
+the log of the node that died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Self
+
+from brokers import configuration
+from brokers.certificates import Certificates, make_certificates
+from brokers.commands import Commands
+from brokers.configuration import HOST, SCRAM_MECHANISMS, USERS, Node, Plan
+from brokers.jars import fetch_jars, version_numbers
+from brokers.probe import free_ports, wait_for_port, wait_until_up
+from brokers.process import JavaProcess, java_command, run_java
+
+NEWEST = "4.3.1"
+_START_TIMEOUT_S = 90
+# 16 bytes in URL-safe base64; any will do.
+_CLUSTER_ID = "a3dpcmUta2Fma2EtdGVzdA"
+
+
+class KafkaCluster:
+    """`nodes` brokers of a `version`, with ids from 1. Use it as a context manager, or `start` and `stop` it.
+
+    Beside `plaintext` there are, with `tls`, the listeners `tls` and `mtls` (which asks for a client's certificate),
+    with `sasl` `sasl`, and with both also `sasl_tls`. `settings` are added to every server.properties.
+    """
+
+    def __init__(
+        self,
+        version: str = NEWEST,
+        *,
+        nodes: int = 1,
+        tls: bool = False,
+        sasl: bool = False,
+        partitions: int = 1,
+        settings: Mapping[str, str] | None = None,
+        heap_mb: int = 320,
+        detached: bool = False,
+    ) -> None:
+        self.version = version
+        self.jars = fetch_jars("kafka", version)
+        self.directory = Path(tempfile.mkdtemp(prefix="kwire-kafka-"))
+        self.certificates: Certificates | None = make_certificates(self.directory / "tls") if tls else None
+        self._heap_mb = heap_mb
+        self._detached = detached
+        self._plan = self._make_plan(nodes, tls=tls, sasl=sasl, partitions=partitions, settings=settings or {})
+        self._processes: dict[int, JavaProcess] = {}
+        self._zookeeper: JavaProcess | None = None
+
+    def _make_plan(
+        self, count: int, *, tls: bool, sasl: bool, partitions: int, settings: Mapping[str, str]
+    ) -> Plan:
+        chosen = configuration.listeners(self.version, tls=tls, sasl=sasl)
+        names = [*chosen, "controller"]
+        ports = free_ports(count * len(names) + 1)
+        nodes = [
+            Node(index + 1, self.directory / f"node-{index + 1}", dict(zip(names, ports[index::count], strict=False)))
+            for index in range(count)
+        ]
+        return Plan(
+            version=self.version,
+            nodes=nodes,
+            listeners=chosen,
+            partitions=partitions,
+            zookeeper_port=None if configuration.is_kraft(self.version) else ports[-1],
+            certificates=self.certificates,
+            settings=settings,
+        )
+
+    @property
+    def node_ids(self) -> list[int]:
+        return [node.id for node in self._plan.nodes]
+
+    @property
+    def listeners(self) -> list[str]:
+        return list(self._plan.listeners)
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of the plaintext listeners, "host:port,host:port"."""
+        return self.addresses("plaintext")
+
+    @property
+    def zookeeper(self) -> str | None:
+        """Address of the ZooKeeper, for versions that have one."""
+        return None if self._plan.zookeeper_port is None else f"{HOST}:{self._plan.zookeeper_port}"
+
+    @property
+    def processes(self) -> Mapping[int, JavaProcess]:
+        """The running processes by node id; 0 is ZooKeeper."""
+        return self._processes | ({0: self._zookeeper} if self._zookeeper else {})
+
+    @property
+    def commands(self) -> Commands:
+        return Commands(self.version, self.jars, self.bootstrap, self.zookeeper)
+
+    def addresses(self, listener: str, *, host: str = HOST) -> str:
+        return ",".join(f"{host}:{node.ports[listener]}" for node in self._plan.nodes)
+
+    def port(self, node_id: int, listener: str = "plaintext") -> int:
+        return self._node(node_id).ports[listener]
+
+    def start(self) -> Self:
+        try:
+            self._write_files()
+            if self._plan.is_kraft:
+                self._format()
+            else:
+                self._start_zookeeper()
+            for node in self._plan.nodes:
+                self._start_process(node)
+            self.wait_until_up()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End every process at once, and remove the folder."""
+        for process in [*self._processes.values(), *([self._zookeeper] if self._zookeeper else [])]:
+            process.stop()
+        self._processes.clear()
+        self._zookeeper = None
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def stop_node(self, node_id: int, *, graceful: bool = True) -> None:
+        """Stop one broker; its data stays. Gracefully it hands its leaderships over first."""
+        self._processes.pop(node_id).stop(graceful=graceful)
+
+    def start_node(self, node_id: int) -> None:
+        """Start a broker that was stopped, and wait until all that run know each other."""
+        self._start_process(self._node(node_id))
+        self.wait_until_up()
+
+    def wait_until_up(self, timeout_s: float = _START_TIMEOUT_S) -> None:
+        addresses = [(HOST, self.port(node_id)) for node_id in self._processes]
+        topic = "up" if version_numbers(self.version) < (0, 9) else None
+        nodes = set(self._processes)
+        with self._explained():
+            wait_until_up(addresses, nodes, timeout_s=timeout_s, check=self._check_running, topic=topic)
+
+    def run(
+        self, main: str, arguments: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60
+    ) -> bytes:
+        """Run a class of the broker's jars to its end, and answer what it printed."""
+        command = java_command(self.jars, main, arguments, heap_mb=128, log4j=self._log4j)
+        return run_java(command, stdin=stdin, timeout_s=timeout_s)
+
+    @property
+    def _log4j(self) -> Path:
+        return self.directory / "log4j.properties"
+
+    def _node(self, node_id: int) -> Node:
+        return self._plan.nodes[node_id - 1]
+
+    def _write_files(self) -> None:
+        self._log4j.write_text(configuration.log4j_properties())
+        for node in self._plan.nodes:
+            node.directory.mkdir()
+            text = configuration.server_properties(self._plan, node)
+            (node.directory / "server.properties").write_text(text)
+
+    def _format(self) -> None:
+        """Format every node's folder for KRaft; the users of SCRAM are part of that."""
+        scram = []
+        if "sasl" in self._plan.listeners:
+            for mechanism in SCRAM_MECHANISMS:
+                for name, password in USERS.items():
+                    scram += ["--add-scram", f'{mechanism}=[name="{name}",password="{password}"]']
+
+        def one(node: Node) -> None:
+            arguments = ["format", "-t", _CLUSTER_ID, "-c", str(node.directory / "server.properties"), *scram]
+            self.run("kafka.tools.StorageTool", arguments)
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(one, self._plan.nodes))
+
+    def _start_zookeeper(self) -> None:
+        assert self._plan.zookeeper_port is not None
+        directory = self.directory / "zookeeper"
+        directory.mkdir()
+        file = directory / "zookeeper.properties"
+        file.write_text(configuration.zookeeper_properties(self._plan.zookeeper_port, directory / "data"))
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        self._zookeeper = self._java(main, file, heap_mb=128)
+        with self._explained():
+            wait_for_port(self._plan.zookeeper_port, timeout_s=_START_TIMEOUT_S, check=self._check_running)
+        if "sasl" in self._plan.listeners:
+            self._add_scram_users()
+
+    def _add_scram_users(self) -> None:
+        assert self.zookeeper is not None
+        for name, password in USERS.items():
+            credentials = ",".join(f"{mechanism}=[password={password}]" for mechanism in SCRAM_MECHANISMS)
+            who = ["--entity-type", "users", "--entity-name", name]
+            where = ["--zookeeper", self.zookeeper, "--alter", "--add-config"]
+            self.run("kafka.admin.ConfigCommand", [*where, credentials, *who])
+
+    def _start_process(self, node: Node) -> None:
+        file = node.directory / "server.properties"
+        self._processes[node.id] = self._java("kafka.Kafka", file, heap_mb=self._heap_mb)
+
+    def _java(self, main: str, file: Path, *, heap_mb: int) -> JavaProcess:
+        command = java_command(self.jars, main, [str(file)], heap_mb=heap_mb, log4j=self._log4j)
+        return JavaProcess(command, file.with_suffix(".log"), detached=self._detached)
+
+    def _check_running(self) -> None:
+        for node_id, process in self.processes.items():
+            if not process.is_running:
+                name = f"node {node_id}" if node_id else "ZooKeeper"
+                raise RuntimeError(f"{name} of Kafka {self.version} ended:\n{process.log_tail()}")
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Adds the logs to a time-out, since what they say is gone with the folder."""
+        try:
+            yield
+        except TimeoutError as error:
+            logs = "\n".join(process.log_tail() for process in self.processes.values())
+            raise TimeoutError(f"{error} (Kafka {self.version}):\n{logs}") from None

@@ -1,0 +1,221 @@
+"""The configuration files of brokers and ZooKeeper, for every version: pure functions from facts to text.
+
+From 3.3 on every node is broker and controller at once (KRaft); older versions have one ZooKeeper for all nodes. A
+broker always has a plaintext listener, and may have others with SASL (from 2.0 on) and TLS (from 3.3 on: 2.7 reads PEM
+files too, but only keys encrypted in a way that Java's own library cannot undo).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from brokers.certificates import Certificates
+from brokers.jars import version_numbers
+
+HOST = "127.0.0.1"
+USERS: Mapping[str, str] = {"alice": "alice-secret", "bob": "bob's ünicode"}
+SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+# The largest batch a broker takes, the default since 2.0; older versions are given the same.
+MAX_MESSAGE_BYTES = 1_048_588
+
+# Listener -> Kafka's name of its security protocol. `mtls` asks the client for a certificate.
+PLAIN_LISTENERS = {"plaintext": "PLAINTEXT"}
+TLS_LISTENERS = {"tls": "SSL", "mtls": "SSL"}
+SASL_LISTENERS = {"sasl": "SASL_PLAINTEXT"}
+SASL_TLS_LISTENERS = {"sasl_tls": "SASL_SSL"}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One broker: its id from 1, its folder and its ports by listener (`controller` among them under KRaft)."""
+
+    id: int
+    directory: Path
+    ports: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that the files of a cluster are made from."""
+
+    version: str
+    nodes: Sequence[Node]
+    listeners: Mapping[str, str]
+    partitions: int
+    zookeeper_port: int | None
+    certificates: Certificates | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_kraft(self) -> bool:
+        return is_kraft(self.version)
+
+
+def is_kraft(version: str) -> bool:
+    return version_numbers(version) >= (3, 3)
+
+
+def listeners(version: str, *, tls: bool, sasl: bool) -> dict[str, str]:
+    if tls and not is_kraft(version):
+        raise ValueError(f"TLS listeners need Kafka 3.3 or newer, not {version}")
+    if sasl and version_numbers(version) < (2,):
+        raise ValueError(f"SASL listeners need Kafka 2.0 or newer, not {version}")
+    chosen = dict(PLAIN_LISTENERS)
+    if tls:
+        chosen |= TLS_LISTENERS
+    if sasl:
+        chosen |= SASL_LISTENERS
+    if tls and sasl:
+        chosen |= SASL_TLS_LISTENERS
+    return chosen
+
+
+def server_properties(plan: Plan, node: Node) -> str:
+    """The text of one broker's server.properties."""
+    settings = _common(plan, node)
+    if version_numbers(plan.version) < (0, 9):
+        settings |= {"host.name": HOST, "port": str(node.ports["plaintext"])}
+    else:
+        settings |= _listeners(plan, node)
+    if plan.is_kraft:
+        settings |= _kraft(plan, node)
+    else:
+        settings |= {"broker.id": str(node.id), "zookeeper.connect": f"{HOST}:{plan.zookeeper_port}"}
+    if plan.certificates is not None:
+        settings |= _tls(plan.certificates)
+    if any(protocol.startswith("SASL") for protocol in plan.listeners.values()):
+        settings |= _sasl(plan.listeners)
+    return _properties({**settings, **plan.settings})
+
+
+def zookeeper_properties(port: int, directory: Path) -> str:
+    return _properties(
+        {
+            "dataDir": str(directory),
+            "clientPort": str(port),
+            "clientPortAddress": HOST,
+            "maxClientCnxns": "0",
+            "admin.enableServer": "false",
+            "tickTime": "500",
+        }
+    )
+
+
+def log4j_properties(target: str = "System.out") -> str:
+    """What is worth keeping of a broker's log, for versions whose back end is log4j 1."""
+    return _properties(
+        {
+            "log4j.rootLogger": "WARN, out",
+            "log4j.appender.out": "org.apache.log4j.ConsoleAppender",
+            "log4j.appender.out.target": target,
+            "log4j.appender.out.layout": "org.apache.log4j.PatternLayout",
+            "log4j.appender.out.layout.ConversionPattern": "%d %p %c - %m%n",
+        }
+    )
+
+
+def _common(plan: Plan, node: Node) -> dict[str, str]:
+    copies = str(min(3, len(plan.nodes)))
+    return {
+        "log.dirs": str(node.directory / "data"),
+        "num.partitions": str(plan.partitions),
+        "default.replication.factor": copies,
+        "auto.create.topics.enable": "true",
+        "delete.topic.enable": "true",
+        "message.max.bytes": str(MAX_MESSAGE_BYTES),
+        # Before 0.10.1 a follower that cannot fetch the largest message would stop following.
+        "replica.fetch.max.bytes": str(2 * MAX_MESSAGE_BYTES),
+        "offsets.topic.replication.factor": copies,
+        "offsets.topic.num.partitions": "4",
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        # The default of 128 MiB is half of the heap that a broker gets here.
+        "log.cleaner.dedupe.buffer.size": "8388608",
+    } | _by_version(plan.version, copies)
+
+
+def _by_version(version: str, copies: str) -> dict[str, str]:
+    """Settings that older versions would complain of in their log."""
+    settings: dict[str, str] = {}
+    if version_numbers(version) >= (0, 11):
+        settings |= {
+            "group.initial.rebalance.delay.ms": "0",
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "4",
+        }
+    if version_numbers(version) >= (4,):
+        settings |= {
+            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.min.isr": "1",
+            "share.coordinator.state.topic.num.partitions": "4",
+        }
+    return settings
+
+
+def _listeners(plan: Plan, node: Node) -> dict[str, str]:
+    addresses = [f"{name.upper()}://{HOST}:{node.ports[name]}" for name in plan.listeners]
+    settings = {"advertised.listeners": ",".join(addresses)}
+    protocols = {name.upper(): protocol for name, protocol in plan.listeners.items()}
+    if plan.is_kraft:
+        addresses.append(f"CONTROLLER://{HOST}:{node.ports['controller']}")
+        protocols["CONTROLLER"] = "PLAINTEXT"
+    settings["listeners"] = ",".join(addresses)
+    if version_numbers(plan.version) >= (0, 10, 2):
+        settings["listener.security.protocol.map"] = ",".join(f"{name}:{is_}" for name, is_ in protocols.items())
+        settings["inter.broker.listener.name"] = "PLAINTEXT"
+    return settings
+
+
+def _kraft(plan: Plan, node: Node) -> dict[str, str]:
+    voters = ",".join(f"{one.id}@{HOST}:{one.ports['controller']}" for one in plan.nodes)
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.id),
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": voters,
+        # A broker that was killed is fenced sooner than after the default of 9 s.
+        "broker.session.timeout.ms": "6000",
+    }
+
+
+def _tls(certificates: Certificates) -> dict[str, str]:
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(certificates.server_keystore),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificates.ca_file),
+        "listener.name.mtls.ssl.client.auth": "required",
+    }
+
+
+def _sasl(listeners: Mapping[str, str]) -> dict[str, str]:
+    settings = {"sasl.enabled.mechanisms": ",".join(("PLAIN", *SCRAM_MECHANISMS))}
+    users = " ".join(f"user_{name}={_quoted(password)}" for name, password in USERS.items())
+    for name, protocol in listeners.items():
+        if not protocol.startswith("SASL"):
+            continue
+        prefix = f"listener.name.{name}"
+        settings[f"{prefix}.plain.sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+        )
+        for mechanism in SCRAM_MECHANISMS:
+            settings[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            )
+    return settings
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _properties(settings: Mapping[str, str]) -> str:
+    """A Java properties file: Latin-1, with escapes for the rest."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
+
+
+def _escaped(value: str) -> str:
+    return "".join(char if " " <= char <= "~" else f"\\u{ord(char):04x}" for char in value.replace("\\", "\\\\"))

@@ -1,0 +1,100 @@
+"""Free ports, and the question whether a cluster is up: asked with one Metadata request v0, written by hand.
+
+Every broker from 0.8.2 to 4.x answers that version. kwire is not used, because kwire is what is being tested.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+
+_TIMEOUT_S = 2.0
+_POLL_S = 0.05
+# Below the ports that the kernel gives to outgoing connections, which could take one between its choice and its use.
+_PORTS = range(20_000, 32_000)
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Ports that nobody listens on; all different, held open together while choosing."""
+    with contextlib.ExitStack() as held:
+        ports: list[int] = []
+        while len(ports) < count:
+            candidate = held.enter_context(socket.socket())
+            port = random.choice(_PORTS)
+            with contextlib.suppress(OSError):
+                candidate.bind((host, port))
+                ports.append(port)
+        return ports
+
+
+def brokers_known(host: str, port: int, *, topic: str | None = None) -> set[int]:
+    """The ids of the brokers that one broker knows; OSError while it does not answer.
+
+    Kafka 0.8 knows none before there is a topic: name one there, and it is created by asking for it.
+    """
+    # API 3, version 0, correlation id 7, client id "probe", and the topics; no topic means all of them.
+    request = struct.pack(">hhih5s", 3, 0, 7, 5, b"probe")
+    name = (topic or "").encode()
+    request += struct.pack(f">ih{len(name)}s", 1, len(name), name) if name else struct.pack(">i", 0)
+    with socket.create_connection((host, port), timeout=_TIMEOUT_S) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        size = struct.unpack(">i", _read(connection, 4))[0]
+        answer = _read(connection, size)
+    count = struct.unpack_from(">i", answer, 4)[0]
+    ids, at = set(), 8
+    for _ in range(count):
+        node, length = struct.unpack_from(">ih", answer, at)
+        ids.add(node)
+        at += 6 + length + 4
+    return ids
+
+
+def wait_until_up(
+    addresses: Sequence[tuple[str, int]],
+    nodes: set[int],
+    *,
+    timeout_s: float,
+    check: Callable[[], None],
+    topic: str | None = None,
+) -> None:
+    """Until every address answers that exactly these nodes are there. `check` may raise, for a process that died."""
+    end = time.monotonic() + timeout_s
+    waiting = list(addresses)
+    while waiting:
+        check()
+        with contextlib.suppress(OSError, struct.error):
+            if brokers_known(*waiting[0], topic=topic) == nodes:
+                waiting.pop(0)
+                continue
+        if time.monotonic() > end:
+            raise TimeoutError(f"the brokers {sorted(nodes)} are not up after {timeout_s:.0f} s")
+        time.sleep(_POLL_S)
+
+
+def wait_for_port(port: int, *, timeout_s: float, check: Callable[[], None], host: str = "127.0.0.1") -> None:
+    """Until something accepts connections on a port."""
+    end = time.monotonic() + timeout_s
+    while True:
+        check()
+        try:
+            socket.create_connection((host, port), timeout=_TIMEOUT_S).close()
+            return
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_POLL_S)
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        part = connection.recv(size)
+        if not part:
+            raise ConnectionError("the broker closed the connection")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
