@@ -58,7 +58,7 @@ Event = NodeReady | NodeLost | Outcome
 
 @dataclass(slots=True)
 class _Greeting:
-    """How to greet a node, learnt from how its connections ended."""
+    """How to greet a broker, learnt from how its connections ended."""
 
     ends_during_negotiation: int = 0
     is_old: bool = False  # greeted as an old broker, it answered
@@ -82,7 +82,7 @@ class Connections:
         self._clock = clock
         self._random = random
         self._links: dict[int, _Link] = {}
-        self._greetings: dict[int, _Greeting] = {}
+        self._greetings: dict[tuple[str, int], _Greeting] = {}
         self.addresses: dict[int, tuple[str, int]] = {
             NO_NODE - 1 - place: address for place, address in enumerate(config.addresses)
         }
@@ -125,7 +125,6 @@ class Connections:
             gone = DisconnectedError("the metadata moved or removed this broker", broker=self.describe(node))
             events += self.stop(node, gone, now)
             del self.addresses[node]
-            self._greetings.pop(node, None)
             self.last_failure.pop(node, None)
         self.addresses.update(new)
         return events
@@ -135,7 +134,7 @@ class Connections:
         if node in self._links:
             return
         host, port = self.addresses[node]
-        greeting = self._greetings.setdefault(node, _Greeting())
+        greeting = self._greetings.setdefault((host, port), _Greeting())
         is_assumed = greeting.ends_during_negotiation >= (1 if greeting.is_old else _ENDS_TAKEN_AS_OLD)
         session = Session.client(
             self.describe(node),
@@ -204,6 +203,10 @@ class Connections:
         deadlines = (link.session.deadline() for link in self._links.values() if link.is_connected)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
+    def _greeting(self, node: int) -> _Greeting:
+        """By address: what the bootstrap connection learnt holds for the broker that it led to."""
+        return self._greetings.setdefault(self.addresses[node], _Greeting())
+
     def _translated(self, node: int, session_events: Iterable[Any], now: float) -> list[Event]:
         link = self._links[node]
         events: list[Event] = []
@@ -211,7 +214,7 @@ class Connections:
             match event:
                 case Answered():
                     link.has_answered = True
-                    self._greetings[node].is_old = link.is_assumed
+                    self._greeting(node).is_old = link.is_assumed
                     events.append(Outcome(event.token, event.response, event.version))
                 case Failed():
                     events.append(Outcome(event.token, event.error, -1))
@@ -223,14 +226,14 @@ class Connections:
         if link.session.is_ready and not link.was_ready:
             link.was_ready = True
             if not link.is_assumed:
-                self._greetings[node] = _Greeting()
+                self._greeting(node).ends_during_negotiation = 0
             self.last_failure.pop(node, None)
             events.insert(0, NodeReady(node))
         return events
 
     def _ended(self, node: int, cause: KwireError, now: float, *, is_idle: bool = False) -> list[Event]:
         link = self._links.pop(node)
-        greeting = self._greetings.setdefault(node, _Greeting())
+        greeting = self._greeting(node)
         events: list[Event] = []
         for event in link.session.closed(cause, now):
             match event:

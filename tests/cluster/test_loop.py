@@ -1,0 +1,331 @@
+"""The event loop over a network in memory, on virtual time: discovery, routing, retries, recovery, ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+
+from kwire.cluster import Call, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode, View
+from kwire.errors import (
+    AuthenticationError,
+    BrokerError,
+    ClosedError,
+    ConnectError,
+    DisconnectedError,
+    KwireError,
+    NotKafkaError,
+    RequestTimeoutError,
+    UnsupportedVersionError,
+)
+from kwire.protocol import Request, Response
+from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kwire.protocol.messages.metadata import MetadataRequest
+from kwire.protocol.messages.produce import ProduceRequest
+from tests.cluster.fake_net import Host, Net
+from tests.cluster.snapshots import Leaders, metadata
+
+COORDINATOR = 3
+
+
+class World:
+    """Three brokers that answer metadata, ids and coordinators; `leaders` may be changed by a test."""
+
+    def __init__(self, leaders: dict[str, Leaders] | None = None, **options: Any) -> None:
+        self.leaders = leaders if leaders is not None else {"t": [(1, 0), (2, 0)]}
+        self.coordinator_errors: list[int] = []
+        self.silent: set[type[Request[Any]]] = set()
+        self.hosts = {node: Host(self.handle) for node in (1, 2, 3)}
+        addresses = {(f"host-{node}", 9092): host for node, host in self.hosts.items()}
+        options.setdefault("bootstrap", "host-1:9092")
+        self.net = Net(addresses, **options)
+
+    def handle(self, request: Request[Any]) -> Response | None:
+        if type(request) in self.silent:
+            return None
+        match request:
+            case MetadataRequest():
+                names = {topic.name for topic in request.topics or ()}
+                return metadata({name: leaders for name, leaders in self.leaders.items() if name in names})
+            case InitProducerIdRequest():
+                return InitProducerIdResponse(error_code=0, producer_id=7, producer_epoch=0)
+            case FindCoordinatorRequest():
+                code = self.coordinator_errors.pop(0) if self.coordinator_errors else 0
+                answer = FindCoordinatorResponse.Coordinator(
+                    key=request.coordinator_keys[0],
+                    node_id=COORDINATOR,
+                    host="host-3",
+                    port=9092,
+                    error_code=code,
+                    error_message=None,
+                )
+                return FindCoordinatorResponse(coordinators=[answer])
+        raise AssertionError(request)
+
+    def call(self, route: Route, **options: Any) -> list[Any]:
+        """Ask for a producer id by some route; what comes back is put into the list that is answered."""
+        outcome: list[Any] = []
+        self.net.loop.call(
+            Call(route, InitProducerIdRequest, build_id, lambda result, now: outcome.append(result), **options)
+        )
+        return outcome
+
+    def asked(self, name: str = "InitProducerId") -> list[int]:
+        return [node for node, host in self.hosts.items() for asked in host.names() if asked == name]
+
+
+def build_id(version: int) -> InitProducerIdRequest:
+    return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+
+
+class Watcher:
+    """A machine that only wants topics."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.turns = 0
+        self.closed_with: KwireError | None = None
+
+    def turn(self, now: float, view: View) -> list[Call]:
+        self.turns += 1
+        return []
+
+    def deadline(self) -> float | None:
+        return None
+
+    def topics(self) -> Collection[str]:
+        return self.names
+
+    def closed(self, error: KwireError) -> None:
+        self.closed_with = error
+
+
+@pytest.mark.parametrize(
+    ("route", "node"),
+    [
+        (ToNode(2), 2),
+        (ToLeader("t", 1), 2),
+        (ToController(), 1),
+        (ToCoordinator("group"), COORDINATOR),
+        (ToCoordinator("id", "transaction"), COORDINATOR),
+    ],
+)
+def test_routes(route: Route, node: int) -> None:
+    world = World()
+    world.net.loop.add(Watcher("t"))
+    outcome = world.call(route)
+    world.net.run(lambda: outcome)
+    assert isinstance(outcome[0], InitProducerIdResponse)
+    assert world.asked() == [node]
+
+
+def test_any_bootstrap_address_will_do() -> None:
+    world = World(bootstrap="gone:1,host-2:9092")
+    outcome = world.call(ToAny())
+    world.net.run(lambda: outcome, seconds=1.0)
+    assert isinstance(outcome[0], InitProducerIdResponse)
+
+
+def test_an_address_that_swallows_packets_does_not_hold_up_the_next() -> None:
+    world = World(bootstrap="host-1:9092,host-2:9092")
+    world.hosts[1].swallows_packets = True
+    outcome = world.call(ToAny())
+    world.net.run(lambda: outcome, seconds=1.0)
+    assert isinstance(outcome[0], InitProducerIdResponse)
+
+
+def test_the_coordinator_is_remembered_until_it_is_forgotten() -> None:
+    world = World()
+    world.net.loop.add(Watcher())
+    route = ToCoordinator("group")
+    for expected in (1, 1, 2):
+        outcome = world.call(route)
+        world.net.run(lambda outcome=outcome: outcome)
+        assert len(world.asked("FindCoordinator")) == expected
+        if expected == 1 and len(world.asked()) == 2:
+            world.net.loop.forget_coordinator(route)
+
+
+def test_a_coordinator_that_is_not_ready_is_asked_for_again_with_back_off() -> None:
+    world = World()
+    world.coordinator_errors = [15, 14, 15]
+    world.net.loop.add(Watcher())
+    outcome = world.call(ToCoordinator("group"))
+    world.net.run(lambda: outcome)
+    assert isinstance(outcome[0], InitProducerIdResponse)
+    assert len(world.asked("FindCoordinator")) == 4
+
+
+def test_a_coordinator_that_never_comes_is_the_cause_of_the_timeout() -> None:
+    world = World()
+    world.coordinator_errors = [15] * 1_000
+    world.net.loop.add(Watcher())
+    outcome = world.call(ToCoordinator("group"), timeout_ms=2_000)
+    world.net.run(lambda: outcome, seconds=3.0)
+    assert isinstance(outcome[0], RequestTimeoutError)
+    assert isinstance(outcome[0].__cause__, BrokerError)
+    assert "COORDINATOR_NOT_AVAILABLE" in str(outcome[0])
+
+
+def test_metadata_is_asked_for_what_machines_want_and_then_left_alone() -> None:
+    world = World()
+    world.net.loop.add(Watcher("t"))
+    world.net.run(lambda: world.net.loop.snapshot.leader("t", 1) == 2)
+    asked = len(world.asked("Metadata"))
+    assert world.net.rest(100.0) < 10, "an idle loop sleeps"
+    assert len(world.asked("Metadata")) == asked
+
+
+def test_a_leader_that_is_lost_makes_metadata_due_and_is_probed_until_it_is_back() -> None:
+    world = World()
+    world.net.loop.add(Watcher("t"))
+    outcome = world.call(ToNode(2))
+    world.net.run(lambda: outcome)
+    world.hosts[2].is_up = False
+    world.leaders["t"] = [(1, 0), (3, 1)]
+    world.net.run(lambda: world.net.loop.snapshot.leader("t", 1) == 3, seconds=1.0)
+    assert isinstance(world.net.loop.failure(2), DisconnectedError | ConnectError)
+    world.net.rest(30.0)
+    before = len(world.asked("Metadata"))
+    world.hosts[2].is_up = True
+    world.net.run(lambda: world.net.loop.failure(2) is None, seconds=2.0)
+    world.net.run(lambda: len(world.asked("Metadata")) > before, seconds=1.0)
+
+
+def test_requests_that_may_be_repeated_survive_a_broken_connection() -> None:
+    for may_retry, kind in ((True, InitProducerIdResponse), (False, DisconnectedError)):
+        world = World()
+        world.net.loop.add(Watcher())
+        world.silent.add(InitProducerIdRequest)
+        outcome = world.call(ToNode(1), may_retry=may_retry)
+        world.net.run(world.asked)
+        world.hosts[1].is_up = False
+        world.net.loop.turn(0.0)
+        world.hosts[1].is_up = True
+        world.silent.clear()
+        world.net.run(lambda outcome=outcome: outcome)
+        assert isinstance(outcome[0], kind)
+
+
+def test_no_answer_in_time() -> None:
+    world = World()
+    world.silent.add(InitProducerIdRequest)
+    outcome = world.call(ToAny(), timeout_ms=1_500)
+    world.net.run(lambda: outcome, seconds=2.0)
+    assert isinstance(outcome[0], RequestTimeoutError)
+
+
+def test_no_broker_at_all_is_a_timeout_that_names_the_last_failure() -> None:
+    world = World(bootstrap="gone:1,also-gone:2")
+    outcome = world.call(ToAny(), timeout_ms=3_000)
+    world.net.run(lambda: outcome, seconds=4.0)
+    assert isinstance(outcome[0], RequestTimeoutError)
+    assert isinstance(outcome[0].__cause__, ConnectError)
+
+
+@pytest.mark.parametrize("cause", [AuthenticationError("wrong password"), NotKafkaError("HTTP")])
+def test_what_waiting_cannot_cure_ends_the_waiting(cause: Any) -> None:
+    world = World(bootstrap="host-1:9092,host-2:9092")
+    for host in world.hosts.values():
+        host.refuses = cause
+    outcome = world.call(ToAny(), timeout_ms=30_000)
+    world.net.run(lambda: outcome, seconds=2.0)
+    assert outcome == [cause]
+    assert world.net.loop.is_hopeless
+
+
+def test_one_address_that_may_still_come_keeps_hope() -> None:
+    world = World(bootstrap="host-1:9092,gone:1")
+    world.hosts[1].refuses = AuthenticationError("wrong password")
+    outcome = world.call(ToAny(), timeout_ms=2_000)
+    world.net.run(lambda: outcome, seconds=3.0)
+    assert isinstance(outcome[0], RequestTimeoutError)
+
+
+def test_an_api_that_the_broker_lacks() -> None:
+    world = World()
+    world.hosts[1].apis = {3: range(0, 13)}
+    outcome = world.call(ToAny())
+    world.net.run(lambda: outcome)
+    assert isinstance(outcome[0], UnsupportedVersionError)
+
+
+def test_brokers_before_api_versions_are_greeted_without_from_then_on() -> None:
+    world = World(bootstrap="host-1:9092")
+    for host in world.hosts.values():
+        host.closes_on_api_versions = True
+        host.apis = {3: range(0, 1), 0: range(0, 1)}
+    world.net.loop.add(Watcher("t"))
+    world.net.run(lambda: world.net.loop.snapshot.leader("t", 1) == 2)
+    connections = world.hosts[1].connections
+    assert connections == 3, "two with ApiVersions, one without"
+    assert not world.net.loop.is_ready(1)
+    world.net.run(lambda: world.net.loop.is_ready(1))
+    assert world.net.loop.version(1, ProduceRequest) == 0
+    assert world.hosts[1].connections == connections + 1, "the bootstrap connection's experience counts"
+
+
+def test_a_broker_that_stops_while_it_negotiates_is_not_taken_for_an_old_one_for_ever() -> None:
+    world = World(bootstrap="host-1:9092")
+    world.hosts[1].closes_on_api_versions = True
+    world.net.loop.add(Watcher("t"))
+    world.net.run(lambda: world.hosts[1].cut_short == 2)
+    world.hosts[1].closes_on_api_versions = False
+    world.hosts[1].apis = {}  # still starting: it answers nothing that an old broker would
+    world.net.run(lambda: world.hosts[1].connections == 3)
+    world.hosts[1].apis = {0: range(3, 13), 3: range(0, 13)}
+    world.net.run(lambda: world.net.loop.snapshot.leader("t", 0) == 1)
+    world.net.run(lambda: world.net.loop.is_ready(1))
+    assert world.net.loop.version(1, ProduceRequest) == 12
+
+
+def test_a_broker_that_moved_is_connected_to_anew() -> None:
+    world = World()
+    world.net.loop.add(Watcher("t"))
+    outcome = world.call(ToNode(2))
+    world.net.run(lambda: outcome)
+    world.net.hosts["elsewhere", 1] = Host(world.handle)
+
+    def handle(request: Request[Any]) -> Response | None:
+        answer = metadata({"t": [(1, 0), (2, 0)]})
+        answer.brokers[1].host, answer.brokers[1].port = "elsewhere", 1
+        return answer
+
+    for host in world.hosts.values():
+        host.handler = handle
+    world.net.loop.request_metadata("a test")
+    world.net.run(lambda: world.net.loop.snapshot.brokers[2].host == "elsewhere")
+    outcome = world.call(ToNode(2))
+    world.net.run(lambda: outcome)
+    assert world.net.hosts["elsewhere", 1].names() == ["InitProducerId"]
+
+
+def test_closing_resolves_what_waits_and_what_is_in_flight() -> None:
+    world = World()
+    watcher = Watcher("t")
+    world.net.loop.add(watcher)
+    world.silent.add(InitProducerIdRequest)
+    in_flight = world.call(ToNode(1))
+    world.net.run(world.asked)
+    waiting = world.call(ToLeader("unknown", 0))
+    world.net.loop.turn(0.0)
+    error = ClosedError("closed")
+    world.net.loop.close(error)
+    world.net.loop.close(error)
+    assert isinstance(in_flight[0], DisconnectedError)
+    assert (waiting, watcher.closed_with, world.net.selector.is_closed) == ([error], error, True)
+    assert isinstance(world.call(ToAny())[0], ClosedError)
+
+
+def test_posted_actions_run_in_order_also_at_the_end() -> None:
+    world = World()
+    seen: list[int] = []
+    actions: list[Callable[[], object]] = [lambda: seen.append(1), lambda: seen.append(2)]
+    for action in actions:
+        world.net.loop.post(action)
+    world.net.loop.turn(0.0)
+    world.net.loop.post(lambda: seen.append(3))
+    world.net.loop.close(ClosedError("closed"))
+    assert seen == [1, 2, 3]
