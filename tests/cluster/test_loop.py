@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import pytest
@@ -142,7 +143,7 @@ def test_the_coordinator_is_remembered_until_it_is_forgotten() -> None:
     route = ToCoordinator("group")
     for expected in (1, 1, 2):
         outcome = world.call(route)
-        world.net.run(lambda outcome=outcome: outcome)
+        world.net.run(partial(bool, outcome))
         assert len(world.asked("FindCoordinator")) == expected
         if expected == 1 and len(world.asked()) == 2:
             world.net.loop.forget_coordinator(route)
@@ -205,7 +206,7 @@ def test_requests_that_may_be_repeated_survive_a_broken_connection() -> None:
         world.net.loop.turn(0.0)
         world.hosts[1].is_up = True
         world.silent.clear()
-        world.net.run(lambda outcome=outcome: outcome)
+        world.net.run(partial(bool, outcome))
         assert isinstance(outcome[0], kind)
 
 
