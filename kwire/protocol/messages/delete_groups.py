@@ -1,0 +1,23 @@
+"""DeleteGroups (key 42): delete empty groups and their offsets.
+
+v0   (KIP-229)
+v1   throttling is the client's to carry out (KIP-219)
+v2   flexible (KIP-482)
+v3   error messages
+"""
+from kwire.protocol.schema import Request, Response, Struct, since
+from kwire.protocol.types import int16, int32, string
+
+
+class DeleteGroupsRequest(Request["DeleteGroupsResponse"], key=42, versions=(0, 3), flexible=2):
+    groups_names: list[string]
+
+
+class DeleteGroupsResponse(Response, key=42, versions=(0, 3), flexible=2):
+    class Result(Struct):
+        group_id: string
+        error_code: int16
+        error_message: string | None = since(3, default=None, lossy=True)
+
+    throttle_time_ms: int32 = 0
+    results: list[Result]

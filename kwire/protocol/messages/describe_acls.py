@@ -1,0 +1,42 @@
+"""DescribeAcls (key 29): the access rules that match a filter.
+
+v0   (KIP-140)
+v1   prefixed resource names (KIP-290)
+v2   flexible (KIP-482)
+v3   users as resources (KIP-373)
+
+Kafka 4.0 dropped version 0.
+"""
+from kwire.protocol.schema import Request, Response, Struct, since
+from kwire.protocol.types import int8, int16, int32, string
+
+LITERAL = 3  # pattern type
+
+
+class DescribeAclsRequest(Request["DescribeAclsResponse"], key=29, versions=(0, 3), flexible=2):
+    resource_type_filter: int8
+    resource_name_filter: string | None
+    pattern_type_filter: int8 = since(1, default=LITERAL)
+    principal_filter: string | None
+    host_filter: string | None
+    operation: int8
+    permission_type: int8
+
+
+class DescribeAclsResponse(Response, key=29, versions=(0, 3), flexible=2):
+    class Resource(Struct):
+        class Acl(Struct):
+            principal: string
+            host: string
+            operation: int8
+            permission_type: int8
+
+        resource_type: int8
+        resource_name: string
+        pattern_type: int8 = since(1, default=LITERAL)
+        acls: list[Acl]
+
+    throttle_time_ms: int32 = 0
+    error_code: int16
+    error_message: string | None
+    resources: list[Resource]

@@ -1,0 +1,45 @@
+"""OffsetForLeaderEpoch (key 23): where a leader epoch ended, to find out what of a log is not the leader's any more.
+
+v0   for followers only (KIP-101)
+v1   the epoch that the answer is about (KIP-279)
+v2   current leader epoch, to fence stale askers; throttle time; consumers may ask (KIP-320)
+v3   the replica that asks (KIP-392)
+v4   flexible (KIP-482)
+
+Kafka 4.0 dropped versions 0 and 1.
+"""
+from kwire.protocol.schema import Request, Response, Struct, since
+from kwire.protocol.types import int16, int32, int64, string
+
+# replica_id
+CONSUMER = -1
+DEBUGGING_CONSUMER = -2  # may see what is not replicated yet
+
+
+class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"], key=23, versions=(0, 4), flexible=4):
+    class Topic(Struct):
+        class Partition(Struct):
+            partition: int32
+            current_leader_epoch: int32 = since(2, default=-1, lossy=True)
+            leader_epoch: int32
+
+        topic: string
+        partitions: list[Partition]
+
+    replica_id: int32 = since(3, default=DEBUGGING_CONSUMER, lossy=True)
+    topics: list[Topic]
+
+
+class OffsetForLeaderEpochResponse(Response, key=23, versions=(0, 4), flexible=4):
+    class Topic(Struct):
+        class Partition(Struct):
+            error_code: int16
+            partition: int32
+            leader_epoch: int32 = since(1, default=-1, lossy=True)
+            end_offset: int64 = -1
+
+        topic: string
+        partitions: list[Partition]
+
+    throttle_time_ms: int32 = since(2, default=0, lossy=True)
+    topics: list[Topic]
