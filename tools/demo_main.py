@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -78,6 +79,9 @@ class Demo:
                 self._spark()
             finally:
                 admin.delete_topics(list(self.topics.values()))
+        if self.embedded is not None:
+            defects = [repr(defect) for defect in self.embedded.failures]
+            self.report.append(("defects in the brokers", ", ".join(defects) or "0", not defects))
         return all(is_held for *_, is_held in self.report)
 
     # -- records, through a failure
@@ -92,8 +96,7 @@ class Demo:
         )
         with Progress(*columns, console=self.console) as progress:
             acknowledged = self._produce(count, progress)
-            read = self._read(progress)
-        proof = judge(count, acknowledged, read)
+            proof = judge(count, acknowledged, self._read(progress))
         self._add_proof(proof)
 
     def _produce(self, count: int, progress: Progress) -> dict[int, Place]:
@@ -132,9 +135,13 @@ class Demo:
             self.embedded.stop(self._stopped)
             progress.console.print(f"  broker {self._stopped} is stopped after {number:,} records were sent")
         elif number == count * 2 // 3:
+            leader = self.embedded.leader(self.topics["records"], 0)
             self.embedded.restart(self._stopped)
             progress.console.print(f"  broker {self._stopped} is back after {number:,}")
-            self.report.append(("broker failure", f"broker {self._stopped} was away for a third of the records", True))
+            text = (
+                f"broker {self._stopped} stopped, broker {leader} took over, after a third of the records it was back"
+            )
+            self.report.append(("failure of a broker", text, leader not in (-1, self._stopped)))
 
     def _read(self, progress: Progress) -> Iterator[Read]:
         topic = self.topics["records"]
@@ -147,7 +154,8 @@ class Demo:
             while any(consumer.position(*key) < end for key, end in ends.items()):
                 records = consumer.poll(5_000, timeout=1.0)
                 for record in records:
-                    yield Read(Place(record.partition, record.offset), number_of(record.key, record.value))
+                    number = number_of(record.key, record.value)
+                    yield Read(Place(record.partition, record.offset), number, record.key is not None)
                 progress.advance(bar, len(records))
                 if records:
                     patience = time.monotonic() + 60
@@ -199,6 +207,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.records < 3:
         parser.error("--records: at least 3")
+    # The loss of a broker, which is on purpose here, is told by the demo itself.
+    logging.getLogger("kwire").setLevel(logging.ERROR)
     console = Console()
     embedded = None if arguments.bootstrap else Cluster(brokers=3)
     try:

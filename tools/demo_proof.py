@@ -1,7 +1,9 @@
 """The demo's proof: what was sent and acknowledged is in the topic, once, where it was acknowledged, and in order.
 
-Records carry numbers, 0 to count - 1 in the order of sending. Owns the judgement over what was read back; it reads
-nothing itself, so that tests can hand it a loss, a duplicate or a swap and see it fail.
+Records carry numbers, 0 to count - 1 in the order of sending. The order that is promised: within a partition, records
+with a key are in the order of sending, and so are those without; between the two there is no order, because a record
+without a key gets its partition only when it leaves. Owns the judgement over what was read back; it reads nothing
+itself, so that tests can hand it a loss, a duplicate or a swap and see it fail.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ class Read(NamedTuple):
 
     place: Place
     number: int
+    has_key: bool = True
 
 
 # How many findings of a kind are kept to be shown.
@@ -51,7 +54,7 @@ def judge(sent: int, acknowledged: Mapping[int, Place], read: Iterable[Read]) ->
     `acknowledged` is where the brokers said that each number is; an offset of -1 means that they did not say.
     """
     places: dict[int, list[Place]] = {}
-    last: dict[int, Read] = {}
+    last: dict[tuple[int, bool], Read] = {}
     proof = Proof(sent, 0, 0, 0, 0, 0, 0, [])
     disordered: list[str] = []
     foreign: list[str] = []
@@ -60,10 +63,11 @@ def judge(sent: int, acknowledged: Mapping[int, Place], read: Iterable[Read]) ->
         if not 0 <= record.number < sent:
             foreign.append(f"{_name(record.place)} holds a record that was never sent")
             continue
-        before = last.get(record.place.partition)
+        lane = record.place.partition, record.has_key
+        before = last.get(lane)
         if before is not None and record.number < before.number:
             disordered.append(f"{_name(record.place)} holds number {record.number} after number {before.number}")
-        last[record.place.partition] = record
+        last[lane] = record
         places.setdefault(record.number, []).append(record.place)
     lost = [f"number {number} is nowhere" for number in range(sent) if number not in places]
     duplicated = [

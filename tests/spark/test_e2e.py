@@ -190,7 +190,9 @@ def test_a_streaming_write_goes_on_after_a_restart(
             query.awaitTermination(1)
         query.stop()
         assert query.exception() is None
-        batches = query.lastProgress["batchId"] + 1
+        last = query.lastProgress
+        assert last is not None
+        batches = last["batchId"] + 1
     found = Counter(values(read(spark, where, subscribe=topic)))
     # The batch that stop() cut off was written in part, and whole after the restart: at least once.
     assert {str(number) for number in range(batches * 50)} <= found.keys()
@@ -261,7 +263,7 @@ def test_a_failed_task_names_the_broker(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"startingOffset": "earliest"}, "option startingOffset is not supported: alternatives: startingOffsets"),
+        ({"startingOffset": "earliest"}, "option startingoffset is not supported: alternatives: startingOffsets"),
         ({"kafka.group.id": "g"}, "option kafka.group.id is not supported"),
         ({"startingOffsets": "latest"}, "a batch read cannot start at the latest offset"),
         ({"subscribe": "no-such-topic"}, "UNKNOWN_TOPIC_OR_PARTITION"),

@@ -55,6 +55,15 @@ def test_partitions_may_be_read_in_any_order_to_each_other() -> None:
 
 
 @pytest.mark.parametrize(
+    ("first", "second", "holds"),
+    [(True, True, False), (False, False, False), (False, True, True), (True, False, True)],
+)
+def test_order_is_promised_to_records_with_a_key_and_to_those_without(first: bool, second: bool, holds: bool) -> None:
+    log = [Read(Place(0, 0), 1, first), Read(Place(0, 1), 0, second)]
+    assert judge(2, {}, log).holds is holds
+
+
+@pytest.mark.parametrize(
     ("change", "expected", "finding"),
     [
         (lose, {"lost": 1}, "number 3 is nowhere"),
