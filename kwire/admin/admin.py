@@ -1,0 +1,139 @@
+"""`kwire.Admin`: the face, blocking, for any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from random import Random
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, overload
+
+from kwire.admin.cluster import ClusterDescription, describe_cluster, snapshot
+from kwire.admin.operation import Operation
+from kwire.admin.topics import CreatedTopic, CreateTopics, DeleteTopics, NewTopic
+from kwire.cluster import Backoff, Runtime, Snapshot, client_config
+from kwire.errors import BrokerError, ClosedError, ConfigurationError, KwireError, RequestTimeoutError
+
+Thing = TypeVar("Thing")
+Outcome = TypeVar("Outcome")
+
+# Seconds beyond an operation's own end, after which the loop must have broken without a word.
+_GRACE = 10.0
+
+
+class Admin:
+    """Asks a Kafka cluster to be different, and what it is; safe to use from many threads.
+
+    >>> with kwire.Admin("localhost:9092") as admin:                  # doctest: +SKIP
+    ...     admin.create_topics([kwire.NewTopic("greetings", partitions=3)])
+
+    bootstrap   "host:port,host:port" of any brokers of the cluster
+    options     those of `kwire.cluster.ClientConfig`: client_id, tls, sasl, request_timeout_ms, ...
+
+    Calls wait for their outcome at most `timeout` seconds, by default request_timeout_ms. They raise the typed error of
+    what went wrong. One that changes several things raises the first error once every outcome is known, and names the
+    other failures in its notes; with raise_errors=False it answers the errors in place of the outcomes.
+    """
+
+    def __init__(self, bootstrap: str | Sequence[str], **options: Any) -> None:
+        self._config = client_config(bootstrap, options)
+        self._runtime = Runtime(self._config, name=f"{self._config.client_id} admin")
+
+    @overload
+    def create_topics(
+        self, topics: Iterable[NewTopic], timeout: float | None = None, *, validate_only: bool = False,
+        raise_errors: Literal[True] = True,
+    ) -> dict[str, CreatedTopic]: ...  # fmt: skip
+
+    @overload
+    def create_topics(
+        self, topics: Iterable[NewTopic], timeout: float | None = None, *, validate_only: bool = False,
+        raise_errors: bool,
+    ) -> dict[str, CreatedTopic | BrokerError]: ...  # fmt: skip
+
+    def create_topics(
+        self,
+        topics: Iterable[NewTopic],
+        timeout: float | None = None,
+        *,
+        validate_only: bool = False,
+        raise_errors: bool = True,
+    ) -> Mapping[str, CreatedTopic | BrokerError]:
+        """Create topics. When it answers the controller has them; every other broker hears of them soon after.
+
+        `validate_only` checks whether they could be created, and creates none.
+        """
+        wanted = _by_name((topic.name, topic) for topic in topics)
+        operation = CreateTopics(wanted, **self._operation_options(timeout))
+        operation.validate_only = validate_only
+        return self._outcomes(operation, timeout, raise_errors)
+
+    def delete_topics(
+        self, names: Iterable[str], timeout: float | None = None, *, raise_errors: bool = True
+    ) -> Mapping[str, BrokerError | None]:
+        """Delete topics with all of their records. Brokers stop answering for them soon after this has returned."""
+        if isinstance(names, str):
+            raise ConfigurationError(f"names is {names!r}", remedy="give a list of names")
+        operation = DeleteTopics(_by_name((name, name) for name in names), **self._operation_options(timeout))
+        return self._outcomes(operation, timeout, raise_errors)
+
+    def describe_cluster(self, timeout: float | None = None) -> ClusterDescription:
+        """The cluster's id, its brokers, and which of them answers for the controller."""
+        return describe_cluster(self._runtime, self._timeout(timeout))
+
+    def metadata(self, topics: Sequence[str] | None = None, timeout: float | None = None) -> Snapshot:
+        """Topics, partitions and their leaders, fresh from a broker; of all topics if none are named.
+
+        A topic that does not exist is in the answer with its error_code, and is not created.
+        """
+        return snapshot(self._runtime, topics, self._timeout(timeout))
+
+    def close(self, timeout: float | None = 10.0) -> None:
+        """End the thread and the connections; calls that still wait get ClosedError. A second call does nothing."""
+        self._runtime.close(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _timeout(self, timeout: float | None) -> float:
+        return self._config.request_timeout_ms / 1000 if timeout is None else timeout
+
+    def _operation_options(self, timeout: float | None) -> dict[str, Any]:
+        backoff = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_ms_max)
+        return {"timeout": self._timeout(timeout), "backoff": backoff, "random": Random()}
+
+    def _outcomes(
+        self, operation: Operation[Thing, Outcome], timeout: float | None, raise_errors: bool
+    ) -> dict[str, Outcome | BrokerError]:
+        self._runtime.add(operation)
+        try:
+            outcomes = operation.future.result(self._timeout(timeout) + _GRACE)
+        except FutureTimeoutError as error:
+            if isinstance(error, KwireError):  # the operation's own answer
+                raise
+            raise RequestTimeoutError("the event loop did not answer") from error
+        finally:
+            with suppress(ClosedError):
+                self._runtime.remove(operation)
+        failed = {name: one for name, one in outcomes.items() if isinstance(one, BrokerError)}
+        if failed and raise_errors:
+            first, *others = failed.values()
+            for other in others:
+                first.add_note(f"also: {other}")
+            raise first
+        return outcomes
+
+
+def _by_name(pairs: Iterable[tuple[str, Thing]]) -> dict[str, Thing]:
+    things: dict[str, Thing] = {}
+    for name, thing in pairs:
+        if name in things:
+            raise ConfigurationError(f"{name} is named twice")
+        things[name] = thing
+    return things

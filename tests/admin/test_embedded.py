@@ -1,0 +1,115 @@
+"""The admin against the embedded cluster, over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kwire import Admin, NewTopic
+from kwire.admin import CreatedTopic
+from kwire.broker import Cluster
+from kwire.errors import (
+    BrokerError,
+    ClosedError,
+    ConfigurationError,
+    ConnectError,
+    ErrorCode,
+    RequestTimeoutError,
+    TopicError,
+)
+from kwire.protocol import ApiKey
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> Iterator[Admin]:
+    with Admin(cluster.bootstrap) as running:
+        yield running
+
+
+def test_topics_come_and_go(admin: Admin) -> None:
+    made = admin.create_topics([NewTopic("one", 3, 2), NewTopic("two", assignments={0: [2, 1], 1: [3, 2]})])
+    assert {name: (topic.partitions, topic.replication_factor) for name, topic in made.items()} == {
+        "one": (3, 2),
+        "two": (2, 2),
+    }
+    known = admin.metadata(["one", "two", "three"])
+    assert known.topics["one"].id == made["one"].id
+    assert [partition.replicas for partition in known.topics["two"].partitions] == [(2, 1), (3, 2)]
+    assert known.topics["three"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert {"one", "two"} <= set(admin.metadata().topics)
+    assert "three" not in admin.metadata().topics, "asking did not create it"
+    assert admin.delete_topics(["one", "two"]) == {"one": None, "two": None}
+    assert not {"one", "two"} & set(admin.metadata().topics)
+
+
+def test_errors_are_raised_when_every_outcome_is_known(admin: Admin) -> None:
+    admin.create_topics([NewTopic("there")])
+    with pytest.raises(BrokerError) as caught:
+        admin.create_topics([NewTopic("there"), NewTopic("new"), NewTopic("not/valid")])
+    assert caught.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert "not/valid" in caught.value.__notes__[0]
+    outcomes = admin.create_topics([NewTopic("there"), NewTopic("newer")], raise_errors=False)
+    assert isinstance(outcomes["there"], BrokerError)
+    assert isinstance(outcomes["newer"], CreatedTopic)
+    with pytest.raises(TopicError):
+        admin.delete_topics(["never"])
+    admin.delete_topics(["there", "new", "newer"])
+
+
+def test_a_check_creates_nothing(admin: Admin) -> None:
+    admin.create_topics([NewTopic("checked", 2)], validate_only=True)
+    assert "checked" not in admin.metadata().topics
+
+
+def test_the_cluster(admin: Admin, cluster: Cluster) -> None:
+    description = admin.describe_cluster()
+    assert [broker.id for broker in description.brokers] == [1, 2, 3]
+    assert ",".join(f"{broker.host}:{broker.port}" for broker in description.brokers) == cluster.bootstrap
+    assert description.controller in description.brokers
+
+
+def test_a_cluster_of_old_brokers() -> None:
+    old = {ApiKey.METADATA: range(2, 3), ApiKey.CREATE_TOPICS: range(2), ApiKey.DELETE_TOPICS: range(1)}
+    old[ApiKey.DESCRIBE_CLUSTER] = range(0)
+    with Cluster(brokers=1, api_versions=old) as cluster, Admin(cluster.bootstrap) as admin:
+        assert [broker.id for broker in admin.describe_cluster().brokers] == [1]
+        assert admin.create_topics([NewTopic("t", 2, 1)])["t"] == CreatedTopic("t", None, -1, -1)
+        assert len(admin.metadata().topics["t"].partitions) == 2
+        admin.delete_topics(["t"])
+
+
+def test_wrong_arguments(admin: Admin) -> None:
+    with pytest.raises(ConfigurationError):
+        admin.create_topics([NewTopic("a"), NewTopic("a")])
+    with pytest.raises(ConfigurationError):
+        admin.delete_topics("abc")
+    with pytest.raises(ConfigurationError):
+        Admin("localhost:9092", isolation="read_committed")
+
+
+def test_nobody_there() -> None:
+    with Cluster(brokers=1) as cluster:
+        bootstrap = cluster.bootstrap
+    with Admin(bootstrap) as admin:
+        for ask in (admin.describe_cluster, lambda timeout: admin.create_topics([NewTopic("a")], timeout)):
+            with pytest.raises(RequestTimeoutError) as caught:
+                ask(timeout=0.5)
+            assert isinstance(caught.value.__cause__, ConnectError)
+
+
+def test_after_close(cluster: Cluster) -> None:
+    admin = Admin(cluster.bootstrap)
+    admin.describe_cluster()
+    admin.close()
+    admin.close()
+    with pytest.raises(ClosedError):
+        admin.describe_cluster()
+    with pytest.raises(ClosedError):
+        admin.create_topics([NewTopic("a")])
