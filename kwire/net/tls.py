@@ -21,6 +21,9 @@ from kwire.wire.frame import BytesLike
 
 # One TLS record holds at most this much plaintext; a larger write is several records anyway.
 RECORD_BYTES = 16 * 1024
+# What it takes to tell a TLS record from something else, and to say from what.
+_RECORD_HEAD_BYTES = 5
+_SAMPLE_BYTES = 44
 
 
 @dataclass(frozen=True)
@@ -122,8 +125,8 @@ class TlsFilter:
 
     def decrypt(self, data: BytesLike) -> list[bytes]:
         """Everything that `data` completes, decrypted. During the handshake that is nothing, or what followed it."""
-        if len(self._seen) < 8:
-            self._seen += bytes(data[:8])
+        if len(self._seen) < _RECORD_HEAD_BYTES:
+            self._seen += bytes(data[:_SAMPLE_BYTES])
             foreign = not_tls(self._seen, is_server=self._is_server)
             if foreign is not None:
                 raise foreign

@@ -1,6 +1,6 @@
-"""What the tests of the selector share: selectors whose lists are collected over many polls, and peers made of a socket.
+"""What the tests of the selector share: selectors whose lists are collected over many polls, and peers to talk to.
 
-A peer is a plain socket in the test's own thread: loopback delivers before `send` returns, so nothing waits for anything.
+A peer is a plain socket in the test's own thread: loopback delivers before `send` returns, so nothing has to wait.
 """
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 from kwire.net import Disconnection, KafkaSelector, Node, Receive, Sent
 from kwire.net.resolver import Address, Outcome
@@ -85,6 +85,12 @@ class Peer:
     def close(self) -> None:
         for sock in (self.listener, *self.sockets):
             sock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @contextlib.contextmanager

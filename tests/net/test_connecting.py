@@ -1,0 +1,485 @@
+"""Connections that come about, or do not: addresses, names, time limits, back-off, idleness, the wake-up, the end."""
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import threading
+from random import Random
+
+import pytest
+
+from kwire.errors import ClosedError, ConnectError, DisconnectedError, ResolveError
+from kwire.net import KafkaSelector, ThreadResolver, VirtualClock
+from kwire.net.listener import Listener
+from kwire.net.resolver import MAX_THREADS, Address, Outcome, literal_address, show_address, system_lookup
+from tests.net.harness import (
+    Driver,
+    FakeResolver,
+    Peer,
+    address_of,
+    closed_port,
+    drive,
+    framed,
+    joined,
+    read_frame,
+    running,
+)
+
+
+def jumping(**options: object) -> Driver:
+    """A driver on virtual time that jumps over every wait; for tests in which no peer has to do anything."""
+    return Driver(clock=VirtualClock(1000.0, autojump=True), random=Random(1), **options)
+
+
+class TestAddresses:
+    def test_a_closed_port(self) -> None:
+        with running() as (driver, _):
+            host, port = closed_port()
+            driver.selector.connect(1, host, port)
+            cause = driver.cause(1)
+            assert type(cause) is ConnectError
+            assert str(cause) == (
+                f"cannot connect ({host}:{port}: Connection refused) [broker 1 at {host}:{port}]: "
+                "nothing listens there: check the port and that the broker runs"
+            )
+
+    def test_all_addresses_of_a_name_are_tried_in_turn(self) -> None:
+        six = Address(socket.AF_INET6, ("::1", closed_port()[1]))
+        with Peer() as peer:
+            driver = Driver(resolver=FakeResolver(three=[six, address_of(closed_port()), address_of(peer)]))
+            try:
+                driver.connect(1, ("three", 9092))
+                assert driver.selector.peername(1) == peer.address
+            finally:
+                driver.close()
+
+    def test_when_none_answers_each_is_told(self) -> None:
+        first, second = closed_port(), closed_port()
+        resolver = FakeResolver(name=[address_of(first), address_of(second)])
+        driver = Driver(resolver=resolver)
+        try:
+            driver.selector.connect(1, "name", 9092)
+            message = driver.cause(1).message
+            assert f"{first[0]}:{first[1]}: Connection refused; {second[0]}:{second[1]}: Connection refused" in message
+        finally:
+            driver.close()
+
+    def test_an_address_that_swallows_packets_gets_its_share_of_the_time_and_no_more(self) -> None:
+        """Two addresses, ten seconds: after five the second is tried."""
+        blackhole = Blackhole()
+        clock = VirtualClock(1000.0)
+        with Peer() as peer:
+            driver = Driver(clock=clock, resolver=FakeResolver(name=[blackhole.address, address_of(peer)]))
+            try:
+                driver.selector.connect(1, "name", 9092)
+                driver.poll()
+                clock.advance(4.9)
+                driver.poll()
+                assert driver.connected == []
+                clock.advance(0.2)
+                drive(lambda: 1 in driver.connected, driver)
+                assert clock.now() == pytest.approx(1005.1)
+            finally:
+                driver.close()
+                blackhole.close()
+
+    def test_nobody_answers_in_time(self) -> None:
+        blackhole = Blackhole()
+        driver = jumping(resolver=FakeResolver(name=[blackhole.address]), connect_timeout_ms=3000)
+        try:
+            driver.selector.connect(1, "name", 9092)
+            driver.poll(timeout=60)
+            (lost,) = driver.disconnected
+            assert isinstance(lost.cause, ConnectError)
+            assert "timed out" in lost.cause.message
+            assert "firewall" in str(lost.cause.remedy)
+            assert driver.selector._clock.now() == pytest.approx(1003.0)
+        finally:
+            driver.close()
+            blackhole.close()
+
+
+class TestNames:
+    def test_a_name_without_address(self) -> None:
+        driver = jumping(resolver=FakeResolver(nowhere=OSError(-2, "Name or service not known"), empty=[]))
+        try:
+            for node, host in enumerate(["nowhere", "empty"]):
+                driver.selector.connect(node, host, 9092)
+                cause = driver.cause(node)
+                assert type(cause) is ResolveError
+                assert f"the host name {host} has no address" in cause.message
+                assert cause.where["broker"] == f"{node} at {host}:9092"
+                assert "check the name" in str(cause.remedy)
+        finally:
+            driver.close()
+
+    def test_a_name_server_that_hangs_holds_up_only_those_who_asked_it(self) -> None:
+        with Peer() as peer:
+            clock = VirtualClock(1000.0)
+            driver = Driver(clock=clock, resolver=FakeResolver(known=[address_of(peer)]), connect_timeout_ms=10_000)
+            try:
+                driver.selector.connect("hanging", "unknown", 9092)
+                driver.connect("fine", ("known", peer.address[1]))
+                driver.poll([("fine", b"works")])
+                assert read_frame(peer.accept()) == b"works"
+                clock.advance(10.0)
+                cause = driver.cause("hanging")
+                assert isinstance(cause, ResolveError)
+                assert "no answer from the name server in 10 s" in cause.message
+            finally:
+                driver.close()
+
+    def test_an_answer_that_comes_after_the_end_is_nobodys(self) -> None:
+        late: list[object] = []
+
+        class Late(FakeResolver):
+            def resolve(self, host: str, port: int, done: object) -> None:
+                late.append(done)
+
+        driver = jumping(resolver=Late())
+        try:
+            driver.selector.connect(1, "slow", 9092)
+            driver.poll(timeout=60)
+            assert len(driver.disconnected) == 1
+            late[0]([Address(socket.AF_INET, closed_port())])  # type: ignore[operator]
+            driver.poll(timeout=1)
+            assert len(driver.disconnected) == 1
+        finally:
+            driver.close()
+
+    def test_a_real_name_through_a_real_thread(self) -> None:
+        with running() as (driver, peer):
+            driver.connect(1, ("localhost", peer.address[1]))
+            assert driver.selector.peername(1) == peer.address
+
+
+class TestThreadResolver:
+    def test_digits_need_no_thread(self) -> None:
+        answers: list[Outcome] = []
+        resolver = ThreadResolver(lookup=lambda host, port: pytest.fail("asked for digits"))
+        resolver.resolve("127.0.0.1", 80, answers.append)
+        resolver.resolve("::1", 80, answers.append)
+        assert [str(outcome[0]) for outcome in answers] == ["127.0.0.1:80", "[::1]:80"]  # type: ignore[index]
+
+    def test_lookups_run_side_by_side_but_not_without_bound(self) -> None:
+        started, release, answered = threading.Semaphore(0), threading.Event(), threading.Semaphore(0)
+        running_now: list[str] = []
+
+        def lookup(host: str, port: int) -> list[Address]:
+            running_now.append(host)
+            started.release()
+            assert release.wait(20)
+            return []
+
+        resolver = ThreadResolver(lookup)
+        for n in range(MAX_THREADS + 5):
+            resolver.resolve(f"host{n}", 1, lambda outcome: answered.release())
+        for _ in range(MAX_THREADS):
+            assert started.acquire(timeout=20)
+        assert len(running_now) == MAX_THREADS
+        release.set()
+        for _ in range(MAX_THREADS + 5):
+            assert answered.acquire(timeout=20)
+        resolver.close()
+
+    @pytest.mark.parametrize("error", [OSError("no such name"), UnicodeError("label too long")])
+    def test_errors_are_answers(self, error: Exception) -> None:
+        answers: list[Outcome] = []
+        is_there = threading.Event()
+
+        def lookup(host: str, port: int) -> list[Address]:
+            raise error
+
+        def done(outcome: Outcome) -> None:
+            answers.append(outcome)
+            is_there.set()
+
+        ThreadResolver(lookup).resolve("name", 1, done)
+        assert is_there.wait(20)
+        assert isinstance(answers[0], OSError)
+
+    def test_the_system_knows_each_address_once(self) -> None:
+        found = system_lookup("localhost", 9092)
+        assert len(found) == len(set(found)) > 0
+        assert literal_address("localhost", 9092) is None
+        assert show_address("::1", 1) == "[::1]:1"
+
+
+class TestBackoff:
+    def test_the_waits_of_a_node_that_is_down_grow_and_others_do_not_wait(self) -> None:
+        driver = jumping()
+        clock = driver.selector._clock
+        host, port = closed_port()
+        waits: list[float] = []
+        try:
+            for attempt in range(8):
+                began = clock.now()
+                driver.selector.connect(1, host, port)
+                driver.poll(timeout=60)
+                assert len(driver.disconnected) == attempt + 1
+                waits.append(clock.now() - began)
+                assert driver.selector.next_attempt_at(1) > clock.now()
+            assert waits[0] == 0
+            for wait, expected in zip(waits[1:], [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0], strict=True):
+                assert expected * 0.8 <= wait <= min(expected * 1.2, 1.0) + 0.001
+            assert driver.selector.next_attempt_at("another") == 0.0
+        finally:
+            driver.close()
+
+    def test_is_over_with_the_first_frame(self) -> None:
+        clock = VirtualClock(1000.0)
+        with running(clock=clock) as (driver, peer):
+            host, port = closed_port()
+            driver.selector.connect(1, host, port)
+            driver.cause(1)
+            assert driver.selector.next_attempt_at(1) > 1000.0
+            clock.advance(1.0)
+            driver.connect(1, peer.address)
+            assert driver.selector.next_attempt_at(1) > 1000.0  # connected is not yet well
+            peer.accept().sendall(framed(b"alive"))
+            drive(lambda: bool(driver.received), driver)
+            assert driver.selector.next_attempt_at(1) == 0.0
+
+    def test_is_waited_out_inside_the_selector(self) -> None:
+        clock = VirtualClock(1000.0)
+        with running(clock=clock, reconnect_backoff_ms=500, random=Random(1)) as (driver, peer):
+            driver.connect(1, peer.address)
+            peer.accept().close()
+            driver.cause(1)
+            driver.connected.clear()
+            driver.selector.connect(1, *peer.address)
+            clock.advance(0.39)
+            driver.poll()
+            assert driver.connected == []
+            clock.advance(0.22)
+            drive(lambda: 1 in driver.connected, driver)
+
+    def test_a_disconnect_of_ours_costs_no_wait_unless_the_node_failed(self) -> None:
+        with joined() as (driver, _):
+            driver.selector.disconnect(1)
+            assert driver.selector.next_attempt_at(1) == 0.0
+        with joined() as (driver, _):
+            driver.selector.disconnect(1, failed=True)
+            assert driver.selector.next_attempt_at(1) > 0.0
+
+
+class TestDisconnect:
+    def test_is_told_to_the_peer_and_in_no_list(self) -> None:
+        with joined() as (driver, peer):
+            driver.selector.disconnect(1)
+            assert peer.recv(1) == b""
+            driver.poll()
+            assert driver.disconnected == []
+            assert driver.selector.nodes == []
+            driver.selector.disconnect(1)  # nothing happens
+
+    @pytest.mark.parametrize("polls", [0, 1])
+    def test_of_an_attempt(self, polls: int) -> None:
+        driver = Driver(resolver=FakeResolver())
+        try:
+            driver.selector.connect(1, "unknown", 9092)
+            for _ in range(polls):
+                driver.poll()
+            driver.selector.disconnect(1)
+            driver.poll()
+            assert (driver.connected, driver.disconnected) == ([], [])
+        finally:
+            driver.close()
+
+    def test_of_an_attempt_that_is_connecting(self) -> None:
+        blackhole = Blackhole()
+        driver = Driver(resolver=FakeResolver(name=[blackhole.address]))
+        try:
+            driver.selector.connect(1, "name", 9092)
+            driver.poll()
+            driver.selector.disconnect(1)
+            driver.selector.connect(1, "name", 9092)
+            driver.poll()
+        finally:
+            driver.close()
+            blackhole.close()
+
+    def test_a_node_cannot_be_connected_twice(self) -> None:
+        with joined() as (driver, peer), pytest.raises(ValueError, match="already"):
+            driver.selector.connect(1, *peer.getsockname())
+
+
+class TestIdleness:
+    def test_an_unused_connection_is_closed_in_time(self) -> None:
+        clock = VirtualClock(1000.0)
+        with joined(clock=clock, idle_timeout_ms=60_000) as (driver, peer):
+            clock.advance(59.0)
+            peer.sendall(framed(b"used"))
+            drive(lambda: bool(driver.received), driver)
+            clock.advance(59.0)
+            driver.poll()
+            assert driver.disconnected == []
+            clock.advance(1.0)
+            driver.poll()
+            (lost,) = driver.disconnected
+            assert isinstance(lost.cause, DisconnectedError)
+            assert lost.is_idle
+            assert "unused for 60 s" in lost.cause.message
+            assert driver.selector.next_attempt_at(1) == 0.0
+            assert peer.recv(1) == b""
+
+    def test_one_that_has_something_to_write_is_in_use(self) -> None:
+        clock = VirtualClock(1000.0)
+        with joined(clock=clock, idle_timeout_ms=60_000) as (driver, _):
+            driver.poll([(1, bytes(30_000_000))])
+            for _ in range(10):
+                clock.advance(60.0)
+                driver.poll()
+            assert driver.disconnected == []
+
+
+class TestWakeup:
+    def test_ends_a_poll_from_another_thread(self) -> None:
+        driver = Driver()
+        try:
+            for _ in range(50):
+                other = threading.Thread(target=driver.selector.wakeup)
+                other.start()
+                assert driver.poll(timeout=None) == []
+                other.join()
+        finally:
+            driver.close()
+
+    def test_before_the_poll_counts_for_the_next_one_only(self) -> None:
+        clock = VirtualClock(autojump=True)
+        driver = Driver(clock=clock)
+        try:
+            driver.selector.wakeup()
+            driver.selector.wakeup()
+            driver.poll(timeout=60)
+            assert clock.now() == 0.0
+            driver.poll(timeout=60)
+            assert clock.now() == 60.0
+        finally:
+            driver.close()
+
+    def test_after_the_end_is_nobodys(self) -> None:
+        selector = KafkaSelector()
+        selector.close()
+        selector.wakeup()
+
+    def test_rings_from_many_threads_are_never_lost(self) -> None:
+        """Each thread leaves a number and rings; the poller, which sleeps without limit, must come to see them all."""
+        driver, left = Driver(), list[int]()
+
+        def ring(start: int) -> None:
+            for n in range(start, start + 500):
+                left.append(n)
+                driver.selector.wakeup()
+
+        threads = [threading.Thread(target=ring, args=(1000 * n,)) for n in range(4)]
+        try:
+            for thread in threads:
+                thread.start()
+            while len(left) < 2000:
+                driver.poll(timeout=20)
+            for thread in threads:
+                thread.join()
+        finally:
+            driver.close()
+
+
+class TestTheEnd:
+    def test_close_closes_all_and_may_be_repeated(self) -> None:
+        with running() as (driver, peer):
+            driver.connect(1, peer.address)
+            sock = peer.accept()
+            address = driver.selector.listen("127.0.0.1", 0)
+            driver.selector.connect(2, *closed_port())
+            driver.selector.connect(3, *peer.address)
+            driver.poll()
+            driver.selector.close()
+            driver.selector.close()
+            assert sock.recv(1) == b""
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(address, 5)
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda s: s.poll([], 0),
+            lambda s: s.connect(1, "x", 1),
+            lambda s: s.disconnect(1),
+            lambda s: s.listen("127.0.0.1", 0),
+        ],
+    )
+    def test_afterwards_all_raises(self, call: object) -> None:
+        selector = KafkaSelector(resolver=FakeResolver())
+        selector.close()
+        with pytest.raises(ClosedError):
+            call(selector)  # type: ignore[operator]
+
+    def test_a_forked_child_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with joined() as (driver, peer):
+            pid = os.getpid()
+            monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+            with pytest.raises(ClosedError, match="make a new one after a fork"):
+                driver.poll()
+            monkeypatch.setattr(os, "getpid", lambda: pid)
+            peer.sendall(framed(b"the parent goes on"))
+            drive(lambda: bool(driver.received), driver)
+
+
+class TestListening:
+    def test_on_a_port_that_is_taken(self) -> None:
+        taken = pytest.raises(ConnectError, match=r"cannot listen on 127\.0\.0\.1:.*Address already in use")
+        with running() as (driver, peer), taken:
+            driver.selector.listen(*peer.address)
+
+    def test_on_a_name_that_is_not_ours(self) -> None:
+        driver = Driver()
+        try:
+            with pytest.raises(ConnectError, match="cannot listen on"):
+                driver.selector.listen("256.256.256.256", 0)
+        finally:
+            driver.close()
+
+    def test_out_of_file_descriptors_it_rests_instead_of_spinning(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock = VirtualClock(1000.0)
+        driver = Driver(clock=clock)
+        try:
+            address = driver.selector.listen("127.0.0.1", 0)
+            with socket.create_connection(address, 5):
+                calls: list[None] = []
+
+                def accept(self: Listener) -> object:
+                    calls.append(None)
+                    raise OSError(errno.EMFILE, "Too many open files")
+
+                with monkeypatch.context() as patched:
+                    patched.setattr(Listener, "accept", accept)
+                    drive(lambda: bool(calls), driver)
+                    for _ in range(5):
+                        driver.poll()
+                    assert len(calls) == 1
+                clock.advance(0.1)
+                drive(lambda: bool(driver.accepted), driver)
+        finally:
+            driver.close()
+
+
+class Blackhole:
+    """An address on which connecting never ends: a listener whose queue is full, so that the kernel drops the SYN."""
+
+    def __init__(self) -> None:
+        self._listener = socket.socket()
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen(0)
+        self._fillers: list[socket.socket] = []
+        self.address = address_of(self._listener.getsockname())
+        for _ in range(4):
+            filler = socket.socket()
+            filler.setblocking(False)
+            filler.connect_ex(self.address.sockaddr)
+            self._fillers.append(filler)
+
+    def close(self) -> None:
+        for sock in (self._listener, *self._fillers):
+            sock.close()
+

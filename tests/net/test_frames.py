@@ -1,0 +1,270 @@
+"""Frames through real loopback sockets: cut anywhere, many in flight, very large, at both ends of a selector."""
+from __future__ import annotations
+
+import doctest
+import socket
+import threading
+
+import pytest
+
+import kwire.net.selector
+from kwire.errors import DisconnectedError, NotKafkaError
+from kwire.net import Receive
+from kwire.wire.frame import BytesLike
+from tests.net.harness import Driver, Peer, drive, framed, joined, read_exactly, read_frame, running
+
+FRAMES = [b"first", b"", bytes(range(256)) * 5, b"last"]
+
+
+def test_the_example_in_the_docstring() -> None:
+    result = doctest.testmod(kwire.net.selector)
+    assert (result.failed, result.attempted > 5) == (0, True)
+
+
+class TestReceiving:
+    def test_whole(self) -> None:
+        with joined() as (driver, peer):
+            peer.sendall(framed(*FRAMES))
+            drive(lambda: len(driver.received) == len(FRAMES), driver)
+            assert driver.received == [Receive(1, frame) for frame in FRAMES]
+
+    def test_byte_by_byte(self) -> None:
+        with joined() as (driver, peer):
+            for byte in framed(b"slow", b"", b"trickle"):
+                peer.sendall(bytes([byte]))
+                driver.poll()
+            drive(lambda: len(driver.received) == 3, driver)
+            assert driver.frames(1) == [b"slow", b"", b"trickle"]
+
+    def test_a_poll_that_got_only_a_part_of_a_frame_waits_for_the_rest(self) -> None:
+        with joined() as (driver, peer):
+            peer.sendall(framed(b"half")[:6])
+            assert driver.poll(timeout=0.01) == []
+            peer.sendall(framed(b"half")[6:])
+            assert driver.poll(timeout=5) == [Receive(1, b"half")]
+
+    def test_fifty_megabytes(self) -> None:
+        frame = bytes(1_000_000) + b"\x01" * 49_000_000
+        with joined() as (driver, peer):
+            writer = threading.Thread(target=peer.sendall, args=(framed(frame),))
+            writer.start()
+            drive(lambda: bool(driver.received), driver)
+            writer.join()
+            assert driver.received[0].frame == frame
+
+    def test_one_poll_reads_no_more_than_its_share_of_a_node(self) -> None:
+        """A node that floods gets its share; the frame of the quiet one is there in the same poll."""
+        with running(read_bytes_per_poll=256 * 1024) as (driver, peer):
+            driver.connect("loud", peer.address)
+            loud = peer.accept()
+            driver.connect("quiet", peer.address)
+            quiet = peer.accept()
+            loud.setblocking(False)
+            flood = memoryview(framed(bytes(1000)) * 4000)
+            written = loud.send(flood)
+            assert written > 1_000_000  # what the kernel holds is several shares
+            quiet.sendall(framed(b"hello"))
+            drive(lambda: bool(driver.received), driver)
+            assert driver.frames("quiet") == [b"hello"]
+            assert sum(map(len, driver.frames("loud"))) <= 512 * 1024
+
+    def test_a_paused_node_is_not_read(self) -> None:
+        with joined() as (driver, peer):
+            driver.selector.pause(1)
+            peer.sendall(framed(b"waits"))
+            assert driver.poll(timeout=0.01) == []
+            driver.selector.resume(1)
+            assert driver.poll(timeout=5) == [Receive(1, b"waits")]
+
+
+class TestSending:
+    def test_a_hundred_in_flight(self) -> None:
+        with joined() as (driver, peer):
+            frames = [b"%d" % n for n in range(100)]
+            driver.poll([(1, frame) for frame in frames])
+            assert [read_frame(peer) for _ in frames] == frames
+            assert [sent.frame for sent in driver.sent] == frames
+            peer.sendall(framed(*frames))
+            drive(lambda: len(driver.received) == 100, driver)
+            assert driver.frames(1) == frames
+
+    def test_many_small_frames_share_a_write(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        writes: list[int] = []
+        sendmsg = socket.socket.sendmsg
+
+        def counted(sock: socket.socket, pieces: list[memoryview]) -> int:
+            writes.append(len(pieces))
+            return sendmsg(sock, pieces)
+
+        with joined() as (driver, peer):
+            monkeypatch.setattr(socket.socket, "sendmsg", counted)
+            driver.poll([(1, b"a few bytes")] * 500)
+            assert writes == [500]
+            assert len(driver.sent) == 500
+            driver.poll([(1, b"a few bytes")] * 1025)
+            assert writes == [500, 1024, 1]
+            assert read_exactly(peer, 15 * 1525) == framed(*[b"a few bytes"] * 1525)
+
+    def test_pieces_of_all_sizes_arrive_as_one_frame(self) -> None:
+        pieces: list[BytesLike] = [b"", b"head", bytearray(100_000), memoryview(b"x" * 2000), b"tail"]
+        with joined() as (driver, peer):
+            driver.poll([(1, pieces)])
+            assert read_frame(peer) == b"".join(pieces)
+            assert driver.sent[0].frame is pieces
+
+    def test_a_reader_that_does_not_read_stops_the_writes_and_nothing_else(self) -> None:
+        frames = [bytes([n]) * 1_000_000 for n in range(20)]
+        with joined() as (driver, peer):
+            driver.poll([(1, frame) for frame in frames])
+            done_before = len(driver.sent)
+            assert done_before < len(frames)
+            assert driver.selector.bytes_queued(1) > 0
+            peer.sendall(framed(b"still heard"))
+            drive(lambda: bool(driver.received), driver)
+            got: list[bytes] = []
+            reader = threading.Thread(target=lambda: got.extend(read_frame(peer) for _ in frames))
+            reader.start()
+            drive(lambda: len(driver.sent) == len(frames), driver)
+            reader.join()
+            assert got == frames
+            assert driver.selector.bytes_queued(1) == 0
+
+    def test_before_the_connection_is_there(self) -> None:
+        with running() as (driver, peer):
+            driver.selector.connect(1, *peer.address)
+            driver.poll([(1, b"early"), (1, [b"and ", b"earlier"])])
+            sock = peer.accept()
+            drive(lambda: len(driver.sent) == 2, driver)
+            assert [read_frame(sock), read_frame(sock)] == [b"early", b"and earlier"]
+
+    def test_to_a_node_that_has_no_connection(self) -> None:
+        with joined() as (driver, _):
+            driver.poll([("nobody", b"1"), (1, b"arrives"), ("nobody", b"2")])
+            (lost,) = driver.disconnected
+            assert (lost.node, lost.unsent) == ("nobody", 2)
+            assert "connect to the node first" in str(lost.cause)
+            assert [sent.node for sent in driver.sent] == [1]
+
+
+LIARS = [
+    (b"\xff\xff\xff\xff", "announced a frame of -1 bytes"),
+    (b"\x7f\xff\xff\xff", "announced a frame of 2,147,483,647 bytes, above the limit of 104,857,600"),
+    (b"HTTP/1.1 400 Bad Request\r\n\r\n", "answers in HTTP: 'HTTP/1.1 400 Bad Request'"),
+    (b"\x15\x03\x03\x00\x02\x02\x46", "speaks TLS"),
+    (b"+OK POP3 ready\r\n", "sent text: '+OK POP3 ready'"),
+    (framed(b"good") + b"\x80\0\0\0", "announced a frame of -2147483648 bytes"),
+]
+
+
+class TestEnds:
+    STREAM = framed(b"abc", b"defgh")
+
+    @pytest.mark.parametrize("cut", range(len(STREAM) + 1))
+    def test_the_peer_closes_at_each_byte(self, cut: int) -> None:
+        """Whole frames count; what is cut off is told, with how much there was of how much."""
+        with joined() as (driver, peer):
+            peer.sendall(self.STREAM[:cut])
+            peer.close()
+            cause = driver.cause(1)
+            assert type(cause) is DisconnectedError
+            assert driver.frames(1) == [b"abc", b"defgh"][: (cut >= 7) + (cut >= 16)]
+            inside = cut if cut < 7 else cut - 7
+            if cut in (0, 7, 16):
+                assert "in the middle" not in cause.message
+            elif inside < 4:
+                assert f"in the middle of a frame, {inside} of 4 bytes" in cause.message
+            else:
+                assert f"in the middle of a frame, {inside - 4} of {3 if cut < 7 else 5} bytes" in cause.message
+            assert str(cause.where["broker"]).startswith("1 at 127.0.0.1:")
+            assert (cause.remedy is None) == (cut >= 7)
+
+    def test_a_frame_and_the_end_in_one_poll_come_as_both(self) -> None:
+        with joined() as (driver, peer):
+            peer.sendall(framed(b"goodbye"))
+            peer.close()
+            assert driver.poll(timeout=5) == [Receive(1, b"goodbye")]
+            drive(lambda: bool(driver.disconnected), driver)
+
+    def test_frames_that_were_not_written_are_counted(self) -> None:
+        with joined() as (driver, peer):
+            driver.poll([(1, bytes(3_000_000))] * 5)
+            peer.close()
+            cause = driver.cause(1)
+            assert isinstance(cause, DisconnectedError)
+            assert len(driver.sent) + driver.disconnected[0].unsent == 5
+            assert driver.disconnected[0].unsent >= 1
+
+    @pytest.mark.parametrize(("stream", "message"), LIARS)
+    def test_liars_are_disconnected_with_the_cause(self, stream: bytes, message: str) -> None:
+        with joined() as (driver, peer):
+            peer.sendall(stream)
+            cause = driver.cause(1)
+            assert type(cause) is NotKafkaError
+            assert message in cause.message
+            assert str(cause.where["broker"]).startswith("1 at 127.0.0.1:")
+            assert cause.remedy
+            assert peer.recv(1) == b""
+
+    def test_what_the_peer_said_before_it_closed_outweighs_the_write_that_failed(self) -> None:
+        """A web server answers 400 and closes while we still write: the reset is not the cause worth telling."""
+        with joined() as (driver, peer):
+            peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            peer.close()
+            driver.poll([(1, bytes(100_000))] * 50)
+            assert isinstance(driver.cause(1), NotKafkaError)
+
+    def test_a_reset(self) -> None:
+        with joined() as (driver, peer):
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            peer.close()
+            assert "the peer reset the connection" in driver.cause(1).message
+
+
+def test_two_selectors_as_client_and_broker() -> None:
+    broker, client = Driver(), Driver()
+    try:
+        addresses = [broker.selector.listen("127.0.0.1", 0), broker.selector.listen("127.0.0.1", 0)]
+        for node, address in enumerate(addresses):
+            client.selector.connect(node, *address)
+        drive(lambda: len(client.connected) == len(broker.accepted) == 2, client, broker)
+        client.poll([(0, b"to zero"), (1, b"to one")])
+        drive(lambda: len(broker.received) == 2, client, broker)
+        by_listener = {broker.selector.sockname(node): frame for node, frame in broker.received}
+        assert by_listener == {addresses[0]: b"to zero", addresses[1]: b"to one"}
+        broker.poll([(node, frame.upper()) for node, frame in broker.received])
+        drive(lambda: len(client.received) == 2, client, broker)
+        assert sorted(client.received) == [Receive(0, b"TO ZERO"), Receive(1, b"TO ONE")]
+        assert broker.selector.peername(broker.accepted[0]) == client.selector.sockname(0)
+    finally:
+        client.close()
+        broker.close()
+
+
+def test_a_listener_that_stopped_takes_nobody_and_keeps_its_connections() -> None:
+    broker, client = Driver(), Driver()
+    try:
+        address = broker.selector.listen("127.0.0.1", 0)
+        client.selector.connect(1, *address)
+        drive(lambda: bool(client.connected and broker.accepted), client, broker)
+        broker.selector.stop_listening(address)
+        client.selector.connect(2, *address)
+        assert "Connection refused" in client.cause(2).message
+        client.poll([(1, b"still here")])
+        drive(lambda: bool(broker.received), client, broker)
+        assert broker.selector.listen(*address) == address  # the port can be had again at once
+    finally:
+        client.close()
+        broker.close()
+
+
+def test_peers_of_both_families() -> None:
+    with running() as (driver, _):
+        six = Peer("::1")
+        try:
+            driver.connect(6, six.address)
+            assert driver.selector.peername(6) == six.address
+            six.accept().close()
+            assert driver.cause(6).where["broker"] == f"6 at [::1]:{six.address[1]}"
+        finally:
+            six.close()
