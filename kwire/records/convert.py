@@ -7,8 +7,9 @@ control batches, which old clients would take for records, are left out. Their o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import groupby, pairwise
 
+from kwire.errors import CorruptRecordsError
 from kwire.records.batch import Batch
 from kwire.records.codec import decode_batches
 from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression
@@ -39,16 +40,15 @@ def convert(
             parts += [batch.raw for batch in group]
             continue
         rows = [row for batch in group if magic == 2 or not batch.is_control for row in batch.rows()]
+        codec = codec if compression is None else compression
+        if magic == 2 and group[0].magic == 2 and base_offset is None:
+            parts.append(_recompressed(rows, group[0], codec))
+            continue
         if base_offset is not None:
             rows = [(base_offset + index, *row[1:]) for index, row in enumerate(rows)]
             base_offset += len(rows)
-        codec = codec if compression is None else compression
-        if not rows:
-            continue
-        if magic == 2:
-            parts.append(_v2(rows, group[0], codec, timestamp_type))
-        else:
-            parts.append(_message_set(rows, magic, codec, timestamp_type))
+        if rows:
+            parts.append(_encoded(rows, magic, group[0], codec, timestamp_type))
     return b"".join(parts)
 
 
@@ -63,24 +63,41 @@ def _groups(batches: Iterator[Batch]) -> Iterator[tuple[Compression, int, list[B
         yield codec, timestamp_type, [batch for _, batch in group]
 
 
-def _v2(rows: list[Row], first: Batch, codec: Compression, timestamp_type: int) -> bytes:
-    base_offset = rows[0][0]
+def _recompressed(rows: list[Row], batch: Batch, codec: Compression) -> bytes:
+    """A v2 batch with the same place in the log, also where compaction took its first or last record."""
     return encode_v2(
         [row[1:] for row in rows],
         compression=codec,
-        base_offset=base_offset,
-        offset_deltas=[row[0] - base_offset for row in rows],
-        producer_id=first.producer_id,
-        producer_epoch=first.producer_epoch,
-        base_sequence=first.base_sequence,
-        partition_leader_epoch=first.partition_leader_epoch,
-        is_transactional=first.is_transactional,
-        is_control=first.is_control,
-        timestamp_type=timestamp_type,
+        base_offset=batch.base_offset,
+        offset_deltas=[row[0] - batch.base_offset for row in rows],
+        last_delta=batch.last_offset - batch.base_offset,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        partition_leader_epoch=batch.partition_leader_epoch,
+        is_transactional=batch.is_transactional,
+        is_control=batch.is_control,
+        timestamp_type=batch.timestamp_type,
     )
 
 
-def _message_set(rows: list[Row], magic: int, codec: Compression, timestamp_type: int) -> bytes:
+def _encoded(rows: list[Row], magic: int, first: Batch, codec: Compression, timestamp_type: int) -> bytes:
+    base_offset = rows[0][0]
+    if any(row[0] >= after[0] for row, after in pairwise(rows)):
+        raise CorruptRecordsError("offsets do not ascend", offset=0, remedy="give a base offset to number them from")
+    if magic == 2:
+        return encode_v2(
+            [row[1:] for row in rows],
+            compression=codec,
+            base_offset=base_offset,
+            offset_deltas=[row[0] - base_offset for row in rows],
+            producer_id=first.producer_id,
+            producer_epoch=first.producer_epoch,
+            base_sequence=first.base_sequence,
+            is_transactional=first.is_transactional,
+            is_control=first.is_control,
+            timestamp_type=timestamp_type,
+        )
     return encode_message_set(
         [(timestamp, key, value, ()) for _, timestamp, key, value, _ in rows],
         magic=magic,

@@ -103,7 +103,6 @@ def decode_message(
     """The message that is all of `raw`, with the set inside it if it is compressed. `at` is for errors, as in v2."""
     magic = raw[_CHECKED_AT]
     row, codec, timestamp_type = _fields(raw, at, check_crc)
-    offset, timestamp = row[:2]
     rows = [row]
     if codec:
         try:
@@ -117,9 +116,9 @@ def decode_message(
         rows.copy,
         magic=magic,
         base_offset=rows[0][0],
-        last_offset=offset,
+        last_offset=rows[-1][0],
         count=len(rows),
-        max_timestamp_ms=timestamp,
+        max_timestamp_ms=row[1],
         compression=codec,
         timestamp_type=timestamp_type,
     )
@@ -137,10 +136,19 @@ def _inner_rows(
         raise CorruptRecordsError("a compressed message with none inside")
     if magic == 0:
         return rows
-    base = last_offset - rows[-1][0]
+    base = _base_offset(last_offset, rows[-1][0])
     if timestamp_type == LOG_APPEND_TIME:
         return [(base + offset, timestamp, key, value, ()) for offset, _, key, value, _ in rows]
     return [(base + offset, when, key, value, ()) for offset, when, key, value, _ in rows]
+
+
+def _base_offset(outer: int, last_inner: int) -> int:
+    """Of a v1 set. Producers leave the outer offset at 0, or had better count it as brokers do."""
+    if outer == 0:
+        return 0
+    if outer < last_inner:
+        raise CorruptRecordsError(f"a compressed message has offset {outer}, the last one inside {last_inner}")
+    return outer - last_inner
 
 
 def _inner_messages(data: memoryview, magic: int, check_crc: bool) -> Iterator[Row]:

@@ -63,6 +63,7 @@ def encode_v2(
     level: int | None = None,
     base_offset: int = 0,
     offset_deltas: Sequence[int] | None = None,
+    last_delta: int | None = None,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
@@ -71,10 +72,15 @@ def encode_v2(
     is_control: bool = False,
     timestamp_type: int = CREATE_TIME,
 ) -> bytes:
-    """One batch. `offset_deltas`, ascending from 0 on, where they are not 0, 1, 2, ...; with none, an empty batch."""
+    """One batch. `offset_deltas` ascend, and are 0, 1, 2, ... if None.
+
+    `last_delta` is what the header says is the last, where a compacted log has lost the record that had it.
+    """
     base_timestamp = records[0][0] if records else NO_TIMESTAMP
     max_timestamp = max([record[0] for record in records]) if records else NO_TIMESTAMP
     body = accel.encode_records(records, base_timestamp, offset_deltas)
+    if not records:
+        compression = Compression.NONE
     if compression:
         body = compress(compression, body, level)
     attributes = (
@@ -83,8 +89,9 @@ def encode_v2(
         | (_TRANSACTIONAL if is_transactional else 0)
         | (_CONTROL if is_control else 0)
     )
-    last_delta = offset_deltas[-1] if offset_deltas else max(len(records) - 1, 0)
     count = len(records)
+    if last_delta is None:
+        last_delta = offset_deltas[-1] if offset_deltas else max(count - 1, 0)
     try:
         checked = _CHECKED.pack(
             attributes, last_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count
@@ -161,7 +168,7 @@ def decode_v2(
         data = raw[BATCH_OVERHEAD_BYTES:]
         timestamp = max_timestamp if timestamp_type == LOG_APPEND_TIME else None
         try:
-            plain = decompress(codec, data, max_decompressed_bytes) if codec and count else bytes(data)
+            plain = decompress(codec, data, max_decompressed_bytes) if codec and len(data) else bytes(data)
             return accel.decode_records(plain, 0, count, base_offset, base_timestamp, last_delta, timestamp)
         except CorruptRecordsError as error:
             raise _located(error, at, BATCH_OVERHEAD_BYTES, codec) from None

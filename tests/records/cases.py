@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,5 +104,5 @@ def _cases() -> list[Case]:
 CASES = _cases()
 
 
-def seen(batches: list[Batch]) -> list[Record]:
+def seen(batches: Iterable[Batch]) -> list[Record]:
     return [record for batch in batches for record in batch.records()]

@@ -94,7 +94,7 @@ CONVERSIONS = [
 
 @pytest.mark.parametrize(("case", "magic"), CONVERSIONS, ids=lambda part: part.name if isinstance(part, Case) else None)
 def test_converted(case: Case, magic: int) -> None:
-    records = seen(list(decode_batches(convert(bytes.fromhex(SAMPLES[case.name]), magic))))
+    records = seen(decode_batches(convert(bytes.fromhex(SAMPLES[case.name]), magic)))
     expected = case.expected()
     if magic == 0:
         expected = [record._replace(timestamp_ms=-1) for record in expected]

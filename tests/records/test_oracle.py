@@ -65,7 +65,7 @@ def random_batches() -> list[tuple[str, tuple[bytes, list[Record]]]]:
         codec = rng.choice([codec for codec in Compression if magic == 2 or codec is not Compression.ZSTD])
         records = [random_record(rng, magic) for _ in range(rng.choice((1, 2, 64, 65, 200)))]
         batch = encode_batch(records, magic=magic, compression=codec, base_offset=seed)
-        expected = [Record(seed + index, *record) for index, record in enumerate(records)]
+        expected = [Record(seed + index, *record[:3], tuple(record[3])) for index, record in enumerate(records)]
         made.append((f"seed-{seed}-v{magic}-{codec.name}", (batch, expected)))
     return made
 

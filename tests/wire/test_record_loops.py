@@ -1,0 +1,117 @@
+"""The record loops: the ways for records that are alike answer what the general ones do."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kwire.errors import CorruptRecordsError
+from kwire.wire import _decode, _encode, _runs
+from kwire.wire.accel import IMPLEMENTATION, NewRecord, Row, decode_records, encode_records
+
+NOON = 1_700_000_000_000
+
+
+def alike(count: int, size: int, key: bytes | None = None, step: float = 0) -> list[NewRecord]:
+    return [(NOON + int(step * n), key, b"%d" % (n % 10) * size, ()) for n in range(count)]
+
+
+LISTS: dict[str, list[NewRecord]] = {
+    "none": [],
+    "one": alike(1, 10),
+    "same size": alike(300, 10),
+    "up to the second byte of the offset": alike(64, 10),
+    "one beyond": alike(65, 10),
+    "up to the third byte of the offset": alike(8192, 1),
+    "beyond": alike(8400, 1),
+    "empty values": alike(100, 0),
+    "values with a length of two bytes": alike(200, 64),
+    "length of the record grows with the offset": alike(200, 57),
+    "time goes on": alike(300, 10, step=0.3),
+    "... to two bytes": alike(300, 10, step=1.3),
+    "... and back": alike(300, 10, step=-0.3),
+    "each record another time, two bytes": alike(300, 10, step=70),
+    "keys": alike(300, 10, key=b"key"),
+    "null values": [(NOON, b"k%d" % (n % 10), None, ()) for n in range(100)],
+    "nothing at all": [(NOON, None, None, ())] * 100,
+    "one has a header": [*alike(50, 10), (NOON, None, b"0" * 10, (("h", b""),)), *alike(50, 10)],
+    "all have headers": [(NOON, None, b"v", (("h", b"%d" % (n % 7)), ("n", None))) for n in range(100)],
+    "one has a key": [*alike(50, 10), (NOON, b"key", b"0" * 10, ()), *alike(50, 10)],
+    "one is null": [*alike(50, 10), (NOON, None, None, ()), *alike(50, 10)],
+    "one is longer": [*alike(50, 10), (NOON, None, b"0" * 11, ()), *alike(50, 10)],
+    "a key takes from its value": [(NOON, b"k" * (n % 2), b"v" * (2 - n % 2), ()) for n in range(100)],
+    "sizes at random": [(NOON, None, bytes(random.Random(n).randrange(3)), ()) for n in range(500)],
+}
+
+
+def one_by_one(data: bytes, count: int, timestamp: int | None) -> list[Row]:
+    rows: list[Row] = []
+    assert _decode._decode_each(rows, data, 0, count, (500, NOON, count, timestamp)) == len(data)
+    return rows
+
+
+def at_once(data: bytes, count: int, timestamp: int | None) -> list[Row]:
+    return decode_records(data, 0, count, 500, NOON, count, timestamp)
+
+
+@pytest.mark.parametrize("timestamp", [None, 77])
+@pytest.mark.parametrize("records", LISTS.values(), ids=LISTS)
+def test_the_ways_agree(records: list[NewRecord], timestamp: int | None) -> None:
+    encoded = encode_records(records, NOON)
+    assert encoded == encode_records(records, NOON, range(len(records)))  # deltas given: the general way
+    rows = at_once(encoded, len(records), timestamp)
+    assert rows == one_by_one(encoded, len(records), timestamp)
+    if timestamp is None:
+        assert [row[1:] for row in rows] == records
+
+
+@pytest.mark.skipif(IMPLEMENTATION != "python", reason="C has one way for all")
+def test_the_ways_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quick way that is never taken would agree too."""
+    single: list[int] = []
+    each = _decode._decode_each
+
+    def counted(rows: list[Row], data: bytes, pos: int, count: int, origin: _runs.Origin) -> int:
+        single.append(count)
+        return each(rows, data, pos, count, origin)
+
+    monkeypatch.setattr(_decode, "_decode_each", counted)
+    decode_records(encode_records(LISTS["same size"], NOON), 0, 300, 0, NOON, 299, None)
+    assert sum(single) <= 4
+    assert _encode._encode_alike(LISTS["same size"], NOON) is not None
+    assert _encode._encode_alike(LISTS["one is longer"], NOON) is None
+    assert _encode._encode_alike(LISTS["keys"], NOON) is None
+
+
+@pytest.mark.parametrize("size", [3, 60])
+@pytest.mark.parametrize("key", [None, b"", b"key"])
+def test_any_byte_changed(size: int, key: bytes | None) -> None:
+    """Among records that are alike, one byte that is not: the same answer as one by one."""
+    encoded = encode_records(alike(70, size, key), NOON)
+    for at in range(0, len(encoded), 3):
+        damaged = bytearray(encoded)
+        damaged[at] ^= 1 << at % 8
+        outcomes: list[list[Row] | None] = []
+        for decode in (at_once, one_by_one):
+            try:
+                outcomes.append(decode(bytes(damaged), 70, None))
+            except (CorruptRecordsError, AssertionError):
+                outcomes.append(None)
+        assert outcomes[0] == outcomes[1], at
+
+
+def test_offset_deltas_with_gaps() -> None:
+    records = alike(40, 5)
+    deltas = [3 * n + 2 for n in range(40)]
+    encoded = encode_records(records, NOON, deltas)
+    rows = decode_records(encoded, 0, 40, 1000, NOON, 200, None)
+    assert [row[0] for row in rows] == [1000 + delta for delta in deltas]
+    with pytest.raises(CorruptRecordsError, match="offset delta 119 where 0 to 118 can be"):
+        decode_records(encoded, 0, 40, 1000, NOON, 118, None)
+
+
+def test_last_delta_that_lies_in_a_run() -> None:
+    encoded = encode_records(alike(60, 5), NOON)
+    with pytest.raises(CorruptRecordsError, match="offset delta 51 where 0 to 50 can be"):
+        decode_records(encoded, 0, 60, 0, NOON, 50, None)
