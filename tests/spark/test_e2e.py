@@ -257,7 +257,7 @@ def test_a_failed_task_names_the_broker(spark: SparkSession) -> None:
         cluster.stop(1)
         text = failure(spark, where, numbers(spark, 10), topic="t")
     assert "was not written, as were" in text
-    assert f"broker 1 at {cluster.bootstrap}" in text
+    assert f"at {cluster.bootstrap}" in text  # a fresh worker knows it by its address alone
 
 
 @pytest.mark.parametrize(
