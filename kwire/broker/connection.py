@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kwire.broker.exchange import Answer, CutAnswer, Exchange, HangUp, NoAnswer, Outcome
-from kwire.broker.faults import Delay, Disconnect, Mute
+from kwire.broker.faults import OF_THE_SESSION, Delay, Disconnect, Mute
 from kwire.broker.node import BrokerState
 from kwire.errors import DisconnectedError
 from kwire.protocol import ApiKey
@@ -19,9 +19,6 @@ from kwire.session import Broken, RequestReceived, SaslServer, Session
 from kwire.wire.frame import BytesLike
 
 Pieces = list[BytesLike]  # of a frame, its size left out
-
-# Answered by the session itself, so that faults must take them before it sees them.
-_OF_THE_SESSION = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +119,11 @@ class Connection:
                 self.is_closing = True
         self._wake(self)
 
-    # Faults of the session's own requests.
-
     def _is_hit(self, frame: bytes, now: float) -> bool:
+        """Faults of what the session answers must take it before the session sees it."""
         faults = self.broker.cluster.faults
         key = int.from_bytes(frame[:2], "big", signed=True)
-        if not faults or key not in _OF_THE_SESSION:
+        if not faults or key not in OF_THE_SESSION:
             return False
         fault = faults.match(ApiKey(key), self.broker.id, "", ())
         if fault is None:

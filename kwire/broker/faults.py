@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from kwire.errors import ErrorCode
+from kwire.errors import ConfigurationError, ErrorCode
 from kwire.protocol import ApiKey
 
 NO_PARTITION = -1
+
+# What the session answers by itself: only a rule that names one of these takes it, and only to be dropped or held up.
+OF_THE_SESSION = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,12 @@ class Fault:
     seen: int = 0
     hits: int = 0
 
+    def __post_init__(self) -> None:
+        can_befall = isinstance(self.effect, Disconnect | Mute | Delay) and not self.effect.applied
+        if self.api in OF_THE_SESSION and not can_befall:
+            remedy = "use Disconnect, Mute or Delay, without `applied`"
+            raise ConfigurationError(f"{self.effect} cannot befall {self.api.name}", remedy=remedy)
+
     @property
     def is_spent(self) -> bool:
         return self.times is not None and self.hits >= self.times
@@ -95,7 +104,7 @@ class Fault:
 
     def _matches(self, api: ApiKey, node: int, client_id: str, places: Collection[tuple[str, int]]) -> bool:
         return (
-            self.api in (None, api)
+            (self.api == api or (self.api is None and api not in OF_THE_SESSION))
             and self.node in (None, node)
             and self.client_id in (None, client_id)
             and (not self.has_place or any(self.concerns(*place) for place in places))

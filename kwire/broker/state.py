@@ -148,10 +148,12 @@ class ClusterState:
             raise broker_error(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         settings = TopicSettings.parse(self.options, configs or {})
         if assignments:
+            self._check_room(len(assignments))
             replicas = self._given_replicas(assignments)
         else:
-            replicas = self._spread_replicas(partitions, replication_factor)
-        self._check_room(len(replicas))
+            count = self.options.default_partitions if partitions == -1 else partitions
+            self._check_room(count)
+            replicas = self._spread_replicas(count, replication_factor)
         topic = Topic(name, make_uuid(self.random), settings, [], len(replicas[0]))
         self._add_partitions(topic, replicas)
         if not validate_only:
@@ -221,8 +223,6 @@ class ClusterState:
 
     def _spread_replicas(self, count: int, factor: int, first: int = 0) -> list[tuple[int, ...]]:
         """Leaders in turn, each followed by the next brokers."""
-        if count == -1:
-            count = self.options.default_partitions
         if count < 1:
             raise broker_error(ErrorCode.INVALID_PARTITIONS, f"{count} partitions")
         ids = [node.id for node in self.live_nodes]

@@ -1,0 +1,285 @@
+"""Faults: which requests they take, and what becomes of those; then the same through a connection's frames."""
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kwire.broker.connection import Connection, Raw
+from kwire.broker.exchange import Answer
+from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Effect, Fault, Faults, Mute, Refuse
+from kwire.broker.handlers.table import HANDLERS
+from kwire.errors import ConfigurationError, ErrorCode, error_name
+from kwire.protocol import ApiKey
+from kwire.protocol.headers import decode_response, encode_request
+from kwire.protocol.messages.api_versions import ApiVersionsRequest
+from kwire.protocol.messages.heartbeat import HeartbeatRequest
+from kwire.protocol.messages.metadata import MetadataRequest
+from kwire.protocol.messages.produce import ProduceRequest
+from kwire.protocol.schema import Request
+from kwire.session import SaslServer
+from tests.broker.test_handlers import GOOD, Bench, batch
+
+HIT = Refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+PLACES = [("t", 0), ("t", 1), ("u", -1)]
+
+MATCHES: list[tuple[dict[str, Any], bool]] = [
+    ({}, True),
+    ({"api": ApiKey.PRODUCE}, True),
+    ({"api": ApiKey.FETCH}, False),
+    ({"node": 1}, True),
+    ({"node": 2}, False),
+    ({"client_id": "c"}, True),
+    ({"client_id": "d"}, False),
+    ({"topic": "t"}, True),
+    ({"topic": "t", "partition": 1}, True),
+    ({"topic": "t", "partition": 2}, False),
+    ({"topic": "v"}, False),
+    ({"partition": 1}, True),
+    ({"topic": "u", "partition": 7}, True),  # the request names the topic as a whole
+    ({"api": ApiKey.PRODUCE, "node": 1, "client_id": "c", "topic": "t"}, True),
+    ({"api": ApiKey.PRODUCE, "node": 2, "client_id": "c", "topic": "t"}, False),
+]
+
+
+@pytest.mark.parametrize(("rule", "matches"), MATCHES)
+def test_what_a_rule_matches(rule: dict[str, Any], matches: bool) -> None:
+    assert Fault(effect=HIT, **rule).takes(ApiKey.PRODUCE, 1, "c", PLACES) is matches
+
+
+@pytest.mark.parametrize(
+    ("after", "times", "taken"),
+    [(0, 1, "x...."), (2, 1, "..x.."), (1, 2, ".xx.."), (0, None, "xxxxx"), (3, None, "...xx"), (0, 0, ".....")],
+)
+def test_which_of_the_matching_requests_it_takes(after: int, times: int | None, taken: str) -> None:
+    fault = Fault(effect=HIT, after=after, times=times)
+    assert "".join("x" if fault.takes(ApiKey.FETCH, 1, "", ()) else "." for _ in range(5)) == taken
+
+
+def test_rules_are_tried_in_order_and_forgotten_when_spent() -> None:
+    faults = Faults()
+    first, second = faults.add(Fault(effect=HIT, times=2)), faults.add(Fault(effect=HIT))
+    found = [faults.match(ApiKey.FETCH, 1, "", ()) for _ in range(4)]
+    assert found == [first, first, second, None]
+    assert len(faults) == 0
+    faults.remove(first)
+
+
+@pytest.mark.parametrize("effect", [Cut(5), ApplyLate(5), HIT, Delay(5, applied=True), Mute(applied=True)])
+def test_what_the_session_answers_cannot_be_applied_or_refused(effect: Effect) -> None:
+    with pytest.raises(ConfigurationError):
+        Fault(effect=effect, api=ApiKey.API_VERSIONS)
+
+
+def test_a_rule_without_an_api_leaves_the_greeting_alone() -> None:
+    fault = Fault(effect=Disconnect())
+    assert not fault.takes(ApiKey.API_VERSIONS, 1, "", ())
+    assert fault.takes(ApiKey.METADATA, 1, "", ())
+
+
+class Produced:
+    """One Produce under a fault, and what the log and the client know of it."""
+
+    def __init__(self, effect: Effect, **rule: Any) -> None:
+        self.bench = Bench(partitions=2)
+        self.bench.topic.partitions[1].move_leader(self.bench.leader("t"), 0.0)
+        self.bench.state.faults.add(Fault(effect=effect, api=ApiKey.PRODUCE, **rule))
+        self.asked = self.bench.ask(self.bench.leader("t"), self.bench.produce_request(GOOD))
+
+    @property
+    def is_applied(self) -> bool:
+        return self.bench.topic.partitions[0].log.end_offset == 2
+
+    @property
+    def outcome(self) -> str:
+        """"pending", an error's name, or what became of the connection."""
+        if self.asked.is_pending:
+            return "pending"
+        (outcome,) = self.asked.outcomes
+        if isinstance(outcome, Answer):
+            return error_name(self.asked.response.responses[0].partition_responses[0].error_code)
+        return type(outcome).__name__
+
+
+EFFECTS = [
+    # effect, (applied, outcome) at once, and 150 ms later
+    (Refuse(ErrorCode.KAFKA_STORAGE_ERROR), (False, "KAFKA_STORAGE_ERROR"), (False, "KAFKA_STORAGE_ERROR")),
+    (Refuse(ErrorCode.REQUEST_TIMED_OUT, applied=True), (True, "REQUEST_TIMED_OUT"), (True, "REQUEST_TIMED_OUT")),
+    (Disconnect(), (False, "HangUp"), (False, "HangUp")),
+    (Disconnect(applied=True), (True, "HangUp"), (True, "HangUp")),
+    (Cut(9), (True, "CutAnswer"), (True, "CutAnswer")),
+    (Delay(100), (False, "pending"), (True, "NONE")),
+    (Delay(100, applied=True), (True, "pending"), (True, "NONE")),
+    (Mute(), (False, "pending"), (False, "pending")),
+    (Mute(applied=True), (True, "pending"), (True, "pending")),
+    (ApplyLate(100), (False, "HangUp"), (True, "HangUp")),
+]
+
+
+@pytest.mark.parametrize(("effect", "at_once", "later"), EFFECTS)
+def test_effects(effect: Effect, at_once: tuple[bool, str], later: tuple[bool, str]) -> None:
+    produced = Produced(effect)
+    assert (produced.is_applied, produced.outcome) == at_once
+    produced.bench.advance(0.15)
+    assert (produced.is_applied, produced.outcome) == later
+
+
+@pytest.mark.parametrize("effect", [Delay(100), ApplyLate(100)])
+def test_a_broker_that_stops_meanwhile_does_not_apply(effect: Effect) -> None:
+    produced = Produced(effect)
+    produced.bench.state.stop_node(produced.bench.leader("t"), 0.05)
+    produced.bench.advance(0.15)
+    assert not produced.is_applied
+
+
+def test_an_error_for_one_partition_leaves_the_others_alone() -> None:
+    bench = Bench(partitions=2)
+    bench.topic.partitions[1].move_leader(bench.leader("t"), 0.0)
+    bench.state.faults.add(Fault(effect=Refuse(ErrorCode.KAFKA_STORAGE_ERROR), topic="t", partition=1))
+    data = [ProduceRequest.Topic.Partition(index=index, records=GOOD) for index in (0, 1)]
+    topic = ProduceRequest.Topic(name="t", partition_data=data)
+    request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[topic])
+    response = bench.answer(bench.leader("t"), request, 12)
+    codes = [result.error_code for result in response.responses[0].partition_responses]
+    assert codes == [0, ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_an_error_for_one_topic_in_metadata() -> None:
+    bench = Bench()
+    bench.state.create_topic("u")
+    bench.state.faults.add(Fault(effect=Refuse(ErrorCode.LEADER_NOT_AVAILABLE), topic="u"))
+    request = MetadataRequest(topics=[MetadataRequest.Topic(name=name) for name in ("t", "u")])
+    assert [topic.error_code for topic in bench.answer(1, request).topics] == [0, ErrorCode.LEADER_NOT_AVAILABLE]
+
+
+def test_a_request_without_partitions_is_refused_whole() -> None:
+    bench = Bench()
+    bench.state.faults.add(Fault(effect=Refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)))
+    request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    assert bench.answer(1, request).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+class Client:
+    """The client's end of a connection without a socket. Frames are without their size, as the connection wants them."""
+
+    def __init__(self, bench: Bench, *, sasl: SaslServer | None = None) -> None:
+        self.bench = bench
+        self.woken = 0
+        apis = {int(key): handler.request.VERSIONS for key, handler in HANDLERS.items()}
+        broker = bench.brokers[bench.leader("t")]
+        self.connection = Connection(broker, apis=apis, sasl=sasl, client_host="10.0.0.1", wake=self._wake)
+        self.asked: list[tuple[type[Request[Any]], int]] = []
+        self.written: list[list[Any] | Raw] = []
+
+    def _wake(self, connection: Connection) -> None:
+        self.woken += 1
+
+    def send(self, request: Request[Any], version: int) -> None:
+        frame = encode_request(request, version, len(self.asked), "test")
+        self.asked.append((type(request), version))
+        self.connection.receive(b"".join(frame), self.bench.now)
+        self.turn()
+
+    def turn(self) -> None:
+        self.written += self.connection.turn(self.bench.now)
+
+    def advance(self, seconds: float) -> None:
+        self.bench.advance(seconds)
+        self.turn()
+
+    def answers(self) -> list[Any]:
+        found = []
+        for number, frame in enumerate(self.written):
+            assert isinstance(frame, list)
+            correlation_id, response = decode_response(b"".join(frame), *self.asked[number])
+            assert correlation_id == number
+            found.append(response)
+        return found
+
+    def produce(self, acks: int = -1) -> None:
+        self.send(self.bench.produce_request(batch(b"v"), acks=acks), 13)
+
+
+class TestConnection:
+    def test_requests_are_answered_in_order_and_carried_out_one_after_the_other(self) -> None:
+        client = Client(Bench())
+        client.send(client.bench.fetch_request(max_wait_ms=500, offset=0), 18)
+        client.produce()
+        client.produce()
+        assert client.written == []  # the fetch waits, and what is behind it has not begun
+        assert client.connection.queued == 2
+        assert client.bench.topic.partitions[0].log.end_offset == 0
+        client.advance(0.6)
+        fetched, first, second = client.answers()
+        assert fetched.responses[0].partitions[0].records == b""
+        offsets = [r.responses[0].partition_responses[0].base_offset for r in (first, second)]
+        assert offsets == [0, 1]
+
+    def test_acks_0_has_no_answer_and_holds_nothing_up(self) -> None:
+        client = Client(Bench())
+        client.produce(acks=0)
+        assert client.written == []
+        client.send(MetadataRequest(topics=[]), 9)
+        client.asked.pop(0)
+        frame = client.written[0]
+        assert isinstance(frame, list)
+        assert decode_response(b"".join(frame), MetadataRequest, 9)[0] == 1
+
+    def test_a_request_that_cannot_be_read_ends_the_connection(self) -> None:
+        client = Client(Bench())
+        client.connection.receive(b"\x00\x03\x00\x09\x00\x00\x00\x00garbage", 0.0)
+        assert client.connection.is_closing
+
+    def test_a_version_that_is_not_served_ends_the_connection(self) -> None:
+        client = Client(Bench())
+        client.connection.receive(b"\x00\x03\x7f\xff\x00\x00\x00\x00\xff\xff", 0.0)
+        assert client.connection.is_closing
+
+    def test_nothing_is_served_before_authentication(self) -> None:
+        client = Client(Bench(), sasl=SaslServer({"u": "p"}))
+        client.send(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
+        assert len(client.answers()) == 1
+        client.send(MetadataRequest(topics=[]), 9)
+        assert client.connection.is_closing
+
+    def test_an_answer_that_comes_after_the_client_has_gone_goes_nowhere(self) -> None:
+        client = Client(Bench())
+        client.send(client.bench.fetch_request(max_wait_ms=500), 18)
+        client.connection.closed(0.0)
+        client.advance(1)
+        assert client.written == []
+
+    def test_a_cut_answer_is_the_beginning_of_its_frame(self) -> None:
+        whole, cut = Client(Bench()), Client(Bench())
+        cut.bench.state.faults.add(Fault(effect=Cut(20)))
+        for client in (whole, cut):
+            client.send(MetadataRequest(topics=[]), 9)
+        frame = b"".join(whole.written[0])  # type: ignore[arg-type]
+        (raw,) = cut.written
+        assert isinstance(raw, Raw)
+        assert raw.data == (len(frame).to_bytes(4, "big") + frame)[:20]
+        assert cut.connection.is_closing
+
+    def test_a_muted_connection_answers_nothing_more(self) -> None:
+        client = Client(Bench())
+        client.bench.state.faults.add(Fault(effect=Mute()))
+        for _ in range(3):
+            client.send(MetadataRequest(topics=[]), 9)
+        client.advance(1_000)
+        assert client.written == []
+        assert not client.connection.is_closing
+
+    @pytest.mark.parametrize(
+        ("effect", "answers", "closing"),
+        [(Disconnect(), 0, True), (Mute(), 0, False), (Delay(100), 2, False)],
+    )
+    def test_faults_of_api_versions(self, effect: Effect, answers: int, closing: bool) -> None:
+        client = Client(Bench())
+        client.bench.state.faults.add(Fault(effect=effect, api=ApiKey.API_VERSIONS))
+        client.send(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
+        client.send(MetadataRequest(topics=[]), 9)
+        assert client.written == []
+        assert client.connection.is_closing is closing
+        client.advance(0.2)
+        assert len(client.answers()) == answers
+
