@@ -33,9 +33,7 @@ CLASSES = [value for value in vars(errors).values() if isinstance(value, type) a
         (KwireError("it broke", remedy="mend it"), "it broke: mend it"),
         (DecodeError("bad", offset=0, path="topics[3].name"), "bad [field topics[3].name, offset 0]"),
         (
-            KwireError(
-                "x", offset=5, version=9, api="Produce", broker="1 at h:9092", topic="t", partition=0, group="g"
-            ),
+            KwireError("x", offset=5, version=9, api="Fetch", broker="1 at h:9092", topic="t", partition=0, group="g"),
             "x [broker 1 at h:9092, Fetch, v9, topic t, partition 0, group g, offset 5]",
         ),
         (KwireError("x", topic=None, partition=None), "x"),
