@@ -15,6 +15,9 @@ from tests.protocol.samples import declared_messages
 # Fields were renamed between releases, which changes no bytes; names are compared with the newest that has a message.
 _ANY_NAME = re.compile(r"[A-Za-z0-9]+")
 
+# Versions that a release had for early access only, and that the next one changed.
+_CHANGED_EARLY_ACCESS = {("ReadShareGroupStateSummaryResponse", 0)}
+
 
 class Line(NamedTuple):
     """One field at one version: what decides its bytes and its JSON."""
@@ -46,10 +49,11 @@ def test_every_version_has_the_fields_of_every_release(cls: type[Message]) -> No
             theirs = _their_lines(schema, schema["fields"], version, "")
             ours = _our_lines(cls, version, "")
             if schema is not newest:
-                theirs, ours = _nameless(theirs), _nameless(ours)
-            # A tagged field may join a version that is out already; older releases do not know it.
-            if schema is not newest:
-                ours = _without_later_tags(ours, {line.tag for line in theirs})
+                if (cls.__name__, version) in _CHANGED_EARLY_ACCESS:
+                    continue
+                # A tagged field may join a version that is out already; older releases do not know it.
+                ours = _without_later_tags(_nameless(ours), {line.tag for line in theirs})
+                theirs = _nameless(theirs)
             assert ours == theirs, f"v{version} of {release}"
 
 
