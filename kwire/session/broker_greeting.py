@@ -5,7 +5,6 @@ Owns the SASL exchange of one connection. Refuses to see frames: requests in, re
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +17,9 @@ from kwire.protocol.schema import Request, Response
 from kwire.session.sasl import SaslExchange, SaslServer
 from kwire.session.sasl.scram import ScramError
 from kwire.session.state import State
+from kwire.session.versions import VersionRanges
 
-OWN_APIS: Mapping[int, range] = {
+OWN_APIS: VersionRanges = {
     ApiKey.API_VERSIONS: ApiVersionsRequest.VERSIONS,
     ApiKey.SASL_HANDSHAKE: SaslHandshakeRequest.VERSIONS,
     ApiKey.SASL_AUTHENTICATE: SaslAuthenticateRequest.VERSIONS,
@@ -40,7 +40,7 @@ class Reply:
 class BrokerGreeting:
     """One client's way in. `username` is who it is, once it has authenticated."""
 
-    def __init__(self, apis: Mapping[int, range], sasl: SaslServer | None, peer: str) -> None:
+    def __init__(self, apis: VersionRanges, sasl: SaslServer | None, peer: str) -> None:
         self._apis = apis
         self._sasl = sasl
         self._peer = peer

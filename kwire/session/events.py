@@ -1,13 +1,13 @@
 """What a session tells its owner. Plain values; a session never calls anybody."""
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kwire.errors import KwireError
 from kwire.protocol.headers import RequestHeader
 from kwire.protocol.schema import Request, Response
+from kwire.session.versions import VersionRanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Ready:
     authentication holds (0: for ever); the session renews it by itself, and then tells Ready again.
     """
 
-    versions: Mapping[int, range]
+    versions: VersionRanges
     session_lifetime_ms: int = 0
 
 

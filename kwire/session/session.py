@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -68,6 +68,10 @@ class _Asked:
     is_sent: bool = False  # its frame has been handed out
     correlation_id: int = -1
 
+    @property
+    def api(self) -> str:
+        return api(self.request.API_KEY).name if self.request is not None else "SASL"
+
 
 @dataclass(slots=True, eq=False)
 class _Owed:
@@ -100,7 +104,7 @@ class Session:
         self._has_answered = False  # the peer, anything
         self._has_served = False  # the peer, an ordinary request
         # Broker
-        self._apis: Mapping[int, range] = {}
+        self._apis: VersionRanges = {}
         self._entrance: BrokerGreeting | None = None
         self._owed: deque[_Owed] = deque()
 
@@ -112,7 +116,7 @@ class Session:
         client_id: str | None = "kwire",
         sasl: Sasl | None = None,
         request_timeout_ms: float = 30_000,
-        assume: Mapping[int, range] | None = None,
+        assume: VersionRanges | None = None,
         software: tuple[str, str] = ("kwire", VERSION),
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> Session:
@@ -130,7 +134,7 @@ class Session:
         return session
 
     @classmethod
-    def broker(cls, *, apis: Mapping[int, range], sasl: SaslServer | None = None, peer: str = "client") -> Session:
+    def broker(cls, *, apis: VersionRanges, sasl: SaslServer | None = None, peer: str = "client") -> Session:
         """The broker's end. `apis` are the versions to serve; ApiVersions and the SASL requests are the session's own,
         and are named in `apis` only to offer less of them (an empty range: not at all). `peer` names the client."""
         session = cls(Role.BROKER, peer)
@@ -268,7 +272,8 @@ class Session:
     def version(self, request_class: type[Request[Any]], at_most: int | None = None) -> int:
         """The highest version of an API that both sides have. Raises UnsupportedVersionError."""
         if self._versions is None:
-            raise UnsupportedVersionError("no versions are agreed yet", broker=self.peer, api=request_class.__name__)
+            name = api(request_class.API_KEY).name
+            raise UnsupportedVersionError("no versions are agreed yet", broker=self.peer, api=name)
         return highest_common(
             request_class.API_KEY, request_class.VERSIONS, self._versions, at_most=at_most, broker=self.peer
         )
@@ -318,7 +323,7 @@ class Session:
                 return self._advance(frame, now)
             _, response = decode_response(frame, type(asked.request), asked.version)
         except DecodeError as error:
-            return self._break(error.at(api=type(asked.request).__name__, version=asked.version))
+            return self._break(error.at(api=asked.api, version=asked.version))
         self._in_flight.popleft()
         self._has_answered = self._has_served = True
         answered = Answered(asked.token, asked.request, response, asked.version, asked.sent_at)
@@ -463,12 +468,11 @@ class Session:
         else:
             error = copy.copy(cause)
         error.__cause__ = cause
-        return error.at(api=type(asked.request).__name__, version=asked.version)
+        return error.at(api=asked.api, version=asked.version)
 
     def _too_late(self, asked: _Asked) -> RequestTimeoutError:
         limit = f"{asked.timeout_ms:,.0f} ms"
-        name = type(asked.request).__name__ if asked.request is not None else "a SASL message"
-        where: dict[str, object] = {"broker": self.peer, "api": name, "version": asked.version}
+        where: dict[str, object] = {"broker": self.peer, "api": asked.api, "version": asked.version}
         if self._state is State.NEGOTIATING:
             return RequestTimeoutError(
                 f"the peer took the connection, but did not answer in {limit}", **where,

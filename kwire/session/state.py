@@ -26,7 +26,7 @@ class State(Enum):
 
 MOVES = MappingProxyType({
     # A client that assumes the versions of an old broker, and a broker without SASL, skip stages.
-    State.NEW: {State.NEGOTIATING, State.HANDSHAKING, State.READY, State.CLOSED},
+    State.NEW: {State.NEGOTIATING, State.HANDSHAKING, State.READY, State.BROKEN, State.CLOSED},
     State.NEGOTIATING: {State.HANDSHAKING, State.READY, State.BROKEN, State.CLOSED},
     State.HANDSHAKING: {State.AUTHENTICATING, State.BROKEN, State.CLOSED},
     State.AUTHENTICATING: {State.READY, State.BROKEN, State.CLOSED},

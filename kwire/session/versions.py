@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from kwire.errors import UnsupportedVersionError
-from kwire.protocol import ApiKey
+from kwire.protocol import ApiKey, api
 
-VersionRanges = Mapping[int, range]
+# By API key. Any, because a Mapping of ApiKey is no Mapping of int to the type checker, though each ApiKey is an int.
+VersionRanges: TypeAlias = Mapping[Any, range]
 
 _ONLY_V0 = range(1)
 # Only what a client may use of them. 0.8.2 had drafts of JoinGroup and Heartbeat, which 0.9 replaced.
@@ -53,7 +55,7 @@ def highest_common(
     key: int, ours: range, offered: VersionRanges, *, at_most: int | None = None, broker: str | None = None
 ) -> int:
     """The version to speak. Raises UnsupportedVersionError that says what each side has."""
-    name = ApiKey(key).name
+    name = api(key).name
     if key not in offered:
         raise UnsupportedVersionError(
             "the broker does not have this API", api=name, broker=broker, remedy="it needs a newer broker"

@@ -1,0 +1,88 @@
+"""A client's session and a broker's, joined by a pipe of bytes that may be cut anywhere."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kwire.protocol import Request, Response
+from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kwire.session import Broken, Event, RequestReceived, Session
+from kwire.wire.frame import SIZE, FrameReader
+
+Cut = Callable[[bytes], list[bytes]]
+
+
+def whole(stream: bytes) -> list[bytes]:
+    return [stream]
+
+
+def byte_by_byte(stream: bytes) -> list[bytes]:
+    return [stream[at : at + 1] for at in range(len(stream))]
+
+
+def cut_at(position: int) -> Cut:
+    return lambda stream: [stream[:position], stream[position:]]
+
+
+def metadata(node: int = 1) -> MetadataResponse:
+    broker = MetadataResponse.Broker(node_id=node, host="h", port=1)
+    return MetadataResponse(brokers=[broker], topics=[])
+
+
+def nothing(request: Request[Any]) -> Response:
+    assert isinstance(request, MetadataRequest)
+    return metadata()
+
+
+class Pipe:
+    """`run` carries bytes both ways until there are none; requests are answered by `answer` (None: left unanswered)."""
+
+    def __init__(
+        self,
+        client: Session,
+        broker: Session,
+        *,
+        cut: Cut = whole,
+        answer: Callable[[Request[Any]], Response | None] = nothing,
+    ) -> None:
+        self.client, self.broker = client, broker
+        self.cut, self.answer = cut, answer
+        self.client_events: list[Event] = []
+        self.broker_events: list[Event] = []
+        self.requests: list[RequestReceived] = []
+        self._readers = {client: FrameReader(), broker: FrameReader()}
+
+    def run(self, now: float = 0.0) -> list[Event]:
+        """Answers what the client was told."""
+        before = len(self.client_events)
+        while self.client.has_frames or self.broker.has_frames:
+            for frame in self._carry(self.client, self.broker):
+                for event in self.broker.receive(frame, now):
+                    self._on_broker(event)
+            for frame in self._carry(self.broker, self.client):
+                self.client_events += self.client.receive(frame, now)
+        return self.client_events[before:]
+
+    def _carry(self, source: Session, sink: Session) -> list[bytes]:
+        frames: list[bytes] = []
+        for parts in source.frames():
+            frame = b"".join(parts)
+            for piece in self.cut(SIZE.pack(len(frame)) + frame):
+                frames += self._readers[sink].feed(piece)
+        return frames
+
+    def _on_broker(self, event: Event) -> None:
+        self.broker_events.append(event)
+        if isinstance(event, RequestReceived):
+            self.requests.append(event)
+            response = self.answer(event.request)
+            if response is not None:
+                self.broker.respond(event.tag, response)
+
+
+def broken(events: list[Event]) -> Any:
+    """The error of the one Broken that these events must end with."""
+    assert events
+    event = events[-1]
+    assert isinstance(event, Broken), events
+    return event.error

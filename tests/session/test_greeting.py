@@ -1,0 +1,420 @@
+"""How a connection becomes ready: versions agreed with brokers of every age, and authentication; or why it does not."""
+from __future__ import annotations
+
+import doctest
+from collections.abc import Mapping
+
+import pytest
+
+import kwire.session.sasl.client
+import kwire.session.versions
+from kwire.errors import (
+    AuthenticationError,
+    BrokerError,
+    DecodeError,
+    DisconnectedError,
+    ErrorCode,
+    KwireError,
+    RequestTimeoutError,
+    UnsupportedVersionError,
+)
+from kwire.protocol import ApiKey
+from kwire.protocol.headers import decode_request, encode_response
+from kwire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kwire.protocol.messages.metadata import MetadataRequest
+from kwire.protocol.messages.produce import ProduceRequest
+from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kwire.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from kwire.session import MECHANISMS, Answered, Closed, Ready, RequestReceived, Sasl, SaslServer, Session, State
+from kwire.session.state import MOVES, moved
+from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS, common, highest_common, show
+from tests.session.pipe import Pipe, broken, byte_by_byte, cut_at, whole
+
+APIS: Mapping[int, range] = {ApiKey.METADATA: MetadataRequest.VERSIONS}
+USERS = {"alice": "secret"}
+NODE = "1 at db:9092"
+
+
+def pipe(
+    *,
+    sasl: str | None = None,
+    password: str = "secret",
+    apis: Mapping[int, range] = APIS,
+    serves_sasl: bool | None = None,
+) -> Pipe:
+    credentials = Sasl(sasl, "alice", password) if sasl else None
+    server = SaslServer(USERS) if (serves_sasl if serves_sasl is not None else sasl) else None
+    return Pipe(Session.client(NODE, sasl=credentials), Session.broker(apis=apis, sasl=server))
+
+
+def asked(session: Session) -> list[tuple[str, int]]:
+    """(request, version) of each frame that a client wants to send."""
+    headers = [decode_request(b"".join(parts)) for parts in session.frames()]
+    return [(type(request).__name__.removesuffix("Request"), header.api_version) for header, request in headers]
+
+
+class TestVersions:
+    @pytest.mark.parametrize("highest", range(len(ApiVersionsRequest.VERSIONS)))
+    def test_with_brokers_since_2_4_that_name_their_range(self, highest: int) -> None:
+        joined = pipe(apis={**APIS, ApiKey.API_VERSIONS: range(highest + 1)})
+        joined.client.start(0.0)
+        events = joined.run()
+        assert len(events) == 1
+        assert isinstance(events[0], Ready)
+        assert events[0].versions[ApiKey.METADATA] == MetadataRequest.VERSIONS
+        assert joined.client.is_ready
+        assert joined.client.state is State.READY
+
+    def test_with_brokers_before_that_name_nothing(self) -> None:
+        client = Session.client(NODE)
+        client.start(0.0)
+        assert asked(client) == [("ApiVersions", 5)]
+        refused = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
+        assert client.receive(b"".join(encode_response(refused, 0, 0)), 0.0) == []
+        assert asked(client) == [("ApiVersions", 0)]
+        metadata = ApiVersionsResponse.ApiVersion(api_key=3, min_version=0, max_version=1)
+        answer = ApiVersionsResponse(error_code=0, api_keys=[metadata])
+        assert client.receive(b"".join(encode_response(answer, 0, 1)), 0.0) == [Ready({3: range(2)})]
+        assert client.version(MetadataRequest) == 1
+
+    @pytest.mark.parametrize(
+        ("offered", "error", "message"),
+        [
+            ([(18, 6, 9)], UnsupportedVersionError, "the broker has v6 to v9, we have v0 to v5"),
+            ([(18, 5, 5)], UnsupportedVersionError, "no version in common"),  # it has just refused that one
+            ([(18, 4, 2)], UnsupportedVersionError, "no version in common: the broker has none"),
+        ],
+    )
+    def test_with_brokers_that_cannot_be_talked_to(
+        self, offered: list[tuple[int, int, int]], error: type[KwireError], message: str
+    ) -> None:
+        client = Session.client(NODE)
+        client.start(0.0)
+        client.frames()
+        keys = [ApiVersionsResponse.ApiVersion(api_key=k, min_version=a, max_version=b) for k, a, b in offered]
+        refused = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys)
+        cause = broken(client.receive(b"".join(encode_response(refused, 0, 0)), 0.0))
+        assert type(cause) is error
+        assert message in cause.message
+        assert cause.where["broker"] == NODE
+
+    def test_a_broker_that_refuses_every_version_comes_to_an_end(self) -> None:
+        client = Session.client(NODE)
+        client.start(0.0)
+        refused = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
+        assert client.receive(b"".join(encode_response(refused, 0, 0)), 0.0) == []
+        assert "refused ApiVersions v0" in broken(client.receive(b"".join(encode_response(refused, 0, 1)), 0.0)).message
+
+    def test_another_error_is_told(self) -> None:
+        client = Session.client(NODE, software=("k wire", "!"))
+        joined = Pipe(client, Session.broker(apis={**APIS, ApiKey.API_VERSIONS: range(4)}))
+        client.start(0.0)
+        cause = broken(joined.run())
+        assert isinstance(cause, BrokerError)
+        assert cause.name == "INVALID_REQUEST"
+
+    @pytest.mark.parametrize("name", ["0.8.2", "0.9"])
+    def test_assumed(self, name: str) -> None:
+        client = Session.client(NODE, assume=BROKERS_BEFORE_API_VERSIONS[name])
+        client.send(MetadataRequest(topics=[]), 0.0)
+        events = client.start(0.0)
+        assert [type(event) for event in events] == [Ready]
+        assert asked(client) == [("Metadata", 0)]
+        assert client.version(ProduceRequest) == (0 if name == "0.8.2" else 1)
+
+    def test_the_highest_common_version(self) -> None:
+        joined = pipe(apis={ApiKey.METADATA: range(2, 9), ApiKey.PRODUCE: range(3, 4)})
+        joined.client.start(0.0)
+        joined.run()
+        assert joined.client.version(MetadataRequest) == 8
+        assert joined.client.version(MetadataRequest, at_most=4) == 4
+        with pytest.raises(UnsupportedVersionError, match="the broker has v2 to v8, we can use v0 to v1"):
+            joined.client.version(MetadataRequest, at_most=1)
+        with pytest.raises(UnsupportedVersionError, match="does not have this API"):
+            highest_common(ApiKey.DESCRIBE_CLUSTER, range(1), {}, broker=NODE)
+
+    def test_before_anything_is_agreed_there_is_none(self) -> None:
+        with pytest.raises(UnsupportedVersionError, match="no versions are agreed yet"):
+            Session.client(NODE).version(MetadataRequest)
+
+    def test_ranges(self) -> None:
+        assert doctest.testmod(kwire.session.versions).failed == 0
+        assert doctest.testmod(kwire.session.sasl.client).failed == 0
+        assert show(common(range(3), range(5, 9))) == "none"
+
+
+class TestBrokersThatClose:
+    """Before 0.10 a broker closed the connection on a request that it did not know."""
+
+    def test_on_the_first_frame(self) -> None:
+        client = Session.client(NODE)
+        client.send(MetadataRequest(topics=[]), 0.0, token="t")
+        client.start(0.0)
+        client.frames()
+        failed, closed = client.closed(DisconnectedError("closed"), 0.0)
+        assert failed.token == "t"  # type: ignore[union-attr]
+        assert not failed.was_sent  # type: ignore[union-attr]
+        assert closed == Closed(closed.cause, died_during_negotiation=True)  # type: ignore[union-attr]
+
+    def test_later_it_is_not_that(self) -> None:
+        joined = pipe()
+        joined.client.start(0.0)
+        joined.run()
+        assert joined.client.closed(DisconnectedError("closed"), 0.0)[-1] == Closed(_any, False)
+
+    def test_nor_after_an_answer(self) -> None:
+        client = Session.client(NODE)
+        client.start(0.0)
+        refused = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
+        client.receive(b"".join(encode_response(refused, 0, 0)), 0.0)
+        assert client.closed(DisconnectedError("closed"), 0.0)[-1] == Closed(_any, False)
+
+    def test_nor_when_it_is_silent(self) -> None:
+        client = Session.client(NODE, request_timeout_ms=5000)
+        client.start(10.0)
+        assert client.deadline() == 15.0
+        assert client.expire(14.9) == []
+        cause = broken(client.expire(15.0))
+        assert isinstance(cause, RequestTimeoutError)
+        assert "took the connection, but did not answer in 5,000 ms" in cause.message
+        assert "check that the port is a Kafka listener" in str(cause.remedy)
+        assert client.closed(cause, 15.0)[-1] == Closed(cause, died_during_negotiation=False)
+
+    def test_a_listener_with_sasl_closes_on_the_first_request(self) -> None:
+        joined = pipe(serves_sasl=True)
+        joined.client.send(MetadataRequest(topics=[]), 0.0)
+        joined.client.start(0.0)
+        assert [type(event) for event in joined.run()] == [Ready]
+        told = broken(joined.broker_events)
+        assert isinstance(told, AuthenticationError)
+        assert "sent Metadata before it had authenticated" in told.message
+        failed, _ = joined.client.closed(DisconnectedError("closed"), 0.0)
+        assert "may demand SASL" in str(failed.error)  # type: ignore[union-attr]
+
+
+class _Any:
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_any: DisconnectedError = _Any()  # type: ignore[assignment]
+
+# The whole way in of the longest greeting takes frames of less than this.
+LONGEST_FRAME = 160
+
+
+class TestSasl:
+    @pytest.mark.parametrize("cut", [whole, byte_by_byte, *map(cut_at, range(LONGEST_FRAME))])
+    @pytest.mark.parametrize("mechanism", MECHANISMS)
+    def test_lets_the_right_one_in(self, mechanism: str, cut: object) -> None:
+        joined = pipe(sasl=mechanism)
+        joined.cut = cut  # type: ignore[assignment]
+        joined.client.send(MetadataRequest(topics=[]), 0.0)
+        joined.client.start(0.0)
+        assert [type(event) for event in joined.run()] == [Ready, Answered]
+        assert joined.broker.username == "alice"
+        assert joined.client.state is joined.broker.state is State.READY
+
+    @pytest.mark.parametrize("mechanism", MECHANISMS)
+    def test_refuses_a_wrong_password(self, mechanism: str) -> None:
+        joined = pipe(sasl=mechanism, password="wrong-password")
+        joined.client.send(MetadataRequest(topics=[]), 0.0, token="t")
+        joined.client.start(0.0)
+        cause = broken(joined.run())
+        assert type(cause) is AuthenticationError
+        assert f"the broker refused SASL {mechanism} for user 'alice'" in cause.message
+        assert "check user name and password" in str(cause.remedy)
+        assert "wrong-password" not in str(cause)
+        assert cause.where["broker"] == NODE
+        assert isinstance(broken(joined.broker_events), AuthenticationError)
+        failed, _ = joined.client.closed(cause, 0.0)
+        assert type(failed.error) is AuthenticationError  # type: ignore[union-attr]
+        assert joined.requests == []
+
+    def test_names_what_the_broker_offers(self) -> None:
+        joined = pipe(sasl="SCRAM-SHA-512")
+        joined.broker = Session.broker(apis=APIS, sasl=SaslServer(USERS, mechanisms=["PLAIN", "SCRAM-SHA-256"]))
+        joined = Pipe(joined.client, joined.broker)
+        joined.client.start(0.0)
+        cause = broken(joined.run())
+        assert type(cause) is AuthenticationError
+        assert "does not offer SASL SCRAM-SHA-512; it offers PLAIN, SCRAM-SHA-256" in cause.message
+        assert "asked for mechanism 'SCRAM-SHA-512'" in broken(joined.broker_events).message
+
+    def test_a_listener_without_sasl(self) -> None:
+        joined = pipe(sasl="PLAIN", serves_sasl=False)
+        joined.client.start(0.0)
+        assert "does not use SASL, and PLAIN is configured" in broken(joined.run()).message
+
+    def test_a_broker_before_0_10(self) -> None:
+        client = Session.client(NODE, sasl=Sasl("PLAIN", "alice", "x"), assume=BROKERS_BEFORE_API_VERSIONS["0.9"])
+        assert "the broker does not know SASL PLAIN" in broken(client.start(0.0)).message
+
+    @pytest.mark.parametrize("mechanism", MECHANISMS)
+    @pytest.mark.parametrize("handshake", [range(1), range(2)])
+    def test_bare_messages_with_brokers_before_1_0(self, mechanism: str, handshake: range) -> None:
+        old = {**APIS, ApiKey.SASL_HANDSHAKE: handshake, ApiKey.SASL_AUTHENTICATE: range(0)}
+        joined = pipe(sasl=mechanism, apis=old)
+        joined.client.send(MetadataRequest(topics=[]), 0.0)
+        joined.client.start(0.0)
+        assert [type(event) for event in joined.run()] == [Ready, Answered]
+        assert joined.broker.username == "alice"
+
+    @pytest.mark.parametrize("mechanism", MECHANISMS)
+    def test_bare_messages_have_no_form_for_an_error(self, mechanism: str) -> None:
+        old = {**APIS, ApiKey.SASL_HANDSHAKE: range(1), ApiKey.SASL_AUTHENTICATE: range(0)}
+        joined = pipe(sasl=mechanism, password="wrong", apis=old)
+        joined.client.start(0.0)
+        assert joined.run() == []
+        assert isinstance(broken(joined.broker_events), AuthenticationError)
+        assert not joined.broker.has_frames
+
+    def test_a_broker_that_goes_on_asking_comes_to_an_end(self) -> None:
+        client, frame = sasl_client_at_authentication("PLAIN")
+        del frame
+        for _ in range(20):
+            if client.state is State.BROKEN or client.state is State.READY:
+                break
+            client.frames()
+            answer = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"more?")
+            client.receive(b"".join(encode_response(answer, 2, 2)), 0.0)
+        assert client.state is State.READY  # PLAIN has one message, whatever the answer to it
+
+    def test_a_broker_that_cannot_prove_itself(self) -> None:
+        client, frame = sasl_client_at_authentication("SCRAM-SHA-256")
+        nonce = bytes(frame).split(b"r=")[1].decode().strip("\0")
+        first = SaslAuthenticateResponse(
+            error_code=0, error_message=None, auth_bytes=f"r={nonce}X,s=c2FsdA==,i=4096".encode()
+        )
+        assert client.receive(b"".join(encode_response(first, 2, 2)), 0.0) == []
+        client.frames()
+        final = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"v=AAAA")
+        cause = broken(client.receive(b"".join(encode_response(final, 2, 3)), 0.0))
+        assert type(cause) is AuthenticationError
+        assert "could not prove that it knows the password" in cause.message
+        assert "right broker" in str(cause.remedy)
+
+    def test_out_of_order_requests_are_refused(self) -> None:
+        for first, message in [
+            (SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), "SaslAuthenticate before SaslHandshake"),
+            (MetadataRequest(topics=[]), "sent Metadata before it had authenticated"),
+        ]:
+            client = Session.client(NODE, assume={36: range(3), 3: range(5)})
+            joined = Pipe(client, Session.broker(apis=APIS, sasl=SaslServer(USERS)))
+            client.start(0.0)
+            client.send(first, 0.0)
+            joined.run()
+            assert message in broken(joined.broker_events).message
+            assert joined.requests == []
+
+
+def sasl_client_at_authentication(mechanism: str) -> tuple[Session, bytes]:
+    """A client that has sent its first SASL message, and that frame."""
+    client = Session.client(NODE, sasl=Sasl(mechanism, "alice", "secret"))
+    client.start(0.0)
+    keys = [ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=9) for key in (3, 17, 18, 36)]
+    client.receive(b"".join(encode_response(ApiVersionsResponse(error_code=0, api_keys=keys), 5, 0)), 0.0)
+    client.receive(b"".join(encode_response(SaslHandshakeResponse(error_code=0, mechanisms=[]), 1, 1)), 0.0)
+    assert client.state is State.AUTHENTICATING
+    return client, b"".join(client.frames()[-1])
+
+
+class TestRenewal:
+    """KIP-368: an authentication that holds for a limited time is renewed on the living connection."""
+
+    def test_before_it_ends_and_without_losing_a_request(self) -> None:
+        client, _ = sasl_client_at_authentication("PLAIN")
+        answer = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=10_000)
+        (ready,) = client.receive(b"".join(encode_response(answer, 2, 2)), 100.0)
+        assert ready.session_lifetime_ms == 10_000  # type: ignore[union-attr]
+        client.send(MetadataRequest(topics=[]), 108.0, token="before")
+        assert client.deadline() == 109.0
+        assert asked(client) == [("Metadata", 9)]
+        assert client.expire(109.0) == []
+        client.send(MetadataRequest(topics=[]), 109.0, token="during")
+        assert client.is_ready
+        assert asked(client) == [("SaslHandshake", 1)]
+
+        from tests.session.pipe import metadata
+
+        (answered,) = client.receive(b"".join(encode_response(metadata(), 9, 3)), 109.0)
+        assert answered.token == "before"  # type: ignore[union-attr]
+        client.receive(b"".join(encode_response(SaslHandshakeResponse(error_code=0, mechanisms=[]), 1, 4)), 109.0)
+        assert asked(client) == [("SaslAuthenticate", 2)]
+        events = client.receive(b"".join(encode_response(answer, 2, 5)), 110.0)
+        assert [type(event) for event in events] == [Ready]
+        assert asked(client) == [("Metadata", 9)]
+        assert client.deadline() == 119.0
+
+    def test_the_broker_takes_part(self) -> None:
+        joined = pipe(sasl="SCRAM-SHA-256")
+        joined.client.start(0.0)
+        joined.run()
+        joined.client._renew_at = 5.0
+        joined.client.send(MetadataRequest(topics=[]), 5.0)
+        joined.client.expire(5.0)
+        joined.client.send(MetadataRequest(topics=[]), 5.0)
+        assert [type(event) for event in joined.run(5.0)] == [Answered, Ready, Answered]
+
+
+class TestStates:
+    def test_every_move_of_the_table_and_no_other(self) -> None:
+        for state in State:
+            for to in State:
+                if to in MOVES[state]:
+                    assert moved(state, to) is to
+                else:
+                    with pytest.raises(RuntimeError, match=f"{state.name}.*cannot become.*{to.name}"):
+                        moved(state, to)
+
+    def test_all_can_be_closed_and_nothing_follows(self) -> None:
+        assert all(State.CLOSED in moves for state, moves in MOVES.items() if state is not State.CLOSED)
+        assert MOVES[State.CLOSED] == set()
+
+    def test_methods_of_the_other_role(self) -> None:
+        broker, client = Session.broker(apis=APIS), Session.client(NODE)
+        for call in (
+            lambda: broker.start(0.0),
+            lambda: broker.send(MetadataRequest(topics=[]), 0.0),
+            lambda: client.respond(None, None),
+        ):
+            with pytest.raises(RuntimeError, match="this is for a"):
+                call()
+        client.start(0.0)
+        with pytest.raises(RuntimeError, match="started twice"):
+            client.start(0.0)
+
+
+class TestGarbage:
+    FRAMES = (b"", b"\0", b"\0\0\0\0", b"\0\0\0\0\0", b"\0\0\0\0\0\0\xff\xff\xff\xff", bytes(3000), b"\xff" * 100)
+
+    @pytest.mark.parametrize("frame", FRAMES)
+    def test_from_a_broker(self, frame: bytes) -> None:
+        client = Session.client(NODE)
+        client.start(0.0)
+        cause = broken(client.receive(frame, 0.0))
+        assert isinstance(cause, DecodeError)
+        assert cause.where["broker"] == NODE
+        assert str(cause.where["api"]).startswith("ApiVersions")
+        assert client.receive(b"anything", 0.0) == []
+
+    @pytest.mark.parametrize("frame", FRAMES)
+    def test_from_a_client(self, frame: bytes) -> None:
+        broker = Session.broker(apis=APIS, peer="peer-7")
+        cause = broken(broker.receive(frame, 0.0))
+        assert isinstance(cause, DecodeError | UnsupportedVersionError)
+        assert cause.where["broker"] == "peer-7"
+
+    def test_every_truncation_of_a_request(self) -> None:
+        client = Session.client(NODE, assume=APIS)
+        client.start(0.0)
+        client.send(MetadataRequest(topics=[MetadataRequest.Topic(name="t")]), 0.0)
+        frame = b"".join(client.frames()[0])
+        for cut in range(len(frame)):
+            cause = broken(Session.broker(apis=APIS).receive(frame[:cut], 0.0))
+            assert isinstance(cause, DecodeError), cut
+        broken(Session.broker(apis=APIS).receive(frame + b"\0", 0.0))
+        (event,) = Session.broker(apis=APIS).receive(frame, 0.0)
+        assert isinstance(event, RequestReceived)

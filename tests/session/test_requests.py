@@ -1,0 +1,304 @@
+"""Requests on a ready connection: order, time limits, ends, and what cannot be encoded; for both ends."""
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kwire.errors import (
+    ClosedError,
+    DecodeError,
+    DisconnectedError,
+    EncodeError,
+    RequestTimeoutError,
+    TlsError,
+    UnsupportedVersionError,
+)
+from kwire.protocol import ApiKey
+from kwire.protocol.headers import encode_request, encode_response
+from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kwire.protocol.messages.produce import ProduceRequest
+from kwire.session import Answered, Closed, Event, Failed, Ready, RequestReceived, Session
+from kwire.session.session import _CORRELATION_ID_MAX
+from tests.session.pipe import Pipe, broken, metadata
+
+NODE = "1 at db:9092"
+APIS = {ApiKey.METADATA: MetadataRequest.VERSIONS, ApiKey.PRODUCE: ProduceRequest.VERSIONS}
+EVERYTHING = MetadataRequest(topics=None)
+
+
+def ready(**options: Any) -> Session:
+    """A client on whose connection nothing has been sent yet."""
+    client = Session.client(NODE, assume=APIS, **options)
+    client.start(0.0)
+    return client
+
+
+def answer(correlation_id: int, version: int = 13, node: int = 1) -> bytes:
+    return b"".join(encode_response(metadata(node), version, correlation_id))
+
+
+def tokens(events: list[Event]) -> list[Any]:
+    return [event.token for event in events if isinstance(event, Answered | Failed)]
+
+
+class TestOrder:
+    def test_a_hundred_in_flight_are_answered_in_order(self) -> None:
+        client = ready()
+        for n in range(100):
+            client.send(EVERYTHING, 0.5, token=n)
+        assert client.in_flight == 100
+        assert len(client.frames()) == 100
+        events = [event for n in range(100) for event in client.receive(answer(n), 1.0)]
+        assert tokens(events) == list(range(100))
+        first = events[0]
+        assert isinstance(first, Answered)
+        assert (first.request, first.version, first.sent_at) == (EVERYTHING, 13, 0.5)
+        assert isinstance(first.response, MetadataResponse)
+        assert client.in_flight == 0
+        assert client.deadline() is None
+
+    def test_an_answer_that_skips_one_breaks_the_connection(self) -> None:
+        client = ready()
+        client.send(EVERYTHING, 0.0, token="a")
+        client.send(EVERYTHING, 0.0, token="b")
+        client.frames()
+        cause = broken(client.receive(answer(1), 0.0))
+        assert isinstance(cause, DecodeError)
+        assert "correlation id 1, but the oldest request in flight has 0" in cause.message
+        assert cause.where == {"broker": NODE, "api": "Metadata", "version": 13}
+        assert tokens(client.closed(cause, 0.0)) == ["a", "b"]
+
+    def test_an_answer_to_nothing_does_too(self) -> None:
+        assert "nothing asked for" in broken(ready().receive(answer(0), 0.0)).message
+
+    def test_an_answer_that_cannot_be_read_does_too(self) -> None:
+        client = ready()
+        client.send(EVERYTHING, 0.0, token="a")
+        client.frames()
+        for frame in (answer(0) + b"\0", answer(0)[:-1]):
+            probe = ready()
+            probe.send(EVERYTHING, 0.0, token="a")
+            cause = broken(probe.receive(frame, 0.0))
+            assert isinstance(cause, DecodeError)
+            assert cause.where["version"] == 13
+            assert tokens(probe.closed(cause, 0.0)) == ["a"]
+
+    def test_a_broker_answers_in_order_whatever_the_order_of_its_answers(self) -> None:
+        broker = Session.broker(apis=APIS)
+        tags = []
+        for n in range(4):
+            frame = b"".join(encode_request(EVERYTHING, 13, n, "c"))
+            (event,) = broker.receive(frame, 0.0)
+            assert isinstance(event, RequestReceived)
+            tags.append(event.tag)
+        assert broker.in_flight == 4
+        for place, leaves in [(2, []), (1, []), (0, [0, 1, 2]), (3, [3])]:
+            broker.respond(tags[place], metadata(place))
+            assert [b"".join(parts) for parts in broker.frames()] == [answer(n, node=n) for n in leaves]
+        with pytest.raises(RuntimeError, match="answered twice"):
+            broker.respond(tags[0], metadata())
+
+    def test_its_own_answers_keep_the_order_too(self) -> None:
+        """ApiVersions behind a request that takes its time."""
+        joined = Pipe(ready(), Session.broker(apis=APIS), answer=lambda request: None)
+        joined.client.send(EVERYTHING, 0.0)
+        joined.run()
+        from kwire.protocol.messages.api_versions import ApiVersionsRequest
+
+        for version in (0, 99):
+            frame = b"".join(encode_request(ApiVersionsRequest(), 0, 7, "c"))
+            frame = frame[:2] + version.to_bytes(2, "big") + frame[4:] + (b"" if version == 0 else b"\0unreadable")
+            assert joined.broker.receive(frame, 0.0) == []
+        assert not joined.broker.has_frames
+        joined.broker.respond(joined.requests[0].tag, metadata())
+        assert len(joined.broker.frames()) == 3
+
+    def test_correlation_ids_come_round(self) -> None:
+        client = ready()
+        client._next_id = _CORRELATION_ID_MAX
+        for token in "ab":
+            client.send(EVERYTHING, 0.0, token=token)
+        events = client.receive(answer(_CORRELATION_ID_MAX), 0.0) + client.receive(answer(0), 0.0)
+        assert tokens(events) == ["a", "b"]
+
+
+class TestWaiting:
+    def test_for_the_connection_to_be_ready(self) -> None:
+        client = Session.client(NODE)
+        for n in range(3):
+            client.send(EVERYTHING, 0.0, token=n)
+        joined = Pipe(client, Session.broker(apis=APIS))
+        assert not client.has_frames
+        assert client.in_flight == 3
+        client.start(0.0)
+        events = joined.run()
+        assert isinstance(events[0], Ready)
+        assert tokens(events) == [0, 1, 2]
+
+    def test_for_room(self) -> None:
+        client = ready(max_in_flight=2)
+        for n in range(5):
+            client.send(EVERYTHING, 0.0, token=n)
+        assert len(client.frames()) == 2
+        assert tokens(client.receive(answer(0), 0.0)) == [0]
+        assert len(client.frames()) == 1
+        client.send(EVERYTHING, 0.0, token=5)  # does not overtake
+        assert client.in_flight == 5
+        for n in range(1, 6):
+            assert tokens(client.receive(answer(n), 0.0)) == [n]
+            client.frames()
+
+
+class TestTime:
+    def test_a_request_in_flight_that_is_late_ends_the_connection(self) -> None:
+        client = ready(request_timeout_ms=30_000)
+        client.send(EVERYTHING, 0.0, token="patient")
+        client.send(EVERYTHING, 1.0, token="hasty", timeout_ms=2_000)
+        client.frames()
+        assert client.deadline() == 3.0
+        assert client.expire(2.9) == []
+        cause = broken(client.expire(3.0))
+        assert isinstance(cause, RequestTimeoutError)
+        assert "no answer in 2,000 ms" in cause.message
+        assert cause.where["broker"] == NODE
+        assert client.receive(answer(0), 3.0) == []  # too late now
+        patient, hasty, closed = client.closed(cause, 3.0)
+        assert isinstance(patient, Failed)
+        assert isinstance(hasty, Failed)
+        assert (patient.token, hasty.token) == ("patient", "hasty")
+        assert isinstance(patient.error, DisconnectedError)
+        assert patient.error.__cause__ is cause
+        assert isinstance(hasty.error, RequestTimeoutError)
+        assert patient.was_sent
+        assert hasty.was_sent
+        assert isinstance(closed, Closed)
+
+    def test_one_that_has_not_left_fails_alone(self) -> None:
+        client = ready(max_in_flight=1)
+        client.send(EVERYTHING, 0.0, token="sent")
+        client.send(EVERYTHING, 0.0, token="waiting", timeout_ms=1000)
+        client.send(EVERYTHING, 0.0, token="patient")
+        client.frames()
+        (failed,) = client.expire(1.0)
+        assert isinstance(failed, Failed)
+        assert (failed.token, failed.was_sent) == ("waiting", False)
+        assert "could not be sent in 1,000 ms" in failed.error.message
+        assert tokens(client.receive(answer(0), 1.0)) == ["sent"]
+        client.frames()
+        assert tokens(client.receive(answer(1), 1.0)) == ["patient"]
+
+
+class TestEnds:
+    def test_everything_fails_in_order_and_once(self) -> None:
+        client = ready(max_in_flight=2)
+        for n in range(4):
+            client.send(EVERYTHING, 0.0, token=n)
+        client.frames()
+        cause = DisconnectedError("the peer reset the connection", broker=NODE)
+        events = client.closed(cause, 0.0)
+        assert tokens(events) == [0, 1, 2, 3]
+        assert [event.was_sent for event in events if isinstance(event, Failed)] == [True, True, False, False]
+        errors = [event.error for event in events if isinstance(event, Failed)]
+        assert len({id(error) for error in errors}) == 4
+        assert all(type(error) is DisconnectedError and error.__cause__ is cause for error in errors)
+        assert errors[0].where == {"broker": NODE, "api": "Metadata", "version": 13}
+        assert client.closed(cause, 0.0) == []
+        assert client.receive(answer(0), 0.0) == []
+        assert client.expire(1e9) == []
+        assert client.deadline() is None
+        assert client.in_flight == 0
+        assert not client.is_ready
+
+    def test_the_class_of_the_cause_is_kept(self) -> None:
+        client = Session.client(NODE)
+        client.send(EVERYTHING, 0.0)
+        failed, closed = client.closed(TlsError("the certificate has expired", remedy="renew it"), 0.0)
+        assert isinstance(failed, Failed)
+        assert type(failed.error) is TlsError
+        assert failed.error.remedy == "renew it"
+        assert closed == Closed(closed.cause, died_during_negotiation=False)  # type: ignore[union-attr]
+
+    def test_nothing_can_be_sent_afterwards(self) -> None:
+        client = ready()
+        client.closed(DisconnectedError("gone"), 0.0)
+        with pytest.raises(ClosedError):
+            client.send(EVERYTHING, 0.0)
+
+    def test_a_request_that_expects_no_answer_is_over_once_handed_out(self) -> None:
+        produce = ProduceRequest(acks=0, timeout_ms=1, topic_data=[])
+        client = ready()
+        client.send(produce, 0.0, token="gone", expects_response=False)
+        client.send(EVERYTHING, 0.0, token="asked")
+        assert client.in_flight == 1
+        assert len(client.frames()) == 2
+        assert tokens(client.receive(answer(1), 0.0)) == ["asked"]
+        client.send(produce, 0.0, token="unsent", expects_response=False)
+        assert tokens(client.closed(DisconnectedError("gone"), 0.0)) == ["unsent"]
+
+    def test_and_a_broker_does_not_answer_it(self) -> None:
+        joined = Pipe(ready(), Session.broker(apis=APIS), answer=lambda request: None)
+        joined.client.send(ProduceRequest(acks=0, timeout_ms=1, topic_data=[]), 0.0, expects_response=False)
+        joined.client.send(EVERYTHING, 0.0, token="asked")
+        joined.run()
+        produce, asked = joined.requests
+        joined.broker.respond(asked.tag, metadata())
+        assert not joined.broker.has_frames
+        joined.broker.respond(produce.tag, None)
+        assert tokens(joined.run()) == ["asked"]
+
+    def test_a_broker_whose_client_left_drops_its_answers(self) -> None:
+        joined = Pipe(ready(), Session.broker(apis=APIS), answer=lambda request: None)
+        joined.client.send(EVERYTHING, 0.0)
+        joined.run()
+        (event,) = joined.broker.closed(DisconnectedError("gone"), 0.0)
+        assert event == Closed(event.cause, died_during_negotiation=False)  # type: ignore[union-attr]
+        joined.broker.respond(joined.requests[0].tag, metadata())
+        assert joined.broker.frames() == []
+
+    @pytest.mark.parametrize(
+        ("key", "version", "message"),
+        [(3, 99, "not served (v0 to v13)"), (1, 4, "not served (none)")],
+    )
+    def test_what_a_broker_does_not_serve_breaks_the_connection(self, key: int, version: int, message: str) -> None:
+        frame = key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + b"\xff\xff" + bytes(20)
+        cause = broken(Session.broker(apis=APIS).receive(frame, 0.0))
+        assert isinstance(cause, UnsupportedVersionError)
+        assert message in cause.message
+
+
+class TestWhatCannotBeEncoded:
+    BAD = MetadataRequest(topics=[MetadataRequest.Topic(name="x" * 70_000)])
+
+    def test_is_told_at_once_where_it_is_sent_at_once(self) -> None:
+        client = ready()
+        with pytest.raises(EncodeError):
+            client.send(self.BAD, 0.0, version=1)
+        client.send(EVERYTHING, 0.0, token="fine")
+        assert tokens(client.receive(answer(0), 0.0)) == ["fine"]  # no correlation id was lost
+
+    def test_is_told_by_an_event_where_it_had_to_wait(self) -> None:
+        client = Session.client(NODE)
+        client.send(self.BAD, 0.0, version=1, token="bad")
+        client.send(EVERYTHING, 0.0, token="fine")
+        joined = Pipe(client, Session.broker(apis=APIS))
+        client.start(0.0)
+        events = joined.run()
+        assert tokens(events) == ["bad", "fine"]
+        bad = next(event for event in events if isinstance(event, Failed))
+        assert isinstance(bad.error, EncodeError)
+        assert not bad.was_sent
+
+    def test_an_api_that_the_broker_lacks(self) -> None:
+        client = Session.client(NODE, assume={ApiKey.METADATA: range(2)})
+        client.start(0.0)
+        with pytest.raises(UnsupportedVersionError, match="does not have this API"):
+            client.send(ProduceRequest(acks=1, timeout_ms=1, topic_data=[]), 0.0)
+
+    def test_records_are_handed_out_as_the_object_that_they_are(self) -> None:
+        records = bytes(100_000)
+        partition = ProduceRequest.Topic.Partition(index=0, records=records)
+        topic = ProduceRequest.Topic(name="t", partition_data=[partition])
+        client = ready()
+        client.send(ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]), 0.0, version=9)
+        assert any(part is records for part in client.frames()[0])

@@ -1,0 +1,214 @@
+"""SCRAM and PLAIN as messages: the vectors of the RFCs, both sides against each other, and peers that cheat."""
+from __future__ import annotations
+
+import base64
+import pickle
+
+import pytest
+
+from kwire.errors import ConfigurationError
+from kwire.session.sasl import MECHANISMS, Sasl, SaslServer
+from kwire.session.sasl.client import new_nonce
+from kwire.session.sasl.scram import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    ScramClient,
+    ScramError,
+    ScramServer,
+    StoredPassword,
+)
+
+# (hash, client nonce, server nonce, salt, proof, server signature): RFC 5802 section 5 and RFC 7677 section 3.
+VECTORS = [
+    (
+        "sha1",
+        "fyko+d2lbbFgONRv9qkxdawL",
+        "3rfcNHYJY1ZVvWVs7j",
+        "QSXCR+Q6sek8bf92",
+        "v0X8v3Bz2T0CJGbJQyF0X+HI4Ts=",
+        "rmF9pqV8S7suAoZWja4dJRkFsKQ=",
+    ),
+    (
+        "sha256",
+        "rOprNGfwEbeRWgbNEkqO",
+        "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0",
+        "W22ZaJ0SNY7soEsUEjb6gQ==",
+        "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+        "6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+    ),
+]
+
+
+@pytest.mark.parametrize(("hash_name", "nonce", "more", "salt", "proof", "signature"), VECTORS)
+class TestVectors:
+    def test_client(self, hash_name: str, nonce: str, more: str, salt: str, proof: str, signature: str) -> None:
+        client = ScramClient(hash_name, "user", "pencil", nonce)
+        assert client.start() == f"n,,n=user,r={nonce}".encode()
+        assert client.step(f"r={nonce}{more},s={salt},i=4096".encode()) == f"c=biws,r={nonce}{more},p={proof}".encode()
+        assert not client.is_done
+        assert client.step(f"v={signature}".encode()) is None
+        assert client.is_done
+
+    def test_server(self, hash_name: str, nonce: str, more: str, salt: str, proof: str, signature: str) -> None:
+        stored = StoredPassword.of("pencil", hash_name=hash_name, salt=base64.b64decode(salt), iterations=4096)
+        server = ScramServer(hash_name, lambda name: stored, more)
+        assert server.step(f"n,,n=user,r={nonce}".encode()) == f"r={nonce}{more},s={salt},i=4096".encode()
+        assert server.step(f"c=biws,r={nonce}{more},p={proof}".encode()) == f"v={signature}".encode()
+        assert (server.is_done, server.username) == (True, "user")
+
+
+def exchange(sasl: Sasl, server: SaslServer) -> str | None:
+    """Run an exchange to its end; answers who the server thinks the client is."""
+    client, accepting = sasl.client(), server.exchange(sasl.mechanism)
+    message: bytes | None = client.start()
+    while message is not None:
+        message = client.step(accepting.step(message))
+    assert client.is_done
+    assert accepting.is_done
+    return accepting.username
+
+
+USERS = {"alice": "secret", "bob,=2C": "pa=ss,word", "zoë": "ﬁsh \u00ad☃", "empty": ""}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("username", USERS)
+def test_both_sides_agree(mechanism: str, username: str) -> None:
+    assert exchange(Sasl(mechanism, username, USERS[username]), SaslServer(USERS)) == username
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(("username", "password"), [("alice", "Secret"), ("alice", ""), ("nobody", "secret")])
+def test_wrong_credentials_are_refused_alike(mechanism: str, username: str, password: str) -> None:
+    with pytest.raises(ScramError, match=r"^invalid credentials$"):
+        exchange(Sasl(mechanism, username, password), SaslServer(USERS))
+
+
+def test_nothing_tells_an_unknown_user_from_a_known_one() -> None:
+    """The same salt every time, and iterations as for everybody."""
+    server = SaslServer(USERS)
+
+    def challenge(username: str) -> dict[str, str]:
+        first = server.exchange("SCRAM-SHA-256").step(f"n,,n={username},r=abc".encode()).decode()
+        return dict(part.split("=", 1) for part in first.split(","))
+
+    once, again, known = challenge("nobody"), challenge("nobody"), challenge("alice")
+    assert once["s"] == again["s"]
+    assert len(once["s"]) == len(known["s"])
+    assert once["i"] == known["i"]
+
+
+NONCE = "client-nonce"
+GOOD = f"r={NONCE}+server,s={base64.b64encode(b'salt').decode()},i=4096"
+LYING_SERVERS = [
+    (b"", "not SCRAM"),
+    (b"\xff\xfe", "not UTF-8"),
+    (b"x", "not SCRAM"),
+    (b"r=1,r=2,s=,i=1", "not SCRAM"),
+    (GOOD.replace("4096", "4095").encode(), f"4095 iterations, not {ITERATIONS_MIN} to {ITERATIONS_MAX}"),
+    (GOOD.replace("4096", "1000001").encode(), "1000001 iterations"),
+    (GOOD.replace("4096", "99999999999999").encode(), "no number"),
+    (GOOD.replace("4096", "-1").encode(), "no number"),
+    (GOOD.replace("4096", "٤٠٩٦").encode(), "no number"),
+    (GOOD.replace("+server", "").encode(), "another exchange"),
+    (GOOD.replace(NONCE, "other").encode(), "another exchange"),
+    (GOOD.replace("s=c", "s=!").encode(), "not base64"),
+    (GOOD.rsplit(",", 1)[0].encode(), "without i="),
+    (b"m=extension," + GOOD.encode(), "an extension"),
+]
+
+
+@pytest.mark.parametrize(("challenge", "reason"), LYING_SERVERS)
+def test_servers_that_cheat(challenge: bytes, reason: str) -> None:
+    client = ScramClient("sha256", "user", "pencil", NONCE)
+    client.start()
+    with pytest.raises(ScramError, match=reason):
+        client.step(challenge)
+
+
+@pytest.mark.parametrize(
+    ("final", "reason"),
+    [
+        (b"v=" + base64.b64encode(bytes(32)), "could not prove that it knows the password"),
+        (b"v=", "without v="),
+        (b"e=other-error", "the broker refused: other-error"),
+        (b"", "not SCRAM"),
+    ],
+)
+def test_servers_that_cannot_prove_themselves(final: bytes, reason: str) -> None:
+    client = ScramClient("sha256", "user", "pencil", NONCE)
+    client.start()
+    client.step(GOOD.encode())
+    with pytest.raises(ScramError, match=reason):
+        client.step(final)
+    assert not client.is_done
+
+
+LYING_CLIENTS = [
+    ([b"y,,n=alice,r=abc"], "channel binding"),
+    ([b"p=tls-unique,,n=alice,r=abc"], "channel binding"),
+    ([b"n,a=admin,n=alice,r=abc"], "authorisation identities"),
+    ([b"n,,n=alice"], "without r="),
+    ([b"n,,r=abc"], "without n="),
+    ([b"n,,m=x,n=alice,r=abc"], "an extension"),
+    ([b"n,,n=al=ice,r=abc"], "not escaped"),
+    ([b"n,,n=alice,r=abc", b"c=biws,r=abc,p=AAAA"], "another exchange"),
+    ([b"n,,n=alice,r=abc", b"c=biws,r=abcN,p=AAAA"], "wrong length"),
+    ([b"n,,n=alice,r=abc", b"c=eSws,r=abcN,p=AAAA"], "another exchange"),
+    ([b"n,,n=alice,r=abc", b"c=biws,r=abcN,p=" + base64.b64encode(bytes(32))], "invalid credentials"),
+    ([b"n,,n=alice,r=abc", b"c=biws,r=abcN"], "not SCRAM"),
+]
+
+
+@pytest.mark.parametrize(("messages", "reason"), LYING_CLIENTS)
+def test_clients_that_cheat(messages: list[bytes], reason: str) -> None:
+    server = SaslServer(USERS, nonce=lambda: "N").exchange("SCRAM-SHA-256")
+    for message in messages[:-1]:
+        server.step(message)
+    with pytest.raises(ScramError, match=reason):
+        server.step(messages[-1])
+    assert not server.is_done
+
+
+@pytest.mark.parametrize(
+    "message", [b"", b"alice", b"\0alice", b"\0\0\0", b"admin\0alice\0secret", b"\0alice\0secret\0"]
+)
+def test_plain_messages_that_are_wrong(message: bytes) -> None:
+    with pytest.raises(ScramError):
+        SaslServer(USERS).exchange("PLAIN").step(message)
+
+
+class TestOptions:
+    def test_no_password_is_shown(self) -> None:
+        for shown in (Sasl("PLAIN", "alice", "hunter2"), SaslServer({"alice": "hunter2"})):
+            assert "hunter2" not in repr(shown)
+        for mechanism in MECHANISMS:
+            assert "hunter2" not in repr(Sasl(mechanism, "alice", "hunter2").client())
+        assert "hunter2" not in repr(StoredPassword.of("hunter2", hash_name="sha256", salt=b"s", iterations=4096))
+
+    def test_credentials_pickle(self) -> None:
+        sasl = Sasl("SCRAM-SHA-512", "alice", "secret")
+        assert pickle.loads(pickle.dumps(sasl)) == sasl
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("GSSAPI", "a", "b"), "'GSSAPI' is not supported.*use one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+            (("plain", "a", "b"), "'plain' is not supported"),
+            (("PLAIN", "", "b"), "needs a user name"),
+            (("PLAIN", "a", None), "needs a user name and a password"),
+            (("PLAIN", "a\0", "b"), "NUL"),
+        ],
+    )
+    def test_what_cannot_work_is_refused_at_once(self, arguments: tuple[str, str, str], message: str) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            Sasl(*arguments)
+
+    def test_a_broker_cannot_offer_what_we_do_not_have(self) -> None:
+        with pytest.raises(ConfigurationError, match="GSSAPI"):
+            SaslServer(USERS, mechanisms=["PLAIN", "GSSAPI"])
+
+    def test_nonces_are_new_and_have_no_comma(self) -> None:
+        nonces = {new_nonce() for _ in range(1000)}
+        assert len(nonces) == 1000
+        assert not any("," in nonce for nonce in nonces)
