@@ -37,7 +37,6 @@ TopicPartition = tuple[str, int]
 
 # Sleep no longer than this (seconds) without looking around: a wait that nothing ends would be a defect, not a hang.
 _NAP = 1.0
-_FRAME_OVERHEAD_BYTES = 64 * 1024
 
 
 class Consumer:
@@ -64,11 +63,6 @@ class Consumer:
         self._options = ConsumerOptions(**own)
         options.setdefault("allow_auto_create_topics", False)
         self._config = config = client_config(bootstrap, options)
-        if self._options.max_bytes + _FRAME_OVERHEAD_BYTES > config.max_frame_bytes:
-            raise ConfigurationError(
-                f"max_bytes ({self._options.max_bytes}) does not fit into a frame of {config.max_frame_bytes}",
-                remedy="lower max_bytes or raise max_frame_bytes",
-            )
         self._runtime = Runtime(config, name=f"{config.client_id} consumer")
         self._inbox = Inbox(max_bytes=self._options.max_buffered_bytes, wake_loop=self._runtime.wakeup)
         self._fetcher = Fetcher(

@@ -97,12 +97,16 @@ class Fetcher:
         self._backoff = backoff
         self._random = random
         self._request_timeout_ms = request_timeout_ms
-        self._fetch_bytes_max = max_frame_bytes - _FRAME_OVERHEAD_BYTES
+        self._batch_bytes_max = max(1, max_frame_bytes - _FRAME_OVERHEAD_BYTES)
+        self._fetch_bytes = min(options.max_bytes, options.max_buffered_bytes, self._batch_bytes_max)
+        self._partition_bytes = min(options.partition_max_bytes, self._fetch_bytes)
         self._unknown_patience = options.unknown_topic_timeout_ms / 1000
         self._replica_max_age = replica_max_age_ms / 1000
         self._positions: dict[tuple[str, int], Position] = {}  # in the order of the next request
         self._topics: frozenset[str] | None = frozenset()  # None: to be gathered anew
         self._in_flight: dict[int, Fetch] = {}
+        self._fetched: dict[int, int] = {}  # node -> when it had its turn, in fetches
+        self._fetches = 0
         self._resting: dict[int, float] = {}  # node -> until when: it throttles us
         self._told: set[int] = set()  # nodes of whose lasting failure the user knows
         self._trouble_since: float | None = None
@@ -143,9 +147,7 @@ class Fetcher:
             self._topics = None
 
     def _new(self, start: Start) -> Position:
-        position = Position(
-            start.topic, start.partition, start.generation, start.start, self._options.partition_max_bytes
-        )
+        position = Position(start.topic, start.partition, start.generation, start.start, self._partition_bytes)
         position.is_paused = start.is_paused
         return position
 
@@ -179,9 +181,12 @@ class Fetcher:
         if self._positions:
             self._watch(now, view)
             self._resolve()
-            for node, choice in self._choose(now, view).items():
-                if choice.ready and self._is_usable(node, now, view):
-                    fetch = self._fetch(node, choice, now, view)
+            choices = self._choose(now, view)
+            share = max(1, self._options.max_buffered_bytes // max(1, len(choices.keys() | self._in_flight.keys())))
+            # Who waited longest comes first: where there is room for one fetch only, the brokers take turns.
+            for node in sorted(choices, key=lambda node: self._fetched.get(node, 0)):
+                if choices[node].ready and self._is_usable(node, now, view):
+                    fetch = self._fetch(node, choices[node], share, now, view)
                     if fetch is not None:
                         calls.append(self._call(fetch))
         return calls + self._lookup.turn(now, view)
@@ -194,7 +199,7 @@ class Fetcher:
 
     def _choose(self, now: float, view: View) -> dict[int, _Choice]:
         snapshot, in_flight = view.snapshot, self._in_flight
-        held_bytes = 2 * self._options.partition_max_bytes
+        held_bytes = 2 * self._partition_bytes
         choices: dict[int, _Choice] = {}
         for position in self._positions.values():
             if position.state is not State.FETCHING or position.is_in_flight or position.is_paused:
@@ -257,10 +262,10 @@ class Fetcher:
             self._inbox.post(Trouble(failure))
         return False
 
-    def _fetch(self, node: int, choice: _Choice, now: float, view: View) -> Fetch | None:
-        options = self._options
+    def _fetch(self, node: int, choice: _Choice, share: int, now: float, view: View) -> Fetch | None:
+        """What to ask the node for, if there is room; `share` is how much of it all one node may have."""
         reserved = sum(fetch.reserved_bytes for fetch in self._in_flight.values())
-        room = self._inbox.room(reserved, options.partition_max_bytes)
+        room = self._inbox.room(reserved, min(share, self._partition_bytes))
         if room == 0:
             return None
         topics = view.snapshot.topics
@@ -268,7 +273,7 @@ class Fetcher:
             Asked(position, position.offset, place.leader_epoch, topics[position.topic].id)
             for position, place in choice.ready
         ]
-        max_bytes = min(options.max_bytes, room)
+        max_bytes = min(self._fetch_bytes, share, room)
         fetch = Fetch(node, asked, self._max_wait_ms(choice, now), max_bytes)
         try:
             version = view.version(node, FetchRequest, fetch.version_max)
@@ -276,7 +281,7 @@ class Fetcher:
             self._resting[node] = now + self._request_timeout_ms / 1000
             self._inbox.post(Trouble(error))
             return None
-        count = max(1, max_bytes // options.partition_max_bytes)
+        count = max(1, max_bytes // self._partition_bytes)
         if version < MAX_BYTES_SINCE and len(asked) > count:
             # The answer's size is the sum of its partitions' limits: take as many as may come, and those first that
             # were left out now.
@@ -303,6 +308,8 @@ class Fetcher:
             self._positions[position.key] = position
 
     def _call(self, fetch: Fetch) -> Call:
+        self._fetches += 1
+        self._fetched[fetch.node] = self._fetches
         self._in_flight[fetch.node] = fetch
         for asked in fetch.asked:
             asked.position.is_in_flight = True
@@ -368,7 +375,7 @@ class Fetcher:
             data = memoryview(answer.records)[: extent.whole_bytes]
             self._inbox.post(Chunk(position.generation, asked.offset, data, self._aborted(answer)))
             position.offset = extent.next_offset
-            position.fetch_bytes = self._options.partition_max_bytes
+            position.fetch_bytes = self._partition_bytes
         if extent.is_broken:
             self._fail(position, failures.broken_envelope(position))
         elif not extent.whole_bytes:
@@ -381,10 +388,10 @@ class Fetcher:
 
     def _grow(self, position: Position, needed_bytes: int) -> None:
         """Not one whole batch came: brokers before Kafka 0.10.1 cut off what is over the limit. Ask for as much."""
-        if position.fetch_bytes >= self._fetch_bytes_max or needed_bytes > self._fetch_bytes_max:
-            self._fail(position, failures.too_large(position, needed_bytes, self._fetch_bytes_max))
+        if position.fetch_bytes >= self._batch_bytes_max or needed_bytes > self._batch_bytes_max:
+            self._fail(position, failures.too_large(position, needed_bytes, self._batch_bytes_max))
             return
-        position.fetch_bytes = min(max(needed_bytes, 2 * position.fetch_bytes), self._fetch_bytes_max)
+        position.fetch_bytes = min(max(needed_bytes, 2 * position.fetch_bytes), self._batch_bytes_max)
 
     def _answered_with_code(self, asked: Asked, code: int, now: float) -> None:
         position = asked.position

@@ -20,9 +20,10 @@ class ConsumerOptions:
     isolation           "read_committed" hides the records of aborted transactions, and waits at those of open ones
     on_out_of_range     when the log does not (or no longer) have the position: "error", or go to "earliest" or "latest"
     max_wait_ms         how long a broker may wait for min_bytes to gather; also how late a seek may take effect
-    max_bytes           of one fetch from one broker; a single batch larger than this still arrives
-    partition_max_bytes of one partition in one fetch, likewise
+    max_bytes           of one fetch from one broker
+    partition_max_bytes of one partition in one fetch
     max_buffered_bytes  fetched, or being fetched, and not yet read; what paused partitions hold is not counted
+                        The smallest of the limits counts. A single batch that is larger than they are still arrives.
     unknown_topic_timeout_ms  how long brokers may say that they do not know a topic, which may be about to be created
     rack                read from a replica of the same rack, where the brokers are set up for it (KIP-392)
     check_crc           whether to verify the batches' checksums
@@ -49,12 +50,6 @@ class ConsumerOptions:
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _INT32_MAX:
                 remedy = f"give a whole number from {least} to {_INT32_MAX}"
                 raise ConfigurationError(f"{name} is {value!r}", remedy=remedy)
-        if self.partition_max_bytes > self.max_bytes or self.max_bytes > self.max_buffered_bytes:
-            raise ConfigurationError(
-                f"partition_max_bytes ({self.partition_max_bytes}), max_bytes ({self.max_bytes}) and "
-                f"max_buffered_bytes ({self.max_buffered_bytes}) contradict each other",
-                remedy="each must be at least as large as the one before it",
-            )
         if not isinstance(self.rack, str):
             raise ConfigurationError(f"rack is {self.rack!r}", remedy="give the rack's name")
 

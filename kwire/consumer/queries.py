@@ -45,7 +45,7 @@ class OffsetsQuery:
     def __init__(self, lookup: OffsetLookup, timestamps: Mapping[tuple[str, int], int], timeout: float) -> None:
         self.future: Future[dict[tuple[str, int], Found]] = Future()
         self._found: dict[tuple[str, int], Found] = {}
-        self._count = len(timestamps)
+        self._order = list(timestamps)
         if not timestamps:
             self.future.set_result({})
         lookup.want(
@@ -60,8 +60,8 @@ class OffsetsQuery:
             self.future.set_exception(result)
             return
         self._found[key] = result
-        if len(self._found) == self._count:
-            self.future.set_result(self._found)
+        if len(self._found) == len(self._order):
+            self.future.set_result({one: self._found[one] for one in self._order})
 
 
 class PartitionsQuery:

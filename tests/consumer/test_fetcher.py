@@ -218,25 +218,53 @@ def test_while_a_reader_is_waited_for_the_others_wait_no_longer_than_it_has() ->
 
 def test_all_together_hold_no_more_than_max_buffered_bytes() -> None:
     size = len(batch(0, b"v" * 500))
-    world = World(
-        {"t": [(1, 0), (2, 0), (3, 0)]}, partition_max_bytes=size, max_bytes=size, max_buffered_bytes=2 * size + 10
-    )
-    world.assign(("t", 0, 0), ("t", 1, 0), ("t", 2, 0))
-    first, second = world.turn()
-    assert (list(first.offsets), list(second.offsets)) == ([T0], [T1]), "what is in flight counts as well"
+    world = World({"t": [(1, 0), (2, 0), (3, 0)]}, max_buffered_bytes=2 * size)
+    world.assign(*(("t", index, 0) for index in range(3)))
+    first, second, third = world.turn()
     first.answer({T0: batch(0, b"v" * 500)})
     second.answer({T1: batch(0, b"v" * 500)})
     assert world.turn(1.0) == []
+    third.answer()
+    assert world.turn(1.0) == []
+    assert world.wakes == 0
     world.read()
     assert world.wakes == 1
-    assert [list(sent.offsets) for sent in world.turn()] == [[T2], [T0]]
+    assert {sent.node for sent in world.turn()} == {1, 2, 3}
+
+
+def test_brokers_share_what_may_be_buffered() -> None:
+    world = World({"t": [(node, 0) for node in (1, 2, 3)]}, max_buffered_bytes=3_000)
+    world.assign(*(("t", index, 0) for index in range(3)))
+    assert [sent.request.max_bytes for sent in world.turn()] == [1_000] * 3
+
+
+def test_where_only_one_fetch_has_room_the_brokers_take_turns() -> None:
+    size = len(batch(0, b"v" * 500))
+    world = World({"t": [(node, 0) for node in (1, 2, 3)]}, max_buffered_bytes=size)
+    world.assign(*(("t", index, 0) for index in range(3)))
+    first, second, third = world.turn()
+    offsets = dict.fromkeys((1, 2, 3), 0)
+    for sent in (first, second, third):
+        sent.answer({("t", sent.node - 1): batch(0, b"v" * 500)})
+        offsets[sent.node] += 1
+    served = []
+    for _ in range(6):
+        world.read()
+        turn = world.turn()
+        served.append([one.node for one in turn])
+        for one in turn:
+            one.answer({("t", one.node - 1): batch(offsets[one.node], b"v" * 500)})
+            offsets[one.node] += 1
+    assert {node for nodes in served[:3] for node in nodes} == {1, 2, 3}
 
 
 def test_what_paused_partitions_hold_does_not_starve_the_others() -> None:
     size = len(batch(0, b"v" * 500))
     world = World({"t": [(1, 0), (2, 0)]}, partition_max_bytes=size, max_bytes=size, max_buffered_bytes=size)
     world.assign(("t", 0, 0), ("t", 1, 0))
+    world.fetcher.set_paused([T1], True)
     world.turn_one().answer({T0: batch(0, b"v" * 500)})
+    world.fetcher.set_paused([T1], False)
     assert world.turn() == []
     world.fetcher.set_paused([T0], True)
     world.inbox.pause(1, True)

@@ -22,8 +22,6 @@ from kwire.errors import ClosedError, ConfigurationError
         {"min_bytes": True},
         {"max_bytes": 0},
         {"max_bytes": 2**31},
-        {"partition_max_bytes": 2_000, "max_bytes": 1_000},
-        {"max_bytes": 2_000, "partition_max_bytes": 1_000, "max_buffered_bytes": 1_000},
         {"rack": None},
         {"unknown_topic_timeout_ms": -1},
     ],
@@ -38,7 +36,6 @@ def test_wrong_options(wrong: dict[str, Any]) -> None:
     "wrong",
     [
         {"isolaton": "read_committed"},
-        {"max_bytes": 90_000_000, "max_buffered_bytes": 90_000_000, "max_frame_bytes": 90_000_000},
         {"request_timeout_ms": 0},
     ],
     ids=str,
