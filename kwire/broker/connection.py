@@ -49,7 +49,7 @@ class Connection:
         self._held: deque[bytes] = deque()  # frames behind one that a fault delays or silences
         self._current: Exchange | None = None
         self._is_held = False
-        self._raw: list[Raw] = []
+        self._raw: list[Pieces | Raw] = []
 
     @property
     def queued(self) -> int:
@@ -112,8 +112,9 @@ class Connection:
                 self.is_closing = True
             case CutAnswer(response, keep_bytes):
                 self._session.respond(event.tag, response)
+                # Requests before it that were answered in this same turn have frames waiting, which go out whole.
                 *whole, last = self._session.frames()
-                assert not whole  # one request is carried out at a time, so that nothing else can wait here
+                self._raw += whole
                 body = b"".join(last)
                 self._raw.append(Raw((len(body).to_bytes(4, "big") + body)[:keep_bytes]))
                 self.is_closing = True
