@@ -71,6 +71,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session = (
             SparkSession.builder.master("local[2]")
             .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
             .config("spark.driver.memory", "700m")
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
@@ -258,6 +259,22 @@ def test_a_failed_task_names_the_broker(spark: SparkSession) -> None:
         text = failure(spark, where, numbers(spark, 10), topic="t")
     assert "was not written, as were" in text
     assert f"at {cluster.bootstrap}" in text  # a fresh worker knows it by its address alone
+
+
+def test_sasl_by_the_options_of_java_clients(spark: SparkSession) -> None:
+    login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="{}";'
+    with Cluster(brokers=1, sasl={"u": "p"}, topics={"t": 1}) as cluster:
+        where = {
+            "kafka.bootstrap.servers": cluster.bootstrap,
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "SCRAM-SHA-256",
+            "kafka.sasl.jaas.config": login.format("p"),
+        }
+        write(numbers(spark, 10), where, topic="t")
+        assert len(read(spark, where, subscribe="t")) == 10
+        text = failure(spark, where | {"kafka.sasl.jaas.config": login.format("s3cret")}, numbers(spark, 1), topic="t")
+    assert "check user name and password" in text
+    assert "s3cret" not in text
 
 
 @pytest.mark.parametrize(
