@@ -131,8 +131,12 @@ class Api(NamedTuple):
 
 _KEYS_BY_NAME = {key.api_name: key for key in ApiKey}
 
-# Messages that are not requests or responses: their files.
+# Messages that do not stand in the file of their API: those that are no requests or responses, and earlier names.
 OTHER_MESSAGES = {
+    "AlterIsrRequest": "alter_isr",
+    "AlterIsrResponse": "alter_isr",
+    "ListClientMetricsResourcesRequest": "list_client_metrics_resources",
+    "ListClientMetricsResourcesResponse": "list_client_metrics_resources",
     "ConsumerProtocolSubscription": "consumer_protocol",
     "ConsumerProtocolAssignment": "consumer_protocol",
 }

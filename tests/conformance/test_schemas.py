@@ -123,7 +123,7 @@ def _their_lines(schema: Any, fields: Any, version: int, path: str) -> list[Line
         here = f"{path}.{_camel(field['name'])}"
         is_tagged = version in oracle.versions(field.get("taggedVersions"))
         nullable = version in oracle.versions(field.get("nullableVersions"))
-        lines.append(Line(here, _their_type(field["type"]), nullable, field["tag"] if is_tagged else None))
+        lines.append(Line(here, _their_type(field["type"]), nullable, int(field["tag"]) if is_tagged else None))
         lines += _their_lines(schema, _inner_fields(schema, field), version, here)
     return lines
 
