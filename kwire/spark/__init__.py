@@ -35,14 +35,21 @@ __all__ = ["KwireDataSource", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("kwire")` known to this session."""
+    """Make `format("kwire")` known to this session. May be repeated."""
     try:
+        from pyspark.errors import AnalysisException
+
         from kwire.spark.source import KwireDataSource
     except ImportError as error:
         raise ConfigurationError(
             f"format('kwire') needs PySpark 4.0 or later and pyarrow ({error})", remedy="pip install kwire[spark]"
         ) from error
-    spark.dataSource.register(KwireDataSource)
+    try:
+        spark.dataSource.register(KwireDataSource)
+    except AnalysisException as error:
+        # Spark 4.0 refuses a name that it has found by itself, through pyspark_kwire; it is ours, so all is well.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def __getattr__(name: str) -> object:
