@@ -8,7 +8,7 @@ one's is the log's append time, it is that of all inside. Messages have no heade
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from zlib import crc32
 
 from kwire.errors import ConfigurationError, CorruptRecordsError, EncodeError
@@ -17,14 +17,16 @@ from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression
 from kwire.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
 from kwire.wire.accel import NewRecord, Row
 
-_START = struct.Struct(">qiIbb")  # offset, size, CRC, magic, attributes
-_TIMESTAMP = struct.Struct(">q")
+# Offset, size, CRC, magic, attributes, in v1 the timestamp, and the length of the key.
+_HEADS = struct.Struct(">qiIbbi"), struct.Struct(">qiIbbqi")
+# The same in two, because the CRC is of the second.
+_START = struct.Struct(">qiI")
+_CHECKED_V0, _CHECKED_V1 = struct.Struct(">bbi"), struct.Struct(">bbqi")
 _LENGTH = struct.Struct(">i")
 
 LOG_OVERHEAD_BYTES = 12  # offset and size
 _CHECKED_AT = 16  # the CRC covers all from the magic on
-_FIELDS_AT = _START.size
-# The least that a size can be: CRC, magic, attributes, timestamp, lengths of key and value.
+# The least that a size can be: all but the offset and the size, and the length of the value.
 SIZE_MIN = (14, 22)
 
 _CODEC, _LOG_APPEND = 0x07, 0x08
@@ -49,9 +51,8 @@ def encode_message_set(
         raise EncodeError(f"message format v{magic} has no headers", remedy="leave them out for brokers before 0.11")
     if not compression or not records:
         return _messages(records, magic, offsets, timestamp_type)
-    inner = _messages(records, magic, range(len(records)) if magic else offsets, timestamp_type)
-    if magic and offsets[-1] - offsets[0] != len(records) - 1:
-        inner = _messages(records, magic, [offset - offsets[0] for offset in offsets], timestamp_type)
+    inner_offsets = [offset - offsets[0] for offset in offsets] if magic else offsets
+    inner = _messages(records, magic, inner_offsets, timestamp_type)
     if compression is Compression.LZ4 and magic == 0:
         from kwire.records.compression import lz4
 
@@ -59,14 +60,16 @@ def encode_message_set(
     else:
         value = compress(compression, inner, level)
     timestamp = max([record[0] for record in records])
-    return b"".join(_message(magic, offsets[-1], timestamp, None, value, compression, timestamp_type))
+    return _message(magic, offsets[-1], timestamp, None, value, compression, timestamp_type)
 
 
 def _messages(records: Sequence[NewRecord], magic: int, offsets: Sequence[int], timestamp_type: int) -> bytes:
-    parts: list[Bytes] = []
-    for offset, (timestamp, key, value, _) in zip(offsets, records, strict=True):
-        parts += _message(magic, offset, timestamp, key, value, Compression.NONE, timestamp_type)
-    return b"".join(parts)
+    return b"".join(
+        [
+            _message(magic, offset, timestamp, key, value, Compression.NONE, timestamp_type)
+            for offset, (timestamp, key, value, _) in zip(offsets, records, strict=True)
+        ]
+    )
 
 
 def _message(
@@ -77,22 +80,21 @@ def _message(
     value: Bytes | None,
     compression: Compression,
     timestamp_type: int,
-) -> tuple[Bytes, ...]:
-    attributes = compression | (_LOG_APPEND if magic and timestamp_type == LOG_APPEND_TIME else 0)
+) -> bytes:
+    attributes = compression | _LOG_APPEND if magic and timestamp_type == LOG_APPEND_TIME else compression
+    key_size = -1 if key is None else len(key)
     try:
-        checked = (
-            bytes((magic, attributes)),
-            _TIMESTAMP.pack(timestamp) if magic else b"",
-            _LENGTH.pack(-1 if key is None else len(key)),
-            key or b"",
-            _LENGTH.pack(-1 if value is None else len(value)),
-            value or b"",
+        checked = b"".join(
+            (
+                _CHECKED_V1.pack(1, attributes, timestamp, key_size)
+                if magic
+                else _CHECKED_V0.pack(0, attributes, key_size),
+                key or b"",
+                _LENGTH.pack(-1 if value is None else len(value)),
+                value or b"",
+            )
         )
-        crc = 0
-        for part in checked:
-            crc = crc32(part, crc)
-        size = 4 + sum(map(len, checked))
-        return (struct.pack(">qiI", offset, size, crc), *checked)
+        return _START.pack(offset, 4 + len(checked), crc32(checked)) + checked
     except struct.error as error:
         raise EncodeError(f"a message cannot hold its values: {error}") from None
 
@@ -101,8 +103,16 @@ def decode_message(
     raw: memoryview, at: int, *, check_crc: bool = True, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> Batch:
     """The message that is all of `raw`, with the set inside it if it is compressed. `at` is for errors, as in v2."""
-    magic = raw[_CHECKED_AT]
-    row, codec, timestamp_type = _fields(raw, at, check_crc)
+    data = bytes(raw)
+    magic = data[_CHECKED_AT]
+    try:
+        row, attributes = _decode(data, 0, len(data), magic, check_crc)
+    except CorruptRecordsError as error:
+        raise CorruptRecordsError(error.message, offset=at) from None
+    timestamp_type = LOG_APPEND_TIME if magic and attributes & _LOG_APPEND else CREATE_TIME
+    codec = _CODECS.get(attributes & _CODEC)
+    if codec is None:
+        raise CorruptRecordsError(f"a message of format v{magic} has compression {attributes & _CODEC}", offset=at)
     rows = [row]
     if codec:
         try:
@@ -130,8 +140,7 @@ def _inner_rows(
     last_offset, timestamp, _, value, _ = outer
     if value is None:
         raise CorruptRecordsError("a compressed message without a value")
-    plain = decompress(codec, value, max_decompressed_bytes)
-    rows = list(_inner_messages(memoryview(plain), magic, check_crc))
+    rows = _decode_set(decompress(codec, value, max_decompressed_bytes), magic, check_crc)
     if not rows:
         raise CorruptRecordsError("a compressed message with none inside")
     if magic == 0:
@@ -139,6 +148,8 @@ def _inner_rows(
     base = _base_offset(last_offset, rows[-1][0])
     if timestamp_type == LOG_APPEND_TIME:
         return [(base + offset, timestamp, key, value, ()) for offset, _, key, value, _ in rows]
+    if base == 0:
+        return rows
     return [(base + offset, when, key, value, ()) for offset, when, key, value, _ in rows]
 
 
@@ -151,7 +162,9 @@ def _base_offset(outer: int, last_inner: int) -> int:
     return outer - last_inner
 
 
-def _inner_messages(data: memoryview, magic: int, check_crc: bool) -> Iterator[Row]:
+def _decode_set(data: bytes, magic: int, check_crc: bool) -> list[Row]:
+    """The messages inside a message, which has to hold whole ones of its own format, not compressed again."""
+    rows: list[Row] = []
     pos, end = 0, len(data)
     while pos < end:
         if end - pos < LOG_OVERHEAD_BYTES + SIZE_MIN[magic]:
@@ -162,41 +175,34 @@ def _inner_messages(data: memoryview, magic: int, check_crc: bool) -> Iterator[R
         if data[pos + _CHECKED_AT] != magic:
             raise CorruptRecordsError(f"format v{data[pos + _CHECKED_AT]} inside of format v{magic}", offset=pos)
         following = pos + LOG_OVERHEAD_BYTES + size
-        row, codec, _ = _fields(data[pos:following], pos, check_crc)
-        if codec:
+        row, attributes = _decode(data, pos, following, magic, check_crc)
+        if attributes & _CODEC:
             raise CorruptRecordsError("a compressed message inside of a compressed message", offset=pos)
-        yield row
+        rows.append(row)
         pos = following
+    return rows
 
 
-def _fields(raw: memoryview, at: int, check_crc: bool) -> tuple[Row, Compression, int]:
-    """One message as it stands, with its codec and the type of its timestamp."""
-    offset, _, crc, magic, attributes = _START.unpack_from(raw)
-    if check_crc and (computed := crc32(raw[_CHECKED_AT:])) != crc:
-        raise CorruptRecordsError(f"the message says that its CRC-32 is {crc:08x}, and it is {computed:08x}", offset=at)
-    codec = _CODECS.get(attributes & _CODEC)
-    if codec is None:
-        raise CorruptRecordsError(f"a message of format v{magic} has compression {attributes & _CODEC}", offset=at)
-    pos = _FIELDS_AT
-    timestamp, timestamp_type = NO_TIMESTAMP, CREATE_TIME
-    if magic:
-        timestamp = _TIMESTAMP.unpack_from(raw, pos)[0]
-        pos += 8
-        if attributes & _LOG_APPEND:
-            timestamp_type = LOG_APPEND_TIME
-    key, pos = _nullable_bytes(raw, pos, at)
-    value, pos = _nullable_bytes(raw, pos, at)
-    if pos != len(raw):
-        raise CorruptRecordsError(f"{len(raw) - pos} bytes are left after a message's value", offset=at)
-    return (offset, timestamp, key, value, ()), codec, timestamp_type
-
-
-def _nullable_bytes(raw: memoryview, pos: int, at: int) -> tuple[bytes | None, int]:
-    left = len(raw) - pos - 4
-    size = _LENGTH.unpack_from(raw, pos)[0] if left >= 0 else 0
-    if left < 0 or not -1 <= size <= left:
-        raise CorruptRecordsError(f"a key or value of {size} bytes where {left} are left", offset=at)
+def _decode(data: bytes, start: int, end: int, magic: int, check_crc: bool) -> tuple[Row, int]:
+    """One message as it stands, which has SIZE_MIN or more, and its attributes."""
+    head = _HEADS[magic]
+    fields = head.unpack_from(data, start)
+    if check_crc and (computed := crc32(data[start + _CHECKED_AT : end])) != fields[2]:
+        raise CorruptRecordsError(
+            f"the message says that its CRC-32 is {fields[2]:08x}, and it is {computed:08x}", offset=start
+        )
+    pos = start + head.size
+    key: bytes | None = None
+    if (size := fields[-1]) >= 0:
+        key = data[pos : (pos := pos + size)]
+    # A key may claim to reach beyond the message, where the length of the value is not.
+    value_size = _LENGTH.unpack_from(data, pos)[0] if pos + 4 <= end else -2
+    if size < -1 or value_size < -1:
+        raise CorruptRecordsError(f"a key of {size} bytes and a value of {value_size}", offset=start)
     pos += 4
-    if size < 0:
-        return None, pos
-    return bytes(raw[pos : pos + size]), pos + size
+    value: bytes | None = None
+    if value_size >= 0:
+        value = data[pos : (pos := pos + value_size)]
+    if pos != end:
+        raise CorruptRecordsError(f"a message's value ends at {pos - start}, its size says {end - start}", offset=start)
+    return (fields[0], fields[5] if magic else NO_TIMESTAMP, key, value, ()), fields[4]
