@@ -8,7 +8,7 @@ socket or to retry: a command is a thin reading of the rooms below, one file eac
     output.py       tables on a terminal, JSON lines in a pipe
     failures.py     exit codes, and an error written for a person
 
-Imports: protocol.
+Imports: broker, consumer, producer, cluster, net, session, protocol, records, wire.
 """
 
 from __future__ import annotations

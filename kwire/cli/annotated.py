@@ -17,7 +17,8 @@ import click
 from kwire.cli.output import printable
 from kwire.cli.values import bytes_to_json
 from kwire.cli.walk import FieldRow
-from kwire.protocol.json import uuid_text
+from kwire.protocol.fields import Field
+from kwire.protocol.json import camel_case, uuid_text
 
 _WIDE = 120
 _FIELD_WIDTH_MAX = 44
@@ -123,6 +124,14 @@ def value_to_json(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
     return value
+
+
+def default_to_json(field: Field) -> Any:
+    """A field's default as Kafka's JSON writes it."""
+    default = field.default
+    if hasattr(default, "FIELDS"):
+        return {camel_case(inner.name): default_to_json(inner) for inner in default.FIELDS}
+    return value_to_json(default)
 
 
 def row_to_json(row: FieldRow) -> dict[str, Any]:

@@ -50,13 +50,22 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            status = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Caught here because click's `main` would make it exit code 1, that of a refusal by Kafka.
+            _abandon_stdout()
+            status = ExitCode.BROKEN_PIPE
+        return status
+
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> NoReturn:
         """Run and exit. Nothing escapes but a bug, whose traceback is wanted."""
         options["standalone_mode"] = False
         options.setdefault("prog_name", "kwire")
         try:
             status = super().main(args, *more, **options)
-            sys.stdout.flush()
         except click.ClickException as error:
             error.show()
             status = ExitCode.USAGE
@@ -67,9 +76,6 @@ class Commands(click.Group):
             _flush_quietly()
             report(error)
             status = exit_code(error)
-        except BrokenPipeError:
-            _abandon_stdout()
-            status = ExitCode.BROKEN_PIPE
         sys.exit(int(status or 0))
 
 

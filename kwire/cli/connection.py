@@ -9,7 +9,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+_STEP = 0.8
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What the options said. `timeout` is seconds, for reaching a broker and for each answer; `extra` is from -X."""
+    """What the options said. `timeout` is seconds, for an answer, reaching a broker included; `extra` is from -X."""
 
     bootstrap: str
     timeout: float
@@ -39,8 +40,9 @@ class Connection:
     extra: Mapping[str, Any]
 
     @property
-    def timeout_ms(self) -> int:
-        return max(1, round(self.timeout * 1000))
+    def step_ms(self) -> int:
+        """For one connection or one answer: less than the whole, so that what failed is known when time is up."""
+        return max(1, round(self.timeout * 1000 * _STEP))
 
     def client_options(self) -> dict[str, Any]:
         """Keyword arguments for kwire.Producer, kwire.Consumer and ClientConfig, `bootstrap` among them."""
@@ -48,8 +50,8 @@ class Connection:
             "bootstrap": self.bootstrap,
             "tls": self.tls,
             "sasl": self.sasl,
-            "request_timeout_ms": self.timeout_ms,
-            "connect_timeout_ms": self.timeout_ms,
+            "request_timeout_ms": self.step_ms,
+            "connect_timeout_ms": self.step_ms,
             **self.extra,
         }
 
@@ -67,7 +69,7 @@ _OPTIONS = [
         help="Brokers to begin with; one that answers is enough.",
     ),
     click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True,
-                 metavar="SECONDS", help="For reaching a broker, and for each answer."),
+                 metavar="SECONDS", help="For each answer, reaching a broker included."),
     click.option("--tls", is_flag=True, help="Speak TLS; the options below that need it imply it."),
     click.option("--cafile", type=_FILE, help="Certificate authorities to trust, PEM, instead of the system's."),
     click.option("--cert", type=_FILE, help="This client's certificate chain, PEM."),
@@ -101,7 +103,7 @@ def connection_options(command: Command) -> Command:
             timeout=timeout,
             tls=_tls(cafile, cert, key, insecure) if has_tls else None,
             sasl=_sasl(sasl_mechanism, username, password, password_file, has_tls),
-            extra=dict(_named(text) for text in extra),
+            extra=named_values(extra),
         )
         return command(*args, connection=connection, **kwargs)
 
@@ -111,8 +113,12 @@ def connection_options(command: Command) -> Command:
     return decorated  # type: ignore[no-any-return]
 
 
+def named_values(texts: Iterable[str]) -> dict[str, Any]:
+    """What -X options say, each NAME=VALUE; a value is JSON where it can be (50, true), else a text."""
+    return dict(_named(text) for text in texts)
+
+
 def _named(text: str) -> tuple[str, Any]:
-    """NAME=VALUE; the value is JSON where it can be (50, true), else a text."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise click.UsageError(f"-X {text}: give NAME=VALUE")

@@ -13,7 +13,7 @@ import click
 from kwire.cli.batches import moment
 from kwire.cli.connection import Connection, connection_options
 from kwire.cli.failures import ExitCode
-from kwire.cli.output import Output, has_colour, json_line, output_options, printable
+from kwire.cli.output import Output, counted, has_colour, json_line, output_options, printable
 from kwire.cli.tokens import compile_format, unescape
 from kwire.cli.values import bytes_to_json, headers_to_json
 
@@ -75,7 +75,9 @@ def command(
     write = _writer(output, template, raw, delimiter, null)
     from kwire.consumer import Consumer
 
-    with Consumer(**{**connection.client_options(), "isolation": isolation}) as consumer:
+    # A slip in the name should be told soon; brokers learn of a new topic within a moment.
+    options = {"isolation": isolation, "unknown_topic_timeout_ms": 1_000, **connection.client_options()}
+    with Consumer(**options) as consumer:
         partitions = _partitions(consumer, wanted, connection.timeout)
         ends = consumer.end_offsets(partitions, connection.timeout) if exit_at_end or isinstance(where, _Back) else {}
         starts = _starts(consumer, partitions, where, ends, connection.timeout)
@@ -83,7 +85,8 @@ def command(
         if not exit_at_end:
             ends = {}
         read = _read(consumer, ends, count, write)
-    output.note(f"{read} record{'' if read == 1 else 's'}") if output.is_table else None
+    if output.is_table:
+        output.note(counted(read, "record"))
     return ExitCode.OK
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import sys
 from typing import Any, BinaryIO
 
@@ -11,7 +10,7 @@ import click
 
 from kwire.cli.apis import find_api_at, message_classes
 from kwire.cli.failures import ExitCode
-from kwire.errors import EncodeError
+from kwire.cli.messages import message_from_json, read_json
 from kwire.protocol.headers import encode_request, encode_response
 
 
@@ -32,7 +31,8 @@ def command(
 ) -> ExitCode:  # fmt: skip
     """Make a frame's bytes from JSON.
 
-    The JSON is Kafka's own form, as `kwire decode` prints it and `kwire schema` lists it.
+    The JSON is Kafka's own form, as `kwire decode` prints it and `kwire schema` lists it; what has a default may be
+    left out.
 
     \b
         echo '{"topics": null}' | kwire encode Metadata@1 --hex
@@ -42,7 +42,7 @@ def command(
     if version is None:
         raise click.UsageError(f"say which version: {found.name}@{found.versions[-1]}")
     cls: Any = dict(message_classes(found))["response" if is_response else "request"]
-    message = cls.from_json(read_json(source.read()), version)
+    message = message_from_json(cls, read_json(source.read()), version)
     if is_body:
         data = message.encode(version)
     elif is_response:
@@ -53,17 +53,6 @@ def command(
         data = len(data).to_bytes(4, "big") + data
     _write(data, form or ("hex" if sys.stdout.isatty() else "raw"))
     return ExitCode.OK
-
-
-def read_json(text: str | bytes) -> dict[str, Any]:
-    """A JSON object; EncodeError for anything else."""
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise EncodeError(f"the input is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise EncodeError("the input is no JSON object", remedy='give the message\'s fields: {"name": value, ...}')
-    return value
 
 
 def _write(data: bytes, form: str) -> None:

@@ -5,6 +5,8 @@ Refuses to decide what is an error: it only words what was raised. All of it goe
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from enum import IntEnum
 
@@ -13,6 +15,7 @@ import click
 from kwire.errors import (
     ConfigurationError,
     DecodeError,
+    DeliveryError,
     EncodeError,
     KwireError,
     NodeError,
@@ -33,7 +36,7 @@ class ExitCode(IntEnum):
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """The code for an error. A time-out whose last failure was a connection's is a connection failure."""
+    """The code for an error; for one that stands for another failure (a time-out, a delivery), that failure's."""
     match error:
         case ConfigurationError() | EncodeError():
             return ExitCode.USAGE
@@ -41,8 +44,11 @@ def exit_code(error: BaseException) -> ExitCode:
             return ExitCode.UNDECODABLE
         case NodeError():
             return ExitCode.CONNECTION
-        case RequestTimeoutError() if isinstance(error.__cause__, NodeError):
+        case RequestTimeoutError() if isinstance(error.__cause__, NodeError | RequestTimeoutError):
+            # A time-out because of a time-out: the peer took the connection and did not even greet.
             return ExitCode.CONNECTION
+        case DeliveryError() if error.__cause__ is not None:
+            return exit_code(error.__cause__)
     return ExitCode.KAFKA
 
 
@@ -50,22 +56,32 @@ def explain(error: BaseException) -> list[str]:
     """The lines for stderr; the first stands alone, the others are labelled.
 
     >>> explain(KwireError("connection refused", broker="1 at db:9092", remedy="is it running?"))
-    ['connection refused', '   at: broker 1 at db:9092', '   do: is it running?']
+    ['connection refused', '  at:  broker 1 at db:9092', '  do:  is it running?']
     """
-    lines = [_message(error)]
+    causes = list(_causes(error))
+    lines = [_without(_message(error), causes)]
     if place := _place(error):
-        lines.append(f"   at: {place}")
-    remedy = error.remedy if isinstance(error, KwireError) else None
-    said = {lines[0]}
-    for cause in _causes(error):
-        text = str(cause) if isinstance(cause, KwireError) else _message(cause)
-        if _message(cause) in said:
-            continue
-        said.add(_message(cause))
-        lines.append(f"  why: {text}")
-    if remedy:
-        lines.append(f"   do: {remedy}")
+        lines.append(f"  at:  {place}")
+    said = lines[0]
+    for cause in causes:
+        text = _without(_message(cause), causes)
+        if text not in said:
+            place = _place(cause)
+            lines.append(f"  why: {text} [{place}]" if place else f"  why: {text}")
+            said += text
+    # The innermost remedy is about what really went wrong: not "check the brokers" but "nothing listens there".
+    remedies = [one.remedy for one in (error, *causes) if isinstance(one, KwireError) and one.remedy]
+    if remedies:
+        lines.append(f"  do:  {remedies[-1]}")
     return lines
+
+
+def _without(message: str, causes: list[BaseException]) -> str:
+    """The message without a cause that it repeats in its last clause: causes have lines of their own."""
+    for cause in causes:
+        if (text := str(cause)) and text in message:
+            return message[: message.index(text)].rpartition(";")[0].strip() or message
+    return message
 
 
 def _message(error: BaseException) -> str:
@@ -93,6 +109,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def report(error: BaseException) -> None:
     """Write an error to stderr, the program's name first, so that the mixed stderr of a pipeline stays readable."""
     first, *others = explain(error)
-    click.echo(click.style("kwire: ", fg="red", bold=True) + first, err=True)
-    for line in others:
-        click.echo(line, err=True)
+    is_coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    name = click.style("kwire: ", fg="red", bold=True) if is_coloured else "kwire: "
+    click.echo("\n".join([name + first, *others]), err=True)

@@ -10,7 +10,7 @@ import click
 
 from kwire.cli.connection import Connection, connection_options
 from kwire.cli.failures import ExitCode
-from kwire.cli.output import Output, output_options, styled
+from kwire.cli.output import Output, counted, output_options, styled
 from kwire.errors import error_name
 from kwire.protocol.json import uuid_text
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -114,7 +114,7 @@ def _partition_to_json(partition: Partition) -> dict[str, Any]:
 
 
 def _show(response: MetadataResponse, topics: list[Topic], has_partitions: bool, output: Output) -> None:
-    output.text(f"cluster {response.cluster_id or '(no id)'}, {_count(len(response.brokers), 'broker')}")
+    output.text(f"cluster {response.cluster_id or '(no id)'}, {counted(len(response.brokers), 'broker')}")
     output.text()
     brokers = sorted(response.brokers, key=lambda broker: broker.node_id)
     rows = (
@@ -179,7 +179,3 @@ def _ids(nodes: Iterable[int]) -> str:
 
 def _alarm(text: str, *, is_grave: bool) -> Text:
     return styled(text, "red" if is_grave else "yellow")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

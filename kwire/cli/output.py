@@ -109,6 +109,11 @@ def styled(text: str, style: str) -> Text:
     return Text(text, style)
 
 
+def counted(number: int, noun: str) -> str:
+    """1 record, 2 records."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     """A text from the wire, made harmless to a terminal: control characters are shown, not obeyed."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

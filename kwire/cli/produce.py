@@ -12,7 +12,7 @@ import click
 
 from kwire.cli.connection import Connection, connection_options
 from kwire.cli.failures import ExitCode, exit_code, explain
-from kwire.cli.output import Output, json_line, output_options
+from kwire.cli.output import Output, counted, json_line, output_options
 from kwire.cli.tokens import unescape
 from kwire.cli.values import Outgoing, record_from_json
 from kwire.errors import EncodeError, KwireError
@@ -30,7 +30,7 @@ _CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 @click.option("-l", "--lines", "has_lines", is_flag=True, help="Each line of the FILEs is a record, not each FILE.")
 @click.option("-D", "--delimiter", default="\\n", show_default=True, help="What ends a record of the input.")
 @click.option("-K", "--key-delimiter", help="What ends the key in each record; a record without it has no key.")
-@click.option("-k", "--key", "fixed_key", help="The key of every record that brings none.")
+@click.option("-k", "--fixed-key", help="The key of every record that brings none.")
 @click.option("-Z", "--null", "is_null", is_flag=True, help="An empty key or value is null.")
 @click.option(
     "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="On every record; without =, null."
@@ -155,15 +155,15 @@ def split(stream: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
 
 
 class _Sending:
-    """A producer and what became of its records. Counts are changed on the callback thread, under the lock."""
+    """A producer and what became of its records. Counts are changed on the callback thread, under the condition."""
 
     def __init__(self, topic: str, has_report: bool, output: Output) -> None:
         self.topic = topic
         self.has_report = has_report
         self.output = output
         self.producer: Any = None
-        self.lock = threading.Lock()
-        self.delivered = self.delivered_bytes = self.failed = 0
+        self.changed = threading.Condition()
+        self.accepted = self.delivered = self.delivered_bytes = self.failed = 0
         self.first_error: KwireError | None = None
         self.is_reader_gone = False
 
@@ -201,6 +201,9 @@ class _Sending:
         finally:
             # Also after a line that is wrong: the ones before it were accepted.
             self.producer.flush()
+            with self.changed:
+                # Every record has its outcome now; the callback thread may still be telling us.
+                self.changed.wait_for(lambda: self.delivered + self.failed >= self.accepted)
             self._summarise()
         if self.is_reader_gone:
             raise BrokenPipeError
@@ -218,6 +221,9 @@ class _Sending:
         except KwireError as error:
             # Refused at the door, such as one that is too large: this record's fate, not the end of the others.
             self._failed(error, where)
+        except ValueError as error:
+            raise EncodeError(str(error)) from None
+        self.accepted += 1
 
     def _done(self, response: Any, where: str, size: int) -> None:
         error = response.exception(0)
@@ -225,8 +231,9 @@ class _Sending:
             self._failed(error, where)
             return
         place = response.result(0)
-        with self.lock:
+        with self.changed:
             self.delivered += 1
+            self.changed.notify()
             self.delivered_bytes += size
             if self.has_report:
                 self._write(
@@ -235,8 +242,9 @@ class _Sending:
                 )  # fmt: skip
 
     def _failed(self, error: KwireError, where: str) -> None:
-        with self.lock:
+        with self.changed:
             self.failed += 1
+            self.changed.notify()
             self.first_error = self.first_error or error
             if self.failed <= _ERRORS_SHOWN_MAX:
                 first, *others = explain(error)
@@ -252,8 +260,8 @@ class _Sending:
             self.is_reader_gone = True
 
     def _summarise(self) -> None:
-        with self.lock:
-            said = f"{self.delivered} records, {self.delivered_bytes} bytes to {self.topic}"
+        with self.changed:
+            said = f"{counted(self.delivered, 'record')}, {counted(self.delivered_bytes, 'byte')} to {self.topic}"
             self.output.note(f"{said}; {self.failed} failed" if self.failed else said)
 
     def close(self) -> None:

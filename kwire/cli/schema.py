@@ -9,7 +9,7 @@ from uuid import UUID
 
 import click
 
-from kwire.cli.annotated import value_to_json
+from kwire.cli.annotated import default_to_json
 from kwire.cli.apis import find_api_at, find_version, known_apis, message_classes, span
 from kwire.cli.failures import ExitCode
 from kwire.cli.output import Output, output_options, styled
@@ -140,11 +140,6 @@ def _default(field: Field) -> str:
     if isinstance(field.default, UUID):
         return "no id" if field.default == NO_ID else str(field.default)
     return json.dumps(default_to_json(field))
-
-
-def default_to_json(field: Field) -> Any:
-    default = field.default
-    return {} if hasattr(default, "FIELDS") else value_to_json(default)
 
 
 def _message_to_json(api_name: str, kind: str, cls: Any, version: int | None) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import click
 
 from kwire.cli.apis import find_api_at
 from kwire.cli.connection import Connection, connection_options
-from kwire.cli.encode import read_json
 from kwire.cli.failures import ExitCode
+from kwire.cli.messages import message_from_json, read_json
 from kwire.cli.output import Output, output_options
 from kwire.errors import UnsupportedVersionError
 from kwire.protocol import ApiKey
@@ -37,11 +37,11 @@ def command(
 ) -> ExitCode:  # fmt: skip
     """Send one request, written as JSON, and print the answer.
 
-    To any broker, unless an option says which. Without a version, the highest that both sides speak is used. The exit
-    code is 1 if the answer's own errorCode is not 0.
+    To any broker, unless an option says which. Without a version, the highest that both sides speak is used. What has a
+    default may be left out. The exit code is 1 if any errorCode in the answer is not 0.
 
     \b
-        kwire send DescribeCluster@0 '{"includeClusterAuthorizedOperations": false}'
+        kwire send DescribeCluster@0 '{}'
         kwire send FindCoordinator@2 '{"key": "my-group", "keyType": 0}'
         kwire send Heartbeat@0 --coordinator g '{"groupId": "g", "generationId": 1, "memberId": "m"}'
     """
@@ -61,7 +61,7 @@ def command(
                 remedy="see `kwire versions`",
             )
         used[:] = [version]
-        return found.request.from_json(fields, version)
+        return message_from_json(found.request, fields, version)
 
     with closing(Runtime(connection.config())) as runtime:
         response: Any = runtime.ask(route, found.request, build, connection.timeout, at_most=wanted, may_retry=False)
@@ -72,7 +72,16 @@ def command(
         output.text(json.dumps(answer, indent=2, ensure_ascii=False))
     else:
         output.json(answer)
-    return ExitCode.KAFKA if answer.get("errorCode") else ExitCode.OK
+    return ExitCode.KAFKA if has_error(answer) else ExitCode.OK
+
+
+def has_error(answer: Any) -> bool:
+    """Whether any errorCode of an answer is not 0, its own or that of a topic, partition, ... in it."""
+    if isinstance(answer, list):
+        return any(has_error(item) for item in answer)
+    if isinstance(answer, dict):
+        return bool(answer.get("errorCode")) or any(has_error(item) for item in answer.values())
+    return False
 
 
 def _route(

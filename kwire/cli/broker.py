@@ -1,0 +1,109 @@
+"""`kwire broker`: a cluster of embedded brokers as a process, for clients in any language."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+import click
+
+from kwire.cli.connection import named_values
+from kwire.cli.failures import ExitCode
+from kwire.cli.output import Output, counted, output_options
+
+_FILE = click.Path(exists=True, dir_okay=False, readable=True)
+
+
+@click.command()
+@click.option("--brokers", type=click.IntRange(1), default=3, show_default=True, metavar="N", help="How many.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where they listen, and what clients are told.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=9092,
+    show_default=True,
+    help="Of the first; the others have the next ones. 0: any free ones.",
+)
+@click.option("--topic", "topics", multiple=True, metavar="NAME[:PARTITIONS]", help="Create a topic.")
+@click.option("--auto-create/--no-auto-create", default=True, help="Whether unknown topics are created. Default: yes.")
+@click.option("--default-partitions", type=click.IntRange(1), default=1, show_default=True, metavar="N")
+@click.option("--cert", type=_FILE, help="Speak TLS with this certificate chain, PEM.")
+@click.option("--key", type=_FILE, help="Its private key, PEM.")
+@click.option("--cafile", type=_FILE, help="Ask clients for a certificate of these authorities, PEM.")
+@click.option("--user", "users", multiple=True, metavar="NAME:PASSWORD", help="Ask for SASL: PLAIN or SCRAM.")
+@click.option(
+    "-X",
+    "--option",
+    "extra",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any other option of kwire.broker.Cluster: -X min_insync_replicas=2.",
+)
+@output_options
+def command(
+    brokers: int, host: str, port: int, topics: tuple[str, ...], auto_create: bool, default_partitions: int,
+    cert: str | None, key: str | None, cafile: str | None, users: tuple[str, ...], extra: tuple[str, ...],
+    output: Output,
+) -> ExitCode:  # fmt: skip
+    """Run a cluster of embedded brokers until Ctrl-C.
+
+    Any Kafka client can use it. Nothing is kept: the records are in memory. The first line of stdout is the address.
+
+    \b
+        kwire broker --topic orders:3
+        kwire broker --brokers 1 --port 0 -f json | head -1
+    """
+    from kwire.broker import Cluster
+
+    options: dict[str, Any] = {
+        "host": host,
+        "ports": [port + index if port else 0 for index in range(brokers)],
+        "tls": _tls(cert, key, cafile),
+        "sasl": dict(_user(text) for text in users) or None,
+        "topics": dict(_topic(text, default_partitions) for text in topics),
+        "auto_create_topics": auto_create,
+        "default_partitions": default_partitions,
+        **named_values(extra),
+    }
+    stop = threading.Event()
+    # A supervisor's stop is a clean end; Ctrl-C too, but keeps its usual exit code.
+    signal.signal(signal.SIGTERM, lambda number, frame: _stop(stop, number, frame))
+    with Cluster(brokers, **options) as cluster:
+        if output.is_table:
+            output.text(f"bootstrap {cluster.bootstrap}")
+        else:
+            output.json({"bootstrap": cluster.bootstrap, "brokers": cluster.bootstrap.split(",")})
+        output.note(f"{counted(brokers, 'broker')} until Ctrl-C. In another terminal:")
+        output.note(f"  export KWIRE_BOOTSTRAP={cluster.bootstrap}")
+        stop.wait()
+    return ExitCode.OK
+
+
+def _stop(stop: threading.Event, number: int, frame: FrameType | None) -> None:
+    stop.set()
+
+
+def _tls(cert: str | None, key: str | None, cafile: str | None) -> Any:
+    if cert is None:
+        if key or cafile:
+            raise click.UsageError("--key and --cafile need --cert")
+        return None
+    from kwire.net import Tls
+
+    return Tls(ca_file=cafile, cert_file=cert, key_file=key)
+
+
+def _user(text: str) -> tuple[str, str]:
+    name, colon, password = text.partition(":")
+    if not name or not colon:
+        raise click.UsageError("--user takes NAME:PASSWORD")
+    return name, password
+
+
+def _topic(text: str, default_partitions: int) -> tuple[str, int]:
+    name, colon, partitions = text.partition(":")
+    if not name or (colon and not partitions.isdigit()):
+        raise click.UsageError(f"--topic {text} is not NAME or NAME:PARTITIONS")
+    return name, int(partitions) if colon else default_partitions

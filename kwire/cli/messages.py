@@ -1,0 +1,64 @@
+"""JSON that a person typed, made a message: what has a default may be left out, and a wrong name is told.
+
+Kafka's own reader, and so `from_json`, is strict about what is missing and silent about what is too much; for a person
+at a terminal the reverse is better.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import Any
+
+from kwire.cli.annotated import default_to_json
+from kwire.errors import EncodeError
+from kwire.protocol.fields import REQUIRED
+from kwire.protocol.json import camel_case
+from kwire.protocol.types import Array
+
+
+def read_json(text: str | bytes) -> dict[str, Any]:
+    """A JSON object; EncodeError for anything else."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise EncodeError(f"the input is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise EncodeError("the input is no JSON object", remedy='give the message\'s fields: {"name": value, ...}')
+    return value
+
+
+def message_from_json(cls: Any, fields: dict[str, Any], version: int) -> Any:
+    """A message of this class and version; EncodeError for a name that it has not, or a field that it needs."""
+    return cls.from_json(_completed(cls, fields, version, cls.__name__, ""), version)
+
+
+def _completed(cls: Any, given: Any, version: int, owner: str, path: str) -> Any:
+    """What was given, with defaults for what was not."""
+    if not isinstance(given, dict):
+        return given  # from_json says what is wrong with it
+    fields = {camel_case(field.name): field for field in cls.FIELDS if field.exists(version)}
+    for name in given:
+        if name not in fields:
+            raise _no_such_field(name, list(fields), owner, version, path)
+    completed = {}
+    for name, field in fields.items():
+        if name in given:
+            completed[name] = _inner(field.type, given[name], version, owner, f"{path}{name}")
+        elif field.tag is None and field.default is not REQUIRED:
+            completed[name] = default_to_json(field)
+    return completed
+
+
+def _inner(wire_type: Any, given: Any, version: int, owner: str, path: str) -> Any:
+    if isinstance(wire_type, Array) and isinstance(given, list):
+        return [_inner(wire_type.element, item, version, owner, f"{path}[{i}]") for i, item in enumerate(given)]
+    if hasattr(wire_type, "FIELDS"):
+        return _completed(wire_type, given, version, owner, f"{path}.")
+    return given
+
+
+def _no_such_field(name: str, known: list[str], owner: str, version: int, path: str) -> EncodeError:
+    near = difflib.get_close_matches(name, known, n=1)
+    remedy = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
+    return EncodeError(f"{owner} v{version} has no field {path}{name}", remedy=remedy)
