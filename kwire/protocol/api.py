@@ -139,6 +139,15 @@ OTHER_MESSAGES = {
     "ListClientMetricsResourcesResponse": "list_client_metrics_resources",
     "ConsumerProtocolSubscription": "consumer_protocol",
     "ConsumerProtocolAssignment": "consumer_protocol",
+    "ControlRecordTypeSchema": "control_records",
+    "EndTxnMarker": "control_records",
+    "LeaderChangeMessage": "control_records",
+    "SnapshotHeaderRecord": "control_records",
+    "SnapshotFooterRecord": "control_records",
+    "KRaftVersionRecord": "control_records",
+    "VotersRecord": "control_records",
+    "AbortedTxn": "aborted_txn",
+    "DefaultPrincipalData": "default_principal_data",
 }
 
 

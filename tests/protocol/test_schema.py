@@ -3,12 +3,13 @@ import copy
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from kwire.errors import UnsupportedVersionError
-from kwire.protocol import Api, ApiKey, Message, Request, Response, Struct, api, message_class
+from kwire.protocol import Api, ApiKey, Message, Request, Response, Struct, api, message_class, messages
 from kwire.protocol.api import OTHER_MESSAGES
 from kwire.protocol.messages.fetch import FetchResponse
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -72,11 +73,21 @@ def test_copies_and_pickles(cls: type[Message]) -> None:
     assert copy.deepcopy(message) == message
 
 
-@pytest.mark.parametrize("cls", declared_messages(), ids=lambda cls: cls.__name__)
-def test_every_file_tells_the_history_of_its_versions(cls: type[Message]) -> None:
-    history = sys.modules[cls.__module__].__doc__ or ""
+FILES = sorted({cls.__module__ for cls in declared_messages()})
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.rpartition(".")[2])
+def test_every_file_tells_the_history_of_its_versions(file: str) -> None:
+    history = sys.modules[file].__doc__ or ""
     told = [line.split()[0] for line in history.splitlines() if line[:1] == "v" and line[1:2].isdigit()]
-    assert told == [f"v{version}" for version in cls.VERSIONS]
+    versions = {version for cls in declared_messages() if cls.__module__ == file for version in cls.VERSIONS}
+    assert told == [f"v{version}" for version in sorted(versions)]
+
+
+def test_every_api_is_declared_and_every_file_is_known() -> None:
+    assert {cls.API_KEY for cls in declared_messages() if issubclass(cls, Request)} == set(ApiKey)
+    files = {f"kwire.protocol.messages.{path.stem}" for path in Path(messages.__file__).parent.glob("[a-z]*.py")}
+    assert files == set(FILES)
 
 
 def test_registry() -> None:

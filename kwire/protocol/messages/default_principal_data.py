@@ -1,0 +1,12 @@
+"""DefaultPrincipalData: the principal in an Envelope request, behind two bytes of its version.
+
+v0   flexible (KIP-590)
+"""
+from kwire.protocol.schema import Message
+from kwire.protocol.types import boolean, string
+
+
+class DefaultPrincipalData(Message, versions=(0, 0), flexible=0):
+    type: string
+    name: string
+    token_authenticated: boolean
