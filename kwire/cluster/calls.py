@@ -8,7 +8,7 @@ thread, with the response or with the error that took its place.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ class Call:
     at_most: int | None = None
     may_retry: bool = False
     has_answer: bool = True
+    # Set by the loop. After an error: whether bytes of the request may have left, so that it may have been carried out.
+    was_written: bool = field(default=False, init=False)
 
 
 class View(Protocol):

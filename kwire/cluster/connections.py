@@ -46,11 +46,11 @@ class NodeLost:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one request: `result` is a response or an error. `token` is the sender's own."""
+    """What became of one request. `token` is the sender's own; `was_written`: it may have reached the broker."""
 
     token: Any
     result: Response | KwireError
-    version: int
+    was_written: bool
 
 
 Event = NodeReady | NodeLost | Outcome
@@ -215,9 +215,9 @@ class Connections:
                 case Answered():
                     link.has_answered = True
                     self._greeting(node).is_old = link.is_assumed
-                    events.append(Outcome(event.token, event.response, event.version))
+                    events.append(Outcome(event.token, event.response, True))
                 case Failed():
-                    events.append(Outcome(event.token, event.error, -1))
+                    events.append(Outcome(event.token, event.error, event.was_sent))
                 case Broken():
                     self._selector.disconnect(node, failed=True)
                     return events + self._ended(node, event.error, now)
@@ -238,7 +238,7 @@ class Connections:
         for event in link.session.closed(cause, now):
             match event:
                 case Failed():
-                    events.append(Outcome(event.token, event.error, -1))
+                    events.append(Outcome(event.token, event.error, event.was_sent))
                 case Closed(died_during_negotiation=True):
                     greeting.ends_during_negotiation += 1
         if link.is_assumed and not link.has_answered:

@@ -200,6 +200,7 @@ class EventLoop:
             cut = DisconnectedError("the client was closed before the answer came", broker=self.describe(node))
             for event in self._connections.stop(node, cut, self._now):
                 if isinstance(event, Outcome) and isinstance(event.token, _Waiting):
+                    event.token.call.was_written = event.was_written
                     self._finish(event.token, event.result)
         for machine in self._machines:
             machine.closed(error)
@@ -246,6 +247,7 @@ class EventLoop:
     def _resolve(self, outcome: Outcome) -> None:
         waiting: _Waiting = outcome.token
         result = outcome.result
+        waiting.call.was_written = outcome.was_written
         if (
             isinstance(result, NodeError)
             and waiting.call.may_retry

@@ -84,6 +84,12 @@ class Intake:
             self._wake_at_bytes = wake_at_bytes
         return taken
 
+    def gather(self, wake_at_bytes: int) -> None:
+        """Until the next `take`, do not wake the loop for less than this; a wake-up that is on its way stays."""
+        with self._lock:
+            if self._wake_at_bytes != _NEVER:
+                self._wake_at_bytes = wake_at_bytes
+
     def release(self, size_bytes: int) -> None:
         with self._lock:
             self._used_bytes -= size_bytes

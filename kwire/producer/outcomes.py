@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from kwire.cluster import Backoff, Snapshot, View
 from kwire.errors import (
+    DecodeError,
     DeliveryError,
     ErrorCode,
     KwireError,
@@ -35,6 +36,15 @@ _log = logging.getLogger("kwire.producer")
 Taken = list[tuple[PartitionQueue, Batch]]
 
 
+class Carried(NamedTuple):
+    """What one request carries, and the snapshot that it was built with."""
+
+    node: int
+    version: int
+    taken: Taken
+    snapshot: Snapshot
+
+
 class _Flush:
     """What a flush waits for: batches, and topics whose keyed records are in no batch yet."""
 
@@ -55,29 +65,26 @@ class Outcomes:
 
     # -- answers
 
-    def handler(
-        self, node: int, view: View, taken: Taken, version: int, snapshot: Snapshot
-    ) -> Callable[[Response | KwireError | None, float], None]:
-        """What to call with the outcome of the request that carried `taken`."""
-
-        def on_done(result: Response | KwireError | None, now: float) -> None:
-            where: dict[str, Any] = {"broker": view.describe(node), "api": "Produce", "version": version}
-            if result is None:  # acks=0: sent is all there is to know
-                for queue, batch in taken:
-                    self._acknowledged(queue, batch, -1, -1)
-            elif isinstance(result, ProduceResponse):
-                if result.throttle_time_ms:
-                    self._muted_until[node] = now + result.throttle_time_ms / 1000
-                answers = partition_answers(result, version, snapshot)
-                for queue, batch in taken:
-                    self._answered(queue, batch, answers.get((queue.topic, queue.index)), where, now, view)
-            else:
-                assert isinstance(result, KwireError)
-                view.request_metadata(f"a request to broker {node} failed")
-                for queue, batch in taken:
-                    self._unanswered(queue, batch, result, now)
-
-        return on_done
+    def settle(
+        self, carried: Carried, result: Response | KwireError | None, now: float, view: View, *, was_written: bool
+    ) -> None:
+        """Take what became of a request: give each of its batches its verdict."""
+        node, version = carried.node, carried.version
+        where: dict[str, Any] = {"broker": view.describe(node), "api": "Produce", "version": version}
+        if result is None:  # acks=0: sent is all there is to know
+            for queue, batch in carried.taken:
+                self._acknowledged(queue, batch, -1, -1)
+        elif isinstance(result, ProduceResponse):
+            if result.throttle_time_ms:
+                self._muted_until[node] = now + result.throttle_time_ms / 1000
+            answers = partition_answers(result, version, carried.snapshot)
+            for queue, batch in carried.taken:
+                self._answered(queue, batch, answers.get((queue.topic, queue.index)), where, now, view)
+        else:
+            assert isinstance(result, KwireError)
+            view.request_metadata(f"a request to broker {node} failed")
+            for queue, batch in carried.taken:
+                self._unanswered(queue, batch, result, now, was_written=was_written)
 
     def muted_until(self, node: int) -> float:
         return self._muted_until.get(node, 0.0)
@@ -96,7 +103,8 @@ class Outcomes:
     ) -> None:
         place = {**where, "topic": queue.topic, "partition": queue.index}
         if answer is None:
-            self._unanswered(queue, batch, RequestTimeoutError("the answer leaves this partition out", **place), now)
+            left_out = DecodeError("the answer leaves this partition out", **place)
+            self._unanswered(queue, batch, left_out, now, was_written=True)
             return
         if answer.error_code == ErrorCode.NONE:
             self._acknowledged(queue, batch, answer.base_offset, answer.append_time_ms)
@@ -122,11 +130,14 @@ class Outcomes:
             case _:
                 self._refused(queue, batch, error)
 
-    def _unanswered(self, queue: PartitionQueue, batch: Batch, error: KwireError, now: float) -> None:
-        if isinstance(error, (NodeError, RequestTimeoutError)):
-            batch.is_unsure = True
+    def _unanswered(
+        self, queue: PartitionQueue, batch: Batch, error: KwireError, now: float, *, was_written: bool
+    ) -> None:
+        if was_written:
+            batch.is_unsure = True  # whatever went wrong with the answer
+        if was_written or isinstance(error, (NodeError, RequestTimeoutError)):
             self._retry(queue, batch, error, now)
-        else:  # it was never written: no common version, a value that the version cannot carry, or the client's end
+        else:  # no common version, or a value that the version cannot carry: trying again would not help
             self._refused(queue, batch, error)
 
     def _acknowledged(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time_ms: int) -> None:

@@ -18,7 +18,7 @@ from kwire.errors import ErrorCode, KwireError, TopicError, UnsupportedVersionEr
 from kwire.producer.batch import Batch
 from kwire.producer.identity import Identity, IdentityState
 from kwire.producer.intake import Incoming, Intake
-from kwire.producer.outcomes import Outcomes
+from kwire.producer.outcomes import Carried, Outcomes, Taken
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.partitioners import partitioner
 from kwire.producer.request import build_request, magic, refusal, version_limit
@@ -75,6 +75,10 @@ class Sender:
         if self._identity.is_usable or self._identity.state is IdentityState.BROKEN:
             calls += self._collate(now, view)
         self._next_deadline = self._earliest(now)
+        if self._next_deadline is not None and self._next_deadline <= now + self._linger:
+            # The loop wakes by itself before a new record has lingered too long. That there is work is not enough: an
+            # answer that is awaited may be long in coming, or have been the last.
+            self._intake.gather(self._settings.batch_bytes)
         return calls
 
     def closed(self, error: KwireError) -> None:
@@ -101,9 +105,7 @@ class Sender:
     # -- records in
 
     def _take_in(self, now: float, snapshot: Snapshot) -> None:
-        # While a linger runs the loop wakes by itself; only a batch's worth of records is a reason to wake it earlier.
-        is_lingering = self._linger > 0 and self._has_work()
-        for incoming in self._intake.take(self._settings.batch_bytes if is_lingering else 0):
+        for incoming in self._intake.take(0):
             topic = self._topics.get(incoming.topic)
             if topic is None:
                 topic = self._topics[incoming.topic] = self._new_topic(incoming.topic)
@@ -346,9 +348,9 @@ class Sender:
             if not led:
                 break
 
-    def _fill(self, led: list[Led], version: int) -> list[tuple[PartitionQueue, Batch]]:
+    def _fill(self, led: list[Led], version: int) -> Taken:
         """Take one batch of each partition until the request is full."""
-        taken: list[tuple[PartitionQueue, Batch]] = []
+        taken: Taken = []
         size_bytes = 0
         for queue, partition in led:
             batch = queue.queued[0]
@@ -366,18 +368,26 @@ class Sender:
             taken.append((queue, batch))
         return taken
 
-    def _call(self, node: int, taken: list[tuple[PartitionQueue, Batch]], version: int, view: View) -> Call:
-        batches = [batch for _, batch in taken]
-        snapshot = view.snapshot
-        return Call(
+    def _call(self, node: int, taken: Taken, version: int, view: View) -> Call:
+        carried = Carried(node, version, taken, view.snapshot)
+
+        def build(negotiated: int) -> ProduceRequest:
+            batches = [batch for _, batch in taken]
+            return build_request(batches, negotiated, carried.snapshot, self._settings, self._request_timeout_ms)
+
+        def done(result: Response | KwireError | None, now: float) -> None:
+            self._outcomes.settle(carried, result, now, view, was_written=call.was_written)
+
+        call = Call(
             ToNode(node),
             ProduceRequest,
-            lambda negotiated: build_request(batches, negotiated, snapshot, self._settings, self._request_timeout_ms),
-            self._outcomes.handler(node, view, taken, version, snapshot),
+            build,
+            done,
             timeout_ms=self._request_timeout_ms,
             at_most=version,
             has_answer=self._settings.required_acks != 0,
         )
+        return call
 
     # -- time
 

@@ -106,7 +106,8 @@ class Sent:
             now,
         )
 
-    def fail(self, now: float, error: KwireError) -> None:
+    def fail(self, now: float, error: KwireError, *, was_written: bool = True) -> None:
+        self.call.was_written = was_written
         self.call.on_done(error, now)
 
 

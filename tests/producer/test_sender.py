@@ -9,6 +9,7 @@ from kwire.errors import (
     AuthorizationError,
     BrokerError,
     ClosedError,
+    DecodeError,
     DeliveryError,
     DisconnectedError,
     ErrorCode,
@@ -412,6 +413,26 @@ def test_rule_10_an_answer_that_leaves_a_partition_out_is_no_answer() -> None:
     assert not left_out.done()
     (again,) = bench.turn(1.0)
     assert again.values() == {("t", 0): [b"v"]}
+
+
+def test_a_request_that_was_never_written_leaves_nothing_unsure() -> None:
+    bench = Bench({"t": [(1, 0)]}, delivery_timeout_ms=1_000)
+    response = bench.send(b"v", partition=0)
+    bench.turn()[0].fail(bench.now, CUT, was_written=False)
+    bench.view.down.add(1)
+    bench.turn(1.0)
+    error = response.exception(0)
+    assert isinstance(error, DeliveryError)
+    assert not error.possibly_persisted
+
+
+def test_an_answer_that_cannot_be_read_is_no_answer() -> None:
+    bench = Bench({"t": [(1, 0)]})
+    response = bench.send(b"v", partition=0)
+    bench.turn()[0].fail(bench.now, DecodeError("garbage"))
+    (again,) = bench.turn(1.0)
+    again.answer(bench.now, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    assert response.result(0).offset == -1
 
 
 def test_throttled_brokers_are_left_alone_for_that_long() -> None:
