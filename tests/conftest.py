@@ -1,0 +1,18 @@
+"""What every test may use: the tools' Python on the path, and the rule that CI never skips for want of something."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+
+
+def missing(what: str) -> None:
+    """A test cannot run here for want of `what`: a failure in CI, a skip elsewhere."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{what}, and CI skips nothing", pytrace=False)
+    pytest.skip(what)

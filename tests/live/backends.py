@@ -1,0 +1,97 @@
+"""The clusters that the live tests run on, each started when a test first asks for it.
+
+`embedded` is kwire's own. `kafka-4.3.1` is the one in KWIRE_BOOTSTRAP if that is set, else a container where a Docker
+engine answers and has the image of tools/image, else Maven's jars. `kafka-0.8.2.2` is always from jars.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from brokers.cluster import NEWEST, KafkaCluster
+from brokers.commands import Commands
+from brokers.jars import fetch_jars
+
+from kwire import Admin, NewTopic
+from kwire.broker import Cluster
+from tests.live.container import IMAGE, kafka_container
+
+PARTITIONS = 8
+_ALL_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One running cluster, and what its version can do."""
+
+    name: str
+    bootstrap: str
+    source: str
+    commands: Commands
+    codecs: Sequence[str] = _ALL_CODECS
+    is_ancient: bool = False  # before 0.10: no timestamps, no headers, no ApiVersions, topics only through ZooKeeper
+    brokers: int = 1
+    is_external: bool = False
+    options: dict[str, str] = field(default_factory=dict)
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        if self.is_ancient:
+            self.commands.create_topic(name, partitions=partitions)
+            return
+        with Admin(self.bootstrap) as admin:
+            admin.create_topics([NewTopic(name, partitions=partitions, replication_factor=1)], timeout=30)
+
+
+NAMES = ("embedded", f"kafka-{NEWEST}", "kafka-0.8.2.2")
+
+
+@contextmanager
+def running(name: str) -> Iterator[Backend]:
+    """Start the backend of that name, and end it afterwards."""
+    if name == "embedded":
+        with _embedded() as backend:
+            yield backend
+    elif name == "kafka-0.8.2.2":
+        with KafkaCluster("0.8.2.2", partitions=PARTITIONS) as cluster:
+            codecs = _ALL_CODECS[:-1]
+            yield Backend(name, cluster.bootstrap, "jars", cluster.commands, codecs=codecs, is_ancient=True)
+    else:
+        with _newest() as backend:
+            yield backend
+
+
+@contextmanager
+def _embedded() -> Iterator[Backend]:
+    with Cluster(brokers=3, default_partitions=PARTITIONS, default_replication_factor=1) as cluster:
+        yield Backend("embedded", cluster.bootstrap, "embedded", _newest_commands(cluster.bootstrap), brokers=3)
+
+
+@contextmanager
+def _newest() -> Iterator[Backend]:
+    name = f"kafka-{NEWEST}"
+    external = os.environ.get("KWIRE_BOOTSTRAP")
+    if external:
+        yield Backend(name, external, "KWIRE_BOOTSTRAP", _newest_commands(external), is_external=True)
+    elif has_image():
+        with kafka_container(partitions=PARTITIONS) as bootstrap:
+            yield Backend(name, bootstrap, "container", _newest_commands(bootstrap))
+    else:
+        with KafkaCluster(NEWEST, partitions=PARTITIONS) as cluster:
+            yield Backend(name, cluster.bootstrap, "jars", cluster.commands)
+
+
+def has_image() -> bool:
+    """Whether a Docker engine answers, and has the image that tools/image builds."""
+    docker = shutil.which("docker")
+    if docker is None:
+        return False
+    return subprocess.run([docker, "image", "inspect", IMAGE], capture_output=True, check=False).returncode == 0
+
+
+def _newest_commands(bootstrap: str) -> Commands:
+    return Commands(NEWEST, fetch_jars("kafka", NEWEST), bootstrap, None)

@@ -1,0 +1,69 @@
+"""Fixtures of the live tests: `backend` runs a test on every cluster, `secure` has the listeners with TLS and SASL."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from brokers.cluster import KafkaCluster
+from brokers.configuration import MAX_MESSAGE_BYTES
+
+from tests.conftest import missing
+from tests.live import backends
+from tests.live.backends import Backend
+
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.live)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _java_and_maven() -> None:
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            missing(f"no {program} on PATH, for real brokers: `tools/env java maven` says how to get it")
+
+
+@pytest.fixture(scope="session", params=backends.NAMES)
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """Each cluster in turn; pytest runs all tests on one before it starts the next."""
+    with backends.running(request.param) as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def secure() -> Iterator[KafkaCluster]:
+    """A real broker with every kind of listener; topics are not created by use."""
+    with KafkaCluster(tls=True, sasl=True, settings={"auto.create.topics.enable": "false"}) as cluster:
+        cluster.commands.create_topic("secured")
+        yield cluster
+
+
+@pytest.fixture
+def topic_name() -> str:
+    """A name that no other test uses, not even on a cluster that outlives the run."""
+    return f"kwire-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def make_topic(backend: Backend, topic_name: str) -> Callable[[int], str]:
+    def make(partitions: int) -> str:
+        backend.create_topic(topic_name, partitions)
+        return topic_name
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def largest_value() -> bytes:
+    """A value of which one record just fits into the largest batch that a broker takes, whatever the format."""
+    return os.urandom(MAX_MESSAGE_BYTES - 200)
