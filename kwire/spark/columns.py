@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -40,6 +39,17 @@ _TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": HEADERS,
 }
+# What Spark makes of these types (pyspark.sql.pandas.types.to_arrow_schema, whose signature changes between versions).
+_ARROW_TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+}
 
 
 def read_schema(*, with_headers: bool) -> StructType:
@@ -66,8 +76,8 @@ def check_read_schema(schema: StructType) -> None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema to the letter, nullability included, that Spark demands of what a read yields."""
-    return to_arrow_schema(schema, timezone="UTC")
+    """The Arrow schema to the letter, inner names and nullability included, that Spark demands of what a read yields."""
+    return pa.schema([pa.field(field.name, _ARROW_TYPES[field.name]) for field in schema.fields])
 
 
 def to_arrow(records: Sequence[ConsumerRecord], schema: pa.Schema) -> pa.RecordBatch:
@@ -137,4 +147,4 @@ _BUILDERS: dict[str, _Builder] = {
     "timestampType": _timestamp_types,
     "headers": _headers,
 }
-assert _BUILDERS.keys() == _TYPES.keys()
+assert _BUILDERS.keys() == _TYPES.keys() == _ARROW_TYPES.keys()

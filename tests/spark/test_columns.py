@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from kwire.consumer import ConsumerRecord
@@ -41,6 +42,11 @@ def test_every_column() -> None:
     assert batch.schema.equals(schema)
     batch.validate(full=True)
     assert batch.to_pydict() == EXPECTED
+
+
+def test_arrow_types_are_those_that_spark_makes() -> None:
+    schema = read_schema(with_headers=True)
+    assert arrow_schema(schema).equals(to_arrow_schema(schema, timezone="UTC"), check_metadata=True)
 
 
 def test_headers_only_on_request() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from kwire.errors import ConfigurationError
-from kwire.spark.columns import HEADERS, arrow_schema, read_schema
+from kwire.spark.columns import HEADERS, read_schema
 from kwire.spark.rows import OutgoingRow, SinkColumns
 
 
@@ -58,7 +59,7 @@ TABLE: list[tuple[tuple[Any, ...], OutgoingRow]] = [
 def test_arrow_rows() -> None:
     names = EVERYTHING.names
     data = [dict(zip(names, given, strict=True)) for given, _ in TABLE]
-    batch = pa.RecordBatch.from_pylist(data, schema=arrow_schema(EVERYTHING))
+    batch = pa.RecordBatch.from_pylist(data, schema=to_arrow_schema(EVERYTHING, timezone="UTC"))
     assert list(SinkColumns.of(EVERYTHING, None).rows_of(batch)) == [expected for _, expected in TABLE]
 
 
@@ -77,7 +78,7 @@ def test_spark_rows(given: tuple[Any, ...], expected: OutgoingRow) -> None:
 
 def test_the_option_topic_overrides_the_column() -> None:
     schema = schema_of(topic=StringType(), value=StringType())
-    batch = pa.RecordBatch.from_pylist([{"topic": "t", "value": "v"}], schema=arrow_schema(schema))
+    batch = pa.RecordBatch.from_pylist([{"topic": "t", "value": "v"}], schema=to_arrow_schema(schema, timezone="UTC"))
     columns = pickle.loads(pickle.dumps(SinkColumns.of(schema, "u")))
     assert [row.topic for row in columns.rows_of(batch)] == ["u"]
     assert columns.row_of(Row("topic", "value")("t", "v")).topic == "u"
@@ -90,7 +91,7 @@ def test_what_was_read_can_be_written() -> None:
 
 def test_an_empty_batch() -> None:
     schema = schema_of(value=StringType())
-    batch = pa.RecordBatch.from_pylist([], schema=arrow_schema(schema))
+    batch = pa.RecordBatch.from_pylist([], schema=to_arrow_schema(schema, timezone="UTC"))
     assert list(SinkColumns.of(schema, "t").rows_of(batch)) == []
 
 
