@@ -160,7 +160,7 @@ def test_a_request_without_partitions_is_refused_whole() -> None:
 
 
 class Client:
-    """The client's end of a connection without a socket. Frames are without their size, as the connection wants them."""
+    """The client's end of a connection without a socket. Frames are without their size."""
 
     def __init__(self, bench: Bench, *, sasl: SaslServer | None = None) -> None:
         self.bench = bench

@@ -4,6 +4,8 @@
 """
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kwire.broker.group import GroupState
@@ -24,7 +26,7 @@ RANGE = [("range", b"sub")]
 class Members:
     """Requests of one group, sent to its coordinator."""
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, **options: Any) -> None:
         self.cluster = VirtualCluster(**options)
         self.cluster.state.create_topic("t", 4)
 
@@ -75,7 +77,9 @@ class Members:
         request = SyncGroupRequest(
             group_id=GROUP, generation_id=joined.generation_id if generation is None else generation,
             member_id=joined.member_id, group_instance_id=instance, protocol_type="consumer", protocol_name=protocol,
-            assignments=[SyncGroupRequest.Assignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()],
+            assignments=[
+                SyncGroupRequest.Assignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()
+            ],
         )  # fmt: skip
         return self.cluster.ask(self.node, request)
 
@@ -533,6 +537,7 @@ class TestOffsets:
         members = Members()
         members.commit(42)
         topic = members.cluster.state.topics["t"]
+        partitions: list[Any]
         if version >= 8:
             group = OffsetFetchRequest.Group(
                 group_id=GROUP,
@@ -554,6 +559,7 @@ class TestOffsets:
     def test_all_that_a_group_has(self, version: int) -> None:
         members = Members()
         members.commit(42)
+        topics: list[Any]
         if version >= 8:
             request = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=GROUP, topics=None)])
             topics = members.cluster.answer(members.node, request, version).groups[0].topics

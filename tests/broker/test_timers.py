@@ -2,14 +2,16 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 from kwire.broker.timers import Timer, Timers
 
 
 def test_they_run_by_deadline_and_then_in_the_order_in_which_they_were_set() -> None:
-    timers, ran = Timers(), []
+    timers = Timers()
+    ran: list[tuple[str, float]] = []
     for name, when in [("b", 2.0), ("a", 1.0), ("c", 2.0), ("d", 3.0)]:
-        timers.at(when, lambda now, name=name: ran.append((name, now)))  # type: ignore[misc]
+        timers.at(when, partial(lambda name, now: ran.append((name, now)), name))
     assert timers.deadline() == 1.0
     assert timers.run(0.9) == 0
     assert timers.run(2.5) == 3
@@ -19,7 +21,8 @@ def test_they_run_by_deadline_and_then_in_the_order_in_which_they_were_set() -> 
 
 
 def test_a_cancelled_timer_does_not_run_and_is_no_deadline() -> None:
-    timers, ran = Timers(), []
+    timers = Timers()
+    ran: list[float] = []
     first = timers.at(1.0, ran.append)
     timers.at(2.0, ran.append)
     first.cancel()
@@ -32,7 +35,8 @@ def test_a_cancelled_timer_does_not_run_and_is_no_deadline() -> None:
 
 
 def test_a_timer_set_by_a_timer_waits_for_the_next_run() -> None:
-    timers, ran = Timers(), []
+    timers = Timers()
+    ran: list[float] = []
 
     def again(now: float) -> None:
         ran.append(now)
@@ -45,7 +49,8 @@ def test_a_timer_set_by_a_timer_waits_for_the_next_run() -> None:
 
 
 def test_a_timer_may_cancel_another_of_the_same_run() -> None:
-    timers, ran = Timers(), []
+    timers = Timers()
+    ran: list[float] = []
     victims: list[Timer] = []
     timers.at(1.0, lambda now: victims[0].cancel())
     victims.append(timers.at(1.0, ran.append))
@@ -56,13 +61,15 @@ def test_a_timer_may_cancel_another_of_the_same_run() -> None:
 
 def test_random_use_agrees_with_a_list() -> None:
     rng = random.Random(7)
-    timers, model, ran = Timers(), {}, []
+    timers = Timers()
+    model: dict[int, tuple[float, Timer]] = {}
+    ran: list[int] = []
     for step in range(3000):
         now = step / 10
         chance = rng.random()
         if chance < 0.6:
             when = now + rng.random() * 30
-            model[step] = (when, timers.at(when, lambda now, step=step: ran.append(step)))  # type: ignore[misc]
+            model[step] = (when, timers.at(when, partial(lambda step, now: ran.append(step), step)))
         elif chance < 0.8 and model:
             key = rng.choice(list(model))
             model.pop(key)[1].cancel()

@@ -1,0 +1,32 @@
+"""Clusters on real sockets for the tests of this folder."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from kwire.broker import Cluster
+
+StartCluster = Callable[..., Cluster]
+
+
+@pytest.fixture
+def start() -> Iterator[StartCluster]:
+    """Starts clusters; closes them after the test, and demands that none met a bug of its own."""
+    with ExitStack() as stack:
+        started: list[Cluster] = []
+
+        def start_one(*args: Any, **options: Any) -> Cluster:
+            started.append(stack.enter_context(Cluster(*args, **options)))
+            return started[-1]
+
+        yield start_one
+    assert [failure for cluster in started for failure in cluster.failures] == []
+
+
+@pytest.fixture
+def cluster(start: StartCluster) -> Cluster:
+    """Three brokers, with the topic t of 3 partitions."""
+    return start(3, topics={"t": 3})

@@ -1,0 +1,237 @@
+"""Clients that know nothing of kwire, each with the same few verbs, so that one test can be run with all of them.
+
+`write` sends records to a topic and returns when they are acknowledged; `read` reads a topic from the beginning until
+it has as many as are wanted. A record is (key, value, headers).
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import pytest
+
+with warnings.catch_warnings():
+    # kafka-python reads its schemas in a way that Python 3.11 deprecated and later versions took up again.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka as kafka
+    import kafka.admin
+
+Item = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 30.0
+POLL_SECONDS = 0.5
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def unavailable(reason: str) -> None:
+    """A skip on a laptop; in CI what is missing is a failure."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def run(command: Sequence[str], input: str | None = None) -> str:
+    """The standard output of a program that must succeed."""
+    done = subprocess.run(
+        command, input=input, capture_output=True, text=True, timeout=2 * PATIENCE_SECONDS, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+class Confluent:
+    """confluent-kafka: librdkafka."""
+
+    has_headers = True
+    has_null_headers = True
+
+    def producer(self, bootstrap: str, **options: Any) -> Any:
+        quiet = {"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 5, "enable.idempotence": True}
+        return confluent_kafka.Producer({**quiet, **{name.replace("_", "."): value for name, value in options.items()}})
+
+    def consumer(self, bootstrap: str, **options: Any) -> Any:
+        quiet = {
+            "bootstrap.servers": bootstrap, "log_level": 0, "group.id": "unused", "enable.auto.commit": False,
+            "auto.offset.reset": "earliest", "session.timeout.ms": 6000, "heartbeat.interval.ms": 100,
+        }  # fmt: skip
+        return confluent_kafka.Consumer({**quiet, **{name.replace("_", "."): value for name, value in options.items()}})
+
+    def write(self, bootstrap: str, topic: str, items: Sequence[Item], *, codec: str, idempotent: bool) -> None:
+        producer = self.producer(bootstrap, compression_type=codec, enable_idempotence=idempotent)
+        errors: list[Any] = []
+        for key, value, headers in items:
+            producer.produce(
+                topic, key=key, value=value, headers=list(headers), partition=0,
+                on_delivery=lambda error, message: errors.append(error),
+            )  # fmt: skip
+        assert producer.flush(PATIENCE_SECONDS) == 0
+        assert errors == [None] * len(items)
+
+    def read(self, bootstrap: str, topic: str, count: int) -> list[Item]:
+        consumer = self.consumer(bootstrap)
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        found: list[Item] = []
+        while len(found) < count:
+            batch = consumer.consume(count, PATIENCE_SECONDS)
+            assert batch, f"only {len(found)} of {count}"
+            for message in batch:
+                assert message.error() is None, message.error()
+                found.append((message.key(), message.value(), tuple(message.headers() or ())))
+        consumer.close()
+        return found
+
+
+@contextlib.contextmanager
+def leaks() -> Iterator[None]:
+    """kafka-python closes some of its sockets by letting the garbage collector find them. It finds them here, so that
+    no other test is blamed for them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
+
+
+class KafkaPython:
+    """Of its own it takes no header without a value."""
+
+    has_headers = True
+    has_null_headers = False
+
+    @leaks()
+    def write(self, bootstrap: str, topic: str, items: Sequence[Item], *, codec: str, idempotent: bool) -> None:
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=bootstrap, compression_type=None if codec == "none" else codec,
+            enable_idempotence=idempotent, linger_ms=5,
+        )  # fmt: skip
+        with contextlib.closing(producer):
+            futures = [
+                producer.send(topic, key=key, value=value, headers=list(headers), partition=0)
+                for key, value, headers in items
+            ]
+            for future in futures:
+                future.get(PATIENCE_SECONDS)
+
+    @leaks()
+    def read(self, bootstrap: str, topic: str, count: int) -> list[Item]:
+        consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+        found: list[Item] = []
+        with contextlib.closing(consumer):
+            consumer.assign([kafka.TopicPartition(topic, 0)])
+            while len(found) < count:
+                batch = consumer.poll(1000 * PATIENCE_SECONDS)
+                assert batch, f"only {len(found)} of {count}"
+                for records in batch.values():
+                    found += [(record.key, record.value, tuple(record.headers)) for record in records]
+        return found
+
+
+class AioKafka:
+    has_headers = True
+    has_null_headers = True
+
+    def write(self, bootstrap: str, topic: str, items: Sequence[Item], *, codec: str, idempotent: bool) -> None:
+        async def write() -> None:
+            async with aiokafka.AIOKafkaProducer(
+                bootstrap_servers=bootstrap, compression_type=None if codec == "none" else codec,
+                enable_idempotence=idempotent, linger_ms=5,
+            ) as producer:  # fmt: skip
+                futures = [
+                    await producer.send(topic, key=key, value=value, headers=list(headers), partition=0)
+                    for key, value, headers in items
+                ]
+                await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_SECONDS)
+
+        asyncio.run(write())
+
+    def read(self, bootstrap: str, topic: str, count: int) -> list[Item]:
+        async def read() -> list[Item]:
+            consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+            await consumer.start()
+            consumer.assign([aiokafka.TopicPartition(topic, 0)])
+            found: list[Item] = []
+            try:
+                while len(found) < count:
+                    batch = await consumer.getmany(timeout_ms=int(1000 * PATIENCE_SECONDS))
+                    assert batch, f"only {len(found)} of {count}"
+                    for records in batch.values():
+                        found += [(record.key, record.value, tuple(record.headers)) for record in records]
+            finally:
+                await consumer.stop()
+            return found
+
+        return asyncio.run(read())
+
+
+class Kcat:
+    """A line is a record, so its keys and values are text and never null."""
+
+    has_headers = False
+
+    def __init__(self) -> None:
+        if shutil.which("kcat") is None:
+            unavailable("kcat is not on PATH: tools/env peers")
+
+    def write(self, bootstrap: str, topic: str, items: Sequence[Item], *, codec: str, idempotent: bool) -> None:
+        lines = "".join(f"{(key or b'').decode()}\t{(value or b'').decode()}\n" for key, value, _ in items)
+        options = ["-X", f"enable.idempotence={str(idempotent).lower()}", "-z", codec, "-K", "\t", "-p", "0"]
+        run(["kcat", "-P", "-b", bootstrap, "-t", topic, *options], lines)
+
+    def read(self, bootstrap: str, topic: str, count: int) -> list[Item]:
+        output = run(["kcat", "-C", "-b", bootstrap, "-t", topic, "-p", "0", "-c", str(count), "-q", "-K", "\t"])
+        return items_of(output)
+
+
+class Console:
+    """Kafka's own console tools, of any version, by its jars."""
+
+    has_headers = False
+
+    def __init__(self, version: str = "4.3.1") -> None:
+        if shutil.which("java") is None or shutil.which("mvn") is None:
+            unavailable("java and mvn are needed: tools/env java maven")
+        fetched = subprocess.run(
+            [sys.executable, str(ROOT / "tools" / "jars"), "kafka", version],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if fetched.returncode:
+            unavailable(f"kafka {version} could not be fetched: {fetched.stderr.strip()}")
+        self.version = tuple(int(part) for part in version.split("."))
+        options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        self.java = ["java", *options, "-cp", f"{fetched.stdout.strip()}/*"]
+
+    def write(self, bootstrap: str, topic: str, items: Sequence[Item], *, codec: str, idempotent: bool) -> None:
+        new = self.version >= (4,)
+        command = [
+            *self.java,
+            "org.apache.kafka.tools.ConsoleProducer" if new else "kafka.tools.ConsoleProducer",
+            "--bootstrap-server" if new else "--broker-list", bootstrap, "--topic", topic,
+            "--compression-codec", codec, "--property" if not new else "--reader-property", "parse.key=true",
+        ]  # fmt: skip
+        if new:
+            command += ["--command-property", f"enable.idempotence={str(idempotent).lower()}"]
+        lines = "".join(f"{(key or b'').decode()}\t{(value or b'').decode()}\n" for key, value, _ in items)
+        run(command, lines)
+
+    def read(self, bootstrap: str, topic: str, count: int, *more: str) -> list[Item]:
+        new = self.version >= (4,)
+        tool = "org.apache.kafka.tools.consumer.ConsoleConsumer" if new else "kafka.tools.ConsoleConsumer"
+        command = [*self.java, tool, "--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning"]
+        prints = ["--formatter-property" if new else "--property", "print.key=true"]
+        return items_of(run([*command, "--max-messages", str(count), *prints, *more]))
+
+
+def items_of(output: str) -> list[Item]:
+    pairs = [line.split("\t", 1) for line in output.splitlines()]
+    return [(key.encode(), value.encode(), ()) for key, value in pairs]

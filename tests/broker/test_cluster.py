@@ -1,0 +1,309 @@
+"""Cluster: real sockets, its thread and its controls. What brokers answer is tested elsewhere, on virtual time."""
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from kwire.broker import Cluster, Cut, Disconnect, Mute, Refuse, serve
+from kwire.errors import (
+    AuthenticationError,
+    BrokerError,
+    ClosedError,
+    ConfigurationError,
+    ConnectError,
+    DisconnectedError,
+    ErrorCode,
+    TlsError,
+)
+from kwire.net import KafkaSelector, Tls
+from kwire.protocol import ApiKey
+from kwire.protocol.messages.metadata import MetadataRequest
+from kwire.protocol.messages.produce import ProduceRequest
+from kwire.protocol.schema import Request
+from kwire.records import encode_batch
+from kwire.session import Answered, Broken, Ready, Sasl, Session
+from tests.broker.conftest import StartCluster
+
+PATIENCE_SECONDS = 10.0
+
+
+class Client:
+    """One connection to one broker, by kwire's own selector and session."""
+
+    def __init__(self, cluster: Cluster, node: int = 1, *, tls: Tls | None = None, sasl: Sasl | None = None) -> None:
+        host, port = cluster.brokers[node]
+        self.selector = KafkaSelector(tls=tls)
+        self.session = Session.client(str(node), sasl=sasl)
+        self.events: list[Any] = []
+        self.cause: Exception | None = None
+        self.selector.connect(node, host, port)
+        self._until(lambda: bool(self.selector.connected) or self.cause is not None)
+        if self.cause is None:
+            self.session.start(0.0)
+            self._until(lambda: self._has(Ready) or self._has(Broken) or self.cause is not None)
+
+    def ask(self, request: Request[Any], version: int | None = None) -> Any:
+        """The response; None when the connection ended instead."""
+        before = len(self.events)
+        self.session.send(request, 0.0, version=version)
+        self._until(lambda: len(self.events) > before or self.cause is not None)
+        answered = [event for event in self.events[before:] if isinstance(event, Answered)]
+        return answered[0].response if answered else None
+
+    def wait_for_the_end(self) -> Exception:
+        self._until(lambda: self.cause is not None)
+        assert self.cause is not None
+        return self.cause
+
+    def close(self) -> None:
+        self.selector.close()
+
+    def _has(self, event: type) -> bool:
+        return any(isinstance(e, event) for e in self.events)
+
+    def _until(self, happened: Callable[[], bool]) -> None:
+        """The limit is for a test that fails: each poll returns as soon as something happens."""
+        for _ in range(1000):
+            sends = [(node, frame) for node in self.selector.nodes for frame in self.session.frames()]
+            self.selector.poll(sends, PATIENCE_SECONDS)
+            for receive in self.selector.completed_receives:
+                self.events += self.session.receive(receive.frame, 0.0)
+            for disconnection in self.selector.disconnected:
+                self.cause = disconnection.cause
+            if happened():
+                return
+            assert self.selector.completed_receives or self.selector.completed_sends or self.selector.connected, "late"
+        raise AssertionError("it did not happen")
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., Client]]:
+    clients: list[Client] = []
+
+    def connect_one(*args: Any, **options: Any) -> Client:
+        clients.append(Client(*args, **options))
+        return clients[-1]
+
+    yield connect_one
+    for client in clients:
+        client.close()
+
+
+Connect = Callable[..., Client]
+
+
+def produce(cluster: Cluster, value: bytes, acks: int = -1) -> ProduceRequest:
+    data = ProduceRequest.Topic.Partition(index=0, records=encode_batch([(1, None, value, ())]))
+    return ProduceRequest(acks=acks, timeout_ms=1, topic_data=[ProduceRequest.Topic(name="t", partition_data=[data])])
+
+
+class TestLifecycle:
+    def test_addresses_and_topics(self, start: StartCluster, connect: Connect) -> None:
+        cluster = start(2, racks=["a", "b"], topics={"one": 1, "two": 2}, cluster_id="c-1")
+        assert cluster.bootstrap == ",".join(f"127.0.0.1:{port}" for _, port in cluster.brokers.values())
+        response = connect(cluster, 2).ask(MetadataRequest(topics=None))
+        assert [(b.node_id, b.rack) for b in response.brokers] == [(1, "a"), (2, "b")]
+        assert [(t.name, len(t.partitions)) for t in response.topics] == [("one", 1), ("two", 2)]
+        assert response.cluster_id == "c-1"
+
+    def test_ports_of_ones_own(self, start: StartCluster, connect: Connect) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        cluster = start(2, ports=[port])
+        assert cluster.brokers[1] == ("127.0.0.1", port)
+        assert connect(cluster, 1).cause is None
+
+    def test_another_address_for_clients(self, start: StartCluster, connect: Connect) -> None:
+        cluster = start(1, host="localhost", listen_host="127.0.0.1")
+        assert cluster.brokers[1][0] == "localhost"
+        assert connect(cluster).cause is None
+
+    def test_a_port_that_is_taken(self) -> None:
+        threads = threading.active_count()
+        with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConnectError):
+            Cluster(1, ports=[taken.getsockname()[1]])
+        assert threading.active_count() == threads
+
+    @pytest.mark.parametrize(
+        "options", [{"brokers": 0}, {"default_partitions": 0}, {"max_groups": -1}, {"topic_configs": {"no.such": "1"}}]
+    )
+    def test_wrong_options(self, options: dict[str, Any]) -> None:
+        with pytest.raises(ConfigurationError):
+            Cluster(**options)
+
+    def test_after_close(self) -> None:
+        cluster = Cluster(1)
+        cluster.close()
+        cluster.close()
+        with pytest.raises(ClosedError):
+            cluster.leader("t")
+        with pytest.raises(OSError):  # noqa: PT011 -- whichever the machine says of a closed port
+            socket.create_connection(cluster.brokers[1], 1)
+
+    def test_closing_ends_connections(self, connect: Connect) -> None:
+        with Cluster(1) as cluster:
+            client = connect(cluster)
+        assert isinstance(client.wait_for_the_end(), DisconnectedError)
+
+    def test_narrowed_versions(self, start: StartCluster, connect: Connect) -> None:
+        cluster = start(1, api_versions={ApiKey.METADATA: range(0, 6), ApiKey.DESCRIBE_CLUSTER: range(0)})
+        client = connect(cluster)
+        assert client.session.version(MetadataRequest) == 5
+        (ready,) = [event for event in client.events if isinstance(event, Ready)]
+        assert ApiKey.DESCRIBE_CLUSTER not in ready.versions
+
+
+class TestControls:
+    def test_stop_restart_and_move(self, cluster: Cluster, connect: Connect) -> None:
+        leader = cluster.leader("t", 0)
+        client = connect(cluster, leader)
+        address = cluster.brokers[leader]
+        cluster.stop(leader)
+        cluster.stop(leader)
+        assert isinstance(client.wait_for_the_end(), DisconnectedError)
+        assert isinstance(connect(cluster, leader).cause, ConnectError)
+        heir = cluster.leader("t", 0)
+        assert heir not in (leader, -1)
+        cluster.restart(leader)
+        cluster.restart(leader)
+        assert cluster.brokers[leader] == address
+        assert connect(cluster, leader).cause is None
+        assert cluster.leader("t", 0) == heir
+        cluster.move_leader("t", 0, leader)
+        assert cluster.leader("t", 0) == leader
+
+    def test_topics_and_logs(self, cluster: Cluster, connect: Connect) -> None:
+        client = connect(cluster, cluster.leader("t", 0))
+        for value in (b"one", b"two"):
+            assert client.ask(produce(cluster, value), 9).responses[0].partition_responses[0].error_code == 0
+        log = cluster.log("t", 0)
+        assert (log.start_offset, log.end_offset, log.high_watermark, log.last_stable_offset) == (0, 2, 2, 2)
+        assert [record.value for record in log.records()] == [b"one", b"two"]
+        assert cluster.requests()[ApiKey.PRODUCE] == 2
+        cluster.create_topic("u", 2, 1, {"retention.ms": "5"})
+        assert cluster.leader("u", 1) in (1, 2, 3)
+        cluster.delete_topic("u")
+        with pytest.raises(BrokerError) as raised:
+            cluster.leader("u", 1)
+        assert raised.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_a_broker_that_does_not_exist(self, cluster: Cluster) -> None:
+        for control in (cluster.stop, cluster.restart):
+            with pytest.raises(ConfigurationError):
+                control(9)
+
+    def test_calls_from_many_threads(self, cluster: Cluster) -> None:
+        names = [f"topic-{n}" for n in range(20)]
+        threads = [threading.Thread(target=cluster.create_topic, args=(name, 1)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert {cluster.leader(name) for name in names} == {1, 2, 3}
+
+    def test_a_control_may_use_controls(self, cluster: Cluster) -> None:
+        assert cluster.call(lambda state, now: cluster.leader("t", 0)) == cluster.leader("t", 0)
+
+
+class TestFaultsOnSockets:
+    def test_a_frame_that_is_cut(self, cluster: Cluster, connect: Connect) -> None:
+        cluster.add_fault(Cut(keep_bytes=30), api=ApiKey.METADATA)
+        client = connect(cluster)
+        assert client.ask(MetadataRequest(topics=None)) is None
+        assert "26 of" in str(client.cause)
+        assert "in the middle of a frame" in str(client.cause)
+
+    def test_a_cut_within_the_size(self, cluster: Cluster, connect: Connect) -> None:
+        cluster.add_fault(Cut(keep_bytes=2), api=ApiKey.METADATA)
+        client = connect(cluster)
+        assert client.ask(MetadataRequest(topics=None)) is None
+        assert isinstance(client.cause, DisconnectedError)
+
+    @pytest.mark.parametrize("applied", [False, True])
+    def test_an_acknowledgement_that_is_lost(self, cluster: Cluster, connect: Connect, applied: bool) -> None:
+        cluster.add_fault(Disconnect(applied=applied), api=ApiKey.PRODUCE)
+        client = connect(cluster, cluster.leader("t", 0))
+        assert client.ask(produce(cluster, b"v"), 9) is None
+        assert isinstance(client.cause, DisconnectedError)
+        assert cluster.log("t", 0).end_offset == int(applied)
+
+    def test_a_broker_before_api_versions(self, cluster: Cluster, connect: Connect) -> None:
+        cluster.add_fault(Disconnect(), api=ApiKey.API_VERSIONS, times=None)
+        assert isinstance(connect(cluster).cause, DisconnectedError)
+
+    def test_faults_can_be_taken_back(self, cluster: Cluster, connect: Connect) -> None:
+        cluster.add_fault(Refuse(ErrorCode.UNKNOWN_SERVER_ERROR), times=None)
+        cluster.add_fault(Mute(), times=None)
+        cluster.clear_faults()
+        assert connect(cluster).ask(MetadataRequest(topics=[])).error_code == 0
+
+
+class TestSecurity:
+    @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+    def test_sasl(self, start: StartCluster, connect: Connect, mechanism: str) -> None:
+        cluster = start(1, sasl={"alice": "secret"})
+        client = connect(cluster, sasl=Sasl(mechanism, "alice", "secret"))
+        assert client.ask(MetadataRequest(topics=[])).brokers
+        wrong = connect(cluster, sasl=Sasl(mechanism, "alice", "wrong"))
+        (broken,) = [event for event in wrong.events if isinstance(event, Broken)]
+        assert isinstance(broken.error, AuthenticationError)
+
+    def test_without_sasl_where_it_is_needed(self, start: StartCluster, connect: Connect) -> None:
+        client = connect(start(1, sasl={"alice": "secret"}))
+        assert client.ask(MetadataRequest(topics=[])) is None
+        assert isinstance(client.cause, DisconnectedError)
+
+    def test_tls(self, start: StartCluster, connect: Connect, tmp_path: Path) -> None:
+        listener, trust = certificates(tmp_path)
+        cluster = start(1, tls=listener)
+        assert connect(cluster, tls=trust).ask(MetadataRequest(topics=[])).brokers
+        assert isinstance(connect(cluster, tls=Tls()).cause, TlsError)
+
+
+def certificates(folder: Path) -> tuple[Tls, Tls]:
+    """What a listener on 127.0.0.1 shows, and what a client needs to trust it."""
+    authority = trustme.CA()
+    server = authority.issue_cert("127.0.0.1", "localhost")
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    server.private_key_pem.write_to_path(str(folder / "key.pem"))
+    with open(folder / "cert.pem", "wb") as file:
+        file.write(b"".join(blob.bytes() for blob in server.cert_chain_pems))
+    shown = Tls(cert_file=str(folder / "cert.pem"), key_file=str(folder / "key.pem"))
+    return shown, Tls(ca_file=str(folder / "ca.pem"))
+
+
+class TestServe:
+    def test_until_it_is_told(self) -> None:
+        stop = threading.Event()
+        seen: list[int] = []
+
+        def ready(cluster: Cluster) -> None:
+            seen.append(len(cluster.brokers))
+            stop.set()
+
+        serve(brokers=2, topics={"t": 1}, stop=stop, on_ready=ready)
+        assert seen == [2]
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_until_a_signal(self, number: signal.Signals) -> None:
+        before = signal.getsignal(number)
+        serve(brokers=1, on_ready=lambda cluster: os.kill(os.getpid(), number))
+        assert signal.getsignal(number) is before
+
+    def test_on_another_thread(self) -> None:
+        stop, ready = threading.Event(), threading.Event()
+        options: dict[str, Any] = {"brokers": 1, "stop": stop, "on_ready": lambda cluster: ready.set()}
+        thread = threading.Thread(target=serve, kwargs=options)
+        thread.start()
+        assert ready.wait(PATIENCE_SECONDS)
+        stop.set()
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
