@@ -76,7 +76,7 @@ def check_read_schema(schema: StructType) -> None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema to the letter, inner names and nullability included, that Spark demands of what a read yields."""
+    """The Arrow schema that Spark demands of what a read yields: inner names and nullability are compared as well."""
     return pa.schema([pa.field(field.name, _ARROW_TYPES[field.name]) for field in schema.fields])
 
 

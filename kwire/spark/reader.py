@@ -74,14 +74,17 @@ def portions(whole: list[OffsetRange], options: ReadOptions) -> list[InputPartit
     return [InputPartition(portion) for portion in cut]
 
 
-def read_portion(partition: InputPartition, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """What a task does. Spark makes a partition without a value where there is nothing to read."""
-    if not isinstance(partition.value, OffsetRange):
+def read_portion(
+    partition: InputPartition | None, options: ReadOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """What a task does. Where there is nothing to read, Spark makes a partition without a value, or (4.0) none at all."""
+    offset_range = partition.value if partition is not None else None
+    if not isinstance(offset_range, OffsetRange):
         return
     consumer = consumers.get(options.client)
     wanted = arrow_schema(schema)
     try:
-        for records in read_range(consumer, partition.value, options, SystemClock()):
+        for records in read_range(consumer, offset_range, options, SystemClock()):
             yield to_arrow(records, wanted)
     finally:
         # Also when Spark stops in the middle (LIMIT): the next task must not find this one's records.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from kwire.errors import ErrorCode, KwireError, NodeError, RequestTimeoutError, broker_error
 from kwire.net import VirtualClock
+from kwire.spark.columns import read_schema
 from kwire.spark.offsets import OffsetRange
-from kwire.spark.reader import portions, read_range
+from kwire.spark.reader import portions, read_portion, read_range
 from tests.spark.fakes import FakeConsumer, options
 
 GONE = broker_error(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -71,3 +73,8 @@ def test_offsets_out_of_range(first: int, expected: list[int]) -> None:
 def test_portions_are_sparks_partitions() -> None:
     cut = portions([OffsetRange("t", 0, 0, 10)], options(minPartitions="2"))
     assert [partition.value for partition in cut] == [OffsetRange("t", 0, 0, 5), OffsetRange("t", 0, 5, 10)]
+
+
+@pytest.mark.parametrize("partition", [None, InputPartition(None)])
+def test_sparks_ways_to_say_that_there_is_nothing(partition: InputPartition | None) -> None:
+    assert list(read_portion(partition, options(), read_schema(with_headers=False))) == []
