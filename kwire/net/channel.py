@@ -63,10 +63,15 @@ class Channel:
         return self._reader.frames_read
 
     @property
+    def wants_read(self) -> bool:
+        """Not while it is paused, unless a write has failed: then the end must be found."""
+        return not self.is_paused or self._failure is not None
+
+    @property
     def wants_write(self) -> bool:
         if self._failure is not None:
             return False
-        return bool(self._sealed) or (bool(self._outgoing) and self.is_established)
+        return bool(self._sealed or self._sealed_frames) or (bool(self._outgoing) and self.is_established)
 
     @property
     def frames_queued(self) -> int:
@@ -112,6 +117,8 @@ class Channel:
                 self.last_active = now
                 budget -= count
                 self._feed(view[:count], frames)
+                if self._tls is not None and self._tls.is_ended:
+                    return frames, self._end()
                 if count < len(buffer):
                     break
         except (BlockingIOError, InterruptedError):
@@ -140,6 +147,8 @@ class Channel:
             pass
         except NodeError as error:
             self._failure = error.at(broker=self.broker)
+            with contextlib.suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RD)  # TLS has failed on a sound socket: make the read find an end
         except OSError as error:
             self._failure = self._cut(_reason(error))
         return frames
@@ -213,8 +222,6 @@ class Channel:
         taken = 0
         while tls.is_established and self._outgoing and taken < _SEAL_BYTES:
             count = tls.encrypt(self._outgoing.chunk(RECORD_BYTES))
-            if count == 0:
-                break
             taken += count
             self._sealed_frames += self._outgoing.advance(count)
         self._sealed = memoryview(tls.sealed())

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import ClassVar
 
 from kwire.errors import ConnectError, NodeError, ResolveError
 from kwire.net.resolver import Address, show_address
@@ -47,6 +48,7 @@ class Dial:
     server_name: str | None
     deadline: float = 0.0  # of name, addresses and TLS handshake together
     stage: Stage = Stage.WAITING
+    is_accepted: ClassVar[bool] = False  # what a Channel says of itself; an attempt is always ours
     frames: deque[Frame] = field(default_factory=deque)  # given while there is no channel yet
     sock: socket.socket | None = None
     address: Address | None = None

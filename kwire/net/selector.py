@@ -84,7 +84,8 @@ class KafkaSelector:
         """`tls` is for connections that do not say otherwise; `connect_timeout_ms` covers name, address and handshake.
 
         `read_bytes_per_poll` bounds what one poll reads from one node, so that a fast one starves no other; a frame may
-        be larger. Raises ConfigurationError when the files of `tls` cannot be loaded.
+        be larger. A `resolver` given stays the caller's to close. Raises ConfigurationError when the files of `tls`
+        cannot be loaded; they are read once for each value of Tls.
         """
         self._clock = clock or SystemClock()
         self._random = random or Random()
@@ -96,6 +97,7 @@ class KafkaSelector:
         self._tls = tls
         self._contexts = {tls: tls.client_context()} if tls is not None else {}
         self._resolver = resolver or ThreadResolver()
+        self._owns_resolver = resolver is None
         self._resolved: deque[tuple[Dial, Outcome]] = deque()  # appended to by resolver threads
         self._selector = selectors.DefaultSelector()
         self._wakeup = Wakeup()
@@ -143,10 +145,12 @@ class KafkaSelector:
         waits for its back-off. A node that has no connection is none of our business: nothing happens.
         """
         self._check_usable()
-        if node in self._links:
-            self._drop(node)
-            if failed:
-                self._backoff(node).failed(self._clock.now())
+        link = self._links.get(node)
+        if link is None:
+            return
+        self._drop(node)
+        if failed and not link.is_accepted:
+            self._backoff(node).failed(self._clock.now())
 
     def listen(self, host: str, port: int, *, tls: Tls | None = None) -> tuple[str, int]:
         """Accept connections on an address of this machine; port 0 takes a free one. Answers the address bound.
@@ -194,7 +198,8 @@ class KafkaSelector:
         if self._is_closed:
             return
         self._is_closed = True
-        self._resolver.close()
+        if self._owns_resolver:
+            self._resolver.close()
         is_forked = os.getpid() != self._pid
         for node in list(self._links):
             if is_forked:  # the epoll instance and the sockets are the parent's too: only let go of our descriptors
@@ -246,7 +251,7 @@ class KafkaSelector:
         with the number of such frames as `unsent`.
 
         Returns when any of the lists has something to tell, when `wakeup` was called, or after `timeout` seconds (None:
-        never; 0: at once).
+        never; 0: at once). Raises EncodeError for a frame of 2 GiB or more, which no size field can say.
         """
         self._check_usable()
         self._clear_results()
@@ -296,17 +301,19 @@ class KafkaSelector:
     def _queue(self, sends: Iterable[tuple[Node, Frame]]) -> None:
         touched: dict[Channel, Node] = {}
         lost: dict[Node, int] = {}
-        for node, frame in sends:
-            link = self._links.get(node)
-            if isinstance(link, Channel):
-                link.push(frame)
-                touched[link] = node
-            elif link is not None:
-                link.frames.append(frame)
-            else:
-                lost[node] = lost.get(node, 0) + 1
-        for channel in touched:  # all frames of a node are queued before the first write, so that they share it
-            self._flush(channel)
+        try:
+            for node, frame in sends:
+                link = self._links.get(node)
+                if isinstance(link, Channel):
+                    link.push(frame)
+                    touched[link] = node
+                elif link is not None:
+                    link.frames.append(frame)
+                else:
+                    lost[node] = lost.get(node, 0) + 1
+        finally:  # a frame that cannot be sent raises, and those before it are on their way all the same
+            for channel in touched:  # all frames of a node are queued before the first write, so that they share it
+                self._flush(channel)
         for node, unsent in lost.items():
             cause = DisconnectedError("there is no connection", broker=str(node), remedy="connect to the node first")
             self.disconnected.append(Disconnection(node, cause, unsent))
@@ -454,7 +461,7 @@ class KafkaSelector:
 
     def _watch(self, channel: Channel) -> None:
         """Register the socket for what the channel waits for."""
-        mask = (0 if channel.is_paused else _READ) | (_WRITE if channel.wants_write else 0)
+        mask = (_READ if channel.wants_read else 0) | (_WRITE if channel.wants_write else 0)
         if mask == channel.mask:
             return
         if not channel.mask:
@@ -529,7 +536,7 @@ class KafkaSelector:
     def _cancel_timer(self, link: _Link) -> None:
         timer = self._link_timers.pop(link, None)
         if timer is not None:
-            timer.cancel()
+            self._timers.cancel(timer)
 
     def _unregister(self, source: socket.socket | Listener) -> None:
         if source in self._selector.get_map():

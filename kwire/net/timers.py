@@ -11,21 +11,23 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, order=True)
 class Timer:
-    """One entry. A cancelled timer keeps its place in the heap, but lets go of what it would have called."""
+    """One entry. A cancelled timer keeps its place in the heap for a while, but not what it would have called."""
 
     at: float
     number: int  # timers of the same time fire in the order in which they were set
     action: Callable[[float], None] | None = field(compare=False)
 
-    def cancel(self) -> None:
-        self.action = None
+
+# Fewer cancelled timers than this are not worth clearing away.
+_CANCELLED_MIN = 64
 
 
 class Timers:
-    __slots__ = ("_heap", "_number")
+    __slots__ = ("_cancelled", "_heap", "_number")
 
     def __init__(self) -> None:
         self._heap: list[Timer] = []
+        self._cancelled = 0
         self._number = 0
 
     def at(self, time: float, action: Callable[[float], None]) -> Timer:
@@ -35,10 +37,23 @@ class Timers:
         heapq.heappush(self._heap, timer)
         return timer
 
+    def cancel(self, timer: Timer) -> None:
+        """The timer will not fire. One that has fired already stays as it is."""
+        if timer.action is None:
+            return
+        timer.action = None
+        self._cancelled += 1
+        # A broker whose clients come and go sets and cancels many, each for minutes ahead: do not keep them till then.
+        if self._cancelled > max(_CANCELLED_MIN, len(self._heap) // 2):
+            self._heap = [kept for kept in self._heap if kept.action is not None]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
+
     def next(self) -> float | None:
         """The time of the earliest timer."""
         while self._heap and self._heap[0].action is None:
             heapq.heappop(self._heap)
+            self._cancelled -= 1
         return self._heap[0].at if self._heap else None
 
     def fire(self, now: float) -> None:
@@ -51,3 +66,5 @@ class Timers:
             action, timer.action = timer.action, None
             if action is not None:
                 action(now)
+            else:
+                self._cancelled = max(0, self._cancelled - 1)

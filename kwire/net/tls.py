@@ -54,6 +54,7 @@ class Tls:
             elif not self.check_hostname:
                 context.check_hostname = False
             self._load_certificate(context)
+        context.options |= ssl.OP_NO_RENEGOTIATION  # in TLS 1.2 it would let a write wait for a read
         return context
 
     def server_context(self) -> ssl.SSLContext:
@@ -65,6 +66,7 @@ class Tls:
             if self.ca_file is not None and self.verify:
                 context.verify_mode = ssl.CERT_REQUIRED
             self._load_certificate(context)
+        context.options |= ssl.OP_NO_RENEGOTIATION
         return context
 
     def _load_certificate(self, context: ssl.SSLContext) -> None:
@@ -96,7 +98,7 @@ def _configuration_errors(tls: Tls) -> Iterator[None]:
 class TlsFilter:
     """One connection's TLS, between bytes and bytes."""
 
-    __slots__ = ("_host", "_incoming", "_is_server", "_object", "_outgoing", "_seen", "is_established")
+    __slots__ = ("_host", "_incoming", "_is_server", "_object", "_outgoing", "_seen", "is_ended", "is_established")
 
     def __init__(self, context: ssl.SSLContext, *, is_server: bool, host: str | None = None) -> None:
         self._incoming = ssl.MemoryBIO()
@@ -111,6 +113,7 @@ class TlsFilter:
         except (ValueError, ssl.SSLError) as error:  # empty, a leading dot, a label that IDNA refuses
             raise TlsError(f"{host!r} is no name that TLS can ask for: {error}", remedy="set server_name") from error
         self.is_established = False
+        self.is_ended = False  # the peer said goodbye
 
     def handshake(self) -> bool:
         """Go on with the handshake as far as the bytes received allow; True once it is done."""
@@ -137,8 +140,9 @@ class TlsFilter:
         try:
             while chunk := self._object.read(RECORD_BYTES):
                 plain.append(chunk)
-        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
-            pass  # all that came is decrypted; after the peer's close_notify the end of the socket follows
+            self.is_ended = True
+        except ssl.SSLWantReadError:
+            pass  # all that came is decrypted
         except ssl.SSLError as error:
             raise self._explain(error) from error
         return plain
@@ -147,8 +151,6 @@ class TlsFilter:
         """Seal the first bytes of `data`; answers how many. What is sealed waits in `sealed`."""
         try:
             return self._object.write(data)
-        except ssl.SSLWantReadError:  # the peer asked for a renegotiation, which TLS 1.2 may and Kafka never does
-            return 0
         except ssl.SSLError as error:
             raise self._explain(error) from error
 

@@ -31,7 +31,10 @@ _ALERTS: dict[str, tuple[str, str]] = {
         "it does not trust our certificate's authority", "add the authority to its trust store, or use another one",
     ),
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": ("our certificate has expired", "renew it"),
-    "SSLV3_ALERT_BAD_CERTIFICATE": ("it refused our certificate", "see its log for the reason"),
+    # Java's brokers send this also to a client that shows no certificate where one is demanded.
+    "SSLV3_ALERT_BAD_CERTIFICATE": (
+        "it demands a client certificate, or refused ours", "give cert_file and key_file; if given, see its log",
+    ),
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": ("it refused our certificate", "see its log for the reason"),
     "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": ("it refused our kind of certificate", "check its key usage"),
     "SSLV3_ALERT_CERTIFICATE_REVOKED": ("our certificate is revoked", "get another"),

@@ -52,8 +52,12 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The last event, behind the Failed of every request. `died_during_negotiation` is the way of brokers before 0.10,
-    which close the connection on ApiVersions: connect again with `assume=`."""
+    """The last event, behind the Failed of every request.
+
+    `cause` is the one given to `closed`, or a better one where the stage of the session explains it. With
+    `died_during_negotiation` the broker may be older than 0.10 and have closed the connection on ApiVersions: connect
+    again with `assume=`.
+    """
 
     cause: KwireError
     died_during_negotiation: bool

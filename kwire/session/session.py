@@ -218,7 +218,7 @@ class Session:
         if self._state is State.CLOSED:
             return []
         died = self._state is State.NEGOTIATING and not self._has_answered and isinstance(cause, DisconnectedError)
-        self._suggest(cause)
+        cause = self._explained(cause)
         self._state = moved(self._state, State.CLOSED)
         events: list[Event] = []
         unanswered = [asked for asked, _ in self._out if asked is not None and not asked.expects_response]
@@ -484,8 +484,22 @@ class Session:
             f"no answer in {limit}", remedy="check the broker's load, or raise the timeout", **where
         )
 
-    def _suggest(self, cause: KwireError) -> None:
-        """A listener with SASL lets a client negotiate versions, and closes on its first ordinary request."""
-        is_unserved = self._state is State.READY and not self._has_served and self._has_answered
-        if is_unserved and self._sasl is None and isinstance(cause, DisconnectedError) and cause.remedy is None:
-            cause.remedy = "the broker closed it on the first request: this listener may demand SASL"
+    def _explained(self, cause: KwireError) -> KwireError:
+        """What a broker means that just closes the connection, where it has no other way to say it."""
+        if not isinstance(cause, DisconnectedError) or self.role is Role.BROKER:
+            return cause
+        better: KwireError | None = None
+        if self._in_flight and self._in_flight[0].request is None and self._sasl is not None:
+            better = AuthenticationError(
+                f"the broker closed the connection over SASL {self._sasl.mechanism} for user {self._sasl.username!r}",
+                broker=self.peer,
+                remedy="so a broker before 1.0 refuses user name and password: check them",
+            )
+        elif self._sasl is None and self._state is State.READY and self._has_answered and not self._has_served:
+            better = DisconnectedError(
+                cause.message, broker=self.peer, remedy="it ended on the first request: this listener may demand SASL"
+            )
+        if better is None:
+            return cause
+        better.__cause__ = cause
+        return better

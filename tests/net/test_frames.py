@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import kwire.net.selector
-from kwire.errors import DisconnectedError, NotKafkaError
+from kwire.errors import DisconnectedError, EncodeError, NotKafkaError
 from kwire.net import Receive
 from kwire.wire.frame import BytesLike
 from tests.net.harness import Driver, Peer, drive, framed, joined, read_exactly, read_frame, running
@@ -75,6 +75,17 @@ class TestReceiving:
             assert driver.poll(timeout=0.01) == []
             driver.selector.resume(1)
             assert driver.poll(timeout=5) == [Receive(1, b"waits")]
+
+
+    def test_the_end_of_a_paused_node_is_found_by_a_write(self) -> None:
+        with joined() as (driver, peer):
+            driver.selector.pause(1)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            peer.close()
+            driver.poll()
+            assert driver.disconnected == []
+            driver.poll([(1, b"anybody there?")])
+            assert "reset" in driver.cause(1).message
 
 
 class TestSending:
@@ -268,3 +279,13 @@ def test_peers_of_both_families() -> None:
             assert driver.cause(6).where["broker"] == f"6 at [::1]:{six.address[1]}"
         finally:
             six.close()
+
+
+def test_a_frame_that_cannot_be_sent_raises_and_those_before_it_are_on_their_way() -> None:
+    half = memoryview(bytes(2**20))
+    with joined() as (driver, peer):
+        with pytest.raises(EncodeError, match="does not fit four bytes"):
+            driver.poll([(1, b"fine"), (1, [half] * 2048)])
+        assert read_frame(peer) == b"fine"
+        driver.poll([(1, b"and on")])
+        assert read_frame(peer) == b"and on"

@@ -70,15 +70,26 @@ class TestTimers:
     def test_a_cancelled_one_does_not_count(self) -> None:
         timers, fired = Timers(), list[float]()
         first, second = timers.at(1.0, fired.append), timers.at(1.0, fired.append)
-        first.cancel()
+        timers.cancel(first)
+        timers.cancel(first)
         timers.fire(5.0)
         assert fired == [5.0]
-        second.cancel()
+        timers.cancel(second)
+        assert timers.next() is None
+
+    def test_cancelled_ones_are_cleared_away_long_before_their_time(self) -> None:
+        timers, fired = Timers(), list[float]()
+        timers.at(5.0, fired.append)
+        for _ in range(10_000):
+            timers.cancel(timers.at(1000.0, fired.append))
+        assert len(timers._heap) < 200
+        timers.fire(5.0)
+        assert fired == [5.0]
         assert timers.next() is None
 
     def test_one_that_cancels_another_of_the_same_time_is_obeyed(self) -> None:
         timers, fired = Timers(), list[float]()
-        timers.at(1.0, lambda now: later.cancel())
+        timers.at(1.0, lambda now: timers.cancel(later))
         later = timers.at(1.0, fired.append)
         timers.fire(1.0)
         assert fired == []

@@ -1,6 +1,7 @@
 """TLS in the same loop: both directions, both ways of trust, and what people get wrong when they set it up."""
 from __future__ import annotations
 
+import contextlib
 import datetime
 import select
 import socket
@@ -144,6 +145,29 @@ class TestOpenConnections:
         cause = client.cause(1)
         assert type(cause) is DisconnectedError
         assert "the peer closed the connection" in cause.message
+
+    def test_a_goodbye_ends_the_connection_though_the_socket_stays_open(self, files: Files) -> None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*files.server)
+        over = threading.Event()
+
+        def serve(peer: Peer) -> None:
+            with context.wrap_socket(peer.accept(), server_side=True) as sock:
+                sock.sendall(framed(b"last words"))
+                sock.setblocking(False)
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    sock.unwrap()
+                assert over.wait(20)
+
+        with running() as (driver, peer):
+            server = threading.Thread(target=serve, args=(peer,))
+            server.start()
+            driver.connect(1, peer.address, tls=files.trusting())
+            cause = driver.cause(1)
+            over.set()
+            server.join()
+            assert type(cause) is DisconnectedError
+            assert driver.frames(1) == [b"last words"]
 
     def test_against_a_plain_ssl_socket_that_trickles(self, files: Files) -> None:
         """Another implementation of the socket side (ssl.SSLSocket), and every record of one byte."""

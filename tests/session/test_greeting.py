@@ -270,6 +270,10 @@ class TestSasl:
         assert joined.run() == []
         assert isinstance(broken(joined.broker_events), AuthenticationError)
         assert not joined.broker.has_frames
+        (closed,) = joined.client.closed(DisconnectedError("the peer closed the connection"), 0.0)
+        assert isinstance(closed, Closed)
+        assert type(closed.cause) is AuthenticationError
+        assert f"closed the connection over SASL {mechanism} for user 'alice'" in closed.cause.message
 
     def test_a_broker_that_goes_on_asking_comes_to_an_end(self) -> None:
         client, frame = sasl_client_at_authentication("PLAIN")
