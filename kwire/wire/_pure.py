@@ -13,10 +13,10 @@ from importlib.util import find_spec
 import crcmod
 
 from kwire.wire._decode import decode_records
-from kwire.wire._encode import encode_headers, encode_records
+from kwire.wire._encode import encode_records
 from kwire.wire.rows import Bytes
 
-__all__ = ["crc32c", "decode_records", "encode_headers", "encode_records", "murmur2"]
+__all__ = ["crc32c", "decode_records", "encode_records", "murmur2"]
 
 
 def _fastest_crc32c() -> Callable[..., int]:

@@ -1,4 +1,4 @@
-"""Lets Kafka write the cases into samples/, for tests without Java: `python -m records.record_samples` in tests/.
+"""Lets Kafka write the cases into samples/, for tests without Java: `python -m tests.records.record_samples`.
 
 By kafka-clients 3.9.1; test_oracle.py holds what 4.4.0 writes against it.
 """

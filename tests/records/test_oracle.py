@@ -6,7 +6,6 @@ Random batches too: what we make of any records, in any format and codec, Kafka 
 from __future__ import annotations
 
 import random
-from functools import cache
 
 import pytest
 
@@ -19,6 +18,11 @@ from .record_samples import requests, samples
 from .test_kafka_samples import encoded
 
 pytestmark = pytest.mark.live
+
+
+@pytest.fixture(autouse=True, scope="module")
+def loops() -> None:
+    """As chosen: that all loops write the same is shown elsewhere, and a JVM takes seconds."""
 
 
 @pytest.fixture(params=VERSIONS, scope="module")
@@ -56,7 +60,6 @@ def test_murmur2(oracle: Oracle) -> None:
     assert answers == {key.hex(): str(murmur2(key)) for key in keys}
 
 
-@cache
 def random_batches() -> list[tuple[str, tuple[bytes, list[Record]]]]:
     made = []
     for seed in range(200):

@@ -1,0 +1,60 @@
+"""The C accelerator of this source tree, compiled for the tests that compare it with the specification.
+
+The environment may have none installed, or an old one; so it is compiled here, with warnings as errors, wherever there
+is a compiler and Python's headers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from functools import cache
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+
+from kwire.wire.accel import Accelerated
+
+_SOURCES = Path(__file__).resolve().parents[2] / "kwire" / "wire"
+_INCLUDE = Path(sysconfig.get_path("include"))
+_COMPILER = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+# KWIRE_CFLAGS is for tools/sanitize.
+_FLAGS = os.environ.get("KWIRE_CFLAGS", "-O2").split()
+
+CAN_COMPILE = _COMPILER is not None and (_INCLUDE / "Python.h").is_file()
+
+
+@cache
+def speedups() -> ModuleType:
+    """Compiled once for each state of the source."""
+    assert _COMPILER is not None
+    texts = [(_SOURCES / name).read_bytes() for name in ("_speedups.c", "_crc32c.h")]
+    key = hashlib.sha256(b"\0".join([*texts, *map(str.encode, _FLAGS), str(_INCLUDE).encode()])).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"kwire-speedups-{os.getuid()}-{key}"
+    library = folder / "_speedups.so"
+    if not library.exists():
+        folder.mkdir(exist_ok=True, mode=0o700)
+        unfinished = folder / f"{os.getpid()}.so"
+        command = [
+            _COMPILER, "-std=c11", *_FLAGS, "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{_INCLUDE}",
+            str(_SOURCES / "_speedups.c"), "-o", str(unfinished),
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        unfinished.rename(library)
+    loader = ExtensionFileLoader("_speedups", str(library))
+    spec = spec_from_loader("_speedups", loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+@cache
+def accelerated() -> Accelerated:
+    return Accelerated(speedups())
