@@ -20,7 +20,9 @@ Decoder: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 Encoder: TypeAlias = Callable[[Any, list[Any], list[int]], None]
 
 UNDECODABLE = (IndexError, ValueError, OverflowError, _struct_error)
-UNENCODABLE = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, _struct_error)
+UNENCODABLE = (
+    AttributeError, BufferError, IndexError, KeyError, OverflowError, TypeError, ValueError, _struct_error
+)  # fmt: skip
 
 
 def decoder(cls: Any, version: int) -> Decoder:

@@ -77,21 +77,25 @@ class DecoderSource(Source):
             self.line(f"{targets}{',' if ',' not in targets else ''} = {name}(buf, pos)")
         self.line(f"pos += {size}")
 
-    def length(self, format: str) -> str:
-        """Read a length or count into a new variable: -1 is null."""
+    def length(self, format: str, most: int | None = None) -> str:
+        """Read a length or count into a new variable: -1 is null, in flexible versions 0, and all others one more."""
         n = self.fresh("n")
-        if not self.flexible:
+        if self.flexible:
+            self.uvarint(n, most)
+        else:
             self.want(n, format, 2 if format == "h" else 4)
             self.flush()
-            return n
-        self.uvarint(n)
         return n
 
-    def uvarint(self, n: str) -> None:
+    def uvarint(self, n: str, most: int | None = None) -> None:
+        """Read a varint into `n`: its first byte with the pending reads, the rest where there is one."""
         self.want(n, "B", 1)
         self.flush()
         with self.block(f"if {n} > 127:"):
             self.line(f"{n}, pos = uvarint_tail(buf, pos, {n})")
+            if most is not None:
+                with self.block(f"if {n} > {most}:"):
+                    self.line("raise ValueError")
 
     def value(self, target: str, wire_type: Any, nullable: bool) -> None:
         if isinstance(wire_type, Fixed):
@@ -114,54 +118,46 @@ class DecoderSource(Source):
         self.line(f"{target} = uuid_of({raw})")
 
     def sized(self, target: str, wire_type: Sized, nullable: bool) -> None:
-        n = self.length(wire_type.format)
-        null = 0 if self.flexible else -1
-        size = f"{n} - 1" if self.flexible else n
-        piece = f"buf[pos:(pos := pos + {size})]"
-        if wire_type.name == "string":
-            piece += ".decode()"
-        elif wire_type.name == "records":
-            piece = f"view[pos:(pos := pos + {size})]"
+        is_string = wire_type.name == "string"
         # A compact string could be longer than 32767 bytes; Kafka's classes refuse it, and so do we.
-        too_long = f" or {n} > {STRING_BYTES_MAX + 1}" if self.flexible and wire_type.name == "string" else ""
+        n = self.length(wire_type.format, STRING_BYTES_MAX + 1 if is_string else None)
+        size = f"{n} - 1" if self.flexible else n
+        piece = f"{'view' if wire_type.name == 'records' else 'buf'}[pos:(pos := pos + {size})]"
+        if is_string:
+            piece += ".decode()"
         if nullable:
-            with self.block(f"if {n} == {null}:"):
+            with self.block(f"if {n} == {0 if self.flexible else -1}:"):
                 self.line(f"{target} = None")
-            if not self.flexible or too_long:
-                condition = f"{n} < -1" if not self.flexible else too_long.removeprefix(" or ")
-                with self.block(f"elif {condition}:"):
+            if not self.flexible:
+                with self.block(f"elif {n} < -1:"):
                     self.line("raise ValueError")
             with self.block("else:"):
                 self.line(f"{target} = {piece}")
         else:
-            condition = f"{n} < 0" if not self.flexible else f"{n} == 0{too_long}"
-            with self.block(f"if {condition}:"):
+            with self.block(f"if {n} == 0:" if self.flexible else f"if {n} < 0:"):
                 self.line("raise ValueError")
             self.line(f"{target} = {piece}")
 
     def array(self, target: str, element: Any, nullable: bool) -> None:
         n = self.length("i")
-        if self.flexible:
-            self.line(f"{n} -= 1")
-        if nullable:
-            with self.block(f"if {n} == -1:"):
-                self.line(f"{target} = None")
-            with self.block("else:"):
-                self.elements(target, element, n)
-        else:
+        if not nullable:
+            self.elements(target, element, n)
+            return
+        with self.block(f"if {n} == {0 if self.flexible else -1}:"):
+            self.line(f"{target} = None")
+        with self.block("else:"):
             self.elements(target, element, n)
 
     def elements(self, target: str, element: Any, n: str) -> None:
+        if isinstance(element, Fixed) and element.name != "uuid":
+            self.numbers(target, element, n)
+            return
+        if self.flexible:
+            self.line(f"{n} -= 1")
         least = least_size(element, self.version, self.flexible)
         bytes_needed = f"{n} * {least}" if least > 1 else n
         with self.block(f"if not 0 <= {bytes_needed} <= end - pos:"):
             self.line("raise ValueError")
-        if isinstance(element, Fixed) and element.name != "uuid":
-            name = f"get_many_{element.name}"
-            self.names[name] = primitives.unpackers(element.format)
-            self.line(f"{target} = list({name}[{n}](buf, pos))")
-            self.line(f"pos += {n} * {element.size}" if element.size > 1 else f"pos += {n}")
-            return
         items, item = self.fresh("items"), self.fresh("item")
         self.line(f"{items} = {target} = []")
         with self.block(f"for _ in range({n}):"):
@@ -171,6 +167,14 @@ class DecoderSource(Source):
             else:
                 self.struct(element, item)
             self.line(f"{items}.append({item})")
+
+    def numbers(self, target: str, element: Fixed, n: str) -> None:
+        """All elements in one struct call, which itself refuses a count below 0 or beyond the end of the frame."""
+        more = 1 if self.flexible else 0
+        name = f"get_many_{element.name}"
+        self.names[name] = primitives.unpackers(element.format, more)
+        self.line(f"{target} = list({name}[{n}](buf, pos))")
+        self.line(f"pos += {n} * {element.size}{f' - {element.size}' if more else ''}")
 
     def nested(self, target: str, cls: Any, nullable: bool) -> None:
         item = self.fresh("item")
@@ -194,7 +198,8 @@ class DecoderSource(Source):
     def tags(self, target: str, fields: list[Field]) -> None:
         """The tagged fields at the end of a struct: a count, then tag, size and bytes of each."""
         count = self.fresh("tags")
-        self.uvarint(count)
+        self.want(count, "B", 1)
+        self.flush()
         unknown = f"{target}.unknown_tagged_fields"
         if not fields:
             with self.block(f"if {count}:"):

@@ -150,8 +150,8 @@ class EncoderSource(Source):
     def elements(self, items: str, n: str, element: Any) -> None:
         if isinstance(element, Fixed) and element.name not in ("uuid", "boolean"):
             name = f"put_many_{element.name}"
-            self.names[name] = primitives.packers(element.format)
-            self.line(f"{self.append}({name}[{n}{' - 1' if self.flexible else ''}](*{items}))")
+            self.names[name] = primitives.packers(element.format, 1 if self.flexible else 0)
+            self.line(f"{self.append}({name}[{n}](*{items}))")
             return
         item = self.fresh("item")
         with self.block(f"for {item} in {items}:"):

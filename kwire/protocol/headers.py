@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from kwire.errors import DecodeError, EncodeError
 from kwire.protocol.api import ApiKey, api
 from kwire.protocol.compiler import UNDECODABLE
-from kwire.protocol.primitives import read_tagged, read_uvarint, write_tagged
+from kwire.protocol.primitives import read_tagged, write_tagged
 from kwire.protocol.schema import BytesLike, Message, Request, Response
 
 R = TypeVar("R", bound=Response)
@@ -111,12 +111,8 @@ def _rest_of_header(frame: bytes, header: RequestHeader) -> tuple[RequestHeader,
 
 
 def _tagged(frame: bytes, pos: int) -> tuple[Mapping[int, bytes] | None, int]:
-    count, pos = read_uvarint(frame, pos)
-    if not count:
-        return None, pos
-    tagged: Mapping[int, bytes]
-    tagged, pos = read_tagged(frame, pos, len(frame), count)
-    return tagged, pos
+    count = frame[pos]
+    return read_tagged(frame, pos + 1, len(frame), count) if count else (None, pos + 1)
 
 
 def decode_request(frame: BytesLike) -> tuple[RequestHeader, Request[Any]]:

@@ -58,8 +58,13 @@ def string_length(n: int) -> bytes:
 
 
 def read_tagged(buf: bytes, pos: int, end: int, count: int, spans: bool = False) -> tuple[Any, int]:
-    """A struct's tagged fields as {tag: bytes}, with `spans` {tag: (start, stop)}; and the position after them."""
+    """A struct's tagged fields as {tag: bytes}, with `spans` {tag: (start, stop)}; and the position after them.
+
+    `count` is the first byte of their number.
+    """
     found: dict[int, Any] = {}
+    if count > 127:
+        count, pos = uvarint_tail(buf, pos, count)
     if count * 2 > end - pos:
         raise ValueError("more tagged fields than bytes")
     for _ in range(count):
@@ -103,26 +108,30 @@ def bytes_like(value: Any) -> Any:
 
 
 class _ByCount(dict[int, Callable[..., Any]]):
-    """Struct functions for n values of one type, made when missing and kept for small n."""
+    """Struct functions for n - more values of one type, made when missing and kept for small n.
 
-    def __init__(self, letter: str, method: str) -> None:
+    A count that is negative or that no memory could hold is a struct.error.
+    """
+
+    def __init__(self, letter: str, method: str, more: int) -> None:
         self._letter = letter
         self._method = method
+        self._more = more
 
     def __missing__(self, n: int) -> Callable[..., Any]:
-        function: Callable[..., Any] = getattr(Struct(f">{n}{self._letter}"), self._method)
+        function: Callable[..., Any] = getattr(Struct(f">{n - self._more}{self._letter}"), self._method)
         if n <= 64:
             self[n] = function
         return function
 
 
 @cache
-def unpackers(letter: str) -> Mapping[int, Callable[..., Any]]:
-    """unpackers("i")[3](buf, pos) reads three int32."""
-    return _ByCount(letter, "unpack_from")
+def unpackers(letter: str, more: int) -> Mapping[int, Callable[..., Any]]:
+    """unpackers("i", 0)[3](buf, pos) reads three int32; `more` is 1 for the counts of flexible versions."""
+    return _ByCount(letter, "unpack_from", more)
 
 
 @cache
-def packers(letter: str) -> Mapping[int, Callable[..., bytes]]:
-    """packers("i")[3](1, 2, 3) writes them."""
-    return _ByCount(letter, "pack")
+def packers(letter: str, more: int) -> Mapping[int, Callable[..., bytes]]:
+    """packers("i", 0)[3](1, 2, 3) writes them."""
+    return _ByCount(letter, "pack", more)

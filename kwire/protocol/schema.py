@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar, dataclass_transform
 
-from kwire.errors import UnsupportedVersionError
+from kwire.errors import EncodeError, UnsupportedVersionError
 from kwire.protocol import annotate, compiler, validate
 from kwire.protocol import json as kafka_json
 from kwire.protocol.fields import REQUIRED, Field, field_of, since, tagged
@@ -172,7 +172,13 @@ class Message(Struct):
 
     def to_json(self, version: int) -> dict[str, Any]:
         """The message as Kafka's JsonConverter shows it (see `json`): dicts, lists, str, int, float, bool, None."""
-        return kafka_json.to_json(self, self.supported(version), version)
+        cls = self.supported(version)
+        try:
+            return kafka_json.to_json(self, cls, version)
+        except EncodeError:
+            raise
+        except (AttributeError, TypeError, ValueError) as error:
+            raise validate.encode_error(self, version) from error
 
     @classmethod
     def from_json(cls, obj: Mapping[str, Any], version: int) -> Self:

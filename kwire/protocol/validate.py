@@ -2,15 +2,13 @@
 
 Asked only after a compiled encoder failed, so it may be slow; it knows the same rules, and a test holds the two to it.
 """
-from collections.abc import Mapping
+import operator
 from typing import Any
 from uuid import UUID
 
 from kwire.errors import EncodeError
 from kwire.protocol.fields import type_name
 from kwire.protocol.types import STRING_BYTES_MAX, Array, Fixed, Sized
-
-_PYTHON_TYPES: Mapping[str, Any] = {"boolean": bool, "float64": (int, float), "uuid": UUID, "string": str}
 
 
 def encode_error(message: Any, version: int) -> EncodeError:
@@ -62,19 +60,25 @@ def _value_faults(value: Any, wire_type: Any, nullable: bool, version: int, path
 
 
 def _fixed_fault(value: Any, wire_type: Fixed) -> str | None:
-    wanted = _PYTHON_TYPES.get(wire_type.name, int)
-    if not isinstance(value, wanted):
-        return f"{_shown(value)} is no {wire_type.name}"
-    if wanted is int and not wire_type.minimum <= value <= wire_type.maximum:
-        return f"{value} is outside of {wire_type.name}"
-    return None
+    match wire_type.name:
+        case "boolean":
+            fits = isinstance(value, int) and value in (0, 1)
+        case "float64":
+            fits = isinstance(value, int | float)
+        case "uuid":
+            fits = isinstance(value, UUID)
+        case _:
+            fits = hasattr(value, "__index__")  # what struct asks for: numpy's integers are welcome
+            if fits and not wire_type.minimum <= operator.index(value) <= wire_type.maximum:
+                return f"{value} is outside of {wire_type.name}"
+    return None if fits else f"{_shown(value)} is no {wire_type.name}"
 
 
 def _sized_fault(value: Any, wire_type: Sized) -> str | None:
     if wire_type.name != "string":
         try:
             memoryview(value).cast("B")
-        except (TypeError, BufferError):
+        except (TypeError, ValueError, BufferError):
             return f"{_shown(value)} is not bytes-like"
         return None
     if not isinstance(value, str):

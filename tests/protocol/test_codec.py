@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from kwire.errors import DecodeError, UnsupportedVersionError
 from kwire.protocol import Message, annotate, compiler
 from kwire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kwire.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kwire.protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire.protocol.messages.fetch import FetchResponse
-from kwire.protocol.messages.metadata import MetadataRequest
+from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.protocol.messages.produce import ProduceRequest
+from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from tests.protocol.samples import class_versions, declared_messages, random_message
 
@@ -160,10 +163,22 @@ def test_bad_bytes_say_where(
     assert reason in str(caught.value)
 
 
-def test_a_huge_count_costs_nothing() -> None:
+HUGE = [
+    (FetchResponse, 1, "00000000 7fffffff"),  # structs
+    (FetchResponse, 16, "00000000 0000 00000000 ffffffff0f"),
+    (DeleteTopicsRequest, 0, "7fffffff"),  # strings
+    (MetadataResponse, 0, "00000000 00000001 0000 0000 00000001 0000 00000000 00000000 7fffffff"),  # numbers
+    (BrokerHeartbeatRequest, 1, "00000000 0000000000000000 0000000000000000 00 00 01 00 05 ffffffff0f"),  # tagged uuids
+    (SaslAuthenticateRequest, 0, "7fffffff"),  # bytes
+    (SaslAuthenticateRequest, 2, "01 ffffffff0f"),  # tagged fields
+]
+
+
+@pytest.mark.parametrize(("cls", "version", "text"), HUGE)
+def test_a_huge_count_costs_nothing(cls: type[Message], version: int, text: str) -> None:
     tracemalloc.start()
     with pytest.raises(DecodeError):
-        FetchResponse.decode(bytes.fromhex("00000000 7fffffff") + bytes(1000), 1)
+        cls.decode(bytes.fromhex(text) + bytes(1000), version)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1_000_000

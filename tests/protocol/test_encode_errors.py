@@ -72,6 +72,8 @@ WRONG: list[tuple[Message, int, str, str]] = [
     (produce("text"), 3, "topic_data[0].partition_data[0].records", "'text' is not bytes-like"),
     (produce(7), 9, "topic_data[0].partition_data[0].records", "7 is not bytes-like"),
     (produce([1, 2]), 9, "topic_data[0].partition_data[0].records", "not bytes-like"),
+    (produce(released := memoryview(b"gone")), 3, "topic_data[0].partition_data[0].records", "not bytes-like"),
+    (produce(memoryview(b"abcd")[::2]), 3, "topic_data[0].partition_data[0].records", "not bytes-like"),
     (SaslAuthenticateRequest(auth_bytes=any_of(None)), 2, "auth_bytes", "None"),
     (SaslAuthenticateRequest(auth_bytes=any_of("x" * 100)), 0, "auth_bytes", "..."),
     (with_tags(ApiVersionsRequest(), {-1: b""}), 3, "unknown_tagged_fields", "not a tag"),
@@ -88,6 +90,8 @@ WRONG: list[tuple[Message, int, str, str]] = [
                   diverging_epoch=Partition.EpochEndOffset(epoch=1))])]),
      11, "responses[0].partitions[0].diverging_epoch", "would lose"),
 ]  # fmt: skip
+
+released.release()
 
 
 @pytest.mark.parametrize(("message", "version", "path", "reason"), WRONG)

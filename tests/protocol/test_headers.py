@@ -17,6 +17,7 @@ from kwire.protocol.headers import (
     response_header_version,
 )
 from kwire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kwire.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.protocol.messages.produce import ProduceRequest
@@ -74,6 +75,8 @@ def test_tagged_fields_of_headers() -> None:
     assert header.unknown_tagged_fields == {5: b"\xab\xcd"}
     assert beat == BEAT
     assert header.encode(2) == frame[:15]
+    many = RequestHeader(12, 4, 1, None, dict.fromkeys(range(200), b""))
+    assert decode_request_header(many.encode(2) + b"rest") == (many, len(many.encode(2)))
     answer = bytes.fromhex("00000009 01 05 02 abcd 00000000 001b 00")
     assert decode_response(answer, HeartbeatRequest, 4) == (9, HeartbeatResponse(error_code=27))
 
@@ -85,7 +88,10 @@ def test_header_versions() -> None:
     assert [request_header_version(18, 3, version) for version in range(5)] == [1, 1, 1, 2, 2]
     assert [response_header_version(18, 3, version) for version in range(5)] == [0, 0, 0, 0, 0]
     assert request_header_version(17, None, 1) == 1
-    assert RequestHeader(7, 0, 3, "gone").encode(0) == bytes.fromhex("0007 0000 00000003")
+    frame = bytes.fromhex("0007 0000 00000003 00000005")
+    shutdown = ControlledShutdownRequest(broker_id=5)
+    assert b"".join(encode_request(shutdown, 0, 3, "no place for it")) == frame
+    assert decode_request(frame) == (RequestHeader(7, 0, 3, None), shutdown)
 
 
 BAD_REQUESTS = [

@@ -79,6 +79,14 @@ def test_json_that_is_no_object(obj: Any) -> None:
         MetadataRequest.from_json(obj, 1)
 
 
+def test_values_of_the_wrong_kind_have_no_json() -> None:
+    wrong: Any = 5
+    with pytest.raises(EncodeError, match="5 is no list"):
+        MetadataRequest(topics=wrong).to_json(1)
+    with pytest.raises(EncodeError, match="'t' is no"):
+        MetadataRequest(topics=["t"]).to_json(1)  # type: ignore[list-item]
+
+
 def test_what_a_version_would_lose_is_refused_here_too() -> None:
     with pytest.raises(EncodeError, match="would lose") as caught:
         FetchRequest(replica_id=1, max_wait_ms=0, min_bytes=0, topics=[]).to_json(15)
