@@ -61,6 +61,11 @@ class Dial:
         return f"{self.node} at {show_address(self.host, self.port)}"
 
     @property
+    def is_addressable(self) -> bool:
+        """Host and port may come from a broker's metadata, and to `getaddrinfo` no host at all means this machine."""
+        return bool(self.host) and 0 < self.port < 65536
+
+    @property
     def frames_queued(self) -> int:
         return len(self.frames)
 
@@ -132,6 +137,13 @@ class Dial:
         if self.sock is not None:
             self.sock.close()
             self.sock = None
+
+    def unaddressable(self) -> ConnectError:
+        return ConnectError(
+            f"{self.host!r}, port {self.port}, is no address",
+            broker=self.broker,
+            remedy="check the address (bootstrap, or the broker's advertised.listeners)",
+        )
 
     def unresolved(self, reason: str) -> ResolveError:
         return ResolveError(

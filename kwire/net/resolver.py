@@ -81,7 +81,7 @@ class ThreadResolver:
                 outcome = self._lookup(host, port)
             except OSError as error:
                 outcome = error
-            except UnicodeError as error:  # a label of more than 63 letters, which the IDNA codec refuses
+            except ValueError as error:  # a NUL, or a label of more than 63 letters, which the IDNA codec refuses
                 outcome = OSError(f"not a host name: {error}")
             if not self._closed:
                 done(outcome)
@@ -99,7 +99,7 @@ def literal_address(host: str, port: int) -> Address | None:
         found = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_NUMERICHOST
         )
-    except (OSError, UnicodeError):
+    except (OSError, ValueError):
         return None
     family, _, _, _, sockaddr = found[0]
     return Address(family, sockaddr)

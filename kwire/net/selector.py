@@ -339,6 +339,9 @@ class KafkaSelector:
         """The back-off is over."""
         dial.move(Stage.RESOLVING)
         dial.deadline = now + self._connect_timeout
+        if not dial.is_addressable:
+            self._fail(dial.node, dial.unaddressable())
+            return
         self._set_timer(dial, dial.deadline, partial(self._dial_late, dial))
         self._resolver.resolve(dial.host, dial.port, partial(self._on_resolved, dial))
 

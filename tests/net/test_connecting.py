@@ -54,6 +54,39 @@ class TestAddresses:
             finally:
                 driver.close()
 
+    @pytest.mark.parametrize(("host", "port"), [("", 9092), ("127.0.0.1", 0), ("127.0.0.1", -1), ("127.0.0.1", 65536)])
+    def test_what_is_no_address(self, host: str, port: int) -> None:
+        """As a broker's metadata may have it; to the system an empty host would be this machine."""
+        driver = Driver()
+        try:
+            driver.selector.connect(1, host, port)
+            cause = driver.cause(1)
+            assert type(cause) is ConnectError
+            assert f"{host!r}, port {port}, is no address" in cause.message
+        finally:
+            driver.close()
+
+    @pytest.mark.parametrize("host", ["a\0b", "x" * 64 + ".example", "256.1.1.1"])
+    def test_what_is_no_name(self, host: str) -> None:
+        driver = Driver(resolver=ThreadResolver())
+        try:
+            driver.selector.connect(1, host, 9092)
+            assert type(driver.cause(1)) is ResolveError
+        finally:
+            driver.close()
+
+    def test_a_socket_that_cannot_be_had_is_the_failure_of_an_address(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        driver = Driver()
+        try:
+            with monkeypatch.context() as patched:
+                patched.setattr(socket, "socket", _no_socket)
+                driver.selector.connect(1, "127.0.0.1", 9092)
+                cause = driver.cause(1)
+            assert "Too many open files" in cause.message
+            assert "raise its limit" in str(cause.remedy)
+        finally:
+            driver.close()
+
     def test_when_none_answers_each_is_told(self) -> None:
         first, second = closed_port(), closed_port()
         resolver = FakeResolver(name=[address_of(first), address_of(second)])
@@ -415,6 +448,18 @@ class TestTheEnd:
         with pytest.raises(ClosedError):
             call(selector)  # type: ignore[operator]
 
+    def test_a_forked_child_that_closes_does_not_disturb_the_parent(self) -> None:
+        with joined() as (driver, peer):
+            driver.selector.listen("127.0.0.1", 0)
+            driver.selector.connect(2, *peer.getsockname())
+            child = os.fork()
+            if child == 0:
+                driver.selector.close()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            peer.sendall(framed(b"the parent goes on"))
+            drive(lambda: bool(driver.received), driver)
+
     def test_a_forked_child_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with joined() as (driver, peer):
             pid = os.getpid()
@@ -462,6 +507,10 @@ class TestListening:
                 drive(lambda: bool(driver.accepted), driver)
         finally:
             driver.close()
+
+
+def _no_socket(*_: object) -> socket.socket:
+    raise OSError(errno.EMFILE, "Too many open files")
 
 
 class Blackhole:

@@ -140,6 +140,14 @@ class TestSending:
             assert got == frames
             assert driver.selector.bytes_queued(1) == 0
 
+    def test_raw_bytes_break_the_framing_on_purpose(self) -> None:
+        with joined() as (driver, peer):
+            driver.poll([(1, b"whole")])
+            driver.selector.send_raw(1, b"\0\0\0\5ha")
+            assert read_exactly(peer, 15) == framed(b"whole") + b"\0\0\0\5ha"
+            driver.poll()
+            assert [sent.frame for sent in driver.sent] == [b"whole"]
+
     def test_before_the_connection_is_there(self) -> None:
         with running() as (driver, peer):
             driver.selector.connect(1, *peer.address)

@@ -19,12 +19,12 @@ from kwire.errors import (
     UnsupportedVersionError,
 )
 from kwire.protocol import ApiKey
-from kwire.protocol.headers import decode_request, encode_response
+from kwire.protocol.headers import decode_request, encode_request, encode_response
 from kwire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kwire.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kwire.session import MECHANISMS, Answered, Closed, Ready, RequestReceived, Sasl, SaslServer, Session, State
 from kwire.session.state import MOVES, moved
 from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS, common, highest_common, show
@@ -275,16 +275,26 @@ class TestSasl:
         assert type(closed.cause) is AuthenticationError
         assert f"closed the connection over SASL {mechanism} for user 'alice'" in closed.cause.message
 
-    def test_a_broker_that_goes_on_asking_comes_to_an_end(self) -> None:
-        client, frame = sasl_client_at_authentication("PLAIN")
-        del frame
-        for _ in range(20):
-            if client.state is State.BROKEN or client.state is State.READY:
-                break
-            client.frames()
-            answer = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"more?")
-            client.receive(b"".join(encode_response(answer, 2, 2)), 0.0)
-        assert client.state is State.READY  # PLAIN has one message, whatever the answer to it
+    def test_plain_has_one_message_whatever_the_answer_to_it(self) -> None:
+        client, _ = sasl_client_at_authentication("PLAIN")
+        answer = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"more?")
+        client.receive(b"".join(encode_response(answer, 2, 2)), 0.0)
+        assert client.state is State.READY
+        assert not client.has_frames
+
+    def test_an_error_of_the_handshake_that_has_no_words_of_ours(self) -> None:
+        client = Session.client(NODE, sasl=Sasl("PLAIN", "alice", "secret"), assume={17: range(2), 36: range(3)})
+        client.start(0.0)
+        refused = SaslHandshakeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, mechanisms=[])
+        cause = broken(client.receive(b"".join(encode_response(refused, 1, 0)), 0.0))
+        assert type(cause) is AuthenticationError
+        assert "refused to begin SASL PLAIN: CLUSTER_AUTHORIZATION_FAILED" in cause.message
+
+    def test_a_second_handshake_within_the_first_is_refused(self) -> None:
+        broker = Session.broker(apis=APIS, sasl=SaslServer(USERS))
+        frame = b"".join(encode_request(SaslHandshakeRequest(mechanism="PLAIN"), 1, 0, "c"))
+        assert broker.receive(frame, 0.0) == []
+        assert "SaslHandshake twice" in broken(broker.receive(frame, 0.0)).message
 
     def test_a_broker_that_cannot_prove_itself(self) -> None:
         client, frame = sasl_client_at_authentication("SCRAM-SHA-256")
