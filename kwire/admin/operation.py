@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from random import Random
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from kwire.cluster import Backoff, Call, ToController, View
+from kwire.cluster import Backoff, Call, ToAny, ToController, View
 from kwire.errors import (
     AuthenticationError,
     BrokerError,
@@ -61,6 +61,7 @@ class Operation(ABC, Generic[Thing, Outcome]):
         self._backoff = backoff
         self._random = random
         self._expires_at: float | None = None
+        self._now = 0.0  # of the last turn
         self._not_before = 0.0
         self._attempts = 0
         self._is_asked = False
@@ -83,12 +84,14 @@ class Operation(ABC, Generic[Thing, Outcome]):
     def deadline(self) -> float | None:
         if self._expires_at is None or self.future.done():
             return None
-        return self._expires_at if self._is_asked else min(self._expires_at, self._not_before)
+        waits = self._not_before > self._now and not self._is_asked  # what is past must not hide what is to come
+        return min(self._expires_at, self._not_before) if waits else self._expires_at
 
     def closed(self, error: KwireError) -> None:
         self._fail(error)
 
     def turn(self, now: float, view: View) -> list[Call]:
+        self._now = now
         if self.future.done():
             return []
         if self._expires_at is None:
@@ -99,14 +102,21 @@ class Operation(ABC, Generic[Thing, Outcome]):
         if now >= self._expires_at:
             self._fail(self._too_late(view.trouble))
             return []
-        if self._is_asked or now < self._not_before:
+        if view.is_hopeless and view.trouble is not None:
+            self._fail(view.trouble)
+            return []
+        snapshot = view.snapshot
+        if self._is_asked or now < self._not_before or not snapshot.brokers:
             return []
         self._is_asked = True
+        # Brokers before 0.10 do not say who the controller is, and while none is elected nobody can: then any of them
+        # has the answer, if only that it is not the one or that it lacks the API.
+        route = ToController() if snapshot.controller_id in snapshot.brokers else ToAny()
         things, remaining_ms = dict(self._open), max(1, int((self._expires_at - now) * 1000))
         controllers_ms = remaining_ms - min(_TRAVEL_MS, remaining_ms // 4)
         return [
             Call(
-                ToController(),
+                route,
                 self.api,
                 lambda version: self.request(things.values(), controllers_ms, version),
                 self._done,

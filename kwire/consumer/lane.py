@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from kwire.consumer.aborted import BatchFilter
@@ -171,20 +172,13 @@ class Lane:
 
 
 def records_of(batch: Batch, topic: str, partition: int) -> list[ConsumerRecord]:
-    """Decode a batch. Assigning slot by slot is twice as fast as a call of `__init__` with eight arguments."""
-    cls, new = ConsumerRecord, _new
+    """Decode a batch. Assigning slot by slot takes half the time of a call of `__init__` with eight arguments."""
+    rows = batch.rows()
     timestamp_type = batch.timestamp_type
-    records: list[ConsumerRecord] = []
-    add = records.append
-    for offset, timestamp_ms, key, value, headers in batch.rows():
-        record = new(cls)
+    records: list[ConsumerRecord] = list(map(_new, repeat(ConsumerRecord, len(rows))))
+    for record, row in zip(records, rows, strict=True):
         record.topic = topic
         record.partition = partition
-        record.offset = offset
-        record.timestamp_ms = timestamp_ms
         record.timestamp_type = timestamp_type
-        record.key = key
-        record.value = value
-        record.headers = headers
-        add(record)
+        record.offset, record.timestamp_ms, record.key, record.value, record.headers = row
     return records

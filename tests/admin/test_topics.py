@@ -11,7 +11,7 @@ import pytest
 
 from kwire.admin.operation import Operation
 from kwire.admin.topics import CreatedTopic, CreateTopics, DeleteTopics, NewTopic
-from kwire.cluster import Backoff, ToController
+from kwire.cluster import Backoff, Snapshot, ToAny, ToController
 from kwire.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -30,6 +30,7 @@ from kwire.errors import (
 from kwire.protocol.messages.create_topics import CreateTopicsResponse
 from kwire.protocol.messages.delete_topics import DeleteTopicsResponse
 from kwire.protocol.schema import Response
+from tests.cluster.snapshots import snapshot
 from tests.consumer.world import FakeView
 
 BACKOFF = {"backoff": Backoff(100, 1_000), "random": Random(5)}
@@ -70,7 +71,8 @@ class Turns:
         self.operation = operation
         self.version = version
         self.now = 100.0
-        self.view = FakeView()
+        self.route: type[ToController | ToAny] = ToController
+        self.view = FakeView(snapshot({}))
 
     def ask(self, seconds: float = 0.0) -> Any:
         """The request that is due now; None if none is."""
@@ -79,7 +81,7 @@ class Turns:
         if not calls:
             return None
         (self.call,) = calls
-        assert isinstance(self.call.route, ToController)
+        assert isinstance(self.call.route, self.route)
         request = self.call.build(self.version)
         return type(request).decode(request.encode(self.version), self.version)
 
@@ -233,6 +235,30 @@ def test_no_answer_at_all() -> None:
     assert isinstance(error, RequestTimeoutError)
     assert error.__cause__ is turns.view.trouble
     turns.answer(DISAPPEARED)
+
+
+def test_before_any_metadata_it_waits() -> None:
+    turns = Turns(create(NewTopic("a"), timeout=3.0), 7)
+    turns.view.snapshot = Snapshot()
+    assert (turns.ask(), turns.operation.deadline()) == (None, 103.0)
+    turns.view.snapshot = snapshot({})
+    assert turns.ask() is not None
+
+
+def test_without_a_known_controller_any_broker_is_asked() -> None:
+    turns = Turns(create(NewTopic("a")), 7)
+    turns.view.snapshot = snapshot({}, controller_id=-1)
+    turns.route = ToAny
+    assert turns.ask() is not None
+    turns.answer(UnsupportedVersionError("older than CreateTopics"))
+    assert isinstance(turns.operation.future.exception(0), UnsupportedVersionError)
+
+
+def test_no_hope() -> None:
+    turns = Turns(create(NewTopic("a")), 7)
+    turns.view.trouble, turns.view.is_hopeless = AuthenticationError("no"), True
+    assert turns.ask() is None
+    assert turns.operation.future.exception(0) is turns.view.trouble
 
 
 def test_the_end() -> None:
