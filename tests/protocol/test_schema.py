@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
+from typing import TypeVar, assert_type, cast
 
 import pytest
 
@@ -18,6 +19,7 @@ from kwire.protocol.types import int32, string
 from tests.protocol.samples import declared_messages, random_message
 
 Topic = MetadataRequest.Topic
+R = TypeVar("R", bound=Response)
 
 
 def test_construction_is_by_keyword_and_required_fields_are_required() -> None:
@@ -121,6 +123,16 @@ def test_pairs_belong_together() -> None:
             assert issubclass(response, Response)
             assert (response.API_KEY, response.VERSIONS, response.FLEXIBLE) == (cls.API_KEY, cls.VERSIONS, cls.FLEXIBLE)
             assert ApiKey(cls.API_KEY).api_name + "Request" == cls.__name__ or cls.__name__ in OTHER_MESSAGES
+
+
+def test_a_call_that_is_given_a_request_is_typed_to_answer_its_response() -> None:
+    def send(request: Request[R]) -> R:
+        return cast(R, type(request).RESPONSE.decode(bytes(8), 0))
+
+    # mypy reads these lines too, and that is the test.
+    response = assert_type(send(MetadataRequest(topics=[])), MetadataResponse)
+    assert_type(response.topics[0].partitions[0].leader_id if response.topics else 0, int)
+    assert_type(response.cluster_id, str | None)
 
 
 def test_declarations_that_make_no_sense() -> None:
