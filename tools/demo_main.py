@@ -73,7 +73,8 @@ class Demo:
             brokers = len(admin.metadata().brokers)
             new = [kwire.NewTopic(name, PARTITIONS, min(3, brokers)) for name in self.topics.values()]
             admin.create_topics(new)
-            self.console.print(f"{brokers} brokers at {self.bootstrap}, topics of {PARTITIONS} partitions")
+            plural = "s" if brokers > 1 else ""
+            self.console.print(f"{brokers} broker{plural} at {self.bootstrap}, topics of {PARTITIONS} partitions")
             try:
                 self._records(count)
                 self._spark()

@@ -77,7 +77,7 @@ def portions(whole: list[OffsetRange], options: ReadOptions) -> list[InputPartit
 def read_portion(
     partition: InputPartition | None, options: ReadOptions, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """What a task does. Where there is nothing to read, Spark makes a partition without a value, or (4.0) none at all."""
+    """What a task does. With nothing to read, Spark gives a partition without a value, or (4.0) none at all."""
     offset_range = partition.value if partition is not None else None
     if not isinstance(offset_range, OffsetRange):
         return

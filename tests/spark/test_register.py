@@ -1,0 +1,54 @@
+"""How the data source becomes known, without a JVM."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+
+import pytest
+from pyspark.errors import AnalysisException
+
+import kwire.spark
+from kwire.errors import ConfigurationError
+
+
+class FakeSession:
+    """As much of a SparkSession as `register` touches."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.dataSource = self
+        self.error = error
+        self.registered: list[type] = []
+
+    def register(self, source: type) -> None:
+        if self.error is not None:
+            raise self.error
+        self.registered.append(source)
+
+
+def test_register() -> None:
+    session = FakeSession()
+    kwire.spark.register(session)  # type: ignore[arg-type]
+    assert [source.name() for source in session.registered] == ["kwire"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("condition", "is_shown"), [("DATA_SOURCE_ALREADY_EXISTS", False), ("INVALID_SOURCE", True)])
+def test_only_the_refusal_of_a_second_time_is_swallowed(condition: str, is_shown: bool) -> None:
+    """Spark 4.0 refuses a name that it has found by itself."""
+    refusal = AnalysisException("no")
+    refusal._errorClass = condition  # the constructor takes only known ones
+    with pytest.raises(AnalysisException) if is_shown else nullcontext() as caught:
+        kwire.spark.register(FakeSession(refusal))  # type: ignore[arg-type]
+    assert (caught is not None) == is_shown
+
+
+def test_spark_looks_for_a_default_source() -> None:
+    import pyspark_kwire
+
+    assert pyspark_kwire.DefaultSource is kwire.spark.KwireDataSource
+
+
+def test_without_pyspark_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kwire.spark.source", None)
+    with pytest.raises(ConfigurationError, match=r"needs PySpark 4.0 or later .*: pip install kwire\[spark\]"):
+        kwire.spark.register(FakeSession())  # type: ignore[arg-type]
