@@ -1,0 +1,126 @@
+"""TLS, mutual TLS, SASL PLAIN and SCRAM, alone and over TLS, on a real broker and on the embedded one; and their no's.
+
+Everything goes through `kwire.Producer` and `kwire.Consumer`, since that is where a user meets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from brokers.certificates import KEY_PASSWORD, Certificates
+from brokers.cluster import NEWEST, KafkaCluster
+from brokers.configuration import HOST, USERS
+
+from kwire import Consumer, Producer, Sasl, Tls
+from kwire.broker import Cluster
+from kwire.errors import AuthenticationError, DeliveryError, KwireError, TlsError
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+PASSWORD = USERS["alice"]
+
+
+@dataclass(frozen=True)
+class Secured:
+    """Addresses by listener, and the files that fit to them."""
+
+    name: str
+    addresses: Mapping[str, str]
+    files: Certificates
+
+    def tls(self, **changes: Any) -> Tls:
+        return Tls(**{"ca_file": str(self.files.ca_file), **changes})
+
+    def mutual_tls(self, **changes: Any) -> Tls:
+        files = {"cert_file": str(self.files.client_cert_file), "key_file": str(self.files.client_key_file)}
+        return self.tls(**files, **changes)
+
+
+@pytest.fixture(scope="module", params=["embedded", f"kafka-{NEWEST}"])
+def secured(request: pytest.FixtureRequest, secure: KafkaCluster) -> Iterator[Secured]:
+    files = secure.certificates
+    assert files is not None
+    if request.param != "embedded":
+        yield Secured(request.param, {name: secure.addresses(name) for name in secure.listeners}, files)
+        return
+    # A broker with a CA asks every client for a certificate, so `tls` and `mtls` are two clusters.
+    server = Tls(cert_file=str(files.server_cert_file), key_file=str(files.server_key_file))
+    strict = Tls(ca_file=str(files.ca_file), cert_file=server.cert_file, key_file=server.key_file)
+    with (
+        Cluster(brokers=1, tls=server) as tls,
+        Cluster(brokers=1, tls=strict) as mtls,
+        Cluster(brokers=1, sasl=USERS) as sasl,
+        Cluster(brokers=1, tls=server, sasl=USERS) as sasl_tls,
+    ):
+        clusters = {"tls": tls, "mtls": mtls, "sasl": sasl, "sasl_tls": sasl_tls}
+        for cluster in clusters.values():
+            cluster.create_topic("secured")
+        yield Secured("embedded", {name: cluster.bootstrap for name, cluster in clusters.items()}, files)
+
+
+def round_trip(bootstrap: str, **options: Any) -> None:
+    with Producer(bootstrap, delivery_timeout_ms=20_000, **options) as producer:
+        placed = producer.send("secured", b"secret", partition=0).result(timeout=30)
+    with Consumer(bootstrap, **options) as consumer:
+        consumer.assign([("secured", 0, placed.offset)])
+        assert next(consumer).value == b"secret"
+
+
+def failure(bootstrap: str, **options: Any) -> KwireError:
+    """The error behind a record that is not delivered."""
+    with Producer(bootstrap, delivery_timeout_ms=8_000, **options) as producer, pytest.raises(KwireError) as caught:
+        producer.send("secured", b"never", partition=0).result(timeout=20)
+    error = caught.value
+    while isinstance(error, DeliveryError) and isinstance(error.__cause__, KwireError):
+        error = error.__cause__
+    return error
+
+
+def test_tls(secured: Secured) -> None:
+    round_trip(secured.addresses["tls"], tls=secured.tls())
+    round_trip(secured.addresses["tls"].replace(HOST, "localhost"), tls=secured.tls())
+
+
+def test_mutual_tls(secured: Secured) -> None:
+    round_trip(secured.addresses["mtls"], tls=secured.mutual_tls())
+    locked = str(secured.files.client_locked_key_file)
+    tls = secured.tls(cert_file=str(secured.files.client_cert_file), key_file=locked, key_password=KEY_PASSWORD)
+    round_trip(secured.addresses["mtls"], tls=tls)
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("listener", ["sasl", "sasl_tls"])
+def test_sasl(secured: Secured, listener: str, mechanism: str, user: str) -> None:
+    tls = secured.tls() if listener == "sasl_tls" else None
+    round_trip(secured.addresses[listener], sasl=Sasl(mechanism, user, USERS[user]), tls=tls)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", PASSWORD)])
+def test_wrong_user_or_password(secured: Secured, mechanism: str, user: str, password: str) -> None:
+    error = failure(secured.addresses["sasl"], sasl=Sasl(mechanism, user, password))
+    assert isinstance(error, AuthenticationError)
+    assert error.remedy
+    assert password not in str(error)
+
+
+def test_broker_whose_authority_is_not_trusted(secured: Secured) -> None:
+    error = failure(secured.addresses["tls"], tls=secured.tls(ca_file=str(secured.files.other_ca_file)))
+    assert isinstance(error, TlsError)
+    assert "certificate" in str(error)
+    assert error.remedy
+
+
+def test_broker_whose_name_is_not_in_its_certificate(secured: Secured) -> None:
+    error = failure(secured.addresses["tls"], tls=secured.tls(server_name="elsewhere.example"))
+    assert isinstance(error, TlsError)
+    assert "elsewhere.example" in str(error)
+
+
+def test_client_without_the_certificate_that_the_broker_asks_for(secured: Secured) -> None:
+    error = failure(secured.addresses["mtls"], tls=secured.tls())
+    assert isinstance(error, TlsError)
+    assert error.remedy
