@@ -69,7 +69,7 @@ class Demo:
         self.report: list[tuple[str, str, bool]] = []
 
     def run(self, count: int) -> bool:
-        with kwire.Admin(self.bootstrap) as admin:
+        with kwire.Admin(self.bootstrap, request_timeout_ms=10_000) as admin:
             brokers = len(admin.metadata().brokers)
             new = [kwire.NewTopic(name, PARTITIONS, min(3, brokers)) for name in self.topics.values()]
             admin.create_topics(new)
