@@ -21,7 +21,7 @@ from kwire.protocol.fields import Field
 from kwire.protocol.json import camel_case, uuid_text
 
 _WIDE = 120
-_FIELD_WIDTH_MAX = 44
+_FIELD_WIDTHS_MAX = (30, 44)  # narrow, wide
 
 
 class Layout:
@@ -37,7 +37,9 @@ class Layout:
         self.indent = "  " if is_wide else " "
         longest = min(self.per_line, max((len(row.data) for row in rows), default=1))
         self.hex = max(len("bytes"), len(bytes(longest).hex(" ", -self.group)))
-        self.field = min(_FIELD_WIDTH_MAX, max([len("field"), *(len(self._indented(row.path)) for row in rows)]))
+        self.field = min(
+            _FIELD_WIDTHS_MAX[is_wide], max([len("field"), *(len(self._indented(row.path)) for row in rows)])
+        )
         self.type = max([len("type"), *(len(row.type) for row in rows)])
         self.width = width
 

@@ -29,7 +29,7 @@ COMMANDS = {
     "send": "Send one request, written as JSON, and print the answer.",
     "schema": "Fields and versions of an API's messages.",
     "error": "What a broker's error code means.",
-    "broker": "Run a cluster of embedded brokers.",
+    "broker": "Run a cluster of embedded brokers until Ctrl-C.",
 }
 
 

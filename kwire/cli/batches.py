@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from kwire.cli.walk import FieldRow, Walk
@@ -23,20 +24,29 @@ _CONTROL_KINDS = {0: "abort", 1: "commit", 2: "leader change", 3: "snapshot head
 
 
 def walk_batches(data: bytes, base: int, path: str, rows: list[FieldRow], problems: list[KwireError]) -> None:
-    """Append to `rows` every field of the batches in `data`; what is wrong goes to `problems`, nothing is raised."""
+    """Append to `rows` every field of the batches in `data`; what is wrong goes to `problems`, nothing is raised.
+
+    A last batch that is cut off is no problem: a Fetch answer ends where its size limit fell, and the reader asks again
+    from that batch on.
+    """
     walk = Walk(data, base, rows, problems)
     index = 0
-    try:
-        while walk.pos < len(data):
-            if not _is_whole(data, walk.pos):
-                rest = bytes(data[walk.pos :])
-                # A Fetch answer ends where its size limit fell; the reader asks again from that batch on.
-                rows.append(FieldRow(base + walk.pos, rest, f"{path}.batch[{index}]", "batch", None, "cut off here"))
-                return
-            _batch(walk, f"{path}.batch[{index}]")
-            index += 1
-    except KwireError as error:
-        problems.append(error)
+    while walk.pos < len(data):
+        is_whole = _is_whole(data, walk.pos)
+        here = f"{path}.batch[{index}]"
+        read_from = len(rows)
+        begin = walk.pos
+        try:
+            _batch(walk, here)
+        except KwireError as error:
+            if is_whole:
+                problems.append(error)
+            end = max([begin, *(row.end - base for row in rows[read_from:] if not row.within)])
+            if end < len(data):
+                note = "not read" if is_whole else "cut off here"
+                rows.append(FieldRow(base + end, bytes(data[end:]), here, "?", None, note))
+            return
+        index += 1
 
 
 def _is_whole(data: bytes, pos: int) -> bool:
@@ -47,6 +57,8 @@ def _is_whole(data: bytes, pos: int) -> bool:
 
 
 def _batch(walk: Walk, path: str) -> None:
+    if len(walk.data) - walk.pos <= _MAGIC_AT:
+        raise walk.error("no batch is that short", path)
     magic = walk.data[walk.pos + _MAGIC_AT]
     if magic == 2:
         _batch_v2(walk, path)
@@ -65,7 +77,7 @@ def _batch_v2(walk: Walk, path: str) -> None:
         raise walk.error(f"no batch has {length} bytes", f"{path}.batch_length", back=4)
     walk.fixed(f"{path}.partition_leader_epoch", "int32", "i")
     walk.fixed(f"{path}.magic", "int8", "b")
-    _checksum(walk, f"{path}.crc", crc32c(walk.data[walk.pos + 4 : end]), "CRC-32C")
+    _checksum(walk, f"{path}.crc", end, crc32c, "CRC-32C")
     attributes = walk.fixed(f"{path}.attributes", "int16", "h")
     walk.annotate(-1, _flags(attributes))
     walk.fixed(f"{path}.last_offset_delta", "int32", "i")
@@ -113,7 +125,7 @@ def _message(walk: Walk, path: str) -> None:
     walk.fixed(f"{path}.offset", "int64", "q")
     size = walk.fixed(f"{path}.message_size", "int32", "i")
     end = start + _LOG_OVERHEAD_BYTES + size
-    _checksum(walk, f"{path}.crc", zlib.crc32(walk.data[walk.pos + 4 : end]), "CRC-32")
+    _checksum(walk, f"{path}.crc", end, zlib.crc32, "CRC-32")
     magic = walk.fixed(f"{path}.magic", "int8", "b")
     attributes = walk.fixed(f"{path}.attributes", "int8", "b")
     walk.annotate(-1, _flags(attributes))
@@ -125,6 +137,8 @@ def _message(walk: Walk, path: str) -> None:
     _at_end(walk, end, path)
     codec = _codec(attributes, path, walk)
     if codec and value is not None:
+        if walk.within:
+            raise walk.error("a compressed message inside a compressed one", path)
         inner = walk.into(_decompressed(walk, codec, value, f"{path}.value"), codec.name.lower())
         index = 0
         while inner.pos < len(inner.data):
@@ -132,12 +146,14 @@ def _message(walk: Walk, path: str) -> None:
             index += 1
 
 
-def _checksum(walk: Walk, path: str, computed: int, name: str) -> None:
+def _checksum(walk: Walk, path: str, end: int, function: Callable[[bytes], int], name: str) -> None:
     said = walk.fixed(path, "uint32", "I")
-    walk.rows[-1] = walk.rows[-1]._replace(
-        value=f"{said:08x}", note="right" if said == computed else f"WRONG: {computed:08x}"
-    )
-    if said != computed:
+    computed = function(walk.data[walk.pos : end])
+    note = "right" if said == computed else f"WRONG: {computed:08x}"
+    if end > len(walk.data):
+        note = "not checked"
+    walk.rows[-1] = walk.rows[-1]._replace(value=f"{said:08x}", note=note)
+    if note.startswith("WRONG"):
         message = f"the batch says that its {name} is {said:08x}, and it is {computed:08x}"
         walk.problems.append(walk.error(message, path, back=4))
 

@@ -127,7 +127,7 @@ class Wanted:
 
     def makes_sense(self, frame: bytes) -> bool:
         try:
-            return self.read(Frame(0, frame, has_size=False)).is_whole
+            return self.read(Frame(0, frame, has_size=False)).message is not None
         except KwireError:
             return False
 

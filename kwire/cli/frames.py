@@ -32,18 +32,18 @@ def split(data: bytes, has_sizes: bool | None, makes_sense: Callable[[bytes], bo
         return sized if has_sizes else whole
     if not sized:
         return whole
-    adds_up = not sized[-1].missing
+    adds_up = sized[-1].has_size and not sized[-1].missing
     if adds_up and makes_sense(sized[0].data):
         return sized
     if makes_sense(data):
         return whole
-    # Nothing makes sense whole: bytes are missing or wrong. A request's header, with or without a size before it, is a
-    # good witness; else a size is believed if it promises not much more than what is here.
-    if adds_up or maybe_request_header(sized[0].data):
+    if adds_up or makes_sense(sized[0].data):
         return sized
-    if maybe_request_header(data):
-        return whole
-    return sized if sized[0].missing <= _BELIEVED * len(data) else whole
+    # Nothing makes sense whole: bytes are missing or wrong. A size is believed if it promises a little more than is here,
+    # unless a request's header stands in its place. Two zeros at the front are rather a size than Produce.
+    is_believable = 0 < sized[0].missing <= _BELIEVED * len(data)
+    has_header = maybe_request_header(data) is not None and data[:2] != b"\0\0"
+    return sized if is_believable and not has_header else whole
 
 
 def _sized(data: bytes) -> list[Frame]:

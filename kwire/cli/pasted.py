@@ -32,6 +32,8 @@ _DECIMALS = re.compile(r"\[\s*-?\d{1,3}(?:[\s,]+-?\d{1,3})*\s*\]")
 _PUNCTUATION = re.compile(r"""[\s,;:{}\[\]()"'-]+""")
 _DUMP_LINE = re.compile(r"\s*(?:0[xX])?([0-9a-fA-F]{4,16})(:?)(\s.*)?$")
 _HEX = re.compile(r"[0-9a-fA-F]+")
+# Any word is base64 of something; a frame, or a message worth a question, is longer.
+_BASE64_BYTES_MIN = 8
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]+=*\s*")
 
 
@@ -52,9 +54,11 @@ def read_pieces(data: bytes, form: Form = "auto") -> list[bytes]:
         # Digits alone are hex with a slip in it, though base64 would take them too.
         if form == "auto" and _BASE64.fullmatch(text) and not _HEX.fullmatch("".join(text.split())):
             try:
-                return [_from_base64(text)]
+                data = _from_base64(text)
             except DecodeError:
                 raise not_hex from None
+            if len(data) >= _BASE64_BYTES_MIN:
+                return [data]
         raise
 
 

@@ -133,12 +133,13 @@ def _read_message(reading: Reading, cls: Any, frame: bytes, start: int, base: in
         reading.rows.append(FieldRow(base + end, frame[end:], path, "?", None, "not read"))
 
 
-# More than the least that any count of elements that fits the rest of a frame could be short of.
-_PADDING = bytes(1 << 16)
+# More than what is missing of most frames that were cut off.
+_PADDING = bytes(1 << 18)
 
 
 def _annotated(cls: Any, frame: bytes, start: int, version: int) -> tuple[list[FieldBytes], DecodeError | None]:
-    """The fields up to the failing byte, and why it fails."""
+    """The fields up to the failing byte, and why it fails. The last may be records of which only the first bytes are
+    there."""
     found = annotate(cls, frame, version, start)
     if not found or not isinstance(found[-1].value, DecodeError):
         return found, None
@@ -147,9 +148,15 @@ def _annotated(cls: Any, frame: bytes, start: int, version: int) -> tuple[list[F
     # to see those that are. So read on into zeros, and keep what lies before them.
     padded = annotate(cls, frame + _PADDING, version, start)
     whole = [one for one in padded if one.end <= len(frame) and not isinstance(one.value, DecodeError)]
+    if len(whole) < len(padded) and (cut := padded[len(whole)]).type_name == "records" and cut.value is not None:
+        begin = cut.end - len(cut.value)
+        if begin < len(frame):
+            whole.append(cut._replace(end=len(frame), value=cut.value[: len(frame) - begin]))
     if len(whole) <= len(found):
         return found, error
-    path = padded[len(whole)].path
+    path = padded[len(whole)].path if len(whole) < len(padded) else None
+    if whole[-1].end == len(frame) and whole[-1].type_name == "records":
+        path = whole[-1].path
     return whole, DecodeError("the frame ends inside this field", path=path, offset=len(frame)).at(**error.where)
 
 

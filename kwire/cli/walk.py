@@ -87,14 +87,18 @@ class Walk:
     def maybe_string(self, path: str) -> str | None:
         """A nullable string led by its length in two bytes, one row for both."""
         start = self.pos
-        size = int.from_bytes(self._take(path, 2), "big", signed=True)
-        if size < -1:
-            raise self.error(f"a length of {size}", path, back=2)
-        text = self._take(path, max(size, 0))
         try:
-            value = None if size < 0 else text.decode()
-        except UnicodeDecodeError as error:
-            raise self.error("not UTF-8", path, back=len(text) - error.start) from None
+            size = int.from_bytes(self._take(path, 2), "big", signed=True)
+            if size < -1:
+                raise self.error(f"a length of {size}", path, back=2)
+            text = self._take(path, max(size, 0))
+            try:
+                value = None if size < 0 else text.decode()
+            except UnicodeDecodeError as error:
+                raise self.error("not UTF-8", path, back=len(text) - error.start) from None
+        except CorruptRecordsError:
+            self.pos = start  # half a field is none
+            raise
         self._row(path, "string", bytes(self.data[start : self.pos]), value, "")
         return value
 

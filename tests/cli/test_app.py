@@ -1,0 +1,152 @@
+"""The group: help, exit codes, options that all commands share, and what start-up costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from kwire.cli.app import COMMANDS, kwire
+from kwire.cli.failures import ExitCode, exit_code, explain
+from kwire.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConnectError,
+    DecodeError,
+    DeliveryError,
+    EncodeError,
+    KwireError,
+    RequestTimeoutError,
+    broker_error,
+)
+from kwire.version import VERSION
+from tests.cli.running import run
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_help_names_every_command() -> None:
+    ran = run("--help")
+    assert ran.code == 0
+    for name, line in COMMANDS.items():
+        assert f"{name} " in ran.stdout
+        assert line in ran.stdout
+    assert run("--version").stdout == f"kwire {VERSION}\n"
+
+
+def command_of(name: str) -> click.Command:
+    command = kwire.get_command(click.Context(kwire), name)
+    assert command is not None
+    return command
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command(name: str) -> None:
+    ran = run(name, "--help")
+    assert ran.code == 0
+    assert COMMANDS[name] == (command_of(name).help or "").partition("\n")[0]
+    assert all(len(line) <= 100 for line in ran.stdout.splitlines())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_option_is_given_twice(name: str) -> None:
+    names = [text for option in command_of(name).params for text in option.opts]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    "args", [["nosuch"], ["--nosuch"], ["error", "--nosuch"], ["metadata"], ["consume", "-b", "x:1"]]
+)
+def test_usage(args: list[str]) -> None:
+    assert run(*args).code == 2
+
+
+def caused(error: KwireError, cause: BaseException) -> KwireError:
+    error.__cause__ = cause
+    return error
+
+
+REFUSED = ConnectError("refused", remedy="is it up?", broker="1 at db:9092")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigurationError("x"), 2),
+        (EncodeError("x"), 2),
+        (REFUSED, 3),
+        (AuthenticationError("x"), 3),
+        (DecodeError("x"), 4),
+        (broker_error(3), 1),
+        (RequestTimeoutError("x"), 1),
+        (caused(RequestTimeoutError("x"), REFUSED), 3),
+        (caused(RequestTimeoutError("x"), RequestTimeoutError("no greeting")), 3),
+        (caused(DeliveryError("x", possibly_persisted=False), broker_error(3)), 1),
+        (caused(DeliveryError("x", possibly_persisted=True), REFUSED), 3),
+        (DeliveryError("x", possibly_persisted=False), 1),
+    ],
+    ids=repr,
+)
+def test_exit_codes(error: KwireError, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_exit_codes_are_what_scripts_rely_on() -> None:
+    assert [int(code) for code in ExitCode] == [0, 1, 2, 3, 4, 130, 141]
+
+
+@pytest.mark.parametrize(
+    ("error", "lines"),
+    [
+        (REFUSED, ["refused", "  at:  broker 1 at db:9092", "  do:  is it up?"]),
+        (
+            caused(RequestTimeoutError(f"no answer; the last failure was: {REFUSED}", api="Fetch", remedy="wait"), REFUSED),
+            ["no answer", "  at:  Fetch", "  why: refused [broker 1 at db:9092]", "  do:  is it up?"],
+        ),
+        (DecodeError("bad", path="topics[3].name", offset=7), ["bad", "  at:  field topics[3].name, offset 7"]),
+        (KwireError("alone"), ["alone"]),
+    ],
+)  # fmt: skip
+def test_an_error_says_what_where_why_and_what_to_do(error: KwireError, lines: list[str]) -> None:
+    assert explain(error) == lines
+
+
+@pytest.mark.parametrize("args", [["--help"], ["decode", "--help"], ["metadata", "--help"]])
+def test_help_imports_little(args: list[str]) -> None:
+    """Well under 300 ms: no rich, no sockets, no message modules but those of the command that was asked for."""
+    code = (
+        "import sys\nfrom kwire.cli import main\n"
+        f"try: main({args!r})\nexcept SystemExit: pass\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    imported = set(ran.stderr.split())
+    heavy = {
+        "rich",
+        "ssl",
+        "selectors",
+        "socket",
+        "kwire.net",
+        "kwire.cluster",
+        "kwire.consumer",
+        "kwire.broker",
+        "lz4",
+    }
+    if args == ["--help"]:
+        heavy |= {"kwire.protocol", "kwire.records", "json"}
+    assert not imported & heavy
+
+
+@pytest.mark.parametrize(("package", "extra"), [("click", "cli"), ("rich", "cli")])
+def test_a_missing_extra_is_named(package: str, extra: str) -> None:
+    code = (
+        f"import sys\nsys.modules[{package!r}] = None\n"  # importing it raises ModuleNotFoundError
+        "from kwire.cli import main\nmain(['error', '-f', 'table'])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert f"this needs the package {package}: pip install 'kwire[{extra}]'" in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -1,0 +1,189 @@
+"""What `kwire decode` finds in a frame: every byte is some field's, and bad bytes end it without an exception."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kwire.cli.apis import find_api
+from kwire.cli.frames import Frame, split
+from kwire.cli.reading import Reading, guesses, read_body, read_request, read_response
+from kwire.errors import KwireError
+from tests.cli.samples import (
+    BATCHES,
+    METADATA_REQUEST,
+    METADATA_RESPONSE,
+    RECORDS,
+    fetch,
+    produce,
+    sized,
+)
+
+METADATA = find_api("Metadata")
+PRODUCE_VERSIONS = {"v2": 9, "v1": 2, "v0": 1}
+
+
+def produced(batch: str) -> bytes:
+    return produce(BATCHES[batch], PRODUCE_VERSIONS[batch.split()[0]])
+
+
+def covered(reading: Reading, frame: bytes, base: int = 0) -> list[str]:
+    """What is wrong with the rows: each byte of the frame should be in exactly one, in order."""
+    wrong = []
+    position = base
+    for row in reading.rows:
+        if row.within:
+            continue  # counts bytes of another place: what a codec unpacked
+        if row.start != position or row.data != frame[row.start - base : row.end - base]:
+            wrong.append(f"{row.path} at {row.start}, not {position}")
+        position = row.end
+    return wrong if position == base + len(frame) else [*wrong, f"ends at {position}"]
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_every_byte_of_a_request_is_some_field(batch: str) -> None:
+    frame = produced(batch)
+    reading = read_request(frame, 100)
+    assert reading.problems == []
+    # A compressed message's value is shown as bytes, and again as what it unpacks to.
+    rows = [row for row in reading.rows if row.type not in ("gzip", "snappy", "lz4") or batch.startswith("v2")]
+    reading.rows = rows
+    assert covered(reading, frame, 100) == []
+    assert (reading.name, reading.header["clientId"]) == ("Produce v9" if batch[:2] == "v2" else reading.name, "test")
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_records_are_shown_whatever_holds_them(batch: str) -> None:
+    rows = read_request(produced(batch), 0).rows
+    named = [row for row in rows if row.path.endswith(("].key", "].value")) and "header[" not in row.path]
+    inner = [row for row in named if row.within] or named
+    values = [row.value for row in inner if ".key" not in row.path[-4:]]
+    assert values == [value for _, _, value, _ in RECORDS]
+    assert [row.value for row in inner if row.path.endswith(".key")] == [key for _, key, _, _ in RECORDS]
+
+
+def test_remarks() -> None:
+    notes = {row.path: row.note for row in read_response(METADATA_RESPONSE, 0, METADATA, 9).rows}
+    assert notes["topics[0].error_code"] == "NONE"
+    assert notes["topics[0].partitions[0].error_code"] == "LEADER_NOT_AVAILABLE"
+    notes = {row.path: row.note for row in read_request(produced("v2 lz4"), 0).rows}
+    batch = "topic_data[0].partition_data[0].records.batch[0]"
+    assert notes[f"{batch}.crc"] == "right"
+    assert notes[f"{batch}.attributes"] == "lz4, create time"
+    assert notes[f"{batch}.base_timestamp"] == "2023-11-14 22:13:20.000Z"
+    assert notes["header.request_api_key"] == "Produce"
+
+
+def test_a_batch_cut_off_by_the_broker_is_no_problem() -> None:
+    reading = read_response(fetch(BATCHES["v2"] + BATCHES["v2"][:70]), 0, find_api("Fetch"), 4)
+    assert reading.is_whole
+    assert (reading.rows[-1].note, reading.rows[-1].path[-8:]) == ("cut off here", "batch[1]")
+    assert [row.note for row in reading.rows if row.path.endswith(".crc")] == ["right", "not checked"]
+
+
+@pytest.mark.parametrize(
+    ("at", "byte", "path", "says"),
+    [
+        (-2, 0x55, ".crc", "CRC-32C"),
+        (61, 0x02, ".record[0]", "its length says"),
+        (57, 0x08, ".record[3].length", "the data ends inside"),  # millions of records in the count
+        (16, 0x03, ".magic", "no message format 3"),
+        (22, 0x07, "", "compression 7"),
+    ],
+)
+def test_a_damaged_batch(at: int, byte: int, path: str, says: str) -> None:
+    batch = bytearray(BATCHES["v2"])
+    batch[at] = byte
+    reading = read_request(produce(bytes(batch)), 0)
+    assert reading.message is not None, "the message around it is whole"
+    problem = next(one for one in reading.problems if says in one.message)
+    assert f"batch[0]{path}" in str(problem.where["path"])
+    assert isinstance(problem.where["offset"], int)
+
+
+FRAMES = [METADATA_REQUEST, *(produced(batch) for batch in BATCHES)]
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=["metadata", *BATCHES])
+def test_every_prefix_ends_at_its_last_byte(frame: bytes) -> None:
+    for length in range(len(frame)):
+        reading = read_request(frame[:length], 0)
+        assert reading.problems, length
+        assert covered(reading, frame[:length]) == [], length
+
+
+@settings(deadline=None)
+@given(st.sampled_from(FRAMES), st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), min_size=1, max_size=4))
+def test_any_bytes_make_rows_or_problems(frame: bytes, changes: list[tuple[int, int]]) -> None:
+    damaged = bytearray(frame)
+    for at, byte in changes:
+        damaged[at % len(frame)] = byte
+    reading = read_request(bytes(damaged), 0)
+    assert reading.is_whole or reading.problems
+    assert all(isinstance(problem, KwireError) for problem in reading.problems)
+
+
+@pytest.mark.parametrize(
+    ("frame", "path", "offset", "says"),
+    [
+        (b"", "header.request_api_key", 0, "2 bytes are due"),
+        (bytes.fromhex("7fff0000 00000001 ffff"), "header.request_api_key", 0, "no API with key 32767"),
+        (bytes.fromhex("00030063 00000001 ffff"), "header.request_api_version", 2, "in versions 0-13, not 99"),
+        (bytes.fromhex("00030001 00000001 0009 6162"), "header.client_id", 10, "9 bytes are due and 2 are left"),
+        (bytes.fromhex("00030001 00000001 fffe"), "header.client_id", 8, "a length of -2"),
+        (bytes.fromhex("00030001 00000001 0001 ff"), "header.client_id", 10, "not UTF-8"),
+        (METADATA_REQUEST + b"\0", "rest", len(METADATA_REQUEST), "left over"),
+    ],
+)
+def test_where_a_request_fails(frame: bytes, path: str, offset: int, says: str) -> None:
+    problem = read_request(frame, 0).problems[0]
+    assert (says in problem.message, problem.where.get("path", "rest"), problem.where["offset"]) == (True, path, offset)
+
+
+def test_bodies_have_no_header() -> None:
+    reading = read_body(METADATA_RESPONSE[5:], 0, "response", METADATA, 9)
+    assert reading.message == read_response(METADATA_RESPONSE, 0, METADATA, 9).message
+    assert reading.header == {}
+
+
+def test_guesses_find_what_it_is() -> None:
+    found = list(guesses(METADATA_RESPONSE, 0, ["request", "response"], None))
+    assert ("response", "Metadata v9", True) in [
+        (one.reading.kind, one.reading.name, one.is_same_again) for one in found
+    ]
+    assert [one.reading.name for one in guesses(METADATA_REQUEST, 0, ["request"], None)] == ["Metadata v9"]
+
+
+def is_whole(frame: bytes) -> bool:
+    return read_request(frame, 0).is_whole
+
+
+@pytest.mark.parametrize(
+    ("data", "frames"),
+    [
+        (METADATA_REQUEST, [Frame(0, METADATA_REQUEST, False)]),
+        (sized(METADATA_REQUEST), [Frame(4, METADATA_REQUEST, True)]),
+        (
+            sized(METADATA_REQUEST) + sized(b"\0\0"),
+            [Frame(4, METADATA_REQUEST, True), Frame(len(METADATA_REQUEST) + 8, b"\0\0", True)],
+        ),
+        (sized(METADATA_REQUEST)[:-3], [Frame(4, METADATA_REQUEST[:-3], True, 3)]),
+        (METADATA_REQUEST[:-3], [Frame(0, METADATA_REQUEST[:-3], False)]),
+        (
+            sized(METADATA_REQUEST) + b"\0\0",
+            [Frame(4, METADATA_REQUEST, True), Frame(len(METADATA_REQUEST) + 4, b"\0\0", False)],
+        ),
+        (b"", [Frame(0, b"", False)]),
+        (b"\xff\xff\xff\xff\x00", [Frame(0, b"\xff\xff\xff\xff\x00", False)]),
+    ],
+    ids=["bare", "sized", "stream", "cut off", "bare and cut off", "rest", "nothing", "no size"],
+)
+def test_split(data: bytes, frames: list[Frame]) -> None:
+    assert split(data, None, is_whole) == frames
+
+
+def test_split_as_told() -> None:
+    data = sized(METADATA_REQUEST)
+    assert split(data, False, is_whole) == [Frame(0, data, False)]
+    assert split(data, True, is_whole) == [Frame(4, METADATA_REQUEST, True)]
