@@ -239,8 +239,9 @@ class Connections:
             match event:
                 case Failed():
                     events.append(Outcome(event.token, event.error, event.was_sent))
-                case Closed(died_during_negotiation=True):
-                    greeting.ends_during_negotiation += 1
+                case Closed():
+                    cause = event.cause  # the session may know better than the socket: a refused password, SASL wanted
+                    greeting.ends_during_negotiation += event.died_during_negotiation
         if link.is_assumed and not link.has_answered:
             greeting.ends_during_negotiation, greeting.is_old = 0, False
         if not is_idle:

@@ -5,8 +5,8 @@ is given the frame that answers it. They never see time, queues or other request
 """
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from kwire.errors import AuthenticationError, ErrorCode, UnsupportedVersionError, broker_error
@@ -32,8 +32,11 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Greeted:
+    """`features` are the levels that the cluster has agreed on (KIP-584), such as transaction.version: 2."""
+
     versions: VersionRanges
     session_lifetime_ms: int = 0
+    features: Mapping[str, int] = field(default_factory=dict)
 
 
 Frame: TypeAlias = bytes
@@ -43,22 +46,17 @@ def greet(
     broker: str, *, assume: VersionRanges | None, sasl: Sasl | None, software: tuple[str, str]
 ) -> Generator[Ask, Frame, Greeted]:
     """The whole greeting. Raises a KwireError when the connection can come to nothing."""
-    if assume is not None:
-        versions = assume
-    else:
-        versions = yield from _negotiate(broker, software)
-    lifetime_ms = 0
-    if sasl is not None:
-        lifetime_ms = yield from _authenticate(broker, sasl, versions)
-    return Greeted(versions, lifetime_ms)
+    greeted = Greeted(assume) if assume is not None else (yield from _negotiate(broker, software))
+    return greeted if sasl is None else (yield from greet_again(broker, sasl, greeted))
 
 
-def greet_again(broker: str, sasl: Sasl, versions: VersionRanges) -> Generator[Ask, Frame, Greeted]:
-    """Renew an authentication on the living connection (KIP-368)."""
-    return Greeted(versions, (yield from _authenticate(broker, sasl, versions)))
+def greet_again(broker: str, sasl: Sasl, greeted: Greeted) -> Generator[Ask, Frame, Greeted]:
+    """Authenticate; on a living connection too, to renew it (KIP-368)."""
+    lifetime_ms = yield from _authenticate(broker, sasl, greeted.versions)
+    return replace(greeted, session_lifetime_ms=lifetime_ms)
 
 
-def _negotiate(broker: str, software: tuple[str, str]) -> Generator[Ask, Frame, VersionRanges]:
+def _negotiate(broker: str, software: tuple[str, str]) -> Generator[Ask, Frame, Greeted]:
     """ApiVersions, from our highest version down to one that the broker has.
 
     A broker that lacks the version answers UNSUPPORTED_VERSION in the form of v0, since 2.4 (KIP-511) with its own
@@ -79,7 +77,8 @@ def _negotiate(broker: str, software: tuple[str, str]) -> Generator[Ask, Frame, 
         version = lower
     if response.error_code:
         raise broker_error(response.error_code, broker=broker, api="ApiVersions", version=version)
-    return _offered(response)
+    features = {feature.name: feature.max_version_level for feature in response.finalized_features}
+    return Greeted(_offered(response), features=features)
 
 
 def _offered(response: ApiVersionsResponse) -> dict[int, range]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -96,7 +96,7 @@ class Session:
         self._request_timeout_ms: float = 30_000
         self._max_in_flight = MAX_IN_FLIGHT
         self._greeting: Generator[Ask, bytes, Greeted] | None = None
-        self._versions: VersionRanges | None = None
+        self._terms: Greeted | None = None  # what the greeting came to
         self._waiting: deque[_Asked] = deque()
         self._in_flight: deque[_Asked] = deque()
         self._next_id = 0
@@ -153,7 +153,7 @@ class Session:
     def is_ready(self) -> bool:
         """The greeting is over, and the connection is not. Stays True while an authentication is renewed."""
         if self.role is Role.CLIENT:
-            return self._versions is not None and self._state not in _OVER
+            return self._terms is not None and self._state not in _OVER
         return self._state is State.READY
 
     @property
@@ -207,9 +207,9 @@ class Session:
             events.append(self._failed(asked, self._too_late(asked)))
         if self._renew_at <= now and self._state is State.READY:
             assert self._sasl is not None
-            assert self._versions is not None
+            assert self._terms is not None
             self._renew_at = inf
-            self._greeting = greet_again(self.peer, self._sasl, self._versions)
+            self._greeting = greet_again(self.peer, self._sasl, self._terms)
             events += self._advance(None, now)
         return events
 
@@ -271,12 +271,17 @@ class Session:
 
     def version(self, request_class: type[Request[Any]], at_most: int | None = None) -> int:
         """The highest version of an API that both sides have. Raises UnsupportedVersionError."""
-        if self._versions is None:
+        if self._terms is None:
             name = api(request_class.API_KEY).name
             raise UnsupportedVersionError("no versions are agreed yet", broker=self.peer, api=name)
         return highest_common(
-            request_class.API_KEY, request_class.VERSIONS, self._versions, at_most=at_most, broker=self.peer
+            request_class.API_KEY, request_class.VERSIONS, self._terms.versions, at_most=at_most, broker=self.peer
         )
+
+    @property
+    def features(self) -> Mapping[str, int]:
+        """The levels of the cluster's features (KIP-584), as the broker told them in the greeting."""
+        return self._terms.features if self._terms is not None else {}
 
     def _has_room(self) -> bool:
         return self._state is State.READY and len(self._in_flight) < self._max_in_flight
@@ -359,7 +364,7 @@ class Session:
 
     def _greeted(self, greeted: Greeted, now: float) -> list[Event]:
         self._greeting = None
-        self._versions = greeted.versions
+        self._terms = greeted
         lifetime = greeted.session_lifetime_ms / 1000
         self._renew_at = now + lifetime * _RENEW_AT if lifetime > 0 else inf
         self._move(State.READY)

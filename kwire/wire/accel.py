@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 from kwire.wire import _pure
@@ -81,7 +81,7 @@ def choose(asked: str) -> ModuleType | Accelerated:
 
 _chosen = choose(os.environ.get("KWIRE_IMPL", ""))
 IMPLEMENTATION = "python" if _chosen is _pure else "c"
-crc32c = _chosen.crc32c
-murmur2 = _chosen.murmur2
+crc32c: Callable[..., int] = _chosen.crc32c
+murmur2: Callable[..., int] = _chosen.murmur2
 encode_records = _chosen.encode_records
 decode_records = _chosen.decode_records
