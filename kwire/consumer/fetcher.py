@@ -51,8 +51,10 @@ from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
 _FIRST_PATIENCE = 2.0
 # A broker whose answers make no sense to us gets this many attempts in a row per partition.
 _ATTEMPTS_MAX = 10
-# Milliseconds that a fetch waits at the broker at least, while other partitions of that broker wait for their reader.
+# Milliseconds that a fetch may wait at the broker in any case: while other partitions of that broker wait for their
+# reader, and otherwise.
 _HELD_WAIT_MIN_MS = 10
+_IDLE_WAIT_MIN_MS = 50
 # Room in a frame for what is not records.
 _FRAME_OVERHEAD_BYTES = 64 * 1024
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
@@ -107,6 +109,7 @@ class Fetcher:
         self._in_flight: dict[int, Fetch] = {}
         self._fetched: dict[int, int] = {}  # node -> when it had its turn, in fetches
         self._fetches = 0
+        self._idle_since: dict[int, float] = {}  # node -> when it last brought records
         self._resting: dict[int, float] = {}  # node -> until when: it throttles us
         self._told: set[int] = set()  # nodes of whose lasting failure the user knows
         self._trouble_since: float | None = None
@@ -274,7 +277,7 @@ class Fetcher:
             for position, place in choice.ready
         ]
         max_bytes = min(self._fetch_bytes, share, room)
-        fetch = Fetch(node, asked, self._max_wait_ms(choice, now), max_bytes)
+        fetch = Fetch(node, asked, self._max_wait_ms(node, choice, now), max_bytes)
         try:
             version = view.version(node, FetchRequest, fetch.version_max)
         except UnsupportedVersionError as error:
@@ -290,17 +293,22 @@ class Fetcher:
                 self._to_the_back(one.position)
         return fetch
 
-    def _max_wait_ms(self, choice: _Choice, now: float) -> int:
+    def _max_wait_ms(self, node: int, choice: _Choice, now: float) -> int:
         """How long the broker may wait for records.
 
-        A fetch that waits long for idle partitions keeps out the busy one beside them, whose reader may make room any
-        moment: brokers answer one request of a connection after the other. So while a partition is held back for its
-        reader, the others wait no longer than it already has, which at most doubles its pause.
+        Brokers answer one request of a connection after the other, so a fetch that waits keeps out what is wanted
+        meanwhile: the busy partition beside the idle ones, whose reader makes room any moment; the place that somebody
+        seeks who has just read to the end. Therefore a fetch waits no longer than what it may keep out has waited
+        already, which at most doubles that pause, and costs a few more requests before a long silence.
         """
-        if choice.held_since is None:
-            return self._options.max_wait_ms
-        held_ms = int((now - choice.held_since) * 1000)
-        return min(self._options.max_wait_ms, max(_HELD_WAIT_MIN_MS, held_ms))
+        wait_ms = self._options.max_wait_ms
+        if self._options.min_bytes <= 1:  # who wants more than a byte at once wants the waiting too
+            idle_ms = round((now - self._idle_since.setdefault(node, now)) * 1000)
+            wait_ms = min(wait_ms, max(_IDLE_WAIT_MIN_MS, idle_ms))
+        if choice.held_since is not None:
+            held_ms = round((now - choice.held_since) * 1000)
+            wait_ms = min(wait_ms, max(_HELD_WAIT_MIN_MS, held_ms))
+        return wait_ms
 
     def _to_the_back(self, position: Position) -> None:
         if self._positions.get(position.key) is position:
@@ -348,7 +356,7 @@ class Fetcher:
             elif answer.error_code:
                 self._answered_with_code(asked, answer.error_code, now)
             else:
-                self._answered(asked, answer, now)
+                self._answered(fetch, asked, answer, now)
 
     def _request_failed(self, fetch: Fetch, error: KwireError, now: float) -> None:
         if not is_passing(error) and fetch.node not in self._told:
@@ -357,7 +365,7 @@ class Fetcher:
         for asked in fetch.asked:
             self._retry(asked.position, error, now)
 
-    def _answered(self, asked: Asked, answer: FetchResponse.Topic.Partition, now: float) -> None:
+    def _answered(self, fetch: Fetch, asked: Asked, answer: FetchResponse.Topic.Partition, now: float) -> None:
         position = asked.position
         position.attempts = 0
         position.unknown_since = position.last_error = None
@@ -366,6 +374,7 @@ class Fetcher:
             position.replica_until = now + self._replica_max_age
         if not answer.records:
             return
+        self._idle_since[fetch.node] = now
         self._to_the_back(position)
         extent = extent_of(memoryview(answer.records))
         if extent.whole_bytes:

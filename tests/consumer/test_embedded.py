@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from kwire import AtTimestamp, Consumer
+from kwire import AtTimestamp, Consumer, Sasl
 from kwire.broker import Cluster, Cut, Delay, Disconnect, Refuse
 from kwire.broker.state import ClusterState
 from kwire.consumer import ConsumerRecord
 from kwire.errors import (
+    AuthenticationError,
     BrokerError,
     ClosedError,
     ConfigurationError,
     CorruptRecordsError,
     ErrorCode,
     KwireError,
+    NotKafkaError,
     RequestTimeoutError,
     TopicError,
 )
@@ -470,3 +476,85 @@ def test_memory_is_given_back(cluster: Cluster, consumer: Consumer) -> None:
     read(consumer, 5_000)
     consumer.poll(timeout=0)
     assert (consumer._inbox._bytes, consumer._inbox._total_bytes) == ({}, 0)
+
+
+# -- what is not a broker for us
+
+
+@pytest.mark.parametrize("ask", ["poll", "end_offsets", "partitions", "position"])
+def test_a_wrong_password_is_told_at_once(ask: str) -> None:
+    with Cluster(brokers=1, sasl={"user": "right"}) as cluster:
+        sasl = Sasl("SCRAM-SHA-256", "user", "wrong")
+        with Consumer(cluster.bootstrap, sasl=sasl) as consumer:
+            consumer.assign([("t", 0, "latest")])
+            calls: dict[str, Callable[[], object]] = {
+                "poll": lambda: consumer.poll(timeout=20.0),
+                "position": lambda: consumer.position("t", 0, timeout=20.0),
+                "end_offsets": lambda: consumer.end_offsets([("t", 0)], timeout=20.0),
+                "partitions": lambda: consumer.partitions("t", timeout=20.0),
+            }
+            with pytest.raises(AuthenticationError):
+                calls[ask]()
+
+
+def test_the_right_password_reads() -> None:
+    with Cluster(brokers=1, sasl={"user": "right"}) as cluster:
+        make(cluster, count=10)
+        with Consumer(cluster.bootstrap, sasl=Sasl("SCRAM-SHA-512", "user", "right")) as consumer:
+            consumer.assign([("t", 0, "earliest")])
+            assert len(read(consumer, 10)) == 10
+
+
+def test_a_web_server_is_recognised() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    client, _ = server.accept()
+                    with client:
+                        client.recv(1_000)
+                        client.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        with Consumer(f"127.0.0.1:{server.getsockname()[1]}") as consumer:
+            consumer.assign([("t", 0, "earliest")])
+            with pytest.raises(NotKafkaError, match="HTTP"):
+                consumer.poll(timeout=20.0)
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(10.0)
+
+
+def test_an_interrupt_ends_a_poll(cluster: Cluster, consumer: Consumer) -> None:
+    make(cluster, count=0)
+    consumer.assign([("t", 0, 0)])
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll(timeout=60.0)
+    timer.join()
+    fill(cluster, "t", 0, [7])
+    assert len(read(consumer, 1)) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # from 3.12 on: it is what is tested
+def test_a_forked_child_is_told_to_make_its_own(cluster: Cluster, consumer: Consumer) -> None:
+    make(cluster, count=1_000)
+    consumer.assign([("t", 0, 0)])
+    consumer.poll(10, timeout=10.0)
+    child = os.fork()
+    if child == 0:
+        # Nothing of pytest may run here: the exit code is the whole report.
+        outcome = 1
+        try:
+            consumer.poll(10, timeout=0)
+        except ClosedError:
+            consumer.close()
+            outcome = 0
+        finally:
+            os._exit(outcome)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(read(consumer, 990)) == 990

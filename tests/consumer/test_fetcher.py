@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kwire.cluster.snapshot import NO_ID
@@ -214,6 +216,33 @@ def test_while_a_reader_is_waited_for_the_others_wait_no_longer_than_it_has() ->
         world.now += sent.request.max_wait_ms / 1000
         sent.answer()
     assert waits == [10, 10, 20, 40, 80, 160, 320, 400]
+
+
+@pytest.mark.parametrize(
+    ("options", "waits"),
+    [
+        ({"max_wait_ms": 500}, [50, 50, 100, 200, 400, 500]),
+        ({"max_wait_ms": 30}, [30, 30, 30]),
+        ({"max_wait_ms": 500, "min_bytes": 2}, [500, 500, 500]),
+        ({"max_wait_ms": 0}, [0, 0, 0]),
+    ],
+    ids=str,
+)
+def test_after_records_came_a_fetch_waits_no_longer_than_the_silence_has_lasted(
+    options: dict[str, Any], waits: list[int]
+) -> None:
+    world = World(**options)
+    world.assign(("t", 0, 0))
+    for offset in range(2):
+        seen = []
+        for _ in waits:
+            sent = world.turn_one()
+            seen.append(sent.request.max_wait_ms)
+            world.now += sent.request.max_wait_ms / 1000
+            sent.answer()
+        assert seen == waits
+        world.now += 1.0
+        world.turn_one().answer({T0: batch(offset, b"a")})
 
 
 def test_all_together_hold_no_more_than_max_buffered_bytes() -> None:
