@@ -139,7 +139,7 @@ def _send(producer: Sends, row: OutgoingRow, number: int, task: str) -> Response
         raise ConfigurationError(
             f"{_name(row, number, task)} has no topic", remedy="fill the column topic, or give the option topic"
         )
-    if any(name is None for name, _ in headers):
+    if headers and any(name is None for name, _ in headers):
         raise ConfigurationError(
             f"{_name(row, number, task)} has a header without a key", remedy="give each header a key"
         )
