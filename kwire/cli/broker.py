@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from dataclasses import fields
 from types import FrameType
 from typing import Any
 
@@ -39,7 +40,7 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
     "extra",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Any other option of kwire.broker.Cluster: -X min_insync_replicas=2.",
+    help="Any other option of kwire.broker.Options: -X min_insync_replicas=2.",
 )
 @output_options
 def command(
@@ -55,8 +56,11 @@ def command(
         kwire broker --topic orders:3
         kwire broker --brokers 1 --port 0 -f json | head -1
     """
-    from kwire.broker import Cluster
+    from kwire.broker import Cluster, Options
 
+    settings = named_values(extra)
+    if unknown := sorted(settings.keys() - {field.name for field in fields(Options)}):
+        raise click.UsageError(f"-X {unknown[0]}: there is no such option in kwire.broker.Options")
     options: dict[str, Any] = {
         "host": host,
         "ports": [port + index if port else 0 for index in range(brokers)],
@@ -65,7 +69,7 @@ def command(
         "topics": dict(_topic(text, default_partitions) for text in topics),
         "auto_create_topics": auto_create,
         "default_partitions": default_partitions,
-        **named_values(extra),
+        **settings,
     }
     stop = threading.Event()
     # A supervisor's stop is a clean end; Ctrl-C too, but keeps its usual exit code.

@@ -148,7 +148,7 @@ def _tls(cafile: str | None, cert: str | None, key: str | None, insecure: bool) 
 def _key_password(key: str | None) -> str | None:
     if key is None or b"ENCRYPTED" not in Path(key).read_bytes():
         return None
-    return os.environ.get("KWIRE_KEY_PASSWORD") or _ask(f"Password of {key}")
+    return os.environ.get("KWIRE_KEY_PASSWORD") or _ask(f"Password of {key}", "set KWIRE_KEY_PASSWORD")
 
 
 def _sasl(
@@ -166,16 +166,18 @@ def _sasl(
             raise ConfigurationError(f"{password_file} is empty", remedy="put the password on its first line")
         password = lines[0]
     if password is None:
-        password = _ask(f"Password of {username}")
+        password = _ask(f"Password of {username}", "set KWIRE_PASSWORD or give --password-file")
     # PLAIN shows the password to whoever listens; without TLS it must be asked for by name.
     return Sasl(mechanism or ("PLAIN" if has_tls else "SCRAM-SHA-512"), username, password)
 
 
-def _ask(question: str) -> str:
-    """Ask on the terminal, with no echo; stdin itself may be the data of a pipe, so a pipe is never asked."""
-    if not sys.stdin.isatty():
-        raise click.UsageError(
-            f"{question[0].lower()}{question[1:]} is missing: set KWIRE_PASSWORD or give --password-file"
-        )
+def is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _ask(question: str, remedy: str) -> str:
+    """Ask on the terminal, with no echo. A pipe is never asked: its bytes are the data."""
+    if not is_terminal():
+        raise click.UsageError(f"no {question[0].lower()}{question[1:]}: {remedy}")
     answer: str = click.prompt(question, hide_input=True, err=True)
     return answer

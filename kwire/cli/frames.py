@@ -39,7 +39,7 @@ def split(data: bytes, has_sizes: bool | None, makes_sense: Callable[[bytes], bo
         return whole
     if adds_up or makes_sense(sized[0].data):
         return sized
-    # Nothing makes sense whole: bytes are missing or wrong. A size is believed if it promises a little more than is here,
+    # Nothing makes sense whole: bytes are missing or wrong. A size is believed if it promises a bit more than is here,
     # unless a request's header stands in its place. Two zeros at the front are rather a size than Produce.
     is_believable = 0 < sized[0].missing <= _BELIEVED * len(data)
     has_header = maybe_request_header(data) is not None and data[:2] != b"\0\0"

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
@@ -142,9 +142,10 @@ def _input(files: Iterable[BinaryIO], has_lines: bool, delimiter: bytes) -> Iter
             yield str(name), file.read()
 
 
-def split(stream: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
+def split(stream: Any, delimiter: bytes) -> Iterator[bytes]:
     """The pieces of a stream between delimiters, each as soon as it is there; nothing after the last is no piece."""
-    read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
+    # read1 answers what is there; read would wait for a full buffer while a person types.
+    read: Callable[[int], bytes] = stream.read1 if hasattr(stream, "read1") else stream.read
     rest = b""
     while chunk := read(_READ_BYTES):
         # A delimiter may lie across two chunks, so what is left is looked at again.

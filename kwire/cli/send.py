@@ -13,12 +13,13 @@ from kwire.cli.apis import find_api_at
 from kwire.cli.connection import Connection, connection_options
 from kwire.cli.failures import ExitCode
 from kwire.cli.messages import message_from_json, read_json
+from kwire.cli.metadata import ask_metadata
 from kwire.cli.output import Output, output_options
-from kwire.errors import UnsupportedVersionError
+from kwire.errors import ErrorCode, UnsupportedVersionError, broker_error
 from kwire.protocol import ApiKey
 
 if TYPE_CHECKING:
-    from kwire.cluster import Route
+    from kwire.cluster import Route, Runtime, ToLeader, ToNode
 
 
 @click.command()
@@ -45,7 +46,7 @@ def command(
         kwire send FindCoordinator@2 '{"key": "my-group", "keyType": 0}'
         kwire send Heartbeat@0 --coordinator g '{"groupId": "g", "generationId": 1, "memberId": "m"}'
     """
-    from kwire.cluster import Runtime
+    from kwire.cluster import Runtime, ToLeader
 
     found, wanted = find_api_at(api_text)
     fields = read_json(sys.stdin.read() if text == "-" else text)
@@ -64,6 +65,8 @@ def command(
         return message_from_json(found.request, fields, version)
 
     with closing(Runtime(connection.config())) as runtime:
+        if isinstance(route, ToLeader):
+            route = _leader(runtime, route, connection.timeout)
         response: Any = runtime.ask(route, found.request, build, connection.timeout, at_most=wanted, may_retry=False)
     version = used[0]
     output.note(f"{found.name} v{version}")
@@ -82,6 +85,18 @@ def has_error(answer: Any) -> bool:
     if isinstance(answer, dict):
         return bool(answer.get("errorCode")) or any(has_error(item) for item in answer.values())
     return False
+
+
+def _leader(runtime: Runtime, route: ToLeader, timeout: float) -> ToNode:
+    """Who leads the partition. Asked here, because the event loop keeps metadata only of topics that somebody uses."""
+    from kwire.cluster import ToNode
+
+    (topic,) = ask_metadata(runtime, [route.topic], timeout).topics
+    found = next((one for one in topic.partitions if one.partition_index == route.partition), None)
+    code = topic.error_code or (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error_code)
+    if found is None or found.leader_id < 0:
+        raise broker_error(code, topic=route.topic, partition=route.partition, remedy="see `kwire metadata`")
+    return ToNode(found.leader_id)
 
 
 def _route(

@@ -103,7 +103,7 @@ def test_exit_codes_are_what_scripts_rely_on() -> None:
     [
         (REFUSED, ["refused", "  at:  broker 1 at db:9092", "  do:  is it up?"]),
         (
-            caused(RequestTimeoutError(f"no answer; the last failure was: {REFUSED}", api="Fetch", remedy="wait"), REFUSED),
+            caused(RequestTimeoutError(f"no answer; the last was: {REFUSED}", api="Fetch", remedy="wait"), REFUSED),
             ["no answer", "  at:  Fetch", "  why: refused [broker 1 at db:9092]", "  do:  is it up?"],
         ),
         (DecodeError("bad", path="topics[3].name", offset=7), ["bad", "  at:  field topics[3].name, offset 7"]),

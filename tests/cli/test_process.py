@@ -1,0 +1,228 @@
+"""`kwire` as a process: pipes, terminals, signals and exit codes, as a shell sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwire.broker import Cluster
+from tests.cli.samples import METADATA_REQUEST
+
+ROOT = Path(__file__).parents[2]
+KWIRE = [sys.executable, "-c", "from kwire.cli import main; main()"]
+SECONDS = 30  # for what takes a moment
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(1, topics={"t": 1, "empty": 1}) as running:
+        yield running
+
+
+def environment(**more: str) -> dict[str, str]:
+    hidden = ("KWIRE_", "NO_COLOR", "COLUMNS")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **more}
+
+
+def run(*args: str, stdin: bytes = b"", **more: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*KWIRE, *args], input=stdin, capture_output=True, env=environment(**more), timeout=SECONDS, check=False
+    )
+
+
+@contextmanager
+def started(*args: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*KWIRE, *args], stdin=pipe, stdout=pipe, stderr=pipe, env=environment(**more)) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def on_terminal(*args: str, width: int, **more: str) -> str:
+    """What the command prints on a terminal of this width, escapes and all."""
+    master, slave = pty.openpty()
+    with os.fdopen(master, "rb", buffering=0) as screen:
+        env = environment(**{"COLUMNS": str(width), "TERM": "xterm-256color", **more})
+        with subprocess.Popen(
+            [*KWIRE, *args], stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, env=env
+        ) as process:
+            os.close(slave)
+            shown = b""
+            while True:
+                try:
+                    chunk = screen.read(65536)
+                except OSError:  # Linux's way to say that the other side is closed
+                    break
+                if not chunk:
+                    break
+                shown += chunk
+            process.wait(SECONDS)
+    return shown.decode().replace("\r\n", "\n")
+
+
+def test_json_in_a_pipe_and_a_table_on_a_terminal() -> None:
+    piped = run("error", "74")
+    assert json.loads(piped.stdout)["name"] == "FENCED_LEADER_EPOCH"
+    assert on_terminal("error", "74", width=80).startswith("code:        74 FENCED_LEADER_EPOCH\n")
+
+
+def test_no_color(tmp_path: Path) -> None:
+    file = tmp_path / "frame"
+    file.write_bytes(METADATA_REQUEST)
+    assert "\x1b[36m" in on_terminal("decode", str(file), width=80)
+    assert "\x1b[" not in on_terminal("decode", str(file), width=80, NO_COLOR="1")
+    assert b"\x1b[" not in run("decode", "-f", "table", str(file)).stdout
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_terminal_is_not_overrun(width: int, cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "frame"
+    file.write_bytes(METADATA_REQUEST)
+    for args in (["decode", str(file)], ["schema", "Fetch"], ["error"], ["metadata"], ["versions"]):
+        shown = on_terminal(*args, width=width, NO_COLOR="1", TERM="dumb", KWIRE_BOOTSTRAP=cluster.bootstrap)
+        assert max(len(line) for line in shown.splitlines()) <= width, args
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin", "code"),
+    [
+        (["--version"], b"", 0),
+        (["error", "0"], b"", 0),
+        (["nosuch"], b"", 2),
+        (["metadata"], b"", 2),
+        (["metadata", "-b", "127.0.0.1:1", "--timeout", "0.3"], b"", 3),
+        (["decode"], b"\x7f\xff\0\0", 4),
+        (["decode"], METADATA_REQUEST, 0),
+        (["encode", "Metadata@1"], b"{", 2),
+    ],
+)
+def test_exit_codes(args: list[str], stdin: bytes, code: int) -> None:
+    ran = run(*args, stdin=stdin)
+    assert ran.returncode == code, ran.stderr
+    assert b"Traceback" not in ran.stderr
+
+
+def test_a_reader_that_goes_away(cluster: Cluster) -> None:
+    """`kwire consume t | head -1`: no complaint, and the exit code that a shell gives a program killed by SIGPIPE."""
+    env = {"KWIRE_BOOTSTRAP": cluster.bootstrap}
+    assert run("produce", "t", stdin=b"x" * 1000 + b"\n" + b"line\n" * 100_000, **env).returncode == 0
+    for args in (["consume", "t"], ["consume", "t", "--raw"]):
+        with started(*args, **env) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.read(1000)
+            process.stdout.close()
+            assert process.stderr.read() == b""
+            assert process.wait(SECONDS) == 141
+
+
+def test_a_reader_that_is_gone_before_anything_is_written() -> None:
+    with started("schema") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(SECONDS) == 141
+
+
+def interrupted(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=SECONDS)
+    return process.returncode, stderr.decode()
+
+
+def test_ctrl_c_ends_consume(cluster: Cluster) -> None:
+    run("produce", "t", stdin=b"x\n", KWIRE_BOOTSTRAP=cluster.bootstrap)
+    with started("consume", "t", KWIRE_BOOTSTRAP=cluster.bootstrap) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["topic"] == "t"
+        code, stderr = interrupted(process)
+    assert (code, stderr.strip()) == (130, "")
+
+
+def test_ctrl_c_in_produce_delivers_what_was_read(cluster: Cluster) -> None:
+    with started("produce", "t", "--report", "-X", "linger_ms=0", KWIRE_BOOTSTRAP=cluster.bootstrap) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"first\n")
+        process.stdin.flush()
+        wait_for_record(cluster, b"first")
+        code, stderr = interrupted(process)
+    assert code == 130
+    assert "1 record, 5 bytes to t" in stderr
+
+
+def wait_for_record(cluster: Cluster, value: bytes) -> None:
+    """Until the record is in the log; the consumer does the waiting."""
+    from kwire.consumer import Consumer
+
+    with Consumer(cluster.bootstrap) as consumer:
+        consumer.assign([("t", 0, "earliest")])
+        for record in consumer:
+            if record.value == value:
+                return
+
+
+def first_line(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    assert process.stdout is not None
+    line: dict[str, Any] = json.loads(process.stdout.readline())
+    return line
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_broker(number: signal.Signals, code: int) -> None:
+    """The first line says where, and then any client can come; a signal ends it cleanly."""
+    with started("broker", "--brokers", "2", "--port", "0", "--topic", "made:4", "--topic", "other") as process:
+        line = first_line(process)
+        assert line["bootstrap"].split(",") == line["brokers"]
+        assert len(line["brokers"]) == 2
+        metadata = run("metadata", "made", "other", KWIRE_BOOTSTRAP=line["bootstrap"])
+        topics = [one for one in map(json.loads, metadata.stdout.splitlines()) if one["kind"] == "topic"]
+        assert [(one["name"], len(one["partitions"])) for one in topics] == [("made", 4), ("other", 1)]
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=SECONDS)
+        assert process.returncode == code
+        assert f"export KWIRE_BOOTSTRAP={line['bootstrap']}" in stderr.decode()
+
+
+def test_broker_with_sasl() -> None:
+    with started("broker", "--brokers", "1", "--port", "0", "--user", "me:secret", "-q") as process:
+        env = {"KWIRE_BOOTSTRAP": first_line(process)["bootstrap"]}
+        assert run("metadata", KWIRE_USERNAME="me", KWIRE_PASSWORD="secret", **env).returncode == 0
+        assert run("metadata", "--timeout", "2", KWIRE_USERNAME="me", KWIRE_PASSWORD="wrong", **env).returncode == 3
+        code, stderr = interrupted(process)
+        assert (code, stderr.strip()) == (130, "")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--topic", "t:x"], b"not NAME or NAME:PARTITIONS"),
+        (["--user", "me"], b"NAME:PASSWORD"),
+        (["--key", __file__], b"need --cert"),
+        (["-X", "nosuch=1", "--port", "0"], b"nosuch"),
+    ],
+)
+def test_broker_refuses(args: list[str], says: bytes) -> None:
+    ran = run("broker", *args)
+    assert (ran.returncode, says in ran.stderr) == (2, True), ran.stderr
+
+
+def test_broker_on_a_port_that_is_taken(cluster: Cluster) -> None:
+    port = cluster.bootstrap.rpartition(":")[2]
+    ran = run("broker", "--brokers", "1", "--port", port)
+    assert ran.returncode == 3
+    assert port.encode() in ran.stderr
+    assert b"Traceback" not in ran.stderr
