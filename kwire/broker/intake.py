@@ -15,11 +15,17 @@ _FIRST_VERSION_WITH_V2 = 3
 _FIRST_VERSION_WITH_ZSTD = 7
 _LAST_VERSION_OF_MAGIC_0 = 1
 NO_TIMESTAMP = -1
+# Of a v2 batch: the magic byte, and the low one of its attributes.
+_MAGIC_AT, _ATTRIBUTES_AT = 16, 22
+_TRANSACTIONAL = 0x10
 MAX_DECOMPRESSED_BYTES = 1 << 28
 
 
-def take_in(records: BytesLike | None, version: int, settings: TopicSettings, wall_ms: int) -> list[Batch]:
-    """The batches of one partition of a Produce request of this version. Raises BrokerError."""
+def open_records(records: BytesLike | None, version: int) -> list[Batch]:
+    """The batches of one partition of a Produce request, if its version can have such. Raises BrokerError.
+
+    Stricter than Kafka in one thing: what follows the last whole batch is not cut away in silence.
+    """
     batches = _decode(records)
     if version >= _FIRST_VERSION_WITH_V2:
         _check_one_new_batch(batches, version)
@@ -27,6 +33,20 @@ def take_in(records: BytesLike | None, version: int, settings: TopicSettings, wa
         raise broker_error(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"Produce v{version} is older than these records")
     if not batches:
         raise broker_error(ErrorCode.INVALID_RECORD, "no records were sent")
+    if sum(batch.size_bytes for batch in batches) != len(records or b""):
+        raise broker_error(ErrorCode.CORRUPT_MESSAGE, "the last batch is cut off")
+    return batches
+
+
+def is_transactional(records: BytesLike | None) -> bool:
+    """Whether a Produce request's v2 batch, which may still turn out to be anything, claims to be of a transaction."""
+    if records is None or len(records) <= _ATTRIBUTES_AT or records[_MAGIC_AT] != 2:
+        return False
+    return bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
+
+
+def validate(batches: list[Batch], settings: TopicSettings, wall_ms: int) -> list[Batch]:
+    """The batches as the topic's log may take them. Raises BrokerError."""
     for batch in batches:
         _check_size(batch, settings)
     try:
@@ -40,14 +60,10 @@ def take_in(records: BytesLike | None, version: int, settings: TopicSettings, wa
 
 
 def _decode(records: BytesLike | None) -> list[Batch]:
-    data = memoryview(records or b"")
     try:
-        batches = list(decode_batches(data, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES))
+        return list(decode_batches(records or b"", max_decompressed_bytes=MAX_DECOMPRESSED_BYTES))
     except CorruptRecordsError as error:
         raise _corrupt(error) from None
-    if sum(batch.size_bytes for batch in batches) != len(data):
-        raise broker_error(ErrorCode.CORRUPT_MESSAGE, "the last batch is cut off")
-    return batches
 
 
 def _check_one_new_batch(batches: list[Batch], version: int) -> None:

@@ -225,10 +225,10 @@ class PartitionLog:
             if start is not None and control.kind == "abort":
                 self.aborted.append(Aborted(stored.producer_id, start, stored.last_offset))
         elif stored.producer_id >= 0:
-            time_ms = stored.max_timestamp_ms if self.settings.log_append_time else NO_TIMESTAMP
             written = Written(
-                stored.first_sequence, stored.last_sequence, stored.base_offset, stored.last_offset, time_ms
-            )
+                stored.first_sequence, stored.last_sequence, stored.base_offset, stored.last_offset,
+                stored.max_timestamp_ms,
+            )  # fmt: skip
             self.producers.appended(
                 stored.producer_id, stored.producer_epoch, written,
                 transactional=stored.is_transactional, now_ms=stored.appended_ms,
@@ -244,8 +244,8 @@ class PartitionLog:
     # Reading.
 
     def read(self, offset: int, *, max_bytes: int, until: int, at_least_one: bool = True) -> list[Stored]:
-        """Whole batches from the one that holds `offset` on, of offsets below `until`, of at most `max_bytes`
-        together; the first one is given whatever its size when `at_least_one`. Raises OFFSET_OUT_OF_RANGE."""
+        """Batches from the one that holds `offset` on, of offsets below `until`, as many as begin within `max_bytes`;
+        the first one whatever its size when `at_least_one`, else only if it fits. Raises OFFSET_OUT_OF_RANGE."""
         if not self.start_offset <= offset <= self.end_offset:
             raise broker_error(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in {self.start_offset}..{self.end_offset}"
@@ -254,7 +254,8 @@ class PartitionLog:
         room = max_bytes
         for index in range(self._index_of(offset), len(self._batches)):
             stored = self._batches[index]
-            if stored.last_offset >= until or (len(stored.data) > room and (found or not at_least_one)):
+            fits = room > 0 if found else at_least_one or len(stored.data) <= room
+            if stored.last_offset >= until or not fits:
                 break
             found.append(stored)
             room -= len(stored.data)
@@ -298,12 +299,14 @@ class PartitionLog:
         return self.epochs[index][0] if index >= 0 else NO_EPOCH
 
     def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch at or below the one asked; (-1, -1) for none (KIP-101)."""
-        index = bisect_right(self.epochs, leader_epoch, key=_first) - 1
-        if index < 0:
+        """(epoch, end offset) of the largest epoch at or below the one asked, (-1, -1) for one to come (KIP-101)."""
+        if not self.epochs or not 0 <= leader_epoch <= self.epochs[-1][0]:
             return NO_EPOCH, -1
-        last = index + 1 == len(self.epochs)
-        return self.epochs[index][0], self.end_offset if last else self.epochs[index + 1][1]
+        if leader_epoch == self.epochs[-1][0]:
+            return leader_epoch, self.end_offset
+        following = bisect_right(self.epochs, leader_epoch, key=_first)
+        floor = self.epochs[following - 1][0] if following else leader_epoch
+        return floor, self.epochs[following][1]
 
     def _index_of(self, offset: int) -> int:
         """Index of the batch that holds `offset`, or of the first one beyond it."""

@@ -152,14 +152,18 @@ class TopicSettings:
 
     @classmethod
     def parse(cls, options: Options, configs: Mapping[str, str | None]) -> TopicSettings:
-        """Raises BrokerError INVALID_CONFIG. A config whose value is None is as if it were not there."""
-        chosen = {**options.topic_configs, **{name: value for name, value in configs.items() if value is not None}}
-        for name in [*chosen, *configs]:
+        """Raises BrokerError INVALID_CONFIG, also for a config whose value is None."""
+        chosen = dict(options.topic_configs)
+        for name, value in configs.items():
+            if value is None:
+                raise broker_error(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic config: {name}")
+            chosen[name] = value
+        for name in chosen:
             if name not in TOPIC_CONFIGS:
                 raise broker_error(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
         values = {**_defaults(options), **chosen}
-        policies = set(values["cleanup.policy"].replace(" ", "").split(","))
-        if not policies or policies - {"delete", "compact"}:
+        policies = {policy for policy in values["cleanup.policy"].replace(" ", "").split(",") if policy}
+        if policies - {"delete", "compact"}:
             raise _invalid("cleanup.policy", values["cleanup.policy"])
         return cls(
             configs=chosen,

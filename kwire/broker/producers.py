@@ -24,7 +24,7 @@ class Written:
     last_sequence: int
     base_offset: int
     last_offset: int
-    timestamp_ms: int  # the log append time answered for it, -1 when the topic keeps the producer's
+    timestamp_ms: int  # the highest of its records; Kafka answers it as the append time of a repeated batch
 
 
 @dataclass(slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
 import shutil
 import subprocess
 import sys
@@ -19,13 +18,10 @@ from typing import Any
 
 import aiokafka
 import confluent_kafka
-import pytest
+import kafka as kafka
+import kafka.admin
 
-with warnings.catch_warnings():
-    # kafka-python reads its schemas in a way that Python 3.11 deprecated and later versions took up again.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import kafka as kafka
-    import kafka.admin
+from tests.conftest import missing
 
 Item = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
@@ -33,13 +29,6 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 30.0
 POLL_SECONDS = 0.5
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-def unavailable(reason: str) -> None:
-    """A skip on a laptop; in CI what is missing is a failure."""
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 def run(command: Sequence[str], input: str | None = None) -> str:
@@ -181,7 +170,7 @@ class Kcat:
 
     def __init__(self) -> None:
         if shutil.which("kcat") is None:
-            unavailable("kcat is not on PATH: tools/env peers")
+            missing("kcat is not on PATH: tools/env peers")
 
     def write(self, bootstrap: str, topic: str, items: Sequence[Item], *, codec: str, idempotent: bool) -> None:
         lines = "".join(f"{(key or b'').decode()}\t{(value or b'').decode()}\n" for key, value, _ in items)
@@ -200,13 +189,13 @@ class Console:
 
     def __init__(self, version: str = "4.3.1") -> None:
         if shutil.which("java") is None or shutil.which("mvn") is None:
-            unavailable("java and mvn are needed: tools/env java maven")
+            missing("java and mvn are needed: tools/env java maven")
         fetched = subprocess.run(
             [sys.executable, str(ROOT / "tools" / "jars"), "kafka", version],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if fetched.returncode:
-            unavailable(f"kafka {version} could not be fetched: {fetched.stderr.strip()}")
+            missing(f"kafka {version} could not be fetched: {fetched.stderr.strip()}")
         self.version = tuple(int(part) for part in version.split("."))
         options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
         self.java = ["java", *options, "-cp", f"{fetched.stdout.strip()}/*"]

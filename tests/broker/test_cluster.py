@@ -38,13 +38,12 @@ PATIENCE_SECONDS = 10.0
 class Client:
     """One connection to one broker, by kwire's own selector and session."""
 
-    def __init__(self, cluster: Cluster, node: int = 1, *, tls: Tls | None = None, sasl: Sasl | None = None) -> None:
-        host, port = cluster.brokers[node]
+    def __init__(self, address: tuple[str, int], *, tls: Tls | None = None, sasl: Sasl | None = None) -> None:
         self.selector = KafkaSelector(tls=tls)
-        self.session = Session.client(str(node), sasl=sasl)
+        self.session = Session.client("the broker", sasl=sasl)
         self.events: list[Any] = []
         self.cause: Exception | None = None
-        self.selector.connect(node, host, port)
+        self.selector.connect("the broker", *address)
         self._until(lambda: bool(self.selector.connected) or self.cause is not None)
         if self.cause is None:
             self.session.start(0.0)
@@ -88,8 +87,8 @@ class Client:
 def connect() -> Iterator[Callable[..., Client]]:
     clients: list[Client] = []
 
-    def connect_one(*args: Any, **options: Any) -> Client:
-        clients.append(Client(*args, **options))
+    def connect_one(cluster: Cluster, node: int = 1, **options: Any) -> Client:
+        clients.append(Client(cluster.brokers[node], **options))
         return clients[-1]
 
     yield connect_one

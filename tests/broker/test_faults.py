@@ -18,7 +18,7 @@ from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.protocol.schema import Request
 from kwire.session import SaslServer
-from tests.broker.test_handlers import GOOD, Bench, batch
+from tests.broker.bench import GOOD, Bench, batch
 
 HIT = Refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 PLACES = [("t", 0), ("t", 1), ("u", -1)]

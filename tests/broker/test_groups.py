@@ -97,7 +97,9 @@ class Members:
         response = self.cluster.answer(self.node, request)
         return [member.error_code for member in response.members]
 
-    def commit(self, offset: int, *, generation: int = -1, member_id: str = "", topic: str = "t") -> int:
+    def commit(
+        self, offset: int, *, generation: int = -1, member_id: str = "", topic: str = "t", version: int = 9
+    ) -> int:
         topics = [
             OffsetCommitRequest.Topic(
                 name=topic,
@@ -111,7 +113,7 @@ class Members:
         request = OffsetCommitRequest(
             group_id=GROUP, generation_id_or_member_epoch=generation, member_id=member_id, topics=topics
         )
-        return self.cluster.answer(self.node, request, 9).topics[0].partitions[0].error_code
+        return self.cluster.answer(self.node, request, version).topics[0].partitions[0].error_code
 
     def committed(self) -> int:
         request = OffsetFetchRequest(
@@ -486,8 +488,11 @@ class TestOffsets:
         assert members.commit(1, topic="nowhere") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert members.commit(1, generation=3, member_id="x") == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_a_generation_of_no_group(self) -> None:
-        assert Members().commit(1, generation=3, member_id="x") == ErrorCode.ILLEGAL_GENERATION
+    @pytest.mark.parametrize(
+        ("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)]
+    )
+    def test_a_generation_of_no_group(self, version: int, error: ErrorCode) -> None:
+        assert Members().commit(1, generation=3, member_id="x", version=version) == error
 
     @pytest.mark.parametrize(("idle", "kept"), [(3_599, True), (4_300, False)])
     def test_they_are_forgotten_when_nobody_uses_them(self, idle: float, kept: bool) -> None:

@@ -218,7 +218,7 @@ class TestEpochs:
 
     @pytest.mark.parametrize(
         ("epoch", "expected"),
-        [(0, (0, 3)), (1, (0, 3)), (2, (2, 5)), (3, (2, 5)), (5, (5, 6)), (9, (5, 6)), (-1, (-1, -1))],
+        [(0, (0, 3)), (1, (0, 3)), (2, (2, 5)), (3, (2, 5)), (5, (5, 6)), (9, (-1, -1)), (-1, (-1, -1))],
     )
     def test_end_of_epoch(self, epoch: int, expected: tuple[int, int]) -> None:
         assert self.written().end_of_epoch(epoch) == expected

@@ -14,7 +14,7 @@ import confluent_kafka.admin
 import pytest
 
 from kwire.broker import Cluster
-from kwire.records import Compression, encode_batch
+from kwire.records import Compression, decode_batches, encode_batch
 from tests.broker.conftest import StartCluster
 from tests.broker.peers import (
     CODECS,
@@ -64,10 +64,8 @@ def fill(cluster: Cluster, topic: str, items: Sequence[Item], codec: Compression
     batch = encode_batch([(WRITTEN_MS, key, value, headers) for key, value, headers in items], compression=codec)
 
     def append(state: Any, now: float) -> None:
-        from kwire.broker.intake import take_in
-
         found = state.partition(topic, partition)
-        found.append(take_in(batch, 9, found.settings, WRITTEN_MS), all_replicas=True, now=now, wall_ms=state.wall_ms(now))
+        found.append(list(decode_batches(batch)), all_replicas=True, now=now, wall_ms=state.wall_ms(now))
 
     cluster.call(append)
 

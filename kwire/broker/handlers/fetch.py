@@ -1,7 +1,7 @@
 """Fetch: records of the partitions that this broker leads, waiting until there is enough or time is up.
 
 Fetch sessions (KIP-227) are not kept: session id 0 in the answer tells the client so, and it goes on naming all
-partitions. Batches are answered whole; where KIP-74 does not hold yet (v0 to v2) the last one is cut at the limit.
+partitions. The last batch is cut where the limit falls; before KIP-74 (v0 to v2) so is the first.
 """
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.leaders import Leaders
 from kwire.broker.log import PartitionLog, Stored
+from kwire.broker.options import TopicSettings
 from kwire.broker.partition import Partition
 from kwire.broker.state import Topic
 from kwire.errors import BrokerError, ErrorCode, broker_error
@@ -74,10 +75,11 @@ class Fetch:
                 asked_any = True
                 try:
                     partition = self._find(topic, asked)
+                    diverges = _diverges(partition.log, asked)
                 except BrokerError:
                     return True
                 log, until = partition.log, self._until(partition)
-                if not log.start_offset <= asked.fetch_offset <= log.end_offset or _diverges(log, asked):
+                if diverges or not log.start_offset <= asked.fetch_offset <= log.end_offset:
                     return True
                 available = log.bytes_between(asked.fetch_offset, until)
                 size += min(available, asked.partition_max_bytes)
@@ -151,7 +153,7 @@ class Fetch:
             return result
         limit = max(min(asked.partition_max_bytes, room), 0)
         found = log.read(asked.fetch_offset, max_bytes=limit, until=until, at_least_one=at_least_one)
-        result.records = self._encoded(found, limit)
+        result.records = self._encoded(found, limit, partition.settings)
         if self._request.isolation_level == READ_COMMITTED:
             last_offset = found[-1].last_offset if found else asked.fetch_offset
             result.aborted_transactions = [
@@ -160,15 +162,21 @@ class Fetch:
             ]
         return result
 
-    def _encoded(self, found: Sequence[Stored], limit: int) -> bytes | memoryview:
-        """The batches in the format that the version can carry."""
+    def _encoded(self, found: Sequence[Stored], limit: int, settings: TopicSettings) -> bytes | memoryview:
+        """The batches in the format that the version can carry, the last one cut at the limit as Kafka cuts it."""
         version = self._exchange.version
-        if version < _FIRST_VERSION_WITH_ZSTD and any(stored.compression == Compression.ZSTD for stored in found):
+        is_old = version < _FIRST_VERSION_WITH_V2
+        # Kafka asks the topic's config, and only for a conversion the batches: so zstd that a producer chose reaches
+        # clients of v4 to v9, who may or may not know it.
+        has_zstd = is_old and any(stored.compression == Compression.ZSTD for stored in found)
+        if has_zstd or (version < _FIRST_VERSION_WITH_ZSTD and settings.compression == "zstd"):
             raise broker_error(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Fetch v{version} does not know zstd")
         data = found[0].data if len(found) == 1 else b"".join([stored.data for stored in found])
-        if version < _FIRST_VERSION_WITH_V2:
+        if is_old:
             data = convert(data, 1 if version >= _FIRST_VERSION_WITH_V1 else 0)
-        return data[:limit] if version < _FIRST_VERSION_WITH_LIMIT else data
+        if version < _FIRST_VERSION_WITH_LIMIT:
+            return data[:limit]
+        return data[: max(limit, len(found[0].data))] if found and not is_old else data
 
     # Partitions.
 
@@ -196,13 +204,18 @@ def _diverges(log: PartitionLog, asked: _Asked) -> bool:
     if asked.last_fetched_epoch < 0:
         return False
     epoch, end = log.end_of_epoch(asked.last_fetched_epoch)
-    return epoch >= 0 and (epoch < asked.last_fetched_epoch or end < asked.fetch_offset)
+    if epoch < 0:
+        raise broker_error(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {asked.last_fetched_epoch} is not known")
+    return epoch < asked.last_fetched_epoch or end < asked.fetch_offset
 
 
 def _failed(asked: _Asked, code: int) -> _Result:
+    # Kafka makes these answers in two places, of which one says null and the other says that there are none.
+    is_unknown = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
     return _Result(
-        partition_index=asked.partition, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
-    )
+        partition_index=asked.partition, error_code=code, high_watermark=-1, records=b"",
+        aborted_transactions=[] if is_unknown else None,
+    )  # fmt: skip
 
 
 def refuse(request: FetchRequest, code: int, version: int) -> FetchResponse:

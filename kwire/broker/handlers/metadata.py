@@ -7,7 +7,7 @@ from kwire.broker.exchange import Exchange
 from kwire.broker.faults import NO_PARTITION
 from kwire.broker.handlers.handler import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, Handler
 from kwire.broker.partition import NO_LEADER, Partition
-from kwire.broker.state import Topic
+from kwire.broker.state import Topic, check_topic_name
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -54,6 +54,7 @@ def _topics(broker: BrokerState, request: MetadataRequest, exchange: Exchange) -
 def _find(broker: BrokerState, one: MetadataRequest.Topic, request: MetadataRequest, version: int) -> Topic:
     if one.name is None:
         return broker.cluster.find_topic_by_id(one.topic_id)
+    check_topic_name(one.name)
     may_create = version < _FIRST_VERSION_WITH_CONSENT or request.allow_auto_topic_creation
     made = broker.cluster.maybe_auto_create(one.name) if may_create else None
     return made or broker.cluster.find_topic(one.name)

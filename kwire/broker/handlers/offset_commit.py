@@ -13,13 +13,14 @@ from kwire.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCom
 if TYPE_CHECKING:
     from kwire.broker.node import BrokerState
 
+_FIRST_VERSION_WITH_GROUP_ERROR = 9
 _FIRST_VERSION_BY_ID = 10
 
 _Asked = OffsetCommitRequest.Topic
 
 
 def handle(broker: BrokerState, request: OffsetCommitRequest, exchange: Exchange, now: float) -> OffsetCommitResponse:
-    error = _check(broker, request, now)
+    error = _check(broker, request, exchange.version, now)
     if error is not ErrorCode.NONE:
         return refuse(request, error, exchange.version)
     topics = []
@@ -35,9 +36,7 @@ def handle(broker: BrokerState, request: OffsetCommitRequest, exchange: Exchange
     return OffsetCommitResponse(topics=topics)
 
 
-def _check(broker: BrokerState, request: OffsetCommitRequest, now: float) -> ErrorCode:
-    if not request.group_id:
-        return ErrorCode.INVALID_GROUP_ID
+def _check(broker: BrokerState, request: OffsetCommitRequest, version: int, now: float) -> ErrorCode:
     if not broker.coordinates(request.group_id):
         return ErrorCode.NOT_COORDINATOR
     groups = broker.cluster.groups
@@ -45,7 +44,8 @@ def _check(broker: BrokerState, request: OffsetCommitRequest, now: float) -> Err
     group = groups.get(request.group_id)
     if group is None:
         if generation != UNKNOWN_GENERATION:
-            return ErrorCode.ILLEGAL_GENERATION
+            known = version >= _FIRST_VERSION_WITH_GROUP_ERROR
+            return ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
         group = groups.get_or_create(request.group_id)
         if group is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from kwire.broker.exchange import Exchange, HangUp, NoAnswer
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.leaders import Leaders
-from kwire.broker.intake import take_in
+from kwire.broker.intake import is_transactional, open_records, validate
+from kwire.broker.log import PartitionLog
 from kwire.broker.partition import Partition
 from kwire.broker.state import Topic
 from kwire.errors import BrokerError, ErrorCode, broker_error
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _FIRST_VERSION_BY_ID = 13
 _FIRST_VERSION_WITH_LEADERS = 10
 NONE, LEADER, ALL = 0, 1, -1
+# Errors of the log that Kafka answers without saying where the log begins.
+_WITHOUT_START = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR})
 
 _Result = ProduceResponse.Topic.Partition
 
@@ -28,6 +31,8 @@ _Result = ProduceResponse.Topic.Partition
 def handle(broker: BrokerState, request: ProduceRequest, exchange: Exchange, now: float) -> ProduceResponse | None:
     if request.acks not in (NONE, LEADER, ALL):
         return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS, exchange.version)
+    if _is_nobodys_transaction(request):
+        return refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, exchange.version)
     leaders = Leaders(broker.cluster)
     waiting: list[_Waiting] = []
     topics = []
@@ -77,29 +82,41 @@ def _append(
     now: float,
 ) -> tuple[_Result, _Waiting | None]:
     partition: Partition | None = None
+    log: PartitionLog | None = None
     try:
         topic = _find_topic(broker, asked, exchange.version)
         partition = broker.cluster.partition(topic.name, data.index)
         refused = exchange.refused(topic.name, data.index)
         if refused is not None:
             raise broker_error(refused)
+        opened = open_records(data.records, exchange.version)
         partition.check_leader(broker.id)
+        log = partition.log
         wall_ms = broker.cluster.wall_ms(now)
-        batches = take_in(data.records, exchange.version, partition.settings, wall_ms)
+        batches = validate(opened, partition.settings, wall_ms)
         appended = partition.append(batches, all_replicas=request.acks == ALL, now=now, wall_ms=wall_ms)
     except BrokerError as error:
         result = _Result(index=data.index, error_code=error.code, base_offset=-1, error_message=error.message)
+        if log is not None and error.code not in _WITHOUT_START:
+            result.log_start_offset = log.start_offset
         if partition is not None and exchange.version >= _FIRST_VERSION_WITH_LEADERS and leaders.concerns(error.code):
             leader, epoch = leaders.of(partition)
             result.current_leader = _Result.Leader(leader_id=leader, leader_epoch=epoch)
         return result, None
     result = _Result(
         index=data.index, error_code=ErrorCode.NONE, base_offset=appended.base_offset,
-        log_append_time_ms=appended.log_append_time_ms, log_start_offset=partition.log.start_offset,
+        log_append_time_ms=appended.log_append_time_ms, log_start_offset=log.start_offset,
     )  # fmt: skip
     end = appended.last_offset + 1
     waits = request.acks == ALL and partition.log.high_watermark < end
     return result, _Waiting(partition, end, result) if waits else None
+
+
+def _is_nobodys_transaction(request: ProduceRequest) -> bool:
+    """Transactional records without a transactional id: Kafka's authorizer has nobody to ask about."""
+    if request.transactional_id is not None:
+        return False
+    return any(is_transactional(data.records) for asked in request.topic_data for data in asked.partition_data)
 
 
 def _find_topic(broker: BrokerState, asked: ProduceRequest.Topic, version: int) -> Topic:
