@@ -5,13 +5,14 @@ On every cluster; old brokers only with peers that still speak to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import Message
 from confluent_kafka import Producer as ConfluentProducer
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # type: ignore[attr-defined]
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from kwire import Producer
 from tests.live.backends import Backend
@@ -28,7 +29,7 @@ PAIRS: Sequence[tuple[bytes | None, bytes | None]] = [
     (b"\x00\xff", bytes(range(256)) * 400),
     *((b"%d" % n, b"value " * n) for n in range(100)),
 ]
-HEADERS = [("a", b"1"), ("a", b""), ("null", None)]
+HEADERS: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", b""), ("null", None)]
 
 
 def codecs_of(backend: Backend, codec: str) -> None:
@@ -36,7 +37,7 @@ def codecs_of(backend: Backend, codec: str) -> None:
         pytest.skip(f"{backend.name} is older than {codec}")
 
 
-def write(backend: Backend, topic: str, codec: str, headers: Sequence[tuple[str, bytes | None]]) -> None:
+def write(backend: Backend, topic: str, codec: str, headers: Sequence[tuple[str, str | bytes | None]]) -> None:
     with Producer(backend.bootstrap, compression=codec, linger_ms=20) as producer:
         responses = [producer.send(topic, value, key=key, headers=headers, partition=0) for key, value in PAIRS]
         for response in responses:
@@ -71,7 +72,7 @@ def test_librdkafka_reads_what_kwire_wrote(backend: Backend, make_topic: Callabl
     consumer = ConfluentConsumer(settings)
     try:
         consumer.subscribe([topic])
-        messages = []
+        messages: list[Message] = []
         while len(messages) < len(PAIRS):
             got = consumer.consume(len(PAIRS) - len(messages), timeout=30)
             assert got, f"{len(messages)} of {len(PAIRS)}, then nothing for 30 s"
@@ -90,7 +91,7 @@ def test_kwire_reads_what_librdkafka_wrote(backend: Backend, make_topic: Callabl
         pytest.skip("librdkafka 2 speaks to no broker older than 0.9")
     codecs_of(backend, codec)
     topic = make_topic(1)
-    settings: Mapping[str, Any] = {
+    settings: dict[str, Any] = {
         "bootstrap.servers": backend.bootstrap, "compression.type": codec, "linger.ms": 20, "enable.idempotence": True,
     }  # fmt: skip
     producer = ConfluentProducer(settings)

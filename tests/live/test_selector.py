@@ -1,0 +1,82 @@
+"""The two lowest rooms alone, as somebody who embeds them would use them: a KafkaSelector, frames, and messages.
+
+No session, no loop: ApiVersions and Metadata are asked of every cluster, many at once on one connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kwire.errors import ConnectError
+from kwire.net import KafkaSelector
+from kwire.protocol.headers import decode_response, encode_request
+from kwire.protocol.messages.api_versions import ApiVersionsRequest
+from kwire.protocol.messages.metadata import MetadataRequest
+from tests.live.backends import Backend
+
+NODE = 0
+TURNS_MAX = 500
+
+
+@pytest.fixture
+def selector() -> Iterator[KafkaSelector]:
+    one = KafkaSelector()
+    yield one
+    one.close()
+
+
+def connect(selector: KafkaSelector, backend: Backend) -> None:
+    host, port = backend.bootstrap.split(",")[0].rsplit(":", 1)
+    selector.connect(NODE, host, int(port))
+    for _ in range(TURNS_MAX):
+        selector.poll([], 1.0)
+        if NODE in selector.connected:
+            return
+    pytest.fail("not connected")
+
+
+def test_many_requests_in_flight_are_answered_in_order(selector: KafkaSelector, backend: Backend) -> None:
+    connect(selector, backend)
+    request = MetadataRequest(topics=[])
+    sends = [(NODE, encode_request(request, 0, correlation_id, "embedder")) for correlation_id in range(100)]
+    answers = []
+    for _ in range(TURNS_MAX):
+        answers += selector.poll(sends, 5.0)
+        sends = []
+        if len(answers) == 100:
+            break
+    assert [decode_response(one.frame, MetadataRequest, 0)[0] for one in answers] == list(range(100))
+    _, metadata = decode_response(answers[-1].frame, MetadataRequest, 0)
+    assert len(metadata.brokers) == backend.brokers
+    assert f"{metadata.brokers[0].host}:{metadata.brokers[0].port}" in backend.bootstrap.split(",")
+
+
+def test_what_versions_there_are(selector: KafkaSelector, backend: Backend) -> None:
+    """Kafka 0.8.2 does not know the question, and closes the connection: the reason why sessions may not ask."""
+    connect(selector, backend)
+    asked = encode_request(ApiVersionsRequest(), 0, 1, "embedder")
+    answers = selector.poll([(NODE, asked)], 5.0)
+    for _ in range(TURNS_MAX):
+        if answers or selector.disconnected:
+            break
+        answers = selector.poll([], 5.0)
+    if backend.is_ancient:
+        assert not answers
+        assert [one.node for one in selector.disconnected] == [NODE]
+        return
+    _, response = decode_response(answers[0].frame, ApiVersionsRequest, 0)
+    offered = {one.api_key: range(one.min_version, one.max_version + 1) for one in response.api_keys}
+    assert 13 in offered[MetadataRequest.API_KEY]
+
+
+def test_a_refused_connection_is_told_by_a_later_poll(selector: KafkaSelector) -> None:
+    selector.connect(NODE, "127.0.0.1", 1)
+    for _ in range(TURNS_MAX):
+        selector.poll([], 1.0)
+        if selector.disconnected:
+            break
+    (end,) = selector.disconnected
+    assert end.node == NODE
+    assert isinstance(end.cause, ConnectError)
