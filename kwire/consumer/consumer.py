@@ -210,6 +210,7 @@ class Consumer:
                 self._absorb()
                 self._reading = self._next_lane()
                 if self._reading is not None:
+                    self._ready.rotate(-1)  # the next batch is another partition's
                     continue
             self._inbox.wait(nudges, _NAP)
 

@@ -59,7 +59,10 @@ class Lane:
 
     def put(self, item: Chunk | Moved | Failure) -> None:
         """What the loop posted for this generation, in its order."""
-        if self.position is not None:
+        if self.error is not None:
+            if isinstance(item, Chunk):
+                self._release(item)  # fetched before the loop heard that the reader got stuck
+        elif self.position is not None:
             self._items.append(item)
         elif isinstance(item, Moved):
             self.position = item.offset  # nothing can stand before it, and who asks for the position waits for this

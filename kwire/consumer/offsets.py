@@ -303,7 +303,8 @@ def list_offsets_request(asked: list[tuple[Want, Place]], isolation_level: int, 
 
 def _too_late(want: Want, view: View) -> KwireError:
     """What a want that expired is told: the error it kept meeting says more than the clock does."""
-    cause = want.last_error or view.trouble
+    leader = locate(view.snapshot, want.topic, want.partition).node
+    cause = want.last_error or (view.failure(leader) if leader != NO_NODE else None) or view.trouble
     if isinstance(cause, BrokerError) and cause.code in _UNKNOWN:
         return cause
     why = f"; the last failure was: {cause}" if cause is not None else ""

@@ -113,7 +113,9 @@ def test_a_corrupt_batch_stops_before_it_and_a_restart_gets_past() -> None:
     assert "seek" in str(error)
     assert reading.lane.position == 6
     assert reading.released == [chunk, later]
+    late = reading.put(9, batch(9, b"e"))
     assert not reading.lane.has_next()
+    assert reading.released == [chunk, later, late], "nobody will read it"
     reading.lane.restart(2, 7)
     reading.put(7, batch(7, b"c"))
     assert reading.take() == [b"c"]

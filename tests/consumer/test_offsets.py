@@ -174,6 +174,14 @@ def test_a_want_expires_and_tells_what_it_waited_for() -> None:
     assert error.__cause__ is asking.world.view.trouble
 
 
+def test_a_want_whose_leader_is_down_tells_what_is_wrong_with_it() -> None:
+    asking = Asking(("t", 0, LATEST), timeout=3.0)
+    asking.world.view.down, asking.world.view.failures = {1}, {1: ConnectError("refused")}
+    asking.world.turn()
+    asking.world.until_deadline()
+    assert asking.failure().__cause__ is asking.world.view.failures[1]
+
+
 def test_a_want_that_expires_does_not_cut_off_its_request() -> None:
     asking = Asking(("t", 0, LATEST), timeout=3.0)
     sent = asking.world.turn_one()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from kwire.cluster import Backoff, Call, Snapshot, ToNode
+from kwire.cluster import Backoff, Call, Snapshot, ToCoordinator, ToNode
 from kwire.consumer.fetcher import Fetcher, Start
 from kwire.consumer.inbox import Inbox, Item, Trouble
 from kwire.consumer.lane import Lane
@@ -56,6 +56,12 @@ class FakeView:
 
     def failure(self, node: int) -> KwireError | None:
         return self.failures.get(node)
+
+    def feature(self, name: str) -> int:
+        return 0
+
+    def forget_coordinator(self, route: ToCoordinator) -> None:
+        raise AssertionError("no consumer of this form has one")
 
     def describe(self, node: int) -> str:
         return f"{node} at host-{node}:9092"
