@@ -62,22 +62,24 @@ class Timers:
         last = self._set
         later: list[tuple[float, int, Timer]] = []
         ran = 0
-        while self._heap and self._heap[0][0] <= now:
-            entry = heapq.heappop(self._heap)
-            if entry[1] > last:
-                later.append(entry)
-                continue
-            timer = entry[2]
-            if timer.action is None:
-                self._dead -= 1
-                continue
-            action, timer.action = timer.action, None
-            action(now)
-            ran += 1
-        for entry in later:
-            heapq.heappush(self._heap, entry)
-        if later:  # one of them may have been cancelled, and the heap swept, while it was out of the heap
-            self._dead = sum(entry[2].action is None for entry in self._heap)
+        try:
+            while self._heap and self._heap[0][0] <= now:
+                entry = heapq.heappop(self._heap)
+                if entry[1] > last:
+                    later.append(entry)
+                    continue
+                timer = entry[2]
+                if timer.action is None:
+                    self._dead -= 1
+                    continue
+                action, timer.action = timer.action, None
+                action(now)
+                ran += 1
+        finally:  # also when an action raises
+            for entry in later:
+                heapq.heappush(self._heap, entry)
+            if later:  # one of them may have been cancelled, and the heap swept, while it was out of the heap
+                self._dead = sum(entry[2].action is None for entry in self._heap)
         return ran
 
     def _drop_dead(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trustme
 
-from kwire.broker import Cluster, Cut, Disconnect, Mute, Refuse, serve
+from kwire.broker import Cluster, Cut, Delay, Disconnect, Mute, Refuse, serve
 from kwire.errors import (
     AuthenticationError,
     BrokerError,
@@ -56,6 +56,9 @@ class Client:
         self._until(lambda: len(self.events) > before or self.cause is not None)
         answered = [event for event in self.events[before:] if isinstance(event, Answered)]
         return answered[0].response if answered else None
+
+    def wait_for_answers(self, count: int) -> None:
+        self._until(lambda: sum(isinstance(event, Answered) for event in self.events) >= count)
 
     def wait_for_the_end(self) -> Exception:
         self._until(lambda: self.cause is not None)
@@ -243,6 +246,40 @@ class TestFaultsOnSockets:
         cluster.add_fault(Mute(), times=None)
         cluster.clear_faults()
         assert connect(cluster).ask(MetadataRequest(topics=[])).error_code == 0
+
+
+class TestLimits:
+    def test_a_client_that_sends_faster_than_it_is_answered_is_not_read_from(
+        self, start: StartCluster, connect: Connect
+    ) -> None:
+        cluster = start(1, max_queued_requests=4)
+        client = connect(cluster)
+        cluster.add_fault(Delay(50), api=ApiKey.METADATA)
+        for _ in range(200):
+            client.session.send(MetadataRequest(topics=[]), 0.0)
+        client.wait_for_answers(200)
+        assert cluster.requests()[ApiKey.METADATA] == 200
+
+    def test_connections_beyond_the_limit_are_closed(self, start: StartCluster, connect: Connect) -> None:
+        cluster = start(1, max_connections=1)
+        first, second = connect(cluster), connect(cluster)
+        assert isinstance(second.cause, DisconnectedError)
+        assert first.ask(MetadataRequest(topics=[])).brokers
+
+    def test_a_frame_beyond_the_limit_ends_the_connection(self, start: StartCluster, connect: Connect) -> None:
+        client = connect(start(1, max_frame_bytes=1_000))
+        assert client.ask(MetadataRequest(topics=[MetadataRequest.Topic(name="x" * 2_000)])) is None
+
+
+def test_a_bug_costs_the_connection_that_met_it_and_no_other(connect: Connect) -> None:
+    with Cluster(1) as cluster:
+        unlucky, other = connect(cluster), connect(cluster)
+        topics = cluster.call(lambda state, now: state.topics)
+        cluster.call(lambda state, now: setattr(state, "topics", None))
+        assert unlucky.ask(MetadataRequest(topics=None)) is None
+        cluster.call(lambda state, now: setattr(state, "topics", topics))
+        assert other.ask(MetadataRequest(topics=None)).brokers
+        assert [type(failure) for failure in cluster.failures] == [AttributeError]
 
 
 class TestSecurity:

@@ -4,6 +4,8 @@ from __future__ import annotations
 import random
 from functools import partial
 
+import pytest
+
 from kwire.broker.timers import Timer, Timers
 
 
@@ -57,6 +59,22 @@ def test_a_timer_may_cancel_another_of_the_same_run() -> None:
     timers.run(1.0)
     assert ran == []
     assert len(timers) == 0
+
+
+def test_an_action_that_raises_loses_no_other() -> None:
+    timers = Timers()
+    ran: list[float] = []
+
+    def fail(now: float) -> None:
+        timers.at(0.0, ran.append)
+        raise RuntimeError
+
+    timers.at(1.0, fail)
+    timers.at(2.0, ran.append)
+    with pytest.raises(RuntimeError):
+        timers.run(1.5)
+    timers.run(2.0)
+    assert ran == [2.0, 2.0]
 
 
 def test_random_use_agrees_with_a_list() -> None:
