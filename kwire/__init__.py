@@ -10,7 +10,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from kwire.version import VERSION as __version__
+from kwire.version import VERSION
+
+__version__ = VERSION
 
 if TYPE_CHECKING:
     from kwire.admin import Admin as Admin
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from kwire.consumer import ConsumerRecord as ConsumerRecord
     from kwire.net import KafkaSelector as KafkaSelector
     from kwire.net import Tls as Tls
+    from kwire.producer import GroupMetadata as GroupMetadata
     from kwire.producer import Producer as Producer
     from kwire.producer import ProduceResponse as ProduceResponse
     from kwire.producer import RecordMetadata as RecordMetadata
@@ -32,6 +35,7 @@ _HOMES = {
     "Compression": "kwire.records",
     "Consumer": "kwire.consumer",
     "ConsumerRecord": "kwire.consumer",
+    "GroupMetadata": "kwire.producer",
     "KafkaSelector": "kwire.net",
     "NewTopic": "kwire.admin",
     "ProduceResponse": "kwire.producer",
@@ -41,7 +45,7 @@ _HOMES = {
     "Tls": "kwire.net",
 }
 
-__all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604  # names that __getattr__ provides
+__all__ = ["__version__", *sorted(_HOMES)]  # names that __getattr__ provides
 
 
 def __getattr__(name: str) -> object:

@@ -25,6 +25,10 @@ travels from an executor to the driver.
         AuthorizationError        ... an ACL
       DeliveryError               a record was not acknowledged; `possibly_persisted` says whether it may be in the log
       BufferFullError             the producer's memory limit, with `when_full="raise"`
+      TransactionError            a transaction cannot go on
+        AbortableError            ... abort it and begin again
+        FatalError                ... this producer cannot do any other
+          FencedError             ... because a newer one has its transactional id
 
 Imports: nothing.
 """
@@ -189,6 +193,22 @@ class DeliveryError(KwireError):
 
 class BufferFullError(KwireError):
     """The producer holds `max_buffered_bytes` and was told not to wait."""
+
+
+class TransactionError(KwireError):
+    """A transaction cannot go on. `__cause__` is what it met first."""
+
+
+class AbortableError(TransactionError):
+    """This transaction cannot be committed: abort it; the producer can begin another."""
+
+
+class FatalError(TransactionError):
+    """This producer can do no transaction any more: close it."""
+
+
+class FencedError(FatalError):
+    """A newer producer has this one's transactional id, or its transaction took longer than transaction_timeout_ms."""
 
 
 _R, _M = 1, 2  # retriable; invalidates metadata (the client must refresh it before trying again)

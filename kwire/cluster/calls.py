@@ -114,6 +114,14 @@ class View(Protocol):
         """Why the last connection to the node ended or failed; None once a new one is ready."""
         ...
 
+    def feature(self, name: str) -> int:
+        """The level of a cluster feature (KIP-584), such as transaction.version; 0 where brokers know none."""
+        ...
+
+    def forget_coordinator(self, route: ToCoordinator) -> None:
+        """A broker said that it is not the coordinator, or is gone: look it up again."""
+        ...
+
     def describe(self, node: int) -> str:
         """The node as errors name it: "1 at host:9092"."""
         ...

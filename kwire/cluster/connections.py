@@ -87,6 +87,7 @@ class Connections:
             NO_NODE - 1 - place: address for place, address in enumerate(config.addresses)
         }
         self.last_failure: dict[int, KwireError] = {}
+        self._features: dict[str, int] = {}
 
     # -- what is known of nodes
 
@@ -111,6 +112,10 @@ class Connections:
     def in_flight(self, node: int) -> int:
         link = self._links.get(node)
         return 0 if link is None else link.session.in_flight
+
+    def feature(self, name: str) -> int:
+        """The level of a feature as a broker told it last; 0 if none did."""
+        return self._features.get(name, 0)
 
     def session(self, node: int) -> Session:
         return self._links[node].session
@@ -225,6 +230,7 @@ class Connections:
                     pass
         if link.session.is_ready and not link.was_ready:
             link.was_ready = True
+            self._features.update(link.session.features)
             if not link.is_assumed:
                 self._greeting(node).ends_during_negotiation = 0
             self.last_failure.pop(node, None)
@@ -244,6 +250,7 @@ class Connections:
                     greeting.ends_during_negotiation += event.died_during_negotiation
         if link.is_assumed and not link.has_answered:
             greeting.ends_during_negotiation, greeting.is_old = 0, False
+        cause.where["broker"] = self.describe(node)  # our number for a bootstrap address means nothing to anybody
         if not is_idle:
             self.last_failure.pop(node, None)  # the newest failure stands last
             self.last_failure[node] = cause

@@ -145,6 +145,12 @@ class EventLoop:
     def failure(self, node: int) -> KwireError | None:
         return self._connections.last_failure.get(node)
 
+    def feature(self, name: str) -> int:
+        return self._connections.feature(name)
+
+    def forget_coordinator(self, route: ToCoordinator) -> None:
+        self._coordinators.forget(route)
+
     def describe(self, node: int) -> str:
         return self._connections.describe(node)
 
@@ -355,10 +361,6 @@ class EventLoop:
                 )
             )
         return NO_NODE
-
-    def forget_coordinator(self, route: ToCoordinator) -> None:
-        """A broker said NOT_COORDINATOR: look it up again."""
-        self._coordinators.forget(route)
 
     def _any_node(self) -> int:
         """The least loaded ready node; while there is none, knock at one address after another."""

@@ -16,7 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from random import Random
 from typing import Any, TypeVar
 
-from kwire.cluster.calls import Call, Machine, Route
+from kwire.cluster.calls import Call, Machine, Route, View
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.dispatcher import Dispatcher
 from kwire.cluster.loop import EventLoop
@@ -61,6 +61,11 @@ class Runtime:
         """The newest metadata; immutable, so safe to read anywhere."""
         return self._loop.snapshot
 
+    @property
+    def view(self) -> View:
+        """The cluster as machines see it; only for what runs on the loop's thread."""
+        return self._loop
+
     def start(self) -> None:
         self.check_usable()
         with self._lock:
@@ -93,7 +98,7 @@ class Runtime:
                 future.set_exception(error)
 
         self.call_soon(act)
-        return self._wait(future, timeout)
+        return self.wait(future, timeout)
 
     def wakeup(self) -> None:
         self._loop.wakeup()
@@ -139,7 +144,7 @@ class Runtime:
         timeout_ms = max(1, int(timeout * 1000))
         call = Call(route, api, build, done, timeout_ms=timeout_ms, at_most=at_most, may_retry=may_retry)
         self.call_soon(self._loop.call, call)
-        return self._wait(future, timeout + _GRACE)
+        return self.wait(future, timeout + _GRACE)
 
     def describe(self, node: int) -> str:
         return self._loop.describe(node)
@@ -176,7 +181,8 @@ class Runtime:
         if self._is_closing:
             raise ClosedError("the client is closed")
 
-    def _wait(self, future: Future[T], timeout: float | None) -> T:
+    def wait(self, future: Future[T], timeout: float | None) -> T:
+        """What the loop puts into `future`; RequestTimeoutError after `timeout` seconds."""
         try:
             return future.result(timeout)
         except FutureTimeoutError as error:

@@ -11,6 +11,7 @@
     partition_queue  the one owner of a partition's order
     batch            records that travel together
     identity         the idempotent producer's id and epoch
+    transaction      the transactional producer's state machine; transaction_state and transaction_verdicts, its tables
     request          batches to ProduceRequest and back, by version
     partitioners     key to partition
 
@@ -19,5 +20,6 @@ Imports: cluster, protocol, records, wire.
 
 from kwire.producer.producer import Producer
 from kwire.producer.response import ProduceResponse, RecordMetadata
+from kwire.producer.transaction import GroupMetadata
 
-__all__ = ["ProduceResponse", "Producer", "RecordMetadata"]
+__all__ = ["GroupMetadata", "ProduceResponse", "Producer", "RecordMetadata"]

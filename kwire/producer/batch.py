@@ -21,8 +21,8 @@ class Batch:
 
     __slots__ = (
         "_append_time_ms", "_base_offset", "attempts", "bytes_max", "created_at", "deadline", "encoded", "is_closed",
-        "is_unsure", "last_error", "magic", "partition", "producer_epoch", "producer_id", "records", "responses",
-        "sequence", "size_bytes", "topic", "was_designated",
+        "is_transactional", "is_unsure", "last_error", "magic", "partition", "producer_epoch", "producer_id",
+        "records", "responses", "sequence", "size_bytes", "topic", "was_designated",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, bytes_max: int, now: float, deadline: float) -> None:
@@ -41,6 +41,7 @@ class Batch:
         # True when a request that carried it may have been applied: no answer came, or one that leaves it open.
         self.is_unsure = False
         self.sequence = NO_SEQUENCE
+        self.is_transactional = False
         self.producer_id = -1
         self.producer_epoch = -1
         self.encoded: bytes | None = None
@@ -99,6 +100,7 @@ class Batch:
                 producer_id=self.producer_id,
                 producer_epoch=self.producer_epoch,
                 base_sequence=self.sequence,
+                is_transactional=self.is_transactional,
             )
             self.magic = magic
         return self.encoded

@@ -4,7 +4,9 @@
                          '-- the brokers are too old (before 0.11) --> ABSENT
 
 After a break we ask for a fresh producer id rather than for the next epoch of the old one: it needs no newer broker,
-and no broker can hold state under an id that nobody had.
+and no broker can hold state under an id that nobody had. A transactional id keeps its producer id, and gets the next
+epoch: by naming the present one the producer learns that it has been fenced, instead of fencing its successor
+(KIP-360).
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+_NAMES_ITS_EPOCH_SINCE = 3
 
 
 class IdentityState(Enum):
@@ -23,7 +27,9 @@ class IdentityState(Enum):
 
 
 class Identity:
-    def __init__(self, is_wanted: bool) -> None:
+    def __init__(self, is_wanted: bool, *, transactional_id: str | None = None, timeout_ms: int = 60_000) -> None:
+        self.transactional_id = transactional_id
+        self._timeout_ms = timeout_ms
         self.state = IdentityState.UNKNOWN if is_wanted else IdentityState.ABSENT
         self.producer_id = -1
         self.producer_epoch = -1
@@ -50,15 +56,22 @@ class Identity:
         assert self.state in (IdentityState.UNKNOWN, IdentityState.BROKEN)
         self.state = IdentityState.ASKED
 
-    @staticmethod
-    def request(version: int) -> InitProducerIdRequest:
-        return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    def request(self, version: int) -> InitProducerIdRequest:
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=self._timeout_ms)
+        if self.transactional_id is not None and version >= _NAMES_ITS_EPOCH_SINCE:
+            request.producer_id, request.producer_epoch = self.producer_id, self.producer_epoch
+        return request
 
     def answered(self, response: InitProducerIdResponse) -> None:
         assert self.state is IdentityState.ASKED
         self.state = IdentityState.KNOWN
         self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
         self.attempts = 0
+
+    def renewed(self, producer_id: int, producer_epoch: int) -> None:
+        """The end of a transaction brought a new epoch (KIP-890)."""
+        self.state = IdentityState.KNOWN
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
 
     def failed(self, retry_at: float) -> None:
         assert self.state is IdentityState.ASKED

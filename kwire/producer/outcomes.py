@@ -27,6 +27,7 @@ from kwire.producer.intake import Intake
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.request import PartitionAnswer, partition_answers
 from kwire.producer.response import resolve_all
+from kwire.producer.transaction import Transaction
 from kwire.producer.verdicts import Verdict, verdict
 from kwire.protocol import Response
 from kwire.protocol.messages.produce import ProduceResponse
@@ -55,7 +56,15 @@ class _Flush:
 
 
 class Outcomes:
-    def __init__(self, identity: Identity, intake: Intake, backoff: Backoff, random: Random) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        intake: Intake,
+        backoff: Backoff,
+        random: Random,
+        transaction: Transaction | None = None,
+    ) -> None:
+        self._transaction = transaction
         self._identity = identity
         self._intake = intake
         self._backoff = backoff
@@ -120,7 +129,7 @@ class Outcomes:
             case Verdict.UNSURE:
                 batch.is_unsure = True
                 self._retry(queue, batch, error, now)
-            case Verdict.ORDER | Verdict.EPOCH if batch.is_sequenced:
+            case Verdict.ORDER | Verdict.EPOCH if self._is_mended(queue, batch):
                 # Refused for its place: it is surely not stored. With an earlier batch still to come that is only
                 # order; otherwise the broker and we disagree about the sequences, and only a new identity mends that.
                 batch.is_unsure = False
@@ -129,6 +138,13 @@ class Outcomes:
                 self._retry(queue, batch, error, now)
             case _:
                 self._refused(queue, batch, error)
+
+    def _is_mended(self, queue: PartitionQueue, batch: Batch) -> bool:
+        """Whether a batch that was refused for its sequence or epoch can be sent again by this producer.
+
+        A new identity in the middle of a transaction would abort it: there only mere order can be mended.
+        """
+        return batch.is_sequenced and (self._transaction is None or queue.has_earlier(batch))
 
     def _unanswered(
         self, queue: PartitionQueue, batch: Batch, error: KwireError, now: float, *, was_written: bool
@@ -176,6 +192,8 @@ class Outcomes:
         self._resolve(batch, error)
 
     def _resolve(self, batch: Batch, error: KwireError | None) -> None:
+        if error is not None and self._transaction is not None:
+            self._transaction.fail(error, in_produce=True)
         self._intake.release(batch.buffered_bytes)
         resolve_all(batch.responses, None if error else batch, error)
         for flush in self._flushes:

@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import fields
 from random import Random
 from types import TracebackType
 from typing import Any, Self
 
 from kwire.cluster import Backoff, ClientConfig, Runtime, client_config
-from kwire.errors import ClosedError, ErrorCode, RecordTooLargeError, RequestTimeoutError
+from kwire.errors import (
+    ClosedError,
+    ConfigurationError,
+    ErrorCode,
+    FatalError,
+    RecordTooLargeError,
+    RequestTimeoutError,
+)
 from kwire.producer.intake import Incoming, Intake
 from kwire.producer.response import Callback, ProduceResponse
 from kwire.producer.sender import Sender
 from kwire.producer.settings import ProducerSettings
+from kwire.producer.transaction import GroupMetadata, Transaction
 from kwire.records import record_bytes_max
 
 Data = bytes | bytearray | memoryview | str | None
@@ -48,6 +57,8 @@ class Producer:
     max_buffered_bytes      the bound on records that are not yet delivered; when it is reached, `send` blocks for
                             max_block_ms (when_full="block") or raises BufferFullError (when_full="raise")
     delivery_timeout_ms     from `send` to giving up, retries included
+    transactional_id        makes the producer transactional: `begin`, `send`, `send_offsets`, `commit` or `abort`
+    transaction_timeout_ms  brokers abort a transaction that takes longer
     unknown_topic_timeout_ms  how long brokers may say that they do not know the topic, which may be about to be created
 
     and the options of `kwire.cluster.ClientConfig`: client_id, tls, sasl, request_timeout_ms, ...
@@ -140,6 +151,87 @@ class Producer:
                 f"records are still on their way after {timeout} s ({self._intake.used_bytes} bytes)",
                 remedy="wait longer, or look at the log of kwire.cluster for brokers that cannot be reached",
             )
+
+    # -- transactions
+
+    def init_transactions(self, timeout: float | None = 60.0) -> None:
+        """Get the producer id and fence every earlier producer with this transactional id. `begin` does it by itself.
+
+        Raises FencedError, FatalError, or RequestTimeoutError after `timeout` seconds: then it may be called again.
+        """
+        transaction = self._transaction()
+        self._await_loop(transaction.init, timeout)
+
+    def begin(self, timeout: float | None = 60.0) -> None:
+        """Begin a transaction: what is sent from now on becomes visible at once with `commit`, or never."""
+        transaction = self._transaction()
+        self.init_transactions(timeout)
+        self._runtime.run(lambda: transaction.begin(self._runtime.view), timeout)
+
+    def send_offsets(
+        self,
+        offsets: Mapping[tuple[str, int], int],
+        group: GroupMetadata | str,
+        timeout: float | None = 60.0,
+    ) -> None:
+        """Make a group's positions a part of the transaction: {(topic, partition): next offset to read}.
+
+        With the member's generation in `group` a member that has lost its partitions is refused (KIP-447).
+        Raises AbortableError or FatalError.
+        """
+        transaction = self._transaction()
+        member = GroupMetadata(group) if isinstance(group, str) else group
+        self._await_loop(lambda future: transaction.add_offsets(dict(offsets), member, future), timeout)
+
+    def commit(self, timeout: float | None = 60.0) -> None:
+        """Deliver what was sent, then make it visible. Returns when that is certain.
+
+        AbortableError: something could not be delivered; call `abort`. FatalError or FencedError: close the producer.
+        RequestTimeoutError: it is still being committed; call `commit` again.
+        """
+        transaction = self._transaction()
+        self._await_loop(lambda future: self._sender.end(transaction, future, is_commit=True), timeout)
+
+    def abort(self, timeout: float | None = 60.0) -> None:
+        """Throw the transaction away: what was not sent yet fails with AbortableError. Errors as in `commit`."""
+        transaction = self._transaction()
+        self._await_loop(lambda future: self._sender.end(transaction, future, is_commit=False), timeout)
+
+    @contextlib.contextmanager
+    def transaction(self, timeout: float | None = 60.0) -> Iterator[None]:
+        """`begin`, then `commit`; or `abort`, when the block raises or the commit could not be done.
+
+        >>> with producer.transaction():  # doctest: +SKIP
+        ...     producer.send("out", b"result")
+        ...     producer.send_offsets({("in", 0): 42}, "my-group")
+        """
+        self.begin(timeout)
+        try:
+            yield
+            self.commit(timeout)
+        except FatalError:
+            raise
+        except BaseException:
+            self.abort(timeout)
+            raise
+
+    def _transaction(self) -> Transaction:
+        transaction = self._sender.transaction
+        if transaction is None:
+            raise ConfigurationError(
+                "this producer has no transactional_id", remedy="give one, of its own, to kwire.Producer"
+            )
+        if not self._is_added:
+            self._join_loop()
+        return transaction
+
+    def _await_loop(self, start: Callable[[Future[None]], None], timeout: float | None) -> None:
+        """Run `start(future)` on the loop's thread and wait for what it resolves the future with."""
+        future: Future[None] = Future()
+        self._runtime.call_soon(start, future)
+        self._runtime.wait(future, timeout)
+
+    # -- the rest
 
     @property
     def buffered_bytes(self) -> int:

@@ -75,7 +75,12 @@ def build_request(
         else ProduceRequest.Topic(name=topic, partition_data=partitions)
         for topic, partitions in by_topic.items()
     ]
-    return ProduceRequest(acks=settings.required_acks, timeout_ms=timeout_ms, topic_data=topic_data)
+    return ProduceRequest(
+        transactional_id=settings.transactional_id,
+        acks=settings.required_acks,
+        timeout_ms=timeout_ms,
+        topic_data=topic_data,
+    )
 
 
 def partition_answers(response: ProduceResponse, version: int, ids: Snapshot) -> dict[tuple[str, int], PartitionAnswer]:

@@ -10,11 +10,12 @@ It touches no socket, clock or thread: `turn` gets the time and the view of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
 from random import Random
 
 from kwire.cluster import Backoff, Call, Partition, Snapshot, ToAny, ToNode, View
 from kwire.cluster.snapshot import NO_NODE
-from kwire.errors import ErrorCode, KwireError, TopicError, UnsupportedVersionError, broker_error
+from kwire.errors import AbortableError, ErrorCode, KwireError, TopicError, UnsupportedVersionError, broker_error
 from kwire.producer.batch import Batch
 from kwire.producer.identity import Identity, IdentityState
 from kwire.producer.intake import Incoming, Intake
@@ -25,6 +26,7 @@ from kwire.producer.request import build_request, magic, refusal, version_limit
 from kwire.producer.response import resolve_all
 from kwire.producer.settings import IDEMPOTENT_WINDOW, ProducerSettings
 from kwire.producer.topic_queue import TopicQueue
+from kwire.producer.transaction import Transaction
 from kwire.protocol import Response
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kwire.protocol.messages.produce import ProduceRequest
@@ -48,11 +50,22 @@ class Sender:
         self._backoff = backoff
         self._request_timeout_ms = request_timeout_ms
         self._random = random
-        self._identity = Identity(settings.wants_idempotence)
-        self._outcomes = Outcomes(self._identity, intake, backoff, random)
+        self._identity = Identity(
+            settings.wants_idempotence,
+            transactional_id=settings.transactional_id,
+            timeout_ms=settings.transaction_timeout_ms,
+        )
+        self.transaction: Transaction | None = None
+        if settings.transactional_id is not None:
+            self.transaction = Transaction(
+                settings.transactional_id, self._identity, backoff=backoff, random=random, on_renewed=self._restart
+            )
+        self._outcomes = Outcomes(self._identity, intake, backoff, random, self.transaction)
         self._partitioner = partitioner(settings.partitioner)
         self._topics: dict[str, TopicQueue] = {}
         self._active: dict[PartitionQueue, None] = {}  # the partitions that hold something; a dict keeps their order
+        self._now = 0.0  # of the last turn
+        self._view: View | None = None
         self._linger = settings.linger_ms / 1000
         self._next_deadline: float | None = None
 
@@ -65,6 +78,7 @@ class Sender:
         return self._next_deadline
 
     def turn(self, now: float, view: View) -> list[Call]:
+        self._now, self._view = now, view
         self._take_in(now, view.snapshot)
         if self._intake.is_full:
             self._close_batches()
@@ -74,6 +88,8 @@ class Sender:
         calls = self._identity_calls(now, view)
         if self._identity.is_usable or self._identity.state is IdentityState.BROKEN:
             calls += self._collate(now, view)
+        if self.transaction is not None:
+            calls += self._transaction_calls(self.transaction, now, view)
         self._next_deadline = self._earliest(now)
         if self._next_deadline is not None and self._next_deadline <= now + self._linger:
             # The loop wakes by itself before a new record has lingered too long. That there is work is not enough: an
@@ -90,6 +106,8 @@ class Sender:
                 self._refuse(topic.unrouted.popleft()[0], error)
             for batch in topic.unresolved():
                 self._outcomes.undelivered(batch, "the producer was closed before it was delivered", error)
+        if self.transaction is not None:
+            self.transaction.closed(error)
         self._topics.clear()
         self._active.clear()
         self._outcomes.routed()
@@ -102,10 +120,20 @@ class Sender:
         batches = [batch for topic in topics for batch in topic.unresolved()]
         self._outcomes.add_flush(batches, [topic.name for topic in topics if topic.unrouted], on_done)
 
+    def end(self, transaction: Transaction, future: Future[None], *, is_commit: bool) -> None:
+        """Commit or abort what was handed over before."""
+        if transaction.takes_records and self._view is not None:
+            self._take_in(self._now, self._view.snapshot)
+        transaction.end(is_commit=is_commit, future=future)
+        self._close_batches()
+
     # -- records in
 
     def _take_in(self, now: float, snapshot: Snapshot) -> None:
         for incoming in self._intake.take(0):
+            if self.transaction is not None and not self.transaction.takes_records:
+                self._refuse(incoming, self.transaction.not_now("take a record"))
+                continue
             topic = self._topics.get(incoming.topic)
             if topic is None:
                 topic = self._topics[incoming.topic] = self._new_topic(incoming.topic)
@@ -221,20 +249,22 @@ class Sender:
 
     def _identity_calls(self, now: float, view: View) -> list[Call]:
         identity = self._identity
-        if not self._has_work():
+        is_wanted = self._has_work() if self.transaction is None else self.transaction.wants_identity
+        if not is_wanted:
             return []
         is_drained = not any(queue.out or queue.sequenced_unsure() for queue in self._active)
         if not identity.must_ask(now, is_drained):
             return []
         identity.ask()
-        return [Call(ToAny(), InitProducerIdRequest, identity.request, self._identified, may_retry=True)]
+        route = ToAny() if self.transaction is None else self.transaction.route
+        return [Call(route, InitProducerIdRequest, identity.request, self._identified, may_retry=True)]
 
     def _identified(self, result: Response | KwireError | None, now: float) -> None:
         if isinstance(result, InitProducerIdResponse) and not result.error_code:
             self._identity.answered(result)
-            for topic in self._topics.values():
-                for queue in topic.partitions.values():  # idle ones too: their next sequence is 0 (KAFKA-12152)
-                    queue.restart_sequences()
+            self._restart()
+            if self.transaction is not None:
+                self.transaction.initialized()
             return
         self._identity.attempts += 1
         self._identity.failed(now + self._backoff.seconds(self._identity.attempts, self._random))
@@ -247,12 +277,34 @@ class Sender:
         if isinstance(result, InitProducerIdResponse):
             refused = broker_error(result.error_code, api="InitProducerId")
             error, is_lasting = refused, not refused.is_retriable
+            if self.transaction is not None:
+                is_lasting = not self.transaction.may_ask_again(refused)
         else:
             assert isinstance(result, KwireError)
             error, is_lasting = result, isinstance(result, UnsupportedVersionError)
         if is_lasting:
+            if self.transaction is not None:
+                self.transaction.die(error)
             for topic in self._topics.values():
                 self._fail_topic(topic, error)
+
+    def _restart(self) -> None:
+        """There is a new identity: every sequence begins at 0, also those of idle partitions (KAFKA-12152)."""
+        for topic in self._topics.values():
+            for queue in topic.partitions.values():
+                queue.restart_sequences()
+
+    def _transaction_calls(self, transaction: Transaction, now: float, view: View) -> list[Call]:
+        if not transaction.sends_records:
+            self._throw_away(transaction)
+        is_drained = all(topic.is_idle for topic in self._topics.values())
+        return transaction.calls(now, view, is_drained=is_drained)
+
+    def _throw_away(self, transaction: Transaction) -> None:
+        """What the transaction will not send any more is given up; what is out is answered first."""
+        for topic in self._topics.values():
+            if not topic.is_idle:
+                self._fail_topic(topic, transaction.error or AbortableError("the transaction was aborted"))
 
     # -- records out
 
@@ -318,7 +370,11 @@ class Sender:
         head = queue.queued[0]
         if self._identity.state is IdentityState.BROKEN and not (head.is_sequenced and head.is_unsure):
             return False  # only what must still be settled under the old identity may go
-        return queue.closed_by((partition.leader, partition.leader_epoch), now) is None
+        if queue.closed_by((partition.leader, partition.leader_epoch), now) is not None:
+            return False
+        if self.transaction is None:
+            return True
+        return self.transaction.sends_records and self.transaction.may_send((queue.topic, queue.index))
 
     def _fail_missing(self, queue: PartitionQueue, count: int) -> None:
         missing = TopicError(
@@ -336,7 +392,10 @@ class Sender:
         if now < self._outcomes.muted_until(node):
             return
         topics = {queue.topic for queue, _ in led}
-        version = view.version(node, ProduceRequest, version_limit(topics, view.snapshot))
+        limit = version_limit(topics, view.snapshot)
+        if self.transaction is not None:
+            limit = self.transaction.produce_limit(limit)
+        version = view.version(node, ProduceRequest, limit)
         for _ in range(view.room(node)):
             taken = self._fill(led, version)
             if taken:
@@ -363,6 +422,7 @@ class Sender:
             queue.take((partition.leader, partition.leader_epoch))
             if self._identity.state is IdentityState.KNOWN and not batch.is_sequenced and magic(version) == 2:
                 queue.sequence(batch, self._identity.producer_id, self._identity.producer_epoch)
+                batch.is_transactional = self.transaction is not None
             self._active[queue] = self._active.pop(queue)  # the next turn begins with the others
             size_bytes += batch.size_bytes
             taken.append((queue, batch))
@@ -405,4 +465,6 @@ class Sender:
             if queue.queued:
                 times += [queue.queued[0].created_at + self._linger, queue.queued[0].deadline, queue.retry_at]
         times += [self._identity.retry_at, *self._outcomes.mutes()]
+        if self.transaction is not None:
+            times.append(self.transaction.retry_at)
         return min((time for time in times if time > now), default=None)

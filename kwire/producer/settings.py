@@ -38,6 +38,8 @@ class ProducerSettings:
     max_block_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
     unknown_topic_timeout_ms: int = 10_000
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         if self.acks not in ("all", -1, 0, 1) or isinstance(self.acks, bool):
@@ -48,9 +50,19 @@ class ProducerSettings:
             raise ConfigurationError(
                 "an idempotent producer keeps order", remedy="leave out idempotence or ordered=False"
             )
+        if self.transactional_id is not None and not self.wants_idempotence:
+            raise ConfigurationError("a transaction needs acks='all' and idempotence", remedy="leave those options out")
+        if self.transactional_id == "":
+            raise ConfigurationError("transactional_id is empty", remedy="give a name of this producer's own")
         if self.when_full not in ("block", "raise"):
             raise ConfigurationError(f"when_full is {self.when_full!r}", remedy='give "block" or "raise"')
-        for name in ("batch_bytes", "max_request_bytes", "max_buffered_bytes", "delivery_timeout_ms"):
+        for name in (
+            "batch_bytes",
+            "max_request_bytes",
+            "max_buffered_bytes",
+            "delivery_timeout_ms",
+            "transaction_timeout_ms",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}", remedy="give a number above 0")
         for name in ("linger_ms", "max_block_ms", "unknown_topic_timeout_ms"):
