@@ -38,7 +38,7 @@ _TIMESTAMP_TYPES = {0: "create", 1: "append"}
     metavar="OFFSET",
     help="beginning, end, a number, -N for N before the end, or @TIME: ms, ISO 8601, or @-1h.",
 )
-@click.option("-c", "--count", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="Stop after so many records.")
 @click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at what is the end when the command starts.")
 @click.option(
     "--isolation",
@@ -47,7 +47,7 @@ _TIMESTAMP_TYPES = {0: "create", 1: "append"}
     show_default=True,
     help="read_committed hides aborted transactions.",
 )
-@click.option("-F", "--template", help="Print each record by kcat's tokens: '%t %p %o %k %s\\n'.")
+@click.option("-F", "--template", metavar="FORMAT", help="Print each record by kcat's tokens: '%t %p %o %k %s\\n'.")
 @click.option("--raw", is_flag=True, help="Print the bytes of the values and nothing else.")
 @click.option("-D", "--delimiter", default="", help="With --raw: what to print after each value.")
 @click.option("--null", default="", help="With -F and --raw: what to print for null.")
@@ -214,7 +214,7 @@ def record_to_json(record: ConsumerRecord) -> dict[str, Any]:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "timestamp_type": _TIMESTAMP_TYPES.get(record.timestamp_type),
+        "timestamp_type": _TIMESTAMP_TYPES.get(record.timestamp_type) if record.timestamp_ms >= 0 else None,
         "key": bytes_to_json(record.key),
         "value": bytes_to_json(record.value),
         "headers": headers_to_json(record.headers),

@@ -6,6 +6,7 @@ Refuses to decide what is an error: it only words what was raised. All of it goe
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from enum import IntEnum
@@ -52,31 +53,44 @@ def exit_code(error: BaseException) -> ExitCode:
     return ExitCode.KAFKA
 
 
-def explain(error: BaseException) -> list[str]:
+def explain(error: KwireError) -> list[str]:
     """The lines for stderr; the first stands alone, the others are labelled.
 
     >>> explain(KwireError("connection refused", broker="1 at db:9092", remedy="is it running?"))
     ['connection refused', '  at:  broker 1 at db:9092', '  do:  is it running?']
     """
     causes = list(_causes(error))
-    lines = [_without(_message(error), causes)]
+    lines = [_without(error.message, causes)]
     if place := _place(error):
         lines.append(f"  at:  {place}")
     said = lines[0]
     for cause in causes:
-        text = _without(_message(cause), causes)
+        text = _without(cause.message, causes)
         if text not in said:
             place = _place(cause)
             lines.append(f"  why: {text} [{place}]" if place else f"  why: {text}")
             said += text
     # The innermost remedy is about what really went wrong: not "check the brokers" but "nothing listens there".
-    remedies = [one.remedy for one in (error, *causes) if isinstance(one, KwireError) and one.remedy]
+    remedies = [one.remedy for one in (error, *causes) if one.remedy]
     if remedies:
-        lines.append(f"  do:  {remedies[-1]}")
+        lines.append(f"  do:  {_PYTHON_NAME.sub(lambda name: _OPTIONS[name[0]], remedies[-1])}")
     return lines
 
 
-def _without(message: str, causes: list[BaseException]) -> str:
+# Remedies speak of the Python client's options; here they have other names.
+_OPTIONS = {
+    "ca_file": "--cafile",
+    "cert_file": "--cert",
+    "key_file": "--key",
+    "key_password": "KWIRE_KEY_PASSWORD",
+    "max_request_bytes": "-X max_request_bytes",
+    "on_out_of_range": "-X on_out_of_range",
+    "delivery_timeout_ms": "--delivery-timeout",
+}
+_PYTHON_NAME = re.compile(rf"\b({'|'.join(_OPTIONS)})\b")
+
+
+def _without(message: str, causes: list[KwireError]) -> str:
     """The message without a cause that it repeats in its last clause: causes have lines of their own."""
     for cause in causes:
         if (text := str(cause)) and text in message:
@@ -84,29 +98,23 @@ def _without(message: str, causes: list[BaseException]) -> str:
     return message
 
 
-def _message(error: BaseException) -> str:
-    if isinstance(error, KwireError):
-        return error.message
-    return str(error) or type(error).__name__
-
-
-def _place(error: BaseException) -> str:
-    if not isinstance(error, KwireError) or not error.where:
-        return ""
+def _place(error: KwireError) -> str:
     # errors.py words the places, in brackets after the message; with no message they stand alone.
-    return str(KwireError("").at(**error.where))[2:-1]
+    return str(KwireError("").at(**error.where))[2:-1] if error.where else ""
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _causes(error: KwireError) -> Iterator[KwireError]:
+    """Ours only: what the operating system or OpenSSL said is in our own messages, in words."""
     seen = {id(error)}
     cause = error.__cause__
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
-        yield cause
+        if isinstance(cause, KwireError):
+            yield cause
         cause = cause.__cause__
 
 
-def report(error: BaseException) -> None:
+def report(error: KwireError) -> None:
     """Write an error to stderr, the program's name first, so that the mixed stderr of a pipeline stays readable."""
     first, *others = explain(error)
     is_coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")

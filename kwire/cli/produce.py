@@ -35,11 +35,11 @@ _CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 @click.option(
     "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="On every record; without =, null."
 )
-@click.option("-p", "--partition", type=click.IntRange(0), help="Default: by key, else spread.")
+@click.option("-p", "--partition", type=click.IntRange(0), metavar="N", help="Default: by key, else spread.")
 @click.option("--repartition", is_flag=True, help="Ignore the partitions that JSON records bring.")
 @click.option("-z", "--compression", type=click.Choice(_CODECS), default="none", show_default=True)
 @click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
-@click.option("-c", "--count", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="Stop after so many records.")
 @click.option(
     "--delivery-timeout",
     type=click.FloatRange(min=0, min_open=True),

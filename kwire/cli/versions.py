@@ -17,6 +17,7 @@ from kwire.cli.output import Output, output_options, styled
 from kwire.errors import ErrorCode, KwireError, UnsupportedVersionError, broker_error
 from kwire.protocol import ApiKey
 from kwire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
 from kwire.version import VERSION
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BrokerVersions:
-    """What one broker answered; `answer` None where it is too old to be asked."""
+    """What one broker answered; `answer` None where it is too old to be asked, and kwire takes it for a 0.8.2."""
 
     node: int
     address: str
@@ -33,7 +34,9 @@ class BrokerVersions:
 
     @property
     def ranges(self) -> dict[int, range]:
-        answered = self.answer.api_keys if self.answer else []
+        if self.answer is None:
+            return dict(BROKERS_BEFORE_API_VERSIONS["0.8.2"])
+        answered = self.answer.api_keys
         return {one.api_key: range(one.min_version, one.max_version + 1) for one in answered}
 
 
@@ -132,7 +135,7 @@ def _lines(brokers: list[BrokerVersions]) -> Iterator[dict[str, Any]]:
             "api_key": key,
             "name": _name(key) if key in set(ApiKey) else None,
             "kwire": _ends(ours.get(key)),
-            "brokers": {str(broker.node): _ends(broker.ranges.get(key)) for broker in brokers if broker.answer},
+            "brokers": {str(broker.node): _ends(broker.ranges.get(key)) for broker in brokers},
             "used": negotiated(ours.get(key), brokers, key),
         }
 
@@ -147,12 +150,15 @@ def _show(brokers: list[BrokerVersions], output: Output) -> None:
         groups.setdefault(tuple(sorted(broker.ranges.items(), key=lambda item: item[0])), []).append(broker)
     for broker in brokers:
         if broker.answer is None:
-            output.text(f"broker {broker.node} at {broker.address} is older than ApiVersions (Kafka 0.10)")
+            output.text(f"broker {broker.node} at {broker.address} is older than ApiVersions (0.10): taken for a 0.8.2")
     keys, ours = _keys(brokers)
     members = list(groups.values())
     headings = [f"broker{'s' if len(group) > 1 else ''} {_some([b.node for b in group])}" for group in members]
     rows = []
+    absent = [key for key in keys if not any(broker.ranges.get(key) for broker in brokers)]
     for key in keys:
+        if key in absent:
+            continue
         ranges = [group[0].ranges.get(key) for group in members]
         used = negotiated(ours.get(key), brokers, key)
         name = _name(key)
@@ -166,6 +172,8 @@ def _show(brokers: list[BrokerVersions], output: Output) -> None:
             ]
         )
     output.table(["key", "api", "kwire", *headings, "used"], rows, right=["key", "used"], whole=["api"])
+    if absent:
+        output.text(f"kwire knows {len(absent)} more APIs that none of these brokers has (-f json shows them)")
     _show_features(brokers, output)
 
 
