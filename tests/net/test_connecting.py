@@ -396,6 +396,8 @@ class TestWakeup:
         selector = KafkaSelector()
         selector.close()
         selector.wakeup()
+        with pytest.raises(ClosedError):
+            selector.poll([], 0)
 
     def test_rings_from_many_threads_are_never_lost(self) -> None:
         """Each thread leaves a number and rings; the poller, which sleeps without limit, must come to see them all."""

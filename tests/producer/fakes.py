@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from kwire.cluster import Backoff, Call, Snapshot
+from kwire.cluster import Backoff, Call, Snapshot, ToCoordinator
 from kwire.cluster.snapshot import NO_ID
 from kwire.errors import KwireError, UnsupportedVersionError
 from kwire.producer.intake import Incoming, Intake
@@ -36,6 +36,8 @@ class FakeView:
     failures: dict[int, KwireError] = field(default_factory=dict)
     refreshes: list[str] = field(default_factory=list)
     rooms: dict[int, int] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
+    forgotten: list[ToCoordinator] = field(default_factory=list)
 
     def is_ready(self, node: int) -> bool:
         return node not in self.down
@@ -53,6 +55,12 @@ class FakeView:
 
     def failure(self, node: int) -> KwireError | None:
         return self.failures.get(node)
+
+    def feature(self, name: str) -> int:
+        return self.features.get(name, 0)
+
+    def forget_coordinator(self, route: ToCoordinator) -> None:
+        self.forgotten.append(route)
 
     def describe(self, node: int) -> str:
         return f"{node} at host-{node}:9092"
