@@ -132,7 +132,7 @@ def output_options(command: Command) -> Command:
         help="auto: a table on a terminal, JSON lines in a pipe.",
     )
     @click.option("-q", "--quiet", is_flag=True, help="No remarks on stderr, only errors.")
-    @click.option("-v", "--verbose", count=True, help="Log what the client does to stderr; -vv for every request.")
+    @click.option("-v", "--verbose", count=True, help="Log what the client does to stderr; twice: more.")
     @functools.wraps(command)
     def wrapped(*args: Any, format_: str, quiet: bool, verbose: int, **kwargs: Any) -> Any:
         if verbose:
