@@ -126,6 +126,7 @@ class Fetcher:
             self._abandon(position)
         self._positions = {(start.topic, start.partition): self._new(start) for start in starts}
         self._topics = None
+        self._idle_since.clear()
 
     def seek(self, start: Start) -> None:
         """Begin a new generation of an assigned partition. One that is no longer assigned stays so."""
@@ -135,6 +136,7 @@ class Fetcher:
             self._abandon(old)
             self._positions[key] = self._new(start)
             self._topics = None
+            self._idle_since.clear()  # who seeks may soon seek again
 
     def set_paused(self, keys: Collection[tuple[str, int]], is_paused: bool) -> None:
         for key in keys:

@@ -245,6 +245,21 @@ def test_after_records_came_a_fetch_waits_no_longer_than_the_silence_has_lasted(
         world.turn_one().answer({T0: batch(offset, b"a")})
 
 
+@pytest.mark.parametrize("how", ["seek", "assign"])
+def test_who_seeks_may_soon_seek_again(how: str) -> None:
+    world = World(max_wait_ms=500)
+    world.assign(("t", 0, 0))
+    world.turn_one().answer()
+    late = world.turn_one(10.0)
+    assert late.request.max_wait_ms == 500
+    if how == "seek":
+        world.fetcher.seek(world.start("t", 0, 5))
+    else:
+        world.assign(("t", 0, 5))
+    late.answer()
+    assert world.turn_one().request.max_wait_ms == 50
+
+
 def test_all_together_hold_no_more_than_max_buffered_bytes() -> None:
     size = len(batch(0, b"v" * 500))
     world = World({"t": [(1, 0), (2, 0), (3, 0)]}, max_buffered_bytes=2 * size)
