@@ -89,9 +89,8 @@ class Cluster:
         self._selector = KafkaSelector(
             clock=self._clock, max_frame_bytes=chosen.max_frame_bytes, idle_timeout_ms=chosen.idle_timeout_ms
         )
-        self._server = Server(
-            self._state, self._selector, self._clock, apis=_served(api_versions or {}), tls=tls, sasl=_sasl(sasl)
-        )
+        apis = served_versions(api_versions or {})
+        self._server = Server(self._state, self._selector, self._clock, apis=apis, tls=tls, sasl=_sasl(sasl))
         self._listen_host = listen_host or host
         self._calls: deque[Callable[[], None]] = deque()
         self._gate = threading.Lock()  # of _calls and _is_closed: no call is left behind by a close
@@ -255,7 +254,7 @@ class Cluster:
         self._server.work(self._clock.now())
 
 
-def _served(narrowed: Mapping[ApiKey, range]) -> dict[int, range]:
+def served_versions(narrowed: Mapping[ApiKey, range]) -> dict[int, range]:
     """The versions to offer: all that are declared, as far as `narrowed` allows. An empty range takes an API away."""
     served: dict[int, range] = {}
     for key, wanted in [*((key, HANDLERS[key].request.VERSIONS) for key in HANDLERS), *narrowed.items()]:

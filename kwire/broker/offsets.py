@@ -42,6 +42,9 @@ class Offsets:
     def of(self, group_id: str) -> Mapping[Place, Committed]:
         return self._by_group.get(group_id, {})
 
+    def forget(self, group_id: str, place: Place) -> None:
+        self._by_group.get(group_id, {}).pop(place, None)
+
     def forget_group(self, group_id: str) -> None:
         self._by_group.pop(group_id, None)
 

@@ -161,7 +161,14 @@ class ClusterState:
             self.topics[name] = self.topics_by_id[topic.id] = topic
         return topic
 
-    def add_partitions(self, topic: Topic, total: int, assignments: Sequence[Sequence[int]] | None = None) -> None:
+    def add_partitions(
+        self,
+        topic: Topic,
+        total: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> None:
         """CreatePartitions. Raises BrokerError."""
         has = len(topic.partitions)
         more = total - has
@@ -175,7 +182,18 @@ class ClusterState:
             replicas = self._spread_replicas(more, topic.replication_factor, first=len(topic.partitions))
         if len(replicas) != more:
             raise broker_error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{more} partitions, {len(replicas)} assigned")
-        self._add_partitions(topic, replicas)
+        if not validate_only:
+            self._add_partitions(topic, replicas)
+
+    def alter_topic(
+        self, topic: Topic, configs: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        """Replace the topic's configs. Raises INVALID_CONFIG."""
+        settings = TopicSettings.parse(self.options, configs)
+        if not validate_only:
+            topic.settings = settings
+            for partition in topic.partitions:
+                partition.log.settings = settings
 
     def delete_topic(self, topic: Topic, now: float) -> None:
         del self.topics[topic.name]

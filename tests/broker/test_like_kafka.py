@@ -15,19 +15,29 @@ from brokers.cluster import KafkaCluster
 
 from kwire.broker import Cluster
 from kwire.net import SystemClock
+from kwire.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, encode_versioned
+from kwire.protocol.messages.create_partitions import CreatePartitionsRequest
 from kwire.protocol.messages.create_topics import CreateTopicsRequest
+from kwire.protocol.messages.delete_groups import DeleteGroupsRequest
+from kwire.protocol.messages.delete_records import DeleteRecordsRequest
 from kwire.protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire.protocol.messages.describe_cluster import DescribeClusterRequest
+from kwire.protocol.messages.describe_configs import DescribeConfigsRequest
+from kwire.protocol.messages.describe_groups import DescribeGroupsRequest
 from kwire.protocol.messages.fetch import FetchRequest
 from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire.protocol.messages.heartbeat import HeartbeatRequest
+from kwire.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire.protocol.messages.join_group import JoinGroupRequest
 from kwire.protocol.messages.leave_group import LeaveGroupRequest
+from kwire.protocol.messages.list_groups import ListGroupsRequest
 from kwire.protocol.messages.list_offsets import ListOffsetsRequest
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.protocol.messages.offset_commit import OffsetCommitRequest
+from kwire.protocol.messages.offset_delete import OffsetDeleteRequest
 from kwire.protocol.messages.offset_fetch import OffsetFetchRequest
+from kwire.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.protocol.messages.sync_group import SyncGroupRequest
 from kwire.protocol.schema import Request, Response
@@ -125,6 +135,14 @@ class Side:
             if getattr(response, "error_code", 0) not in RETRIABLE:
                 return response
         raise AssertionError("the coordinator does not come up")
+
+    def until(self, ask: Callable[[], Any], is_right: Callable[[Any], bool]) -> Any:
+        """Kafka's broker learns a moment after its controller of what was altered."""
+        for _ in range(10_000):
+            told = ask()
+            if is_right(told):
+                return told
+        raise AssertionError("it did not take effect")
 
     def joined(self, group: str) -> Any:
         """A group of one member, in its sync phase."""
@@ -456,9 +474,154 @@ def small_apis(side: Side) -> Iterator[Any]:
         yield told.error_code, len(told.brokers), told.cluster_authorized_operations
 
 
+def epochs(side: Side) -> Iterator[Any]:
+    name, id = side.topic()
+    side.produce((name, id), plain(b"v", b"w"))
+
+    def ask(epoch: int, current: int = -1, topic: str = name, partition: int = 0, version: int = 4) -> Any:
+        asked = OffsetForLeaderEpochRequest.Topic.Partition(
+            partition=partition, current_leader_epoch=current, leader_epoch=epoch
+        )
+        topics = [OffsetForLeaderEpochRequest.Topic(topic=topic, partitions=[asked])]
+        (found,) = side.ask(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics), version).topics[0].partitions
+        return found.error_code, found.leader_epoch, found.end_offset
+
+    for version in (2, 3, 4):
+        yield version, [ask(epoch, version=version) for epoch in (-1, 0, 1, 5)]
+    yield [ask(0, current) for current in (0, 1)], ask(0, topic="nowhere"), ask(0, partition=1)
+
+
+def deletion_of_records(side: Side) -> Iterator[Any]:
+    name, id = side.topic()
+    for _ in range(3):
+        side.produce((name, id), plain(b"v", b"w"))
+
+    def ask(offset: int, topic: str = name, partition: int = 0) -> Any:
+        asked = DeleteRecordsRequest.Topic.Partition(partition_index=partition, offset=offset)
+        topics = [DeleteRecordsRequest.Topic(name=topic, partitions=[asked])]
+        (found,) = side.ask(DeleteRecordsRequest(topics=topics, timeout_ms=5000)).topics[0].partitions
+        return found.error_code, found.low_watermark
+
+    yield [ask(offset) for offset in (3, 1, 7, -2, -1)], ask(0, "nowhere"), ask(0, partition=1)
+    yield side.fetch((name, id), 5)[0], side.fetch((name, id), 6)
+    yield side.produce((name, id), plain(b"v"))
+    yield ask(0, side.topic(configs={"cleanup.policy": "compact"})[0])
+
+
+def more_partitions(side: Side) -> Iterator[Any]:
+    name, _ = side.topic(2)
+
+    def ask(count: int, topic: str = name, assigned: list[list[int]] | None = None) -> Any:
+        assignments = [CreatePartitionsRequest.Topic.Assignment(broker_ids=ids) for ids in assigned or ()] or None
+        topics = [CreatePartitionsRequest.Topic(name=topic, count=count, assignments=assignments)]
+        (found,) = side.ask(CreatePartitionsRequest(topics=topics, timeout_ms=5000, validate_only=False)).results
+        return found.error_code
+
+    yield [ask(count) for count in (2, 1, 0, -1)], ask(3, "nowhere")
+    yield ask(4, assigned=[[1]]), ask(3, assigned=[[9]]), ask(3, assigned=[[1, 1]])
+    yield ask(3), ask(4, assigned=[[1]])
+    side.until_led(name, 4)
+
+
+def configs(side: Side) -> Iterator[Any]:
+    name, _ = side.topic(configs={"retention.ms": "1000"})
+
+    def ask(version: int, names: list[str] | None = None, type: int = 2, resource: str = name, **more: bool) -> Any:
+        asked = DescribeConfigsRequest.Resource(
+            resource_type=type, resource_name=resource, configuration_keys=names
+        )
+        (found,) = side.ask(DescribeConfigsRequest(resources=[asked], **more), version).results
+        # The source of these two depends on how the real broker was started.
+        shown = {
+            c.name: (
+                c.value, c.read_only, c.config_type, c.is_sensitive,
+                c.name in ("max.message.bytes", "min.insync.replicas") or c.config_source,
+            )
+            for c in found.configs
+        }  # fmt: skip
+        return found.error_code, dict(sorted(shown.items()))
+
+    for version in range(1, 5):
+        yield version, ask(version)
+    yield ask(4, ["retention.ms", "nonsense"]), ask(4, [])
+    yield ask(4, resource="nowhere"), ask(4, resource="a/b"), ask(4, type=99)[0]
+    yield ask(4, type=4, resource="9")[0], ask(4, ["num.partitions"], type=4, resource="1")[0]
+
+    def alter(*changes: tuple[str, int, str | None], resource: str = name, type: int = 2) -> Any:
+        altered = [
+            IncrementalAlterConfigsRequest.Resource.Config(name=n, config_operation=o, value=v) for n, o, v in changes
+        ]
+        resources = [
+            IncrementalAlterConfigsRequest.Resource(resource_type=type, resource_name=resource, configs=altered)
+        ]
+        request = IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+        return codes(side.ask(request).responses)
+
+    yield "wrong", alter(("nonsense", 0, "1")), alter(("retention.ms", 0, "x")), alter(("retention.ms", 2, "1"))
+    yield "wrong", alter(("retention.ms", 0, None))
+    yield "wrong", alter(("retention.ms", 0, "1"), resource="nowhere")
+    yield "wrong", alter(("retention.ms", 0, "1"), ("retention.ms", 0, "2"))
+    yield "right", alter(("max.message.bytes", 0, "500"), ("retention.ms", 1, None), ("cleanup.policy", 2, "compact"))
+    wanted = ["max.message.bytes", "retention.ms", "cleanup.policy"]
+    yield "right", side.until(lambda: ask(4, wanted), lambda told: told[1]["max.message.bytes"][0] == "500")
+    yield "right", alter(("cleanup.policy", 3, "delete"))
+    yield "right", side.until(lambda: ask(4, wanted), lambda told: told[1]["cleanup.policy"][0] == "compact")
+
+
+def groups_as_seen_from_outside(side: Side) -> Iterator[Any]:
+    topic, _ = side.topic()
+    other, _ = side.topic()
+    group, empty = side.case, f"{side.case}-empty"
+
+    def describe(version: int, *names: str) -> Any:
+        found = side.ask(DescribeGroupsRequest(groups=list(names)), version).groups
+        return sorted(
+            (g.group_id, g.error_code, g.error_message, g.group_state, g.protocol_type, g.protocol_data,
+             [(m.client_id, m.client_host, m.member_metadata, m.member_assignment) for m in g.members])
+            for g in found
+        )  # fmt: skip
+
+    def listed(version: int, **more: Any) -> Any:
+        found = side.ask(ListGroupsRequest(**more), version)
+        mine = [g for g in found.groups if g.group_id.startswith(group)]
+        return found.error_code, sorted((g.group_id, g.protocol_type, g.group_state, g.group_type) for g in mine)
+
+    def forget(name: str, *topics: str) -> Any:
+        asked = [
+            OffsetDeleteRequest.Topic(name=t, partitions=[OffsetDeleteRequest.Topic.Partition(partition_index=0)])
+            for t in topics
+        ]
+        found = side.ask(OffsetDeleteRequest(group_id=name, topics=asked))
+        return found.error_code, [codes(t.partitions) for t in found.topics]
+
+    def delete(*names: str) -> Any:
+        results = side.ask(DeleteGroupsRequest(groups_names=list(names))).results
+        return sorted((result.group_id, result.error_code) for result in results)
+
+    subscription = encode_versioned(ConsumerProtocolSubscription(topics=[topic]), 1)
+    protocols = [JoinGroupRequest.Protocol(name="range", metadata=subscription)]
+    given = side.join(group, protocols=protocols)
+    joined = side.join(group, given.member_id, protocols=protocols)
+    yield describe(6, group)
+    side.sync(group, joined)
+    side.commit(empty, topic)
+    for version in range(7):
+        yield version, describe(version, group, empty, "no-such-group")
+    for version in range(6):
+        yield version, listed(version)
+    yield listed(5, states_filter=["stable"]), listed(5, states_filter=["Empty"]), listed(5, types_filter=["Classic"])
+    yield listed(5, types_filter=["consumer"])
+    for name in (topic, other):
+        side.commit(group, name, generation=joined.generation_id, member_id=joined.member_id)
+    yield forget(group, topic, other), forget(empty, topic), forget("no-such-group", topic)
+    yield delete(group, empty, "no-such-group", "")
+    yield describe(6, empty)
+
+
 CASES = [
     bad_records, produce, sequences, fetch, limits_of_fetch, zstd_for_old_fetches, list_offsets, metadata, topics,
-    groups, static_members, offset_fetch, small_apis,
+    groups, static_members, offset_fetch, small_apis, epochs, deletion_of_records, more_partitions, configs,
+    groups_as_seen_from_outside,
 ]  # fmt: skip
 
 

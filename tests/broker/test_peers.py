@@ -278,8 +278,31 @@ class TestAdministration:
         assert len(admin.list_topics("new", PATIENCE_SECONDS).topics["new"].partitions) == 2
         assert len(admin.describe_cluster().result(PATIENCE_SECONDS).nodes) == 3
         admin.delete_topics(["new"])["new"].result(PATIENCE_SECONDS)
+        fill(cluster, "t", LINES, Compression.NONE)
+        gone = admin.delete_records([confluent_kafka.TopicPartition("t", 0, 10)])
+        assert [future.result(PATIENCE_SECONDS).low_watermark for future in gone.values()] == [10]
+        admin.create_partitions([nouns.NewPartitions("t", 5)])["t"].result(PATIENCE_SECONDS)
         offsets = admin.list_offsets({confluent_kafka.TopicPartition("t", 0): nouns.OffsetSpec.latest()})
-        assert [future.result(PATIENCE_SECONDS).offset for future in offsets.values()] == [0]
+        assert [future.result(PATIENCE_SECONDS).offset for future in offsets.values()] == [len(LINES)]
+
+    def test_confluent_on_configs_and_groups(self, cluster: Cluster) -> None:
+        nouns: Any = confluent_kafka.admin
+        admin = nouns.AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        change = nouns.ConfigEntry("retention.ms", "5", incremental_operation=nouns.AlterConfigOpType.SET)
+        topic = nouns.ConfigResource("topic", "t", incremental_configs=[change])
+        admin.incremental_alter_configs([topic])[topic].result(PATIENCE_SECONDS)
+        shown = admin.describe_configs([topic])[topic].result(PATIENCE_SECONDS)
+        assert (shown["retention.ms"].value, shown["segment.ms"].value) == ("5", "604800000")
+        consumer = Confluent().consumer(cluster.bootstrap, group_id="g")
+        consumer.subscribe(["t"])
+        TestGroups().until(lambda: len(consumer.assignment()) == 3, consumer.poll)
+        listed = admin.list_consumer_groups().result(PATIENCE_SECONDS).valid
+        assert [(group.group_id, group.state.name) for group in listed] == [("g", "STABLE")]
+        described = admin.describe_consumer_groups(["g"])["g"].result(PATIENCE_SECONDS)
+        assert [len(member.assignment.topic_partitions) for member in described.members] == [3]
+        consumer.close()
+        admin.delete_consumer_groups(["g"])["g"].result(PATIENCE_SECONDS)
+        assert admin.list_consumer_groups().result(PATIENCE_SECONDS).valid == []
 
     @leaks()
     def test_kafka_python(self, cluster: Cluster) -> None:

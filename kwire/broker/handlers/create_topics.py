@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kwire.broker.exchange import Exchange
 from kwire.broker.faults import NO_PARTITION
+from kwire.broker.handlers.configs import DEFAULT_CONFIG, TOPIC_CONFIG
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.state import Topic
 from kwire.errors import BrokerError, ErrorCode, broker_error
@@ -13,9 +14,6 @@ from kwire.protocol.messages.create_topics import CreateTopicsRequest, CreateTop
 
 if TYPE_CHECKING:
     from kwire.broker.node import BrokerState
-
-# DescribeConfigs' config sources.
-_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
 
 _Result = CreateTopicsResponse.Topic
 
@@ -59,7 +57,7 @@ def _configs(broker: BrokerState, topic: Topic) -> list[_Result.Config]:
     return [
         _Result.Config(
             name=name, value=value, read_only=False, is_sensitive=False,
-            config_source=_TOPIC_CONFIG if name in topic.settings.configs else _DEFAULT_CONFIG,
+            config_source=TOPIC_CONFIG if name in topic.settings.configs else DEFAULT_CONFIG,
         )
         for name, value in topic.settings.shown(broker.cluster.options).items()
     ]  # fmt: skip

@@ -4,20 +4,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kwire.broker.handlers.create_partitions import CREATE_PARTITIONS
 from kwire.broker.handlers.create_topics import CREATE_TOPICS
+from kwire.broker.handlers.delete_groups import DELETE_GROUPS
+from kwire.broker.handlers.delete_records import DELETE_RECORDS
 from kwire.broker.handlers.delete_topics import DELETE_TOPICS
 from kwire.broker.handlers.describe_cluster import DESCRIBE_CLUSTER
+from kwire.broker.handlers.describe_configs import DESCRIBE_CONFIGS
+from kwire.broker.handlers.describe_groups import DESCRIBE_GROUPS
 from kwire.broker.handlers.fetch import FETCH
 from kwire.broker.handlers.find_coordinator import FIND_COORDINATOR
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.heartbeat import HEARTBEAT
+from kwire.broker.handlers.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
 from kwire.broker.handlers.init_producer_id import INIT_PRODUCER_ID
 from kwire.broker.handlers.join_group import JOIN_GROUP
 from kwire.broker.handlers.leave_group import LEAVE_GROUP
+from kwire.broker.handlers.list_groups import LIST_GROUPS
 from kwire.broker.handlers.list_offsets import LIST_OFFSETS
 from kwire.broker.handlers.metadata import METADATA
 from kwire.broker.handlers.offset_commit import OFFSET_COMMIT
+from kwire.broker.handlers.offset_delete import OFFSET_DELETE
 from kwire.broker.handlers.offset_fetch import OFFSET_FETCH
+from kwire.broker.handlers.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from kwire.broker.handlers.produce import PRODUCE
 from kwire.broker.handlers.sync_group import SYNC_GROUP
 from kwire.protocol import ApiKey
@@ -25,6 +34,8 @@ from kwire.protocol import ApiKey
 _ALL: tuple[Handler[Any], ...] = (
     PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT,
     LEAVE_GROUP, SYNC_GROUP, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_CLUSTER,
+    OFFSET_FOR_LEADER_EPOCH, DELETE_RECORDS, CREATE_PARTITIONS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS,
+    DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE,
 )  # fmt: skip
 
 HANDLERS: Mapping[ApiKey, Handler[Any]] = {ApiKey(handler.request.API_KEY): handler for handler in _ALL}

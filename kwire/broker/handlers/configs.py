@@ -1,0 +1,59 @@
+"""What the APIs of configurations have in common: kinds of resources, types of configs, where a value comes from.
+
+Owns the numbers that DescribeConfigs, IncrementalAlterConfigs and CreateTopics share. Brokers show what `Options` says
+in the names of server.properties, and cannot be altered.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kwire.broker.options import Options
+
+# Resource types.
+TOPIC, BROKER = 2, 4
+
+# Config sources.
+TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
+
+# Config types (KIP-569).
+BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
+
+_INTS = frozenset({
+    "compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "index.interval.bytes",
+    "max.message.bytes", "min.insync.replicas", "segment.bytes", "segment.index.bytes",
+})  # fmt: skip
+LISTS = frozenset({
+    "cleanup.policy", "follower.replication.throttled.replicas", "leader.replication.throttled.replicas",
+})  # fmt: skip
+
+
+def type_of(name: str, value: str) -> int:
+    """The config type of a topic's config, told by its name or by what its value looks like."""
+    if name in LISTS:
+        return LIST
+    if name in _INTS:
+        return INT
+    if value in ("true", "false"):
+        return BOOLEAN
+    if value.lstrip("-").isdigit():
+        return LONG
+    return DOUBLE if name.endswith(".ratio") else STRING
+
+
+def broker_configs(options: Options, id: int) -> Mapping[str, str]:
+    """What of `Options` has a name in server.properties."""
+    return {
+        "auto.create.topics.enable": str(options.auto_create_topics).lower(),
+        "broker.id": str(id),
+        "connections.max.idle.ms": str(options.idle_timeout_ms),
+        "default.replication.factor": str(options.default_replication_factor),
+        "group.initial.rebalance.delay.ms": str(options.group_initial_rebalance_delay_ms),
+        "group.max.session.timeout.ms": str(options.group_max_session_timeout_ms),
+        "group.max.size": str(options.group_max_size),
+        "group.min.session.timeout.ms": str(options.group_min_session_timeout_ms),
+        "message.max.bytes": str(options.max_message_bytes),
+        "min.insync.replicas": str(options.min_insync_replicas),
+        "num.partitions": str(options.default_partitions),
+        "offsets.retention.minutes": str(options.offsets_retention_ms // 60_000),
+        "transaction.max.timeout.ms": str(options.max_transaction_timeout_ms),
+    }

@@ -1,0 +1,40 @@
+"""DeleteGroups: empty ones, with their offsets."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.broker.exchange import Exchange
+from kwire.broker.handlers.handler import Handler
+from kwire.errors import ErrorCode
+from kwire.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+
+if TYPE_CHECKING:
+    from kwire.broker.node import BrokerState
+
+_Result = DeleteGroupsResponse.Result
+
+
+def handle(broker: BrokerState, request: DeleteGroupsRequest, exchange: Exchange, now: float) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[_Result(group_id=id, error_code=_delete(broker, id)) for id in request.groups_names]
+    )
+
+
+def _delete(broker: BrokerState, group_id: str) -> ErrorCode:
+    if not broker.coordinates(group_id):
+        return ErrorCode.NOT_COORDINATOR
+    group = broker.cluster.groups.get(group_id)
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if group.members:
+        return ErrorCode.NON_EMPTY_GROUP
+    broker.cluster.groups.delete(group)
+    broker.cluster.offsets.forget_group(group_id)
+    return ErrorCode.NONE
+
+
+def refuse(request: DeleteGroupsRequest, code: int, version: int) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(results=[_Result(group_id=id, error_code=code) for id in request.groups_names])
+
+
+DELETE_GROUPS = Handler(DeleteGroupsRequest, handle, refuse)

@@ -1,0 +1,73 @@
+"""DescribeGroups: state and members of classic groups. A group that does not exist is Dead, since v6 an error."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.broker.exchange import Exchange
+from kwire.broker.group import Group, GroupState
+from kwire.broker.handlers.handler import GROUP_OPERATIONS, NOT_REQUESTED, Handler
+from kwire.errors import ErrorCode
+from kwire.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+if TYPE_CHECKING:
+    from kwire.broker.node import BrokerState
+
+_FIRST_VERSION_WITH_NOT_FOUND = 6
+
+_Result = DescribeGroupsResponse.Group
+
+
+def handle(
+    broker: BrokerState, request: DescribeGroupsRequest, exchange: Exchange, now: float
+) -> DescribeGroupsResponse:
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
+    return DescribeGroupsResponse(
+        groups=[_describe(broker, group_id, exchange.version, operations) for group_id in request.groups]
+    )
+
+
+def _describe(broker: BrokerState, group_id: str, version: int, operations: int) -> _Result:
+    if not broker.coordinates(group_id):
+        return _absent(group_id, ErrorCode.NOT_COORDINATOR)
+    group = broker.cluster.groups.get(group_id)
+    if group is None:
+        found = _absent(group_id, ErrorCode.NONE)
+        found.group_state = GroupState.DEAD.value
+        found.authorized_operations = operations
+        if version >= _FIRST_VERSION_WITH_NOT_FOUND:
+            found.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            found.error_message = f"Group {group_id} not found."
+        return found
+    stable = group.state is GroupState.STABLE
+    return _Result(
+        error_code=ErrorCode.NONE,
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol or "") if stable else "",
+        members=_members(group, stable=stable),
+        authorized_operations=operations,
+    )
+
+
+def _members(group: Group, *, stable: bool) -> list[_Result.Member]:
+    return [
+        _Result.Member(
+            member_id=member.id, group_instance_id=member.instance_id, client_id=member.client_id,
+            client_host=f"/{member.client_host}",
+            member_metadata=member.metadata(group.protocol) if stable and group.protocol else b"",
+            member_assignment=member.assignment if stable else b"",
+        )
+        for member in group.members.values()
+    ]  # fmt: skip
+
+
+def _absent(group_id: str, code: int) -> _Result:
+    return _Result(error_code=code, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=[])
+
+
+def refuse(request: DescribeGroupsRequest, code: int, version: int) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=[_absent(group_id, code) for group_id in request.groups])
+
+
+DESCRIBE_GROUPS = Handler(DescribeGroupsRequest, handle, refuse)

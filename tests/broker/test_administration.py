@@ -1,0 +1,187 @@
+"""The APIs of administrators, in every version, on virtual time. test_like_kafka compares them with Kafka's."""
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kwire.errors import ErrorCode
+from kwire.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, encode_versioned
+from kwire.protocol.messages.create_partitions import CreatePartitionsRequest
+from kwire.protocol.messages.delete_groups import DeleteGroupsRequest
+from kwire.protocol.messages.delete_records import DeleteRecordsRequest
+from kwire.protocol.messages.describe_configs import DescribeConfigsRequest
+from kwire.protocol.messages.describe_groups import DescribeGroupsRequest
+from kwire.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kwire.protocol.messages.list_groups import ListGroupsRequest
+from kwire.protocol.messages.offset_delete import OffsetDeleteRequest
+from kwire.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from tests.broker.bench import GOOD, Bench
+from tests.broker.test_groups import GROUP, Members
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+@pytest.mark.parametrize("version", OffsetForLeaderEpochRequest.VERSIONS)
+def test_where_an_epoch_ended(version: int) -> None:
+    bench = Bench()
+    bench.produce(GOOD)
+    bench.topic.partitions[0].move_leader(bench.follower, 0.0)
+    bench.produce(GOOD)
+    found = []
+    for epoch, current in [(0, -1), (1, -1), (2, -1), (0, 0)]:
+        asked = OffsetForLeaderEpochRequest.Topic.Partition(
+            partition=0, current_leader_epoch=current, leader_epoch=epoch
+        )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1, topics=[OffsetForLeaderEpochRequest.Topic(topic="t", partitions=[asked])]
+        )
+        found.append(bench.answer(bench.leader("t"), request, version).topics[0].partitions[0])
+    assert [result.end_offset for result in found[:3]] == [2, 4, -1]
+    if version >= 1:
+        assert [result.leader_epoch for result in found[:3]] == [0, 1, -1]
+    assert found[3].error_code == (ErrorCode.FENCED_LEADER_EPOCH if version >= 2 else ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("version", DeleteRecordsRequest.VERSIONS)
+@pytest.mark.parametrize(
+    ("offset", "error", "start"), [(1, 0, 1), (-1, 0, 2), (3, ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
+)
+def test_deletion_of_records(version: int, offset: int, error: int, start: int) -> None:
+    bench = Bench()
+    bench.produce(GOOD)
+    asked = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=offset)
+    topics = [DeleteRecordsRequest.Topic(name="t", partitions=[asked])]
+    request = DeleteRecordsRequest(topics=topics, timeout_ms=1)
+    (result,) = bench.answer(bench.leader("t"), request, version).topics[0].partitions
+    assert (result.error_code, result.low_watermark) == (error, start)
+
+
+@pytest.mark.parametrize("version", CreatePartitionsRequest.VERSIONS)
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_more_partitions(version: int, validate_only: bool) -> None:
+    bench = Bench(partitions=2)
+    topics = [
+        CreatePartitionsRequest.Topic(name=name, count=count, assignments=None)
+        for name, count in [("t", 5), ("t", 1), ("nowhere", 5)]
+    ]
+    request = CreatePartitionsRequest(topics=topics, timeout_ms=1, validate_only=validate_only)
+    codes = [result.error_code for result in bench.answer(1, request, version).results]
+    assert codes == [0, ErrorCode.INVALID_PARTITIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert len(bench.topic.partitions) == (2 if validate_only else 5)
+    assert {partition.leader for partition in bench.topic.partitions} <= {1, 2, 3}
+
+
+class TestConfigs:
+    def shown(self, bench: Bench, version: int = 4, type: int = 2, name: str = "t") -> Any:
+        asked = DescribeConfigsRequest.Resource(resource_type=type, resource_name=name, configuration_keys=None)
+        request = DescribeConfigsRequest(resources=[asked], include_synonyms=version >= 1)
+        (result,) = bench.answer(1, request, version).results
+        return result
+
+    @pytest.mark.parametrize("version", DescribeConfigsRequest.VERSIONS)
+    def test_of_a_topic(self, version: int) -> None:
+        bench = Bench(configs={"retention.ms": "5"})
+        configs = {config.name: config for config in self.shown(bench, version).configs}
+        assert (configs["retention.ms"].value, configs["segment.ms"].value) == ("5", "604800000")
+        if version == 0:
+            assert (configs["retention.ms"].is_default, configs["segment.ms"].is_default) == (False, True)
+        else:
+            assert (configs["retention.ms"].config_source, configs["segment.ms"].config_source) == (1, 5)
+
+    def test_of_a_broker(self) -> None:
+        bench = Bench(default_partitions=7)
+        configs = {config.name: config.value for config in self.shown(bench, type=4, name="1").configs}
+        assert configs["num.partitions"] == "7"
+        assert self.shown(bench, type=4, name="2").error_code == ErrorCode.INVALID_REQUEST
+
+    @pytest.mark.parametrize("version", IncrementalAlterConfigsRequest.VERSIONS)
+    @pytest.mark.parametrize(
+        ("change", "error", "shown"),
+        [
+            (("max.message.bytes", SET, "10"), 0, "10"),
+            (("retention.ms", DELETE, None), 0, "604800000"),
+            (("cleanup.policy", APPEND, "compact"), 0, "delete,compact"),
+            (("cleanup.policy", APPEND, "delete"), 0, "delete"),
+            (("cleanup.policy", SUBTRACT, "delete"), 0, ""),
+            (("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG, "5"),
+            (("retention.ms", SET, "x"), ErrorCode.INVALID_CONFIG, "5"),
+            (("retention.ms", SET, None), ErrorCode.INVALID_REQUEST, "5"),
+        ],
+    )
+    def test_alterations(self, version: int, change: tuple[str, int, str | None], error: int, shown: str) -> None:
+        bench = Bench(configs={"retention.ms": "5"})
+        name, operation, value = change
+        config = IncrementalAlterConfigsRequest.Resource.Config(name=name, config_operation=operation, value=value)
+        asked = IncrementalAlterConfigsRequest.Resource(resource_type=2, resource_name="t", configs=[config])
+        request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
+        (result,) = bench.answer(1, request, version).responses
+        assert result.error_code == error
+        assert {config.name: config.value for config in self.shown(bench).configs}[name] == shown
+
+    def test_they_take_effect_at_once(self) -> None:
+        bench = Bench()
+        bench.state.alter_topic(bench.topic, {"max.message.bytes": "10"})
+        assert bench.produce(GOOD).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        bench.state.alter_topic(bench.topic, {"max.message.bytes": "1000"}, validate_only=True)
+        assert bench.produce(GOOD).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+class TestGroups:
+    @pytest.mark.parametrize("version", DescribeGroupsRequest.VERSIONS)
+    def test_described(self, version: int) -> None:
+        members = Members()
+        members.stable(2)
+        request = DescribeGroupsRequest(groups=[GROUP])
+        (group,) = members.cluster.answer(members.node, request, version).groups
+        assert (group.error_code, group.group_state, group.protocol_data) == (0, "Stable", "range")
+        assert {(m.client_id, m.client_host, m.member_metadata) for m in group.members} == {("c", "/10.0.0.1", b"sub")}
+        assert {m.member_assignment for m in group.members} == {m.member_id.encode() for m in group.members}
+
+    @pytest.mark.parametrize(("version", "error"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
+    def test_one_that_does_not_exist_is_dead(self, version: int, error: ErrorCode) -> None:
+        members = Members()
+        (group,) = members.cluster.answer(members.node, DescribeGroupsRequest(groups=[GROUP]), version).groups
+        assert (group.group_state, group.error_code) == ("Dead", error)
+
+    @pytest.mark.parametrize("version", ListGroupsRequest.VERSIONS)
+    def test_listed_by_their_coordinator(self, version: int) -> None:
+        members = Members()
+        members.stable(1)
+        listed = {
+            node: [g.group_id for g in members.cluster.answer(node, ListGroupsRequest(), version).groups]
+            for node in members.cluster.brokers
+        }
+        assert listed == {node: [GROUP] if node == members.node else [] for node in members.cluster.brokers}
+
+    @pytest.mark.parametrize("version", DeleteGroupsRequest.VERSIONS)
+    def test_deleted_when_empty(self, version: int) -> None:
+        members = Members()
+        members.commit(5)
+        (leader,) = members.stable(1)
+        request = DeleteGroupsRequest(groups_names=[GROUP])
+
+        def delete(node: int) -> int:
+            return members.cluster.answer(node, request, version).results[0].error_code
+
+        assert delete(members.node) == ErrorCode.NON_EMPTY_GROUP
+        members.leave((leader.member_id, None))
+        assert delete(members.node % 3 + 1) == ErrorCode.NOT_COORDINATOR
+        assert delete(members.node) == ErrorCode.NONE
+        assert delete(members.node) == ErrorCode.GROUP_ID_NOT_FOUND
+        assert members.committed() == -1
+
+    def test_offsets_of_topics_that_are_not_subscribed_may_go(self) -> None:
+        members = Members()
+        subscription = encode_versioned(ConsumerProtocolSubscription(topics=["other"]), 1)
+        joined = members.new(protocols=[("range", subscription)]).response
+        members.sync(joined)
+        members.commit(5, generation=joined.generation_id, member_id=joined.member_id)
+        topics = [
+            OffsetDeleteRequest.Topic(name=name, partitions=[OffsetDeleteRequest.Topic.Partition(partition_index=0)])
+            for name in ("t", "other")
+        ]
+        response = members.cluster.answer(members.node, OffsetDeleteRequest(group_id=GROUP, topics=topics))
+        codes = [topic.partitions[0].error_code for topic in response.topics]
+        assert codes == [ErrorCode.NONE, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
+        assert members.committed() == -1
