@@ -1,18 +1,47 @@
-"""Which partition a keyed record goes to. All partitions count, led or not: the choice must not depend on failures.
+"""Which partition a record goes to: by its key, by turns, by a caller's own rule; and the names of these choices.
 
-Unkeyed records need no partitioner: they wait in their topic's undesignated queue and are given a partition, by whole
-batches, when they are drained.
+A key hashes over all partitions, led or not: where it goes must not depend on failures. Records without a key wait in
+their topic's undesignated queue and are given a partition by whole batches, when they are drained; that is `spreads`.
+
+    murmur2        by key as Java's clients do; no key: spread         (the default)
+    crc32          by key as librdkafka does; no key: spread
+    round_robin    every record to the next partition that has a leader, with or without a key
+    sticky         murmur2, and records without a key stay on a partition for a batch's worth of bytes (KIP-794)
+    single_broker  murmur2, and records without a key all go to one broker, another one every 30 s
+
+`crc32+sticky` is the key's rule of one and the other's rule for records without. A caller's own rule is any callable of
+the shape `Partitioner`. The producer-API proposal asked for partitioners that see the leaders: all but the hashes do.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kwire.cluster import Partition, Topic
+from kwire.cluster.snapshot import NO_NODE
 from kwire.errors import ConfigurationError
+from kwire.producer.spreads import ShortestQueue, SingleBroker, Spread, Sticky
 from kwire.wire.accel import murmur2
 
-Partitioner = Callable[[bytes, int], int]
+if TYPE_CHECKING:
+    from kwire.producer.producer_request import Message
+
+KeyHash = Callable[[bytes, int], int]
+MakeSpread = Callable[[Random, int], Spread]  # the producer's randomness, its batch_bytes
+
+
+class Partitioner(Protocol):
+    """A caller's own rule. It runs in `send`, on the thread that called it, never on the event loop.
+
+    `message` has its key, value and headers as bytes; `topic` is the newest metadata: each of `topic.partitions` has
+    its `index` and its `leader`, -1 while it has none. Answer an index, or None to leave the choice to murmur2 and the
+    spread. What it raises, `send` raises. The first record of a topic waits in `send` for the topic's metadata.
+    """
+
+    def __call__(self, message: Message, topic: Topic, /) -> int | None: ...
 
 
 def murmur2_partition(key: bytes, partition_count: int) -> int:
@@ -25,12 +54,71 @@ def crc32_partition(key: bytes, partition_count: int) -> int:
     return zlib.crc32(key) % partition_count
 
 
-_BY_NAME: dict[str, Partitioner] = {"murmur2": murmur2_partition, "crc32": crc32_partition}
+class Turns:
+    """Round robin over a topic's partitions with a leader; over all of them while none has one."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def choose(self, partitions: Sequence[Partition]) -> int:
+        count = len(partitions)
+        for step in range(count):
+            index = (self._next + step) % count
+            if partitions[index].leader != NO_NODE:
+                break
+        else:
+            index = self._next % count
+        self._next = index + 1
+        return index
 
 
-def partitioner(name: str) -> Partitioner:
-    if name not in _BY_NAME:
+class Routing(NamedTuple):
+    """A choice by name. `key_hash` None: records take turns, keys notwithstanding."""
+
+    key_hash: KeyHash | None
+    spread: MakeSpread
+
+
+def _shortest_queue(random: Random, batch_bytes: int) -> Spread:
+    return ShortestQueue()
+
+
+def _sticky(random: Random, batch_bytes: int) -> Spread:
+    return Sticky(batch_bytes)
+
+
+def _single_broker(random: Random, batch_bytes: int) -> Spread:
+    return SingleBroker(random)
+
+
+_HASHES: dict[str, KeyHash] = {"murmur2": murmur2_partition, "crc32": crc32_partition}
+_SPREADS: dict[str, MakeSpread] = {"sticky": _sticky, "single_broker": _single_broker}
+
+
+def routing(choice: str | Partitioner) -> Routing:
+    """What the loop does with records that have no partition. ConfigurationError for a name that is none."""
+    if not isinstance(choice, str):  # a caller's own rule was asked before; this is for where it answered None
+        return Routing(murmur2_partition, _shortest_queue)
+    if choice == "round_robin":
+        return Routing(None, _shortest_queue)
+    hash_name, plus, spread_name = choice.partition("+")
+    if not plus and hash_name in _SPREADS:
+        hash_name, spread_name = "murmur2", hash_name
+    if hash_name not in _HASHES or (spread_name not in _SPREADS and (plus or spread_name)):
         raise ConfigurationError(
-            f"there is no partitioner {name!r}", remedy=f"choose one of {', '.join(sorted(_BY_NAME))}"
+            f"there is no partitioner {choice!r}",
+            remedy=f"choose one of {', '.join((*_HASHES, 'round_robin', *_SPREADS))}, a pair such as crc32+sticky, "
+            "or give a function of a message and a topic",
         )
-    return _BY_NAME[name]
+    return Routing(_HASHES[hash_name], _SPREADS.get(spread_name, _shortest_queue))
+
+
+def own_rule(choice: str | Partitioner) -> Partitioner | None:
+    """The caller's own rule, if the choice is one."""
+    if isinstance(choice, str):
+        return None
+    if not callable(choice):
+        raise ConfigurationError(
+            f"partitioner is {type(choice).__name__}", remedy="give a name or a function of a message and a topic"
+        )
+    return choice

@@ -21,7 +21,7 @@ from kwire.producer.identity import Identity, IdentityState
 from kwire.producer.intake import Incoming, Intake
 from kwire.producer.outcomes import Carried, Outcomes, Taken
 from kwire.producer.partition_queue import PartitionQueue
-from kwire.producer.partitioners import partitioner
+from kwire.producer.partitioners import routing
 from kwire.producer.request import build_request, magic, refusal, version_limit
 from kwire.producer.response import resolve_all
 from kwire.producer.settings import IDEMPOTENT_WINDOW, ProducerSettings
@@ -61,7 +61,8 @@ class Sender:
                 settings.transactional_id, self._identity, backoff=backoff, random=random, on_renewed=self._restart
             )
         self._outcomes = Outcomes(self._identity, intake, backoff, random, self.transaction)
-        self._partitioner = partitioner(settings.partitioner)
+        self._key_hash, make_spread = routing(settings.partitioner)
+        self._spread = make_spread(random, settings.batch_bytes)
         self._topics: dict[str, TopicQueue] = {}
         self._active: dict[PartitionQueue, None] = {}  # the partitions that hold something; a dict keeps their order
         self._now = 0.0  # of the last turn
@@ -138,7 +139,7 @@ class Sender:
             if topic is None:
                 topic = self._topics[incoming.topic] = self._new_topic(incoming.topic)
             known = snapshot.topics.get(incoming.topic)
-            queue = topic.add(incoming, now, len(known.partitions) if known is not None else 0)
+            queue = topic.add(incoming, now, known.partitions if known is not None else ())
             if queue is not None:
                 self._active[queue] = None
 
@@ -153,7 +154,8 @@ class Sender:
             window_max = IDEMPOTENT_WINDOW
         return TopicQueue(
             name,
-            partitioner=self._partitioner,
+            key_hash=self._key_hash,
+            spread=self._spread,
             batch_bytes=self._settings.batch_bytes,
             window_max=window_max,
             delivery_timeout=self._settings.delivery_timeout_ms / 1000,
@@ -168,7 +170,7 @@ class Sender:
             known = snapshot.topics.get(topic.name)
             if topic.unrouted and known is not None and known.partitions:
                 is_flushing = self._outcomes.is_flushing(topic.name)
-                touched = dict.fromkeys(topic.route(len(known.partitions)))
+                touched = dict.fromkeys(topic.route(known.partitions))
                 self._active.update(touched)
                 if is_flushing:
                     topic.close_batches()
@@ -317,19 +319,8 @@ class Sender:
             known = view.snapshot.topics.get(topic.name)
             if known is None:
                 continue
-
-            def can_take(partition: Partition, topic: TopicQueue = topic) -> bool:
-                queue = topic.partitions.get(partition.index)
-                node = partition.leader
-                if node == NO_NODE or not view.is_ready(node) or view.room(node) < 1:
-                    return False
-                if queue is None:
-                    return True
-                leader = (node, partition.leader_epoch)
-                return queue.closed_by(leader, now) is None
-
             while topic.undesignated and self._is_due(topic.undesignated[0], now):
-                queue = topic.designate(known.partitions, can_take)
+                queue = topic.designate(known.partitions, view, now)
                 if queue is None:
                     break
                 self._active[queue] = None

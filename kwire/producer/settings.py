@@ -7,10 +7,11 @@ from typing import Literal
 
 from kwire.errors import ConfigurationError
 from kwire.producer.intake import WhenFull
-from kwire.producer.partitioners import partitioner
+from kwire.producer.partitioners import Partitioner, own_rule, routing
 from kwire.records import Compression
 
 Acks = Literal["all", -1, 0, 1]
+ALL_IN_SYNC = -1  # acks="all" on the wire
 
 # Brokers keep the last five batches of a producer to recognise duplicates, so no more may be out (Kafka's
 # ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
@@ -32,7 +33,7 @@ class ProducerSettings:
     max_request_bytes: int = 1_048_576
     compression: str | Compression = Compression.NONE
     compression_level: int | None = None
-    partitioner: str = "murmur2"
+    partitioner: str | Partitioner = "murmur2"
     max_buffered_bytes: int = 33_554_432
     when_full: WhenFull = "block"
     max_block_ms: int = 60_000
@@ -70,11 +71,12 @@ class ProducerSettings:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}", remedy="give a number from 0 up")
         if isinstance(self.compression, str):
             object.__setattr__(self, "compression", Compression.of(self.compression))
-        partitioner(self.partitioner)
+        own_rule(self.partitioner)
+        routing(self.partitioner)
 
     @property
     def required_acks(self) -> int:
-        return -1 if self.acks == "all" else self.acks
+        return ALL_IN_SYNC if self.acks == "all" else self.acks
 
     @property
     def wants_idempotence(self) -> bool:

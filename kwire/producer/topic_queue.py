@@ -1,6 +1,6 @@
 """What a topic holds before its records have a partition: two queues, and the partitions' own.
 
-    unrouted      keyed records of a topic whose partition count is not known yet; in order
+    unrouted      keyed records of a topic whose partitions are not known yet; in order
     undesignated  unkeyed records, in batches; given a partition only when drained, so that a dead leader holds up none
 
 The request-pipelining design's "one queue with partition -1 per topic" is the second.
@@ -9,13 +9,15 @@ The request-pipelining design's "one queue with partition -1 per topic" is the s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
-from kwire.cluster.snapshot import Partition
+from kwire.cluster import Partition, View
+from kwire.cluster.snapshot import NO_NODE
 from kwire.producer.batch import Batch
 from kwire.producer.intake import Incoming
 from kwire.producer.partition_queue import PartitionQueue
-from kwire.producer.partitioners import Partitioner
+from kwire.producer.partitioners import KeyHash, Turns
+from kwire.producer.spreads import Spread
 
 UNDESIGNATED = -1
 
@@ -25,7 +27,8 @@ class TopicQueue:
         self,
         name: str,
         *,
-        partitioner: Partitioner,
+        key_hash: KeyHash | None,
+        spread: Spread,
         batch_bytes: int,
         window_max: int,
         delivery_timeout: float,
@@ -35,11 +38,12 @@ class TopicQueue:
         self.undesignated: deque[Batch] = deque()
         self.partitions: dict[int, PartitionQueue] = {}
         self.unknown_since: float | None = None
-        self._partitioner = partitioner
+        self._key_hash = key_hash
+        self._turns = Turns()  # where there is no hash
+        self._spread = spread
         self._batch_bytes = batch_bytes
         self._window_max = window_max
         self._delivery_timeout = delivery_timeout
-        self._rotation = 0
 
     @property
     def is_idle(self) -> bool:
@@ -51,12 +55,11 @@ class TopicQueue:
             queue = self.partitions[index] = PartitionQueue(self.name, index, self._window_max)
         return queue
 
-    def add(self, incoming: Incoming, now: float, partition_count: int) -> PartitionQueue | None:
-        """Put a record where it belongs; answers the partition's queue when it has one. A count of 0: not known."""
+    def add(self, incoming: Incoming, now: float, partitions: Sequence[Partition]) -> PartitionQueue | None:
+        """Put a record where it belongs; answers the partition's queue when it has one. No partitions: not known."""
         if incoming.partition is not None:
             return self._add_to(incoming.partition, incoming, now)
-        key = incoming.record[1]
-        if key is None:
+        if incoming.record[1] is None and self._key_hash is not None:
             open_batch = self.undesignated[-1] if self.undesignated else None
             if open_batch is None or not open_batch.has_room(incoming.size_bytes):
                 if open_batch is not None:
@@ -65,51 +68,31 @@ class TopicQueue:
                 self.undesignated.append(open_batch)
             open_batch.append(incoming.record, incoming.response, incoming.size_bytes)
             return None
-        if partition_count == 0 or self.unrouted:  # behind those that came before and still wait
+        if not partitions or self.unrouted:  # behind those that came before and still wait
             self.unrouted.append((incoming, now))
             return None
-        return self._add_to(self._partitioner(key, partition_count), incoming, now)
+        return self._add_to(self._index(incoming, partitions), incoming, now)
 
-    def route(self, partition_count: int) -> list[PartitionQueue]:
-        """The partition count is known: give the waiting keyed records their partitions."""
+    def route(self, partitions: Sequence[Partition]) -> list[PartitionQueue]:
+        """The partitions are known: give the waiting records theirs."""
         touched = []
         while self.unrouted:
             incoming, since = self.unrouted.popleft()
-            key = incoming.record[1]
-            assert key is not None
-            touched.append(self._add_to(self._partitioner(key, partition_count), incoming, since))
+            touched.append(self._add_to(self._index(incoming, partitions), incoming, since))
         return touched
 
-    def designate(
-        self, partitions: Sequence[Partition], can_take: Callable[[Partition], bool]
-    ) -> PartitionQueue | None:
-        """Give the first undesignated batch to the partition with the shortest queue; None when none can take it.
-
-        Among equals they take turns, by whole batches, so that each partition gets the same bytes over time and few
-        requests carry much (KIP-794). A partition holds one such batch at a time: the rest stays free to go elsewhere
-        when its leader dies, and none starves behind a partition that keyed records keep busy.
-        """
-        best: Partition | None = None
-        shortest = 0
-        for step in range(len(partitions)):
-            partition = partitions[(self._rotation + step) % len(partitions)]
-            queue = self.partitions.get(partition.index)
-            queued = 0 if queue is None else len(queue.queued)
-            if (best is None or queued < shortest) and can_take(partition):
-                if queue is not None and any(batch.was_designated for batch in queue.queued):
-                    continue
-                best, shortest = partition, queued
-                if not queued:
-                    break
-        if best is None:
+    def designate(self, partitions: Sequence[Partition], view: View, now: float) -> PartitionQueue | None:
+        """Give the first undesignated batch to the partition that the spread chooses; None when none can take it."""
+        batch = self.undesignated[0]
+        chosen = self._spread.choose(self.name, partitions, _Places(self.partitions, view, now), batch.size_bytes, now)
+        if chosen is None:
             return None
-        self._rotation = best.index + 1
-        batch = self.undesignated.popleft()
+        self.undesignated.popleft()
         batch.is_closed = batch.was_designated = True
-        batch.partition = best.index
-        chosen = self.partition(best.index)
-        chosen.queued.append(batch)
-        return chosen
+        batch.partition = chosen.index
+        queue = self.partition(chosen.index)
+        queue.queued.append(batch)
+        return queue
 
     def close_batches(self) -> None:
         """Let no further record join what is there; closed batches do not wait for the linger."""
@@ -129,6 +112,13 @@ class TopicQueue:
     def unresolved(self) -> list[Batch]:
         return [*self.undesignated, *(batch for queue in self.partitions.values() for batch in queue.unresolved())]
 
+    def _index(self, incoming: Incoming, partitions: Sequence[Partition]) -> int:
+        if self._key_hash is None:
+            return self._turns.choose(partitions)
+        key = incoming.record[1]
+        assert key is not None
+        return self._key_hash(key, len(partitions))
+
     def _add_to(self, index: int, incoming: Incoming, now: float) -> PartitionQueue:
         queue = self.partition(index)
         batch = queue.open_batch()
@@ -142,3 +132,37 @@ class TopicQueue:
 
     def _batch(self, partition: int, now: float) -> Batch:
         return Batch(self.name, partition, self._batch_bytes, now, now + self._delivery_timeout)
+
+
+class _Places:
+    """A topic's partitions as a spread may ask about them."""
+
+    __slots__ = ("_now", "_queues", "_view")
+
+    def __init__(self, queues: Mapping[int, PartitionQueue], view: View, now: float) -> None:
+        self._queues = queues
+        self._view = view
+        self._now = now
+
+    def can_take(self, partition: Partition) -> bool:
+        """A partition holds one designated batch at a time.
+
+        The rest stays free to go elsewhere when its leader dies, and none starves behind a partition that keyed records
+        keep busy.
+        """
+        node = partition.leader
+        if node == NO_NODE or not self._view.is_ready(node) or self._view.room(node) < 1:
+            return False
+        queue = self._queues.get(partition.index)
+        if queue is None:
+            return True
+        if any(batch.was_designated for batch in queue.queued):
+            return False
+        return queue.closed_by((node, partition.leader_epoch), self._now) is None
+
+    def queued(self, partition: Partition) -> int:
+        queue = self._queues.get(partition.index)
+        return 0 if queue is None else len(queue.queued)
+
+    def is_down(self, node: int) -> bool:
+        return self._view.failure(node) is not None

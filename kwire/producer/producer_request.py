@@ -1,0 +1,130 @@
+"""Several messages handed over at once, with what their sender asks of their delivery: the producer-API proposal's.
+
+    request = (
+        ProducerRequest()
+        .add_message("topic-1", "key-1", "value-1")
+        .add_message("topic-2", "key-2", "value-2")
+        .timeout(1.0)
+        .await_committed()
+    )
+    for response in producer.send(request):
+        print(response.result())
+
+The proposal left open what happens when requests with different parameters travel together. The rule here: nothing
+that a caller asked for is ever weakened, so what cannot be combined travels separately.
+
+    batches         records share a batch only when their acknowledgements and time limits are the same, so a batch has
+                    one of each. The records of a partition stay in the order in which they were handed over.
+    requests        a ProduceRequest has one field for the acknowledgements, so only batches of the same share one. Its
+                    field for the time that replicas may take gets the longest limit of its batches; a record whose own
+                    limit is shorter does not wait for it: its response tells that its time is up.
+    time limits     count from `send`, waiting for memory included, for each record. When one is over, the response has
+                    an outcome: a DeliveryError, whose `possibly_persisted` says whether the record was on its way.
+    idempotence     needs the acknowledgement of all replicas in sync. A producer that promised no duplicates keeps the
+                    promise: there, `await_acks` of 0 or 1 waits for all, which is more than was asked for.
+    no parameter    means the producer's own, and travels with what `send(topic, ...)` sends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from kwire.errors import ConfigurationError
+from kwire.producer.settings import ALL_IN_SYNC, ProducerSettings
+
+if TYPE_CHECKING:
+    from kwire.producer.producer import Data, Headers
+
+
+class Message(NamedTuple):
+    """One record and where it is to go. What each field may be: see `Producer.send`."""
+
+    topic: str
+    value: Data = None
+    key: Data = None
+    headers: Headers = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class Terms(NamedTuple):
+    """What the sender of a record asked for, where that is not what the producer does anyway.
+
+    `acks` is 0, 1 or -1; `timeout` in seconds, None for the producer's own delivery_timeout_ms.
+    """
+
+    acks: int
+    timeout: float | None
+
+
+class ProducerRequest:
+    """Messages, and how they are to be delivered. Each method answers the request itself, so that calls chain.
+
+    It may be sent more than once; what is added afterwards is not part of what was sent before.
+    """
+
+    __slots__ = ("_acks", "_messages", "_timeout")
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._timeout: float | None = None
+        self._acks: int | None = None
+
+    def add_message(
+        self,
+        topic: str,
+        key: Data = None,
+        value: Data = None,
+        *,
+        headers: Headers = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Self:
+        """Add a message: topic, key, value, in the proposal's order."""
+        self._messages.append(Message(topic, value, key, headers, partition, timestamp_ms))
+        return self
+
+    def timeout(self, seconds: float) -> Self:
+        """Every response has an outcome this long after `send`. ConfigurationError unless it is above 0."""
+        if not 0 < seconds < math.inf:
+            raise ConfigurationError(f"a timeout of {seconds!r} s", remedy="give seconds above 0")
+        self._timeout = float(seconds)
+        return self
+
+    def await_committed(self) -> Self:
+        """Wait until all replicas in sync have the messages: how many that are, min.insync.replicas of the topic."""
+        self._acks = ALL_IN_SYNC
+        return self
+
+    def await_acks(self, count: int) -> Self:
+        """Wait for the leader alone (1), or for nobody (0): then responses know no offset and no failure at the broker.
+
+        ConfigurationError for more: brokers count no replicas since 0.9.
+        """
+        if count not in (0, 1) or isinstance(count, bool):
+            raise ConfigurationError(
+                f"await_acks({count!r}): brokers know 0, 1 and all",
+                remedy="await_committed(), and min.insync.replicas of the topic for how many replicas that has to be",
+            )
+        self._acks = count
+        return self
+
+    def terms(self, settings: ProducerSettings) -> Terms | None:
+        """What its records ask for beyond what a producer with these settings does anyway."""
+        acks = settings.required_acks if self._acks is None or settings.wants_idempotence else self._acks
+        if acks == settings.required_acks and self._timeout is None:
+            return None
+        return Terms(acks, self._timeout)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(tuple(self._messages))
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __repr__(self) -> str:
+        acks = {None: "the producer's acks", ALL_IN_SYNC: "committed"}.get(self._acks, f"acks={self._acks}")
+        limit = "" if self._timeout is None else f", within {self._timeout} s"
+        return f"<ProducerRequest of {len(self)} messages, {acks}{limit}>"
