@@ -12,8 +12,9 @@ So after an end whose first attempt got no answer, the producer takes a new epoc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -204,17 +205,20 @@ class Transaction:
         self._view = view
         if self._is_asking or now < self.retry_at or self.state is State.FATAL:
             return []
+        # What a request says is settled here, not when it is written: the coordinator may have to be found first, and
+        # the transaction may fail meanwhile.
         if self.sends_records and self._wanted:
-            return [
-                self._ask(AddPartitionsToTxnRequest, self._add_partitions, self._partitions_added, _ADD_PARTITIONS_MAX)
-            ]
+            places = list(self._wanted)
+            build = partial(self._add_partitions, places)
+            return [self._ask(AddPartitionsToTxnRequest, build, self._partitions_added, _ADD_PARTITIONS_MAX)]
         if self._offsets and self.sends_records:
             return [self._ask_offsets(self._offsets[0])]
         if self.state in (State.COMMITTING, State.ABORTING) and is_drained:
             if not self._has_begun:
                 self._ended()
                 return []
-            return [self._ask(EndTxnRequest, self._end, self._end_answered, None if self.is_v2 else _END_MAX)]
+            build_end = partial(self._end, self.state is State.COMMITTING)
+            return [self._ask(EndTxnRequest, build_end, self._end_answered, None if self.is_v2 else _END_MAX)]
         return []
 
     def _ask(
@@ -255,9 +259,9 @@ class Transaction:
         else:
             self.fail(error)
 
-    def _add_partitions(self, version: int) -> AddPartitionsToTxnRequest:
+    def _add_partitions(self, places: Sequence[Place], version: int) -> AddPartitionsToTxnRequest:
         by_topic: dict[str, list[int]] = {}
-        for topic, partition in self._wanted:
+        for topic, partition in places:
             by_topic.setdefault(topic, []).append(partition)
         self._has_begun = True
         return AddPartitionsToTxnRequest(
@@ -286,27 +290,31 @@ class Transaction:
 
     def _ask_offsets(self, one: _Offsets) -> Call:
         if not self.is_v2 and one.group.group_id not in self._groups:
-            return self._ask(AddOffsetsToTxnRequest, self._add_group, self._group_added, None)
+            group = one.group.group_id
+            return self._ask(
+                AddOffsetsToTxnRequest, partial(self._add_group, group), partial(self._group_added, group), None
+            )
         route = ToCoordinator(one.group.group_id, "group")
         at_most = _OFFSETS_V2_MAX if self.is_v2 else _OFFSETS_MAX
-        return self._ask(TxnOffsetCommitRequest, self._commit_offsets, self._offsets_committed, at_most, route)
+        build, on_answer = partial(self._commit_offsets, one), partial(self._offsets_committed, one)
+        return self._ask(TxnOffsetCommitRequest, build, on_answer, at_most, route)
 
-    def _add_group(self, version: int) -> AddOffsetsToTxnRequest:
+    def _add_group(self, group: str, version: int) -> AddOffsetsToTxnRequest:
         self._has_begun = True
         return AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self._identity.producer_id,
             producer_epoch=self._identity.producer_epoch,
-            group_id=self._offsets[0].group.group_id,
+            group_id=group,
         )
 
-    def _group_added(self, response: AddOffsetsToTxnResponse) -> None:
+    def _group_added(self, group: str, response: AddOffsetsToTxnResponse) -> None:
         if response.error_code:
-            raise broker_error(response.error_code, api="AddOffsetsToTxn", group=self._offsets[0].group.group_id)
-        self._groups.add(self._offsets[0].group.group_id)
+            raise broker_error(response.error_code, api="AddOffsetsToTxn", group=group)
+        self._groups.add(group)
 
-    def _commit_offsets(self, version: int) -> TxnOffsetCommitRequest:
-        group, offsets, _ = self._offsets[0]
+    def _commit_offsets(self, one: _Offsets, version: int) -> TxnOffsetCommitRequest:
+        group, offsets, _ = one
         self._has_begun = True
         by_topic: dict[str, list[TxnOffsetCommitRequest.Topic.Partition]] = {}
         for (topic, partition), offset in offsets.items():
@@ -329,21 +337,22 @@ class Transaction:
             ],
         )
 
-    def _offsets_committed(self, response: TxnOffsetCommitResponse) -> None:
-        group = self._offsets[0].group.group_id
+    def _offsets_committed(self, one: _Offsets, response: TxnOffsetCommitResponse) -> None:
+        group = one.group.group_id
         for topic in response.topics:
             for answer in topic.partitions:
                 if answer.error_code:
                     place: dict[str, Any] = {"topic": topic.name, "partition": answer.partition_index}
                     raise broker_error(answer.error_code, api="TxnOffsetCommit", group=group, **place)
-        self._offsets.popleft().future.set_result(None)
+        if self._offsets and self._offsets[0] is one:  # else the transaction failed meanwhile, and so did its future
+            self._offsets.popleft().future.set_result(None)
 
-    def _end(self, version: int) -> EndTxnRequest:
+    def _end(self, is_commit: bool, version: int) -> EndTxnRequest:
         return EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self._identity.producer_id,
             producer_epoch=self._identity.producer_epoch,
-            committed=self.state is State.COMMITTING,
+            committed=is_commit,
         )
 
     def _end_answered(self, response: EndTxnResponse) -> None:
