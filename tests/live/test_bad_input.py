@@ -29,8 +29,9 @@ from kwire.errors import (
     ResolveError,
     TlsError,
     TopicError,
+    UnsupportedVersionError,
 )
-from tests.live.backends import Backend
+from tests.live.backends import OLDEST, Backend
 
 # A user should know within this; the clients are told to give up after DELIVERY_MS.
 SECONDS_MAX = 15.0
@@ -231,6 +232,14 @@ def test_record_too_large_there(backend: Backend, make_topic: Callable[[int], st
         assert isinstance(error, RecordTooLargeError)
         assert "max.message.bytes" in str(error)
         assert (before.result(timeout=30).offset, after.result(timeout=30).offset) == (0, 1)
+
+
+@pytest.mark.parametrize("backend", [OLDEST], indirect=True)
+def test_codec_that_the_broker_is_too_old_for(backend: Backend, make_topic: Callable[[int], str]) -> None:
+    error = failure(backend.bootstrap, make_topic(1), compression="zstd")
+    assert isinstance(error, UnsupportedVersionError)
+    assert "zstd" in str(error).lower()
+    assert error.remedy
 
 
 def test_admin_and_consumer_give_up_in_time_too() -> None:
