@@ -10,9 +10,9 @@ from struct import unpack_from
 from typing import Any, NamedTuple
 
 from kwire.errors import DecodeError
+from kwire.protocol import primitives
 from kwire.protocol.compiler import is_flexible
 from kwire.protocol.fields import Field, default_of, least_size, type_name
-from kwire.protocol.primitives import uuid_of
 from kwire.protocol.types import STRING_BYTES_MAX, Array, Fixed, Sized
 
 
@@ -171,7 +171,7 @@ class _Walk:
                     body = self.take(size)
                     unknown[tag] = self.note("unknown", body, self.buf[body:stop])
                     continue
-                fields[field.name] = self.value(field.type, field.is_nullable(self.version))
+                fields[field.name] = self.tagged(field)
                 if self.pos != stop:
                     raise self.error(f"the tagged field takes {self.pos - stop + size} bytes and says {size}")
         return unknown or None
@@ -180,19 +180,28 @@ class _Walk:
         if isinstance(wire_type, Fixed):
             start = self.take(wire_type.size)
             value = unpack_from(f">{wire_type.format}", self.buf, start)[0]
-            return self.note(wire_type.name, start, uuid_of(value) if wire_type.name == "uuid" else value)
+            return self.note(wire_type.name, start, primitives.uuid_of(value) if wire_type.name == "uuid" else value)
         if isinstance(wire_type, Sized):
             return self.sized(wire_type, nullable)
         if isinstance(wire_type, Array):
             return self.array(wire_type, nullable)
+        return self.nested(wire_type, nullable, primitives.NULL_STRUCT)
+
+    def nested(self, cls: Any, nullable: bool, null: bytes) -> Any:
         if not nullable:
-            return self.struct(wire_type)
+            return self.struct(cls)
         start = self.take(1)
-        marker = self.buf[start]
-        if marker not in (1, 255):
-            raise self.error(f"a null marker of {marker}, not 1 or -1", start)
-        self.note("null marker", start, marker == 1)
-        return self.struct(wire_type) if marker == 1 else None
+        marker = self.buf[start : self.pos]
+        is_present = marker == primitives.PRESENT_STRUCT
+        if not is_present and marker != null:
+            raise self.error(f"a null marker of {marker.hex()}, neither 01 nor {null.hex()}", start)
+        self.note("null marker", start, is_present)
+        return self.struct(cls) if is_present else None
+
+    def tagged(self, field: Field) -> Any:
+        if hasattr(field.type, "FIELDS"):
+            return self.nested(field.type, field.is_nullable(self.version), primitives.NULL_TAGGED_STRUCT)
+        return self.value(field.type, field.is_nullable(self.version))
 
     def sized(self, wire_type: Sized, nullable: bool) -> Any:
         start = self.pos

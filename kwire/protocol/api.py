@@ -1,4 +1,5 @@
 """Every API of Kafka by number and name, and the classes of its messages, imported when first asked for."""
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import cache
 from importlib import import_module
@@ -131,23 +132,65 @@ class Api(NamedTuple):
 
 _KEYS_BY_NAME = {key.api_name: key for key in ApiKey}
 
-# Messages that do not stand in the file of their API: those that are no requests or responses, and earlier names.
-OTHER_MESSAGES = {
-    "AlterIsrRequest": "alter_isr",
-    "AlterIsrResponse": "alter_isr",
-    "ListClientMetricsResourcesRequest": "list_client_metrics_resources",
-    "ListClientMetricsResourcesResponse": "list_client_metrics_resources",
-    "ConsumerProtocolSubscription": "consumer_protocol",
-    "ConsumerProtocolAssignment": "consumer_protocol",
-    "ControlRecordTypeSchema": "control_records",
-    "EndTxnMarker": "control_records",
-    "LeaderChangeMessage": "control_records",
-    "SnapshotHeaderRecord": "control_records",
-    "SnapshotFooterRecord": "control_records",
-    "KRaftVersionRecord": "control_records",
-    "VotersRecord": "control_records",
-    "AbortedTxn": "aborted_txn",
-    "DefaultPrincipalData": "default_principal_data",
+# Messages that do not stand in the file of their API, by file: earlier names, and what is no request or response.
+# What coordinators keep, in _COORDINATORS, comes as ...Key and ...Value.
+_OTHERS: Mapping[str, Sequence[str]] = {
+    "aborted_txn": ["AbortedTxn"],
+    "alter_isr": ["AlterIsrRequest", "AlterIsrResponse"],
+    "consumer_protocol": ["ConsumerProtocolSubscription", "ConsumerProtocolAssignment"],
+    "control_records": [
+        "ControlRecordTypeSchema", "EndTxnMarker", "LeaderChangeMessage", "SnapshotHeaderRecord",
+        "SnapshotFooterRecord", "KRaftVersionRecord", "VotersRecord",
+    ],
+    "default_principal_data": ["DefaultPrincipalData"],
+    "list_client_metrics_resources": ["ListClientMetricsResourcesRequest", "ListClientMetricsResourcesResponse"],
+    "metadata_access_records": [
+        "DelegationTokenRecord", "UserScramCredentialRecord", "ClientQuotaRecord", "AccessControlEntryRecord",
+        "RemoveAccessControlEntryRecord", "RemoveUserScramCredentialRecord", "RemoveDelegationTokenRecord",
+    ],
+    "metadata_broker_records": [
+        "RegisterBrokerRecord", "UnregisterBrokerRecord", "FenceBrokerRecord", "UnfenceBrokerRecord",
+        "BrokerRegistrationChangeRecord", "RegisterControllerRecord", "UnregisterControllerRecord",
+    ],
+    "metadata_cluster_records": [
+        "FeatureLevelRecord", "ProducerIdsRecord", "NoOpRecord", "ZkMigrationStateRecord", "BeginTransactionRecord",
+        "EndTransactionRecord", "AbortTransactionRecord",
+    ],
+    "metadata_topic_records": [
+        "TopicRecord", "PartitionRecord", "ConfigRecord", "PartitionChangeRecord", "RemoveTopicRecord",
+        "ClearElrRecord",
+    ],
+    "producer_snapshot": ["ProducerSnapshot"],
+    "quorum_state": ["QuorumStateData"],
+    "remote_log_records": [
+        "RemoteLogSegmentMetadataRecord", "RemoteLogSegmentMetadataUpdateRecord",
+        "RemotePartitionDeleteMetadataRecord", "RemoteLogSegmentMetadataSnapshotRecord",
+    ],
+}  # fmt: skip
+_COORDINATORS: Mapping[str, Sequence[str]] = {
+    "classic_group_records": ["LegacyOffsetCommit", "OffsetCommit", "GroupMetadata"],
+    "consumer_group_records": [
+        "ConsumerGroupMetadata", "ConsumerGroupPartitionMetadata", "ConsumerGroupMemberMetadata",
+        "ConsumerGroupTargetAssignmentMetadata", "ConsumerGroupTargetAssignmentMember",
+        "ConsumerGroupCurrentMemberAssignment", "ConsumerGroupRegularExpression",
+    ],
+    "share_group_records": [
+        "ShareGroupPartitionMetadata", "ShareGroupMemberMetadata", "ShareGroupMetadata",
+        "ShareGroupTargetAssignmentMetadata", "ShareGroupTargetAssignmentMember",
+        "ShareGroupCurrentMemberAssignment", "ShareGroupStatePartitionMetadata",
+    ],
+    "share_state_records": ["ShareSnapshot", "ShareUpdate"],
+    "streams_group_records": [
+        "StreamsGroupMetadata", "StreamsGroupMemberMetadata", "StreamsGroupTargetAssignmentMetadata",
+        "StreamsGroupTargetAssignmentMember", "StreamsGroupCurrentMemberAssignment", "StreamsGroupTopology",
+    ],
+    "transaction_log": ["TransactionLog"],
+}  # fmt: skip
+
+# {message: file}
+OTHER_MESSAGES: Mapping[str, str] = {
+    **{name: file for file, names in _OTHERS.items() for name in names},
+    **{f"{name}{part}": file for file, names in _COORDINATORS.items() for name in names for part in ("Key", "Value")},
 }
 
 

@@ -176,21 +176,21 @@ class DecoderSource(Source):
         self.line(f"{target} = list({name}[{n}](buf, pos))")
         self.line(f"pos += {n} * {element.size}{f' - {element.size}' if more else ''}")
 
-    def nested(self, target: str, cls: Any, nullable: bool) -> None:
+    def nested(self, target: str, cls: Any, nullable: bool, null: bytes = primitives.NULL_STRUCT) -> None:
         item = self.fresh("item")
         if not nullable:
             self.struct(cls, item)
             self.flush()
             self.line(f"{target} = {item}")
             return
-        marker = self.fresh("marker")  # KIP-893: a byte, 1 or -1 for null
-        self.want(marker, "b", 1)
+        marker = self.fresh("marker")
+        self.want(marker, "B", 1)
         self.flush()
-        with self.block(f"if {marker} == 1:"):
+        with self.block(f"if {marker} == {primitives.PRESENT_STRUCT[0]}:"):
             self.struct(cls, item)
             self.flush()
             self.line(f"{target} = {item}")
-        with self.block(f"elif {marker} == -1:"):
+        with self.block(f"elif {marker} == {null[0]}:"):
             self.line(f"{target} = None")
         with self.block("else:"):
             self.line("raise ValueError")
@@ -217,13 +217,19 @@ class DecoderSource(Source):
                 with self.block(f"if {field.tag} in {found}:"):
                     stop = self.fresh("stop")
                     self.line(f"pos, {stop} = {found}.pop({field.tag})")
-                    self.value(f"{target}.{field.name}", field.type, field.is_nullable(self.version))
+                    self.tagged(f"{target}.{field.name}", field)
                     self.flush()
                     with self.block(f"if pos != {stop}:"):
                         self.line("raise ValueError")
             with self.block(f"if {found}:"):
                 self.line(f"{unknown} = {{tag: buf[start:stop] for tag, (start, stop) in {found}.items()}}")
             self.line(f"pos = {left}")
+
+    def tagged(self, target: str, field: Field) -> None:
+        if hasattr(field.type, "FIELDS"):
+            self.nested(target, field.type, field.is_nullable(self.version), primitives.NULL_TAGGED_STRUCT)
+        else:
+            self.value(target, field.type, field.is_nullable(self.version))
 
 
 def _types(cls: Any) -> Iterator[Any]:

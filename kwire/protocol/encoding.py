@@ -55,7 +55,8 @@ class EncoderSource(Source):
         if default is None:
             return f"{value} is not None"
         if hasattr(default, "FIELDS"):
-            parts = [self.differs(f"{value}.{inner.name}", inner) for inner in default.FIELDS]
+            parts = [f"{value} is None"] if field.nullable_since <= field.nullable_until else []
+            parts += [self.differs(f"{value}.{inner.name}", inner) for inner in default.FIELDS]
             return " or ".join([*parts, f"{value}.unknown_tagged_fields"])
         return f"{value} != {self.constant(default)}"
 
@@ -161,7 +162,7 @@ class EncoderSource(Source):
                 self.struct(element, item)
             self.flush()
 
-    def nested(self, value: str, cls: Any, nullable: bool) -> None:
+    def nested(self, value: str, cls: Any, nullable: bool, null: bytes = primitives.NULL_STRUCT) -> None:
         item = self.fresh("item")
         self.line(f"{item} = {value}")
         if not nullable:
@@ -169,7 +170,7 @@ class EncoderSource(Source):
             return
         self.flush()
         with self.block(f"if {item} is None:"):
-            self.line(f"{self.append}({primitives.NULL_STRUCT!r})")
+            self.line(f"{self.append}({null!r})")
         with self.block("else:"):
             self.line(f"{self.append}({primitives.PRESENT_STRUCT!r})")
             self.struct(cls, item)
@@ -199,8 +200,14 @@ class EncoderSource(Source):
                 inside = self.fresh("inside")
                 self.append = f"{inside}.append"
                 self.line(f"{inside} = []")
-                self.value(value, field.type, field.is_nullable(self.version))
+                self.tagged(value, field)
                 self.flush()
                 self.line(f"{present}[{field.tag}] = b''.join({inside})")
                 self.append = outer
         self.line(f"{outer}(write_tagged({present}))")
+
+    def tagged(self, value: str, field: Field) -> None:
+        if hasattr(field.type, "FIELDS"):
+            self.nested(value, field.type, field.is_nullable(self.version), primitives.NULL_TAGGED_STRUCT)
+        else:
+            self.value(value, field.type, field.is_nullable(self.version))

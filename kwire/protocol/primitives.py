@@ -16,7 +16,9 @@ COPY_BYTES_MAX = 4096
 
 NULL_ARRAY = b"\xff\xff\xff\xff"
 NULL_COMPACT = b"\x00"
-NULL_STRUCT = b"\xff"  # KIP-893
+# KIP-893: what stands before a struct that may be null. Kafka's classes write another byte for null in a tagged field.
+NULL_STRUCT = b"\xff"
+NULL_TAGGED_STRUCT = b"\x00"
 PRESENT_STRUCT = b"\x01"
 
 BOOLEAN: Mapping[Any, int] = {False: 0, True: 1}

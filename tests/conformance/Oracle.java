@@ -18,7 +18,7 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
  * A line in is "json TAB class TAB version TAB text" or "bytes TAB class TAB version TAB hex"; the line out is
  * "ok TAB hex TAB text", or "error TAB reason". Each line is read into a message, which is then written both ways.
  * "header TAB api key TAB version TAB" asks for the versions of its headers: "ok TAB request's TAB response's".
- * Run with a kafka-clients jar and Jackson on the class path: java -cp 'jars/*' Oracle.java
+ * Classes go by their full names. Run with Kafka's jars and Jackson on the class path: java -cp 'jars/*' Oracle.java
  */
 public class Oracle {
     private static final ObjectMapper MAPPER = new ObjectMapper();
@@ -39,7 +39,7 @@ public class Oracle {
                 short version = Short.parseShort(question[2]);
                 return "ok\t" + api.requestHeaderVersion(version) + "\t" + api.responseHeaderVersion(version);
             }
-            Class<?> type = Class.forName("org.apache.kafka.common.message." + question[1]);
+            Class<?> type = Class.forName(question[1]);
             short version = Short.parseShort(question[2]);
             Message message = question[0].equals("json")
                 ? fromJson(type, version, question[3])

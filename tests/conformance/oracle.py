@@ -1,6 +1,7 @@
-"""Kafka's own message classes and schemas, out of the kafka-clients jars that `tools/jars` fetches.
+"""Kafka's own message classes and schemas, out of the jars of clients and brokers that `tools/jars` fetches.
 
 A version of a message is judged by the newest release that still has it: 4.x dropped old versions, and 3.x older ones.
+Requests and responses are in the clients' jar, the records of topics and logs in those of coordinators and controllers.
 """
 import functools
 import json
@@ -22,15 +23,36 @@ _ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 300
 
 
+# The artifacts whose jars have a release's messages. The newest broker is not on Maven as a whole, its parts are.
+_ARTIFACTS = {
+    "4.4.0": ("kafka-clients", "kafka-group-coordinator", "kafka-share-coordinator", "kafka-transaction-coordinator"),
+    "3.9.1": ("kafka-clients", "kafka"),
+    "2.8.2": ("kafka-clients", "kafka"),
+}
+
+# Where schemas stand in a jar. 2.8's metadata log was an early access, whose records no other release reads; they are
+# not declared.
+_SCHEMA = re.compile(r"(common/)?message/\w+\.json|common/metadata/\w+\.json")
+_NOT_DECLARED = re.compile(r"kafka-metadata-2\.8\.2\.jar")
+
+
 @functools.cache
-def jars(release: str) -> Path:
-    """The folder with the kafka-clients jar of a release and what it needs. Skips the test where it cannot be had."""
+def jars(release: str) -> Sequence[Path]:
+    """The folders with a release's jars and what they need. Skips the test where they cannot be had."""
+    return [_fetched(artifact, release) for artifact in _ARTIFACTS[release]]
+
+
+def _fetched(artifact: str, release: str) -> Path:
     needed("mvn")
-    command = [sys.executable, str(_ROOT / "tools" / "jars"), "kafka-clients", release]
+    command = [sys.executable, str(_ROOT / "tools" / "jars"), artifact, release]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     if done.returncode:
-        unavailable(f"kafka-clients {release} could not be fetched: {done.stderr.strip()}")
+        unavailable(f"{artifact} {release} could not be fetched: {done.stderr.strip()}")
     return Path(done.stdout.strip())
+
+
+def class_path(release: str) -> str:
+    return os.pathsep.join(f"{folder}/*" for folder in jars(release))
 
 
 def needed(program: str) -> str:
@@ -53,13 +75,42 @@ def unavailable(reason: str) -> None:
 def schemas(release: str) -> dict[str, Any]:
     """Kafka's schemas of a release by message name, those without any version left out."""
     found = {}
-    with zipfile.ZipFile(jars(release) / f"kafka-clients-{release}.jar") as jar:
-        for name in jar.namelist():
-            if name.startswith("common/message/") and name.endswith(".json"):
-                schema = _parse(jar.read(name).decode())
+    for jar in _own_jars(release):
+        if _NOT_DECLARED.fullmatch(jar.name):
+            continue
+        with zipfile.ZipFile(jar) as entries:
+            for name in filter(_SCHEMA.fullmatch, entries.namelist()):
+                schema = _parse(entries.read(name).decode())
                 if versions(schema.get("validVersions", "none")):
-                    found[schema["name"]] = schema
+                    found[schema["name"]] = _with_type_apart(schema)
     return found
+
+
+@functools.cache
+def _classes(release: str) -> dict[str, str]:
+    """The full names of all classes of Kafka that have a JSON converter, by their simple names."""
+    found = {}
+    for jar in _own_jars(release):
+        with zipfile.ZipFile(jar) as entries:
+            for name in entries.namelist():
+                path = name.removesuffix("JsonConverter.class")
+                if path != name:
+                    found[path.rpartition("/")[2]] = path.replace("/", ".")
+    return found
+
+
+def _own_jars(release: str) -> list[Path]:
+    """The jars of Kafka itself, each once: the artifacts share some."""
+    return sorted({jar.name: jar for folder in jars(release) for jar in folder.glob("kafka*.jar")}.values())
+
+
+def _with_type_apart(schema: Any) -> Any:
+    """Before 4.0 the version of a coordinator's key was what is its type now: give it the key, and version 0."""
+    if not schema["name"].endswith("Key") or schema["type"] != "data":
+        return schema
+    valid = versions(schema["validVersions"])
+    fields = [{**field, "versions": "0"} for field in schema["fields"]]
+    return {**schema, "validVersions": "0", "apiKey": valid[-1], "type": "coordinator-key-of-old", "fields": fields}
 
 
 def _parse(text: str) -> Any:
@@ -106,7 +157,7 @@ class Answer:
 
 def ask(release: str, questions: Sequence[Question]) -> list[Answer]:
     """Have one JVM answer all questions."""
-    lines = [f"{q.kind}\t{_java_class(release, q.name)}\t{q.version}\t{q.text}" for q in questions]
+    lines = [f"{q.kind}\t{_java_class(release, q.name)}\t{_java_version(release, q)}\t{q.text}" for q in questions]
     return [_answer(line) for line in _run(release, lines)]
 
 
@@ -124,7 +175,7 @@ def header_versions(release: str, apis: Sequence[tuple[int, int]]) -> list[tuple
 def _run(release: str, lines: Sequence[str]) -> list[str]:
     if not lines:
         return []
-    command = [needed("java"), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", f"{jars(release)}/*"]
+    command = [needed("java"), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", class_path(release)]
     done = subprocess.run(
         [*command, str(Path(__file__).with_name("Oracle.java"))],
         input="".join(f"{line}\n" for line in lines).encode(), capture_output=True, timeout=_TIMEOUT_S, check=False,
@@ -143,4 +194,11 @@ def _answer(line: str) -> Answer:
 
 
 def _java_class(release: str, name: str) -> str:
-    return name if schemas(release)[name]["type"] == "data" else f"{name}Data"
+    found = _classes(release)
+    return found[name] if name in found else found[f"{name}Data"]
+
+
+def _java_version(release: str, question: Question) -> int:
+    schema = schemas(release)[question.name]
+    version: int = schema["apiKey"] if schema["type"] == "coordinator-key-of-old" else question.version
+    return version
