@@ -5,9 +5,9 @@
 
 Sockets are in `server` alone; below it everything is pure state that is told the time: `node.BrokerState` takes a
 decoded request and answers now or later, `state.ClusterState` is what brokers know together. `faults` makes things go
-wrong.
+wrong; `simulation` runs brokers and clients in one thread on virtual time.
 
-Imports: net, session, protocol, records, wire.
+Imports: producer, cluster, net, session, protocol, records, wire.
 """
 from kwire.broker.cluster import Cluster, LogSnapshot
 from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Fault, Mute, Refuse

@@ -1,0 +1,266 @@
+"""The embedded brokers in a simulated world: the same `Server`, states and logs, on simulated selector and time.
+
+Owns what a test may do to brokers between two turns of theirs, and copies of logs before anything is lost. What one
+broker may do wrong by itself (metadata of yesterday, throttling) is `SimulatedBroker`.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from random import Random
+from typing import Any
+
+from kwire.broker.cluster import served_versions
+from kwire.broker.exchange import Answer, Exchange, Outcome
+from kwire.broker.faults import Effect, Fault
+from kwire.broker.handlers.metadata import METADATA
+from kwire.broker.handlers.produce import PRODUCE
+from kwire.broker.node import BrokerState
+from kwire.broker.options import Options
+from kwire.broker.partition import NO_LEADER, Partition
+from kwire.broker.server import Server
+from kwire.broker.simulation.connection import Address
+from kwire.broker.simulation.history import History, LogCopy, RecordId
+from kwire.broker.simulation.net import Net
+from kwire.broker.simulation.selector import SimulatedSelector
+from kwire.broker.simulation.world import Loop
+from kwire.broker.state import ClusterState, Node, Topic
+from kwire.errors import ErrorCode, broker_error
+from kwire.protocol import ApiKey
+from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
+
+_FIRST_PORT = 9091
+
+
+class SimulatedBroker(BrokerState):
+    """A broker that may lag behind in metadata, and throttle. `seen` counts what it answered."""
+
+    def __init__(self, id: int, cluster: ClusterState, seen: Counter[str]) -> None:
+        super().__init__(id, cluster)
+        self._seen = seen
+        self._lags_until = 0.0
+        self._past: MetadataResponse | None = None
+        self._throttles = 0
+        self._throttle_ms = 0
+
+    def lag(self, until: float, now: float) -> None:
+        """Until then it tells clients the metadata of now."""
+        everything = MetadataRequest(topics=None)
+        exchange = Exchange(
+            everything, MetadataRequest.VERSIONS[-1], client_id=None, client_host="", finish=_ignore
+        )
+        past = METADATA.handle(self, everything, exchange, now)
+        assert isinstance(past, MetadataResponse)
+        self._past, self._lags_until = past, until
+
+    def throttle(self, ms: int, times: int) -> None:
+        self._throttle_ms, self._throttles = ms, times
+
+    def heal(self) -> None:
+        self._lags_until, self._throttles = 0.0, 0
+
+    def handle(self, exchange: Exchange, now: float) -> None:
+        request = exchange.request
+        if isinstance(request, ProduceRequest):
+            ends = [self._end_offset(*place) for place in PRODUCE.places(self, request)]
+            super().handle(exchange.shadow(partial(self._produced, exchange, ends)), now)
+        elif isinstance(request, MetadataRequest) and now < self._lags_until:
+            super().handle(exchange.shadow(partial(self._remembered, exchange)), now)
+        else:
+            super().handle(exchange, now)
+
+    def _end_offset(self, topic: str, index: int) -> int:
+        known = self.cluster.topics.get(topic)
+        partition = known.partition(index) if known is not None else None
+        return partition.log.end_offset if partition is not None else 0
+
+    def _produced(self, exchange: Exchange, ends: list[int], outcome: Outcome) -> None:
+        if isinstance(outcome, Answer) and isinstance(outcome.response, ProduceResponse):
+            results = [result for topic in outcome.response.responses for result in topic.partition_responses]
+            for result, end in zip(results, ends, strict=True):
+                if result.error_code:
+                    self._seen[f"answered {broker_error(result.error_code).name}"] += 1
+                elif result.base_offset < end:
+                    self._seen["duplicates recognised"] += 1
+            if self._throttles:
+                self._throttles -= 1
+                outcome.response.throttle_time_ms = self._throttle_ms
+                self._seen["answers throttled"] += 1
+        exchange.finish(outcome)
+
+    def _remembered(self, exchange: Exchange, outcome: Outcome) -> None:
+        if isinstance(outcome, Answer) and isinstance(outcome.response, MetadataResponse) and self._past is not None:
+            self._seen["metadata of yesterday"] += 1
+            past = {topic.name: topic for topic in self._past.topics}
+            now = outcome.response
+            topics = [past.get(topic.name) or _unknown(topic) for topic in now.topics]
+            outcome = Answer(
+                MetadataResponse(
+                    brokers=self._past.brokers, cluster_id=now.cluster_id, controller_id=self._past.controller_id,
+                    topics=topics,
+                )
+            )  # fmt: skip
+        exchange.finish(outcome)
+
+
+class SimulatedCluster:
+    """Brokers 1 to `brokers` at broker-1:9091, broker-2:9092, ..."""
+
+    def __init__(
+        self,
+        net: Net,
+        history: History,
+        random: Random,
+        *,
+        brokers: int = 3,
+        api_versions: Mapping[ApiKey, range] | None = None,
+        **options: Any,
+    ) -> None:
+        self.world = net.world
+        self._net = net
+        self._history = history
+        nodes = [Node(id, f"broker-{id}", _FIRST_PORT - 1 + id) for id in range(1, brokers + 1)]
+        origin = self.world.now(), self.world.time_ms()
+        self.state = ClusterState(Options(**options, seed=random.getrandbits(32)), nodes, origin=origin)
+        self.loop = Loop(self.world, "brokers", self._turn)
+        self._selector = SimulatedSelector(net, "brokers", random, ring=self.loop.ring)
+        self.server = Server(
+            self.state, self._selector, self.world, apis=served_versions(api_versions or {})  # type: ignore[arg-type]
+        )
+        self.brokers = {id: SimulatedBroker(id, self.state, net.seen) for id in self.state.nodes}
+        self.server.brokers = dict(self.brokers)
+        for node in nodes:
+            self.server.listen(node.id, node.host, node.port)
+        self.loop.ring()
+
+    def _turn(self) -> None:
+        self.server.turn()
+
+    @property
+    def bootstrap(self) -> list[str]:
+        return [f"{node.host}:{node.port}" for node in self.state.nodes.values()]
+
+    def address(self, node: int) -> Address:
+        return self.state.nodes[node].host, self.state.nodes[node].port
+
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
+        if name not in self.state.topics:
+            self.state.create_topic(name, partitions, configs=configs)
+            self._settle()
+
+    def add_partitions(self, name: str, more: int) -> None:
+        topic = self.state.topics.get(name)
+        if topic is not None and self.state.live_nodes:
+            self.state.add_partitions(topic, len(topic.partitions) + more)
+            self._settle()
+
+    def delete_topic(self, name: str) -> None:
+        topic = self.state.topics.get(name)
+        if topic is not None:
+            self._history.logs += _copies(topic, is_deleted=True)
+            self.state.delete_topic(topic, self.world.now())
+            self._settle()
+
+    def stop(self, node: int, *, is_silent: bool) -> None:
+        """The broker dies. `is_silent`: without a word to those who are connected, as when its machine dies."""
+        if not self.state.nodes[node].is_up:
+            return
+        if is_silent:
+            for connection in self._net.between(None, self.address(node)):
+                connection.silence()
+        tails = {partition: _tail(partition) for partition in self.state.partitions() if partition.leader == node}
+        self.server.stop_broker(node)
+        self.state.stop_node(node, self.world.now())
+        for partition, tail in tails.items():
+            self._history.truncated.update(
+                id for offset, id in tail if id is not None and offset >= partition.log.end_offset
+            )
+        self._settle()
+
+    def restart(self, node: int) -> None:
+        if not self.state.nodes[node].is_up:
+            self.server.listen(node, *self.address(node))
+            self.state.start_node(node, self.world.now())
+            self._settle()
+
+    def move_leader(self, topic: str, index: int) -> bool:
+        """Hand a partition over to the next broker that is in sync; False when there is none."""
+        known = self.state.topics.get(topic)
+        partition = known.partition(index) if known is not None else None
+        if partition is None or partition.leader == NO_LEADER:
+            return False
+        heirs = [node for node in partition.isr if node != partition.leader and self.state.nodes[node].is_up]
+        if not heirs:
+            return False
+        later = [node for node in heirs if node > partition.leader]
+        partition.move_leader((later or heirs)[0], self.world.now())
+        self._settle()
+        return True
+
+    def forget_producers(self, topic: str, index: int) -> None:
+        """The partition's memory of producers is gone, as after `producer.id.expiration.ms`."""
+        known = self.state.topics.get(topic)
+        partition = known.partition(index) if known is not None else None
+        if partition is not None:
+            partition.log.producers.clear()
+
+    def add_fault(self, effect: Effect, **match: Any) -> Fault:
+        return self.state.faults.add(Fault(effect=effect, **match))
+
+    def heal(self) -> None:
+        """Every broker is up and does as it should."""
+        self.state.faults.clear()
+        for id, broker in self.brokers.items():
+            broker.heal()
+            self.restart(id)
+
+    def log(self, topic: str, index: int = 0) -> LogCopy:
+        return _copies(self.state.find_topic(topic))[index]
+
+    def copy_logs(self) -> None:
+        for name in self.state.topics:
+            self._history.logs += _copies(self.state.topics[name])
+
+    def _settle(self) -> None:
+        """Whatever a change made the brokers say, they say it now."""
+        self.server.work(self.world.now())
+        self._selector.wakeup()
+
+
+def _records(partition: Partition) -> list[tuple[int, bytes | None]]:
+    return [
+        (record.offset, record.value)
+        for stored in partition.log
+        if not stored.is_control
+        for record in stored.batch().records()
+    ]
+
+
+def _copies(topic: Topic, *, is_deleted: bool = False) -> list[LogCopy]:
+    return [
+        LogCopy(topic.name, topic.id, partition.index, tuple(_records(partition)), is_deleted)
+        for partition in topic.partitions
+    ]
+
+
+def _tail(partition: Partition) -> list[tuple[int, RecordId | None]]:
+    """What would be lost with the leader."""
+    if partition.log.high_watermark >= partition.log.end_offset:
+        return []
+    return [
+        (offset, RecordId.of(value))
+        for offset, value in _records(partition)
+        if offset >= partition.log.high_watermark
+    ]
+
+
+def _unknown(topic: MetadataResponse.Topic) -> MetadataResponse.Topic:
+    return MetadataResponse.Topic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=topic.name, topic_id=topic.topic_id, partitions=[]
+    )
+
+
+def _ignore(outcome: Outcome) -> None:
+    pass

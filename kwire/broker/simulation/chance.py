@@ -1,0 +1,278 @@
+"""From a scenario and a seed to a plan: everything that is left to chance is drawn here, before a run begins.
+
+Owns the drawing. That the faults of a plan are a list, and not decisions taken on the way, is what lets a failing run
+be cut down to the faults that matter.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Effect, Mute, Refuse
+from kwire.broker.simulation.scenario import Client, Plan, Scenario
+from kwire.broker.simulation.schedule import (
+    AddPartitions,
+    CloseProducer,
+    CreateTopic,
+    CutConnection,
+    Disturbance,
+    FailRequests,
+    Flush,
+    Hold,
+    LagMetadata,
+    MoveLeader,
+    RecreateTopic,
+    RefuseConnections,
+    Send,
+    Silence,
+    StopBroker,
+    Throttle,
+    Toward,
+    Trickle,
+    Work,
+)
+from kwire.errors import ErrorCode
+from kwire.protocol import ApiKey
+
+_BROKERS = 3
+_SEND_MAX = 30
+_BURST_MAX = 6
+
+# Codes that a broker answers without having stored anything, and that waiting or new metadata cures.
+_NOT_STORED = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.CORRUPT_MESSAGE,
+)
+# Codes that a broker may answer although it has appended the batch: its followers, or its leadership, were lost since.
+_PERHAPS_STORED = (
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+_IDENTITY_CODES = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
+
+
+def plan(scenario: Scenario, seed: int) -> Plan:
+    return _Draw(scenario, seed).plan()
+
+
+class _Draw:
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self._scenario = scenario
+        self._seed = seed
+        # A string is hashed the same way in every process, whatever PYTHONHASHSEED is.
+        self._random = Random(f"{scenario.name} {seed}")
+        self._seconds = scenario.seconds
+        self._topics = {f"t{index}": self._random.randint(1, 4) for index in range(self._random.randint(1, 2))}
+        self._names = [f"p{index}" for index in range(self._random.randint(1, 2))]
+
+    def plan(self) -> Plan:
+        scenario = self._scenario
+        kafka = self._random.choice(scenario.kafkas)
+        options = self._choose(scenario.options)
+        clients = tuple(self._client(name) for name in self._names)
+        disturbances = self._disturbances()
+        topics = {} if scenario.topic_is_late else self._topics
+        if scenario.topic_is_late:
+            disturbances += [
+                CreateTopic(at=self._random.uniform(0, 2), topic=name, partitions=count)
+                for name, count in self._topics.items()
+            ]
+        return Plan(
+            scenario=scenario.name,
+            seed=self._seed,
+            kafka=kafka,
+            options=options,
+            topics=topics,
+            clients=clients,
+            work=tuple(sorted(self._work(), key=lambda one: one.at)),
+            disturbances=tuple(sorted(disturbances, key=lambda one: one.at)),
+            calm_at=self._seconds + 3,
+            delivers=scenario.delivers,
+        )
+
+    def _choose(self, choices: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        return {name: self._random.choice(values) for name, values in sorted(choices.items())}
+
+    def _client(self, name: str) -> Client:
+        settings = self._choose(self._scenario.settings)
+        settings["delivery_timeout_ms"] = self._random.choice(self._scenario.patience_ms)
+        config = self._choose(self._scenario.config)
+        config["retry_backoff_ms_max"] = max(config["retry_backoff_ms"], config["retry_backoff_ms_max"])
+        return Client(name=name, settings=settings, config=config)
+
+    # Work.
+
+    def _work(self) -> list[Work]:
+        random = self._random
+        work: list[Work] = []
+        for name in self._names:
+            for _ in range(random.randint(_SEND_MAX // 2, _SEND_MAX)):
+                at = random.uniform(0, self._seconds)
+                topic = random.choice(sorted(self._topics))
+                kind = random.random()
+                work.append(
+                    Send(
+                        at=at,
+                        client=name,
+                        topic=topic,
+                        partition=random.randrange(self._topics[topic]) if kind < 0.4 else None,
+                        key=b"k%d" % random.randrange(5) if 0.4 <= kind < 0.75 else None,
+                        size=random.choice((0, 30, 150)),
+                        count=random.randint(1, _BURST_MAX),
+                    )
+                )
+            work += [Flush(at=random.uniform(0, self._seconds), client=name) for _ in range(random.randint(0, 2))]
+        return work
+
+    # What goes wrong.
+
+    def _disturbances(self) -> list[Disturbance]:
+        kinds = sorted(kind for kind, weight in self._scenario.faults.items() if weight)
+        weights = [self._scenario.faults[kind] for kind in kinds]
+        count = self._random.randint(0, self._scenario.faults_max)
+        drawn = [self._make(kind) for kind in self._random.choices(kinds, weights, k=count)]
+        if self._scenario.closes:
+            drawn.append(CloseProducer(at=self._when(), client=self._random.choice(self._names)))
+        return drawn
+
+    def _make(self, kind: str) -> Disturbance:
+        makers: dict[str, Callable[[], Disturbance]] = {
+            "cut": self._cut,
+            "silence": lambda: Silence(at=self._when(), node=self._node(), client=self._maybe_client()),
+            "hold": self._hold,
+            "trickle": self._trickle,
+            "refuse": self._refuse,
+            "stop": self._stop,
+            "move": lambda: MoveLeader(at=self._when(), **self._place()),
+            "lag": lambda: LagMetadata(at=self._when(), node=self._node(), seconds=self._random.uniform(0.2, 4)),
+            "throttle": lambda: Throttle(
+                at=self._when(), node=self._node(), ms=self._random.randint(1, 800), times=self._random.randint(1, 3)
+            ),
+            "produce": self._produce,
+            "metadata": self._metadata,
+            "identity": self._identity,
+            "greeting": self._greeting,
+            "grow": lambda: AddPartitions(at=self._when(), topic=self._topic(), more=self._random.randint(1, 2)),
+            "recreate": self._recreate,
+        }
+        return makers[kind]()
+
+    def _when(self) -> float:
+        return self._random.uniform(0, self._seconds)
+
+    def _node(self) -> int:
+        return self._random.randint(1, _BROKERS)
+
+    def _maybe_client(self) -> str | None:
+        return self._random.choice([None, *self._names])
+
+    def _topic(self) -> str:
+        return self._random.choice(sorted(self._topics))
+
+    def _place(self) -> dict[str, Any]:
+        topic = self._topic()
+        return {"topic": topic, "partition": self._random.randrange(self._topics[topic])}
+
+    def _toward(self) -> Toward:
+        towards: tuple[Toward, ...] = ("broker", "client")
+        return self._random.choice(towards)
+
+    def _cut(self) -> Disturbance:
+        return CutConnection(
+            at=self._when(), node=self._node(), client=self._maybe_client(), toward=self._toward(),
+            after_bytes=self._random.choice((0, self._random.randint(1, 60), self._random.randint(1, 1_500))),
+        )  # fmt: skip
+
+    def _hold(self) -> Disturbance:
+        towards: tuple[Toward, ...] = ("both", "both", "broker", "client")
+        return Hold(
+            at=self._when(), node=self._node(), client=self._maybe_client(),
+            seconds=self._random.uniform(0.05, 6), toward=self._random.choice(towards),
+        )  # fmt: skip
+
+    def _trickle(self) -> Disturbance:
+        return Trickle(
+            at=self._when(), node=self._node(), client=self._maybe_client(), toward=self._toward(),
+            seconds=self._random.uniform(0.2, 2), chunk_bytes=self._random.randint(5, 60),
+            pause=self._random.uniform(0.001, 0.02),
+        )  # fmt: skip
+
+    def _refuse(self) -> Disturbance:
+        return RefuseConnections(
+            at=self._when(), node=self._node(), seconds=self._random.uniform(0.2, 4),
+            swallows=self._random.random() < 0.4,
+        )  # fmt: skip
+
+    def _stop(self) -> Disturbance:
+        return StopBroker(
+            at=self._when(), node=self._node(), seconds=self._random.uniform(0.1, 4),
+            is_silent=self._random.random() < 0.3,
+        )  # fmt: skip
+
+    def _recreate(self) -> Disturbance:
+        topic = self._topic()
+        return RecreateTopic(
+            at=self._when(), topic=topic, partitions=self._topics[topic], seconds=self._random.uniform(0, 2)
+        )
+
+    def _produce(self) -> Disturbance:
+        random = self._random
+        effects: list[Effect] = [
+            Refuse(random.choice(_NOT_STORED)),
+            Refuse(random.choice(_PERHAPS_STORED), applied=True),
+            Disconnect(),
+            Disconnect(applied=True),
+            Cut(random.randint(1, 60)),
+            Delay(random.randint(50, 4_000)),
+            Delay(random.randint(50, 4_000), applied=True),
+            Mute(),
+            Mute(applied=True),
+            ApplyLate(random.randint(50, 3_000)),
+        ]
+        effect = random.choice(effects)
+        where = self._place() if isinstance(effect, Refuse) and random.random() < 0.7 else {}
+        node = random.choice((None, self._node()))
+        return FailRequests(
+            at=self._when(), api=ApiKey.PRODUCE, effect=effect, node=node, times=random.randint(1, 3), **where
+        )
+
+    def _metadata(self) -> Disturbance:
+        random = self._random
+        codes = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        effects: list[Effect] = [Refuse(random.choice(codes)), Disconnect(), Mute(), Delay(random.randint(50, 4_000))]
+        effect = random.choice(effects)
+        topic = self._topic() if isinstance(effect, Refuse) else None
+        return FailRequests(
+            at=self._when(), api=ApiKey.METADATA, effect=effect, topic=topic, times=random.randint(1, 4)
+        )
+
+    def _identity(self) -> Disturbance:
+        random = self._random
+        effects: list[Effect] = [
+            Refuse(random.choice(_IDENTITY_CODES)), Disconnect(), Disconnect(applied=True), Mute(),
+            Delay(random.randint(50, 4_000)),
+        ]  # fmt: skip
+        return FailRequests(
+            at=self._when() / 4, api=ApiKey.INIT_PRODUCER_ID, effect=random.choice(effects), times=random.randint(1, 3)
+        )
+
+    def _greeting(self) -> Disturbance:
+        random = self._random
+        effects: list[Effect] = [Disconnect(), Mute(), Delay(random.randint(50, 4_000))]
+        return FailRequests(
+            at=self._when(), api=ApiKey.API_VERSIONS, effect=random.choice(effects), node=self._node(),
+            times=random.randint(1, 3),
+        )  # fmt: skip

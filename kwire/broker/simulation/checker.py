@@ -1,0 +1,188 @@
+"""The judge: what a producer promises, held against a history. Jepsen's kafka workload was the model.
+
+    unresolved      a response has no outcome though everything has long been well
+    resolved twice  a response has two
+    order           acknowledged records are in the log in another order than they were sent in
+    outcomes' order responses of one partition resolve in another order than their records were sent in
+    lost            acknowledged, and in no log
+    duplicate       twice in a log, from an idempotent producer
+    offset          acknowledged with an offset at which something else is
+    false alarm     failed as surely not stored, and was in a log
+    misplaced       in a log that it was not sent to
+    foreign         in a log, and sent by nobody
+    given up        failed though there was all the time in the world
+    buffer          bytes are still counted as buffered when nothing is
+    flush           a flush never ended
+
+It knows what a history says and what was promised, and nothing of how the run was made.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from kwire.broker.simulation.history import History, RecordId, Sent
+
+
+class Anomaly(NamedTuple):
+    kind: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """Of one producer. `delivers`: it has time enough for everything to be acknowledged."""
+
+    is_idempotent: bool
+    is_ordered: bool
+    acks: int
+    delivers: bool
+
+
+_Place = tuple[str, UUID, int]  # a log
+
+
+class Checker:
+    def __init__(self, history: History, promises: Mapping[str, Promises], buffered: Mapping[str, int]) -> None:
+        self._history = history
+        self._promises = promises
+        self._buffered = buffered
+        # Where each record is: log -> offsets, in order.
+        self._places: dict[RecordId, dict[_Place, list[int]]] = {}
+        self._foreign: list[Anomaly] = []
+        self._read_logs()
+
+    def anomalies(self) -> list[Anomaly]:
+        return [
+            *self._foreign,
+            *self._misplaced(),
+            *self._resolved_once(),
+            *self._resolved_in_order(),
+            *self._lost(),
+            *self._duplicated(),
+            *self._ordered(),
+            *self._offsets(),
+            *self._false_alarms(),
+            *self._given_up(),
+            *self._leftovers(),
+        ]
+
+    def _read_logs(self) -> None:
+        for log in self._history.logs:
+            for offset, value in log.records:
+                id = RecordId.of(value)
+                if id is None or id not in self._history.sent:
+                    self._foreign.append(Anomaly("foreign", f"{value!r} at {log.topic}-{log.partition} {offset}"))
+                    continue
+                place = log.topic, log.topic_id, log.partition
+                self._places.setdefault(id, {}).setdefault(place, []).append(offset)
+
+    def _misplaced(self) -> Iterator[Anomaly]:
+        for id, places in self._places.items():
+            sent = self._history.sent[id]
+            for topic, _, partition in places:
+                if topic != id.topic or sent.partition not in (None, partition):
+                    yield Anomaly("misplaced", f"{_name(sent)} is in {topic}-{partition}")
+
+    def _resolved_once(self) -> Iterator[Anomaly]:
+        for sent in self._history.sent.values():
+            if not sent.outcomes:
+                yield Anomaly("unresolved", _name(sent))
+            elif len(sent.outcomes) > 1:
+                yield Anomaly("resolved twice", _name(sent))
+
+    def _resolved_in_order(self) -> Iterator[Anomaly]:
+        """Of one key, or one explicit partition. Where a record without either goes is known by its acknowledgement."""
+        last: dict[tuple[object, ...], Sent] = {}
+        for sent in self._history.sent.values():
+            if not sent.outcomes or not self._promises[sent.id.producer].is_ordered:
+                continue
+            where: object = sent.partition if sent.lane == "explicit" else sent.key
+            if sent.lane == "unkeyed":
+                if sent.acknowledged is None:
+                    continue
+                where = sent.acknowledged.partition
+            group = sent.id.producer, sent.id.topic, sent.lane, where
+            before = last.get(group)
+            if before is not None and before.outcomes[0].place > sent.outcomes[0].place:
+                yield Anomaly("outcomes' order", f"{_name(sent)} before {_name(before)}")
+            last[group] = sent
+
+    def _lost(self) -> Iterator[Anomaly]:
+        for sent in self._history.sent.values():
+            if sent.acknowledged is None or sent.id in self._places:
+                continue
+            acks = self._promises[sent.id.producer].acks
+            if acks == 0 or (acks == 1 and self._history.truncated[sent.id]):
+                continue  # all that was promised is that it was sent, or that a leader had it who is gone
+            yield Anomaly("lost", f"{_name(sent)}, acknowledged at {sent.outcomes[0].at:.3f} s")
+
+    def _duplicated(self) -> Iterator[Anomaly]:
+        for id, places in self._places.items():
+            if not self._promises[id.producer].is_idempotent:
+                continue
+            by_topic: Counter[tuple[str, UUID]] = Counter()
+            for (topic, topic_id, _), offsets in places.items():
+                by_topic[topic, topic_id] += len(offsets)
+            if max(by_topic.values()) > 1:
+                where = [(place[0], place[2], offset) for place, offsets in places.items() for offset in offsets]
+                yield Anomaly("duplicate", f"{_name(self._history.sent[id])} at {where}")
+
+    def _ordered(self) -> Iterator[Anomaly]:
+        """By the first copy of each record: a producer that is not idempotent may repeat itself."""
+        last: dict[tuple[object, ...], tuple[int, Sent]] = {}
+        for sent in self._history.sent.values():
+            if sent.acknowledged is None or not self._promises[sent.id.producer].is_ordered:
+                continue
+            for place, offsets in self._places.get(sent.id, {}).items():
+                group = sent.id.producer, sent.lane, place
+                before = last.get(group)
+                if before is not None and before[0] > offsets[0]:
+                    yield Anomaly("order", f"{_name(sent)} at {offsets[0]}, {_name(before[1])} at {before[0]}")
+                last[group] = offsets[0], sent
+
+    def _offsets(self) -> Iterator[Anomaly]:
+        for sent in self._history.sent.values():
+            told = sent.acknowledged
+            if told is None or told.offset < 0 or (self._promises[sent.id.producer].acks == 1 and self._is_cut(sent)):
+                continue
+            places = self._places.get(sent.id, {})
+            if not any(
+                topic == told.topic and partition == told.partition and told.offset in offsets
+                for (topic, _, partition), offsets in places.items()
+            ):
+                yield Anomaly("offset", f"{_name(sent)} was told {told.partition}@{told.offset}, is at {places}")
+
+    def _is_cut(self, sent: Sent) -> bool:
+        return self._history.truncated[sent.id] > 0
+
+    def _false_alarms(self) -> Iterator[Anomaly]:
+        for sent in self._history.sent.values():
+            if not sent.outcomes or sent.outcomes[0].may_be_stored:
+                continue
+            if sent.id in self._places or self._is_cut(sent):
+                yield Anomaly("false alarm", f"{_name(sent)} failed with {sent.error!r}, and was stored")
+
+    def _given_up(self) -> Iterator[Anomaly]:
+        for sent in self._history.sent.values():
+            if sent.error is not None and self._promises[sent.id.producer].delivers:
+                yield Anomaly("given up", f"{_name(sent)}: {sent.error}")
+
+    def _leftovers(self) -> Iterator[Anomaly]:
+        for producer, size_bytes in self._buffered.items():
+            if size_bytes and not self._history.unresolved:
+                yield Anomaly("buffer", f"{size_bytes} bytes of {producer}")
+        if self._history.flushes_done != self._history.flushes_asked:
+            missing = self._history.flushes_asked - self._history.flushes_done
+            yield Anomaly("flush", f"{missing} of {self._history.flushes_asked} never ended")
+
+
+def _name(sent: Sent) -> str:
+    id = sent.id
+    return f"record {id.number} of {id.producer} for {id.topic} ({sent.lane}, sent at {sent.at:.3f} s)"

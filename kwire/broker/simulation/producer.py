@@ -1,0 +1,119 @@
+"""A client process in a simulated world: the event loop and the producer's sender, as `kwire.Producer` joins them.
+
+Owns what the face of the producer owns on real threads, which cannot be here: making records, and asking for flushes.
+Everything below it is the code that users run.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any
+
+from kwire.broker.simulation.history import History, RecordId, Sent
+from kwire.broker.simulation.net import Net
+from kwire.broker.simulation.selector import SimulatedSelector
+from kwire.broker.simulation.world import Loop
+from kwire.cluster import Backoff, ClientConfig, EventLoop
+from kwire.errors import BufferFullError, ClosedError
+from kwire.producer.intake import Incoming, Intake
+from kwire.producer.response import ProduceResponse
+from kwire.producer.sender import Sender
+from kwire.producer.settings import ProducerSettings
+from kwire.records import record_bytes_max
+
+
+class SimulatedProducer:
+    """`sender` is the class to use: a test may have one that is broken."""
+
+    def __init__(
+        self,
+        net: Net,
+        name: str,
+        history: History,
+        random: Random,
+        config: ClientConfig,
+        settings: ProducerSettings,
+        sender: type[Sender] = Sender,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.config = config
+        self._world = net.world
+        self._trace = net.trace
+        self._history = history
+        self._numbers: dict[str, int] = {}
+        self.loop = Loop(net.world, name, self._turn)
+        selector = SimulatedSelector(
+            net,
+            name,
+            random,
+            ring=self.loop.ring,
+            max_frame_bytes=config.max_frame_bytes,
+            connect_timeout_ms=config.connect_timeout_ms,
+            idle_timeout_ms=config.idle_timeout_ms,
+            reconnect_backoff_ms=config.reconnect_backoff_ms,
+            reconnect_backoff_ms_max=config.reconnect_backoff_ms_max,
+        )
+        self.event_loop = EventLoop(config, selector, net.world, random)  # type: ignore[arg-type]
+        self.intake = Intake(settings.max_buffered_bytes, "raise", 0.0, self.event_loop.wakeup)
+        self.sender = sender(
+            settings,
+            self.intake,
+            backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
+            request_timeout_ms=config.request_timeout_ms,
+            random=random,
+        )
+        self.event_loop.add(self.sender)
+        self.loop.ring()
+        self.is_closed = False
+
+    def _turn(self) -> None:
+        self.event_loop.turn()
+
+    def send(self, topic: str, *, partition: int | None = None, key: bytes | None = None, size: int = 0) -> bool:
+        """Hand over the next record for a topic; False when there is no room, or the producer is closed."""
+        number = self._numbers.get(topic, 0)
+        id = RecordId(self.name, topic, number)
+        value = id.value(size)
+        response = ProduceResponse(_run_here)
+        record = (self._world.time_ms(), key, value, ())
+        try:
+            self.intake.put(Incoming(topic, partition, record, response, record_bytes_max(key, value, ())))
+        except (BufferFullError, ClosedError):
+            self._history.refused += 1
+            return False
+        self._numbers[topic] = number + 1
+        self._history.hand_over(Sent(id, self._world.now(), partition, key))
+        response.add_done_callback(partial(self._resolved, id))
+        return True
+
+    def flush(self) -> None:
+        self._history.flushes_asked += 1
+
+        def act() -> None:
+            self.sender.flush(done, self._world.now(), self.event_loop.snapshot)
+
+        def done() -> None:
+            self._history.flushes_done += 1
+
+        if self.is_closed:
+            done()
+        else:
+            self.event_loop.post(act)
+
+    def close(self) -> None:
+        """At once, whatever is under way."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.loop.stop()
+            self.event_loop.close(ClosedError("the client was closed"))
+
+    def _resolved(self, id: RecordId, response: ProduceResponse) -> None:
+        now = self._world.now()
+        self._trace.note(now, f"{id.producer}/{id.topic}/{id.number} resolved: {response!r}")
+        self._history.resolved(id, response, now)
+
+
+def _run_here(function: Callable[..., object], *args: Any) -> None:
+    function(*args)

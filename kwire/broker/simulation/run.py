@@ -1,0 +1,213 @@
+"""One run: a plan becomes a world, the world runs until all is settled, and the checker judges its history.
+
+Owns the order of a run: work and faults; then calm, in which everything must resolve within bounded time; then a probe,
+which must get through at once; then the time in which what is late arrives, and the copies of the logs.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+from kwire.broker.simulation.brokers import SimulatedCluster
+from kwire.broker.simulation.checker import Anomaly, Checker, Promises
+from kwire.broker.simulation.history import History
+from kwire.broker.simulation.inject import Injector
+from kwire.broker.simulation.net import Net
+from kwire.broker.simulation.producer import SimulatedProducer
+from kwire.broker.simulation.scenario import KAFKAS, WITHOUT_IDEMPOTENCE, Client, Plan
+from kwire.broker.simulation.schedule import Flush, Send, Work
+from kwire.broker.simulation.trace import Trace
+from kwire.broker.simulation.world import SpinningError, World
+from kwire.cluster import ClientConfig
+from kwire.errors import DeliveryError
+from kwire.producer.sender import Sender
+from kwire.producer.settings import ProducerSettings
+from kwire.protocol import ApiKey
+
+_START_MS = 1_700_000_000_000
+# After the faults: back-offs end, dead connections time out, elections are heard of. So long a patient producer may
+# take until everything is acknowledged, and a probe until it is.
+_SETTLING_SECONDS = 30.0
+_PROBE_SECONDS = 5.0
+# How long bytes and faults may be on their way.
+_LATE_SECONDS = 15.0
+# Turns that a loop may make for each virtual second, and for each record.
+_TURNS_PER_SECOND, _TURNS_PER_RECORD = 60, 40
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of a run. `digest` is the same for every run of the same plan by the same code."""
+
+    plan: Plan
+    anomalies: list[Anomaly] = field(default_factory=list)
+    digest: str = ""
+    seconds: float = 0.0  # virtual
+    coverage: Counter[str] = field(default_factory=Counter)
+    trace: list[str] | None = None
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset(anomaly.kind for anomaly in self.anomalies)
+
+
+def run(plan: Plan, *, sender: type[Sender] = Sender, keeps_trace: bool = False) -> Report:
+    """Raises nothing that the simulated code does wrong: that is an anomaly too."""
+    return Run(plan, sender, keeps_trace=keeps_trace).run()
+
+
+class Run:
+    def __init__(self, plan: Plan, sender: type[Sender] = Sender, *, keeps_trace: bool = False) -> None:
+        self.plan = plan
+        self.world = World(time_ms=_START_MS)
+        self.trace = Trace(keeps_lines=keeps_trace)
+        self.history = History()
+        self.net = Net(self.world, self._chance("net"), self.trace)
+        self.cluster = SimulatedCluster(
+            self.net, self.history, self._chance("brokers"), api_versions=KAFKAS[plan.kafka], **plan.options
+        )
+        for name, partitions in plan.topics.items():
+            self.cluster.create_topic(name, partitions)
+        self.producers = {client.name: self._producer(client, sender) for client in plan.clients}
+        self.injector = Injector(self.net, self.cluster, self.producers)
+        self._found: list[Anomaly] = []
+
+    def run(self) -> Report:
+        report = Report(self.plan)
+        try:
+            self._go()
+        except SpinningError as error:
+            self._found.append(Anomaly("spinning", str(error)))
+        except Exception as error:  # whatever broke, the seed that broke it is what matters
+            self._found.append(Anomaly("crash", f"at {self.world.now():.3f} s: {type(error).__name__}: {error}"))
+            self._found[-1:] = [Anomaly("crash", f"{self._found[-1].what}{_where(error)}")]
+        self._find_crashes_of_brokers()
+        self.cluster.copy_logs()
+        buffered = {name: producer.intake.used_bytes for name, producer in self.producers.items()}
+        for producer in self.producers.values():
+            producer.close()
+        checker = Checker(self.history, {client.name: self._promises(client) for client in self.plan.clients}, buffered)
+        report.anomalies = self._found + (checker.anomalies() if not self._has_crashed else [])
+        report.seconds = self.world.now()
+        report.digest = self.trace.digest()
+        report.coverage = self._coverage()
+        report.trace = self.trace.lines
+        return report
+
+    @property
+    def _has_crashed(self) -> bool:
+        return any(anomaly.kind in ("crash", "spinning") for anomaly in self._found)
+
+    def _go(self) -> None:
+        for one in self.plan.work:
+            self.world.at(one.at, partial(self._work, one))
+        self.injector.plan(self.plan.disturbances)
+        self.world.run(self.plan.calm_at)
+        self.injector.heal()
+        self._settle()
+        self._probe()
+        self.world.run(self.world.now() + _LATE_SECONDS)
+        self._look_for_spinning()
+
+    def _settle(self) -> None:
+        """Everything resolves: by delivery, or by the delivery timeout where that is what the plan is about."""
+        patience = _SETTLING_SECONDS
+        if not self.plan.delivers:
+            timeouts = [client.settings["delivery_timeout_ms"] for client in self.plan.clients]
+            patience += max(timeouts) / 1000
+        self.world.run(self.world.now() + patience, is_over=lambda: not self.history.unresolved)
+        for sent in self.history.unresolved:
+            self._found.append(Anomaly("stuck", f"{sent.id} after {patience:.0f} s of calm"))
+
+    def _probe(self) -> None:
+        """A producer that came through is as good as new: a record for each partition is acknowledged at once."""
+        before = len(self.history.sent)
+        for producer in self.producers.values():
+            for topic in self.cluster.state.topics.values():
+                for partition in topic.partitions:
+                    producer.send(topic.name, partition=partition.index)
+        probes = list(self.history.sent.values())[before:]
+        self.world.run(
+            self.world.now() + _PROBE_SECONDS, is_over=lambda: all(probe.outcomes for probe in probes)
+        )
+        for probe in probes:
+            if probe.acknowledged is None and not self._has_stuck:
+                self._found.append(Anomaly("probe", f"{probe.id} for {probe.partition}: {probe.error or 'no outcome'}"))
+
+    @property
+    def _has_stuck(self) -> bool:
+        return any(anomaly.kind == "stuck" for anomaly in self._found)
+
+    def _work(self, one: Work, now: float) -> None:
+        producer = self.producers[one.client]
+        match one:
+            case Send():
+                for _ in range(one.count):
+                    producer.send(one.topic, partition=one.partition, key=one.key, size=one.size)
+            case Flush():
+                producer.flush()
+
+    # What was promised, and what was found.
+
+    def _promises(self, client: Client) -> Promises:
+        settings = ProducerSettings(**client.settings)
+        return Promises(
+            is_idempotent=settings.wants_idempotence and self.plan.kafka not in WITHOUT_IDEMPOTENCE,
+            is_ordered=settings.ordered,
+            acks=settings.required_acks,
+            delivers=self.plan.delivers,
+        )
+
+    def _look_for_spinning(self) -> None:
+        bound = int(_TURNS_PER_SECOND * self.world.now() + _TURNS_PER_RECORD * len(self.history.sent))
+        for loop in (self.cluster.loop, *(producer.loop for producer in self.producers.values())):
+            if loop.turns > bound:
+                self._found.append(
+                    Anomaly("spinning", f"{loop.name} made {loop.turns} turns in {self.world.now():.0f} s")
+                )
+
+    def _find_crashes_of_brokers(self) -> None:
+        for error in self.cluster.server.failures:
+            self._found.append(Anomaly("crash", f"a broker: {type(error).__name__}: {error}{_where(error)}"))
+
+    def _coverage(self) -> Counter[str]:
+        found = Counter({f"fault: {name}": count for name, count in self.injector.hits.items()})
+        found.update({f"net: {name}": count for name, count in self.net.seen.items()})
+        sent = list(self.history.sent.values())
+        found["records: sent"] = len(sent)
+        found["records: refused for want of memory"] = self.history.refused
+        found["records: acknowledged"] = sum(one.acknowledged is not None for one in sent)
+        found["records: given up, surely not stored"] = sum(
+            one.error is not None and not one.outcomes[0].may_be_stored for one in sent
+        )
+        found["records: given up, possibly stored"] = sum(
+            isinstance(one.error, DeliveryError) and one.error.possibly_persisted for one in sent
+        )
+        found["records: lost with a leader"] = self.history.truncated.total()
+        found["requests: Produce"] = self.cluster.state.requests[ApiKey.PRODUCE]
+        found["requests: Metadata"] = self.cluster.state.requests[ApiKey.METADATA]
+        found["requests: InitProducerId"] = self.cluster.state.requests[ApiKey.INIT_PRODUCER_ID]
+        found["turns"] = sum(producer.loop.turns for producer in self.producers.values())
+        return found
+
+    def _producer(self, client: Client, sender: type[Sender]) -> SimulatedProducer:
+        config = ClientConfig(self.cluster.bootstrap, client_id=client.name, **client.config)
+        settings = ProducerSettings(**client.settings)
+        return SimulatedProducer(
+            self.net, client.name, self.history, self._chance(client.name), config, settings, sender
+        )
+
+    def _chance(self, who: str) -> Random:
+        return Random(f"{self.plan.scenario} {self.plan.seed} {who}")
+
+
+def _where(error: BaseException) -> str:
+    """The innermost line of our own that raised."""
+    traceback, place = error.__traceback__, ""
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        place = f" ({code.co_filename.rpartition('/')[2]}:{traceback.tb_lineno} in {code.co_name})"
+        traceback = traceback.tb_next
+    return place

@@ -1,0 +1,209 @@
+"""Scenarios: families of runs. A scenario and a seed make a `Plan`, and a plan is all that a run depends on.
+
+Owns what a scenario may choose from: settings of producers and brokers, versions of Kafka to play, kinds of faults and
+how often each is drawn. `chance` draws.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from kwire.broker.options import FirstSequence
+from kwire.broker.simulation.schedule import Disturbance, Work
+from kwire.protocol import ApiKey
+from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
+
+Versions = Mapping[ApiKey, range]
+_NONE = range(0)
+
+# What a producer needs of a Kafka of that age; APIs that are not named are as new as this package.
+KAFKAS: Mapping[str, Versions] = MappingProxyType(
+    {
+        "0.8.2": {
+            **{ApiKey(key): versions for key, versions in BROKERS_BEFORE_API_VERSIONS["0.8.2"].items()},
+            ApiKey.API_VERSIONS: _NONE,
+            ApiKey.INIT_PRODUCER_ID: _NONE,
+            ApiKey.DESCRIBE_CLUSTER: _NONE,
+        },
+        "0.10": {
+            ApiKey.PRODUCE: range(0, 3),
+            ApiKey.FETCH: range(0, 3),
+            ApiKey.METADATA: range(0, 2),
+            ApiKey.API_VERSIONS: range(0, 1),
+            ApiKey.INIT_PRODUCER_ID: _NONE,
+            ApiKey.DESCRIBE_CLUSTER: _NONE,
+        },
+        "0.11": {
+            ApiKey.PRODUCE: range(0, 4),
+            ApiKey.FETCH: range(0, 6),
+            ApiKey.METADATA: range(0, 5),
+            ApiKey.API_VERSIONS: range(0, 2),
+            ApiKey.INIT_PRODUCER_ID: range(0, 1),
+            ApiKey.DESCRIBE_CLUSTER: _NONE,
+        },
+        "2.8": {
+            ApiKey.PRODUCE: range(0, 10),
+            ApiKey.FETCH: range(0, 13),
+            ApiKey.METADATA: range(0, 12),
+            ApiKey.API_VERSIONS: range(0, 4),
+            ApiKey.INIT_PRODUCER_ID: range(0, 5),
+        },
+        "newest": {},
+    }
+)
+# These do not recognise duplicates.
+WITHOUT_IDEMPOTENCE = frozenset({"0.8.2", "0.10"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """`settings` are the producer's own options, `config` those of every client."""
+
+    name: str
+    settings: Mapping[str, Any]
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that a run depends on. `calm_at`: from then on nothing goes wrong any more."""
+
+    scenario: str
+    seed: int
+    kafka: str
+    options: Mapping[str, Any]
+    topics: Mapping[str, int]
+    clients: tuple[Client, ...]
+    work: tuple[Work, ...]
+    disturbances: tuple[Disturbance, ...]
+    calm_at: float
+    delivers: bool
+
+    def with_disturbances(self, disturbances: Sequence[Disturbance]) -> Plan:
+        return replace(self, disturbances=tuple(disturbances))
+
+
+_SETTINGS: Mapping[str, Sequence[Any]] = {
+    "linger_ms": (0, 0, 5, 20),
+    "batch_bytes": (200, 400, 1_000),
+    "max_request_bytes": (1_000, 4_000, 100_000),
+    "compression": ("none", "none", "gzip", "lz4", "snappy"),
+}
+_CONFIG: Mapping[str, Sequence[Any]] = {
+    "request_timeout_ms": (1_000, 3_000),
+    "connect_timeout_ms": (500, 2_000),
+    "idle_timeout_ms": (1_500, 540_000),
+    "metadata_max_age_ms": (3_000, 300_000),
+    "retry_backoff_ms": (10, 100),
+    "retry_backoff_ms_max": (200, 1_000),
+    "max_in_flight": (1, 3, 5),
+}
+_OPTIONS: Mapping[str, Sequence[Any]] = {
+    "replication_ms": (0, 5, 40),
+    "min_insync_replicas": (1, 2),
+    "default_replication_factor": (2, 3),
+    "first_sequence": (FirstSequence.ANY, FirstSequence.ANY, FirstSequence.ZERO_IN_NEW_LOG),
+    "auto_create_topics": (False,),
+}
+# How often each kind of disturbance is drawn, relative to the others.
+_FAULTS: Mapping[str, int] = {
+    "cut": 6,
+    "silence": 2,
+    "hold": 4,
+    "trickle": 1,
+    "refuse": 2,
+    "stop": 4,
+    "move": 5,
+    "lag": 2,
+    "throttle": 1,
+    "produce": 8,
+    "metadata": 2,
+    "identity": 1,
+    "greeting": 1,
+}
+_NEWEST = ("newest", "newest", "newest", "2.8", "0.11")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What may be chosen. `patience_ms` are delivery timeouts; with `delivers` they outlast every fault, so that
+    everything must be acknowledged in the end."""
+
+    name: str
+    about: str
+    settings: Mapping[str, Sequence[Any]] = field(default_factory=lambda: _SETTINGS)
+    config: Mapping[str, Sequence[Any]] = field(default_factory=lambda: _CONFIG)
+    options: Mapping[str, Sequence[Any]] = field(default_factory=lambda: _OPTIONS)
+    faults: Mapping[str, int] = field(default_factory=lambda: _FAULTS)
+    kafkas: Sequence[str] = _NEWEST
+    patience_ms: Sequence[int] = (300_000,)
+    delivers: bool = True
+    seconds: float = 6.0  # during which there is work and things go wrong
+    faults_max: int = 8
+    topic_is_late: bool = False  # it is made while records wait for it
+    closes: bool = False  # some producer is closed half way
+
+
+def _scenario(name: str, about: str, **choices: Any) -> Scenario:
+    """Choices are added to those that every scenario has; a fault with weight 0 is not drawn."""
+    parts = {"settings": _SETTINGS, "config": _CONFIG, "options": _OPTIONS, "faults": _FAULTS}
+    for part, default in parts.items():
+        choices[part] = {**default, **choices.get(part, {})}
+    return Scenario(name=name, about=about, **choices)
+
+
+SCENARIOS: Mapping[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        _scenario("patient", "an idempotent producer with time enough: everything arrives, once and in order"),
+        _scenario(
+            "hasty",
+            "an idempotent producer that gives records up after seconds",
+            patience_ms=(400, 1_500, 4_000),
+            delivers=False,
+        ),
+        _scenario(
+            "plain",
+            "acks=all without idempotence: everything arrives in order, perhaps twice",
+            settings={"idempotence": (False,)},
+        ),
+        _scenario(
+            "leader",
+            "acks=1: what a leader takes with it is lost, and nothing else",
+            settings={"acks": (1,)},
+            options={"replication_ms": (0, 40, 200)},
+        ),
+        _scenario(
+            "careless",
+            "acks=0 and ordered=False: each response resolves once, and no more is promised",
+            settings={"acks": (0, "all"), "ordered": (False,)},
+            patience_ms=(1_500, 300_000),
+            delivers=False,
+        ),
+        _scenario(
+            "old",
+            "brokers before idempotence: 0.8.2 without ApiVersions, 0.10",
+            kafkas=("0.8.2", "0.10"),
+        ),
+        _scenario(
+            "topics",
+            "topics that come late, grow, and are deleted and made again",
+            faults={"grow": 3, "recreate": 4},
+            topic_is_late=True,
+            delivers=False,
+        ),
+        _scenario(
+            "closing",
+            "a producer is closed with records under way",
+            delivers=False,
+            closes=True,
+        ),
+        _scenario(
+            "narrow",
+            "little memory: sends are refused, and what was taken is delivered",
+            settings={"max_buffered_bytes": (400, 1_000)},
+        ),
+    )
+}

@@ -1,0 +1,38 @@
+"""From a failing plan to the fewest disturbances that still make it fail: Zeller's delta debugging.
+
+Owns the search. What is kept is a sub-list of the plan's own disturbances, so that it can be replayed by their numbers.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kwire.broker.simulation.run import Report, run
+from kwire.broker.simulation.scenario import Plan
+
+
+def shrink(
+    plan: Plan, kinds: frozenset[str], *, again: Callable[[Plan], Report] = run, runs_max: int = 200
+) -> tuple[int, ...]:
+    """The numbers (places in `plan.disturbances`) of a small set that still shows one of these kinds of anomalies."""
+    runs = 0
+
+    def fails(numbers: Sequence[int]) -> bool:
+        nonlocal runs
+        runs += 1
+        kept = plan.with_disturbances([plan.disturbances[number] for number in numbers])
+        return bool(again(kept).kinds & kinds)
+
+    numbers = list(range(len(plan.disturbances)))
+    parts = 2
+    while numbers and runs < runs_max:
+        size = max(1, len(numbers) // parts)
+        for start in range(0, len(numbers), size):
+            rest = numbers[:start] + numbers[start + size :]
+            if fails(rest):
+                numbers, parts = rest, max(parts - 1, 2)
+                break
+        else:
+            if size == 1:
+                break
+            parts = min(parts * 2, len(numbers))
+    return tuple(numbers)
