@@ -388,7 +388,7 @@ class EventLoop:
     def _too_late(self, waiting: _Waiting) -> RequestTimeoutError:
         call = waiting.call
         cause = waiting.last_error or self.trouble
-        why = f"; the last failure was: {cause}" if cause else ""
+        why = f"; the last failure was: {cause}" if cause else self._absence(call.route)
         error = RequestTimeoutError(
             f"no answer in time{why}",
             api=call.api.__name__.removesuffix("Request"),
@@ -396,6 +396,20 @@ class EventLoop:
         )
         error.__cause__ = cause
         return error
+
+    def _absence(self, route: Route) -> str:
+        """What the metadata lacks for a route, if that is the reason for waiting."""
+        brokers = self.snapshot.brokers
+        match route:
+            case ToNode(node) if node not in self._connections.addresses:
+                return f": the cluster has no broker {node}, but {', '.join(map(str, sorted(brokers))) or 'none'}"
+            case ToLeader(topic, partition) if self.snapshot.partition(topic, partition) is None:
+                return f": the cluster has no {topic}-{partition}"
+            case ToLeader(topic, partition) if self.snapshot.leader(topic, partition) == NO_NODE:
+                return f": {topic}-{partition} has no leader"
+            case ToController() if self.snapshot.controller_id not in brokers:
+                return ": the cluster has told no controller"
+        return ""
 
     # -- metadata and machines
 
@@ -407,6 +421,7 @@ class EventLoop:
         topics: set[str] = set()
         for machine in self._machines:
             topics.update(machine.topics())
+        topics.update(one.call.route.topic for one in self._waiting if isinstance(one.call.route, ToLeader))
         self._metadata.want(topics)
         if not self._wants_metadata() or not self._metadata.is_due(self._now):
             return

@@ -218,6 +218,28 @@ def test_no_answer_in_time() -> None:
     assert isinstance(outcome[0], RequestTimeoutError)
 
 
+@pytest.mark.parametrize(
+    ("route", "reason"),
+    [
+        (ToNode(9), "no broker 9, but 1, 2, 3"),
+        (ToLeader("t", 7), "no t-7"),
+        (ToLeader("headless", 0), "headless-0 has no leader"),
+    ],
+)
+def test_a_route_that_leads_nowhere_says_so(route: Route, reason: str) -> None:
+    world = World({"t": [(1, 0)], "headless": [(-1, 0)]})
+    outcome = world.call(route, timeout_ms=2_000)
+    world.net.run(lambda: outcome, seconds=3.0)
+    assert reason in str(outcome[0])
+
+
+def test_a_call_to_a_leader_makes_its_topic_wanted() -> None:
+    world = World()
+    outcome = world.call(ToLeader("t", 1))
+    world.net.run(lambda: outcome, seconds=2.0)
+    assert world.asked() == [2]
+
+
 def test_no_broker_at_all_is_a_timeout_that_names_the_last_failure() -> None:
     world = World(bootstrap="gone:1,also-gone:2")
     outcome = world.call(ToAny(), timeout_ms=3_000)
