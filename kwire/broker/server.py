@@ -133,12 +133,19 @@ class Server:
     def _go_on(self, connection: Connection, node: Node, now: float) -> None:
         for frame in connection.turn(now):
             if isinstance(frame, Raw):
-                self._selector.send_raw(node, frame.data)
+                self._send_raw(node, frame.data)
             else:
                 self._sends.append((node, frame))
         if connection.is_closing:
             self._closing.setdefault(node, now + _LINGER_SECONDS)
         self._hold_back(connection, node)
+
+    def _send_raw(self, node: Node, data: bytes) -> None:
+        """Raw bytes are queued at once, so what waits for the next poll goes before them, or they would overtake it."""
+        for body in [b"".join(pieces) for other, pieces in self._sends if other == node]:
+            self._selector.send_raw(node, len(body).to_bytes(4, "big") + body)
+        self._sends = [send for send in self._sends if send[0] != node]
+        self._selector.send_raw(node, data)
 
     def _hold_back(self, connection: Connection, node: Node) -> None:
         """A client that sends faster than it is answered is not read from until its queue is half empty."""
