@@ -403,7 +403,7 @@ class Session:
             header, start = decode_request_header(frame)
             key, version = header.api_key, header.api_version
             if version not in self._apis.get(key, ()):
-                if key == ApiKey.API_VERSIONS:
+                if key == ApiKey.API_VERSIONS and key in self._apis:
                     self._answer_unread(self._entrance, header)
                     return []
                 served = show(self._apis.get(key, range(0)))

@@ -65,6 +65,12 @@ class TestVersions:
         assert joined.client.is_ready
         assert joined.client.state is State.READY
 
+    def test_a_broker_that_is_to_play_one_before_0_10_hangs_up_on_the_question(self) -> None:
+        joined = pipe(apis={**APIS, ApiKey.API_VERSIONS: range(0)})
+        joined.client.start(0.0)
+        (frame,) = joined.client.frames()
+        assert isinstance(broken(joined.broker.receive(b"".join(frame), 0.0)), UnsupportedVersionError)
+
     def test_with_brokers_before_that_name_nothing(self) -> None:
         client = Session.client(NODE)
         client.start(0.0)
