@@ -158,12 +158,12 @@ class Answer:
 def ask(release: str, questions: Sequence[Question]) -> list[Answer]:
     """Have one JVM answer all questions."""
     lines = [f"{q.kind}\t{_java_class(release, q.name)}\t{_java_version(release, q)}\t{q.text}" for q in questions]
-    return [_answer(line) for line in _run(release, lines)]
+    return [_answer(line) for line in filtered(release, "Oracle.java", lines)]
 
 
 def header_versions(release: str, apis: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The versions of the request's and the response's header, for each (API key, version)."""
-    answers = _run(release, [f"header\t{key}\t{version}\t" for key, version in apis])
+    answers = filtered(release, "Oracle.java", [f"header\t{key}\t{version}\t" for key, version in apis])
     found = []
     for answer in answers:
         status, *versions_found = answer.split("\t")
@@ -172,12 +172,13 @@ def header_versions(release: str, apis: Sequence[tuple[int, int]]) -> list[tuple
     return found
 
 
-def _run(release: str, lines: Sequence[str]) -> list[str]:
+def filtered(release: str, program: str, lines: Sequence[str]) -> list[str]:
+    """The lines that one of the Java programs here answers to `lines`, one for each."""
     if not lines:
         return []
     command = [needed("java"), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", class_path(release)]
     done = subprocess.run(
-        [*command, str(Path(__file__).with_name("Oracle.java"))],
+        [*command, str(Path(__file__).with_name(program))],
         input="".join(f"{line}\n" for line in lines).encode(), capture_output=True, timeout=_TIMEOUT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
