@@ -71,6 +71,11 @@ class KwireError(Exception):
         text = f"{self.message} [{places}]" if places else self.message
         return f"{text}: {self.remedy}" if self.remedy else text
 
+    @property
+    def is_retriable(self) -> bool:
+        """Whether the same thing may well succeed later, after a pause and with newer metadata."""
+        return False
+
     def at(self, **where: object) -> Self:
         """Add places that the raiser did not know; places already known stay. Answers itself, to be raised."""
         assert not where.keys() - _PLACES.keys()
@@ -117,6 +122,11 @@ class UnsupportedVersionError(KwireError):
 class NodeError(KwireError, ConnectionError):
     """Something about the connection to one broker; `where["broker"]` is "id at host:port"."""
 
+    @property
+    def is_retriable(self) -> bool:
+        """A broker that is down comes back; one that rejects us, or is none, does not."""
+        return not isinstance(self, (TlsError, NotKafkaError, AuthenticationError))
+
 
 class ResolveError(NodeError):
     """The host name has no address."""
@@ -144,6 +154,10 @@ class AuthenticationError(NodeError):
 
 class RequestTimeoutError(KwireError, TimeoutError):
     """A request, or a call that needed several, was not answered in time. `__cause__` is the last failure seen."""
+
+    @property
+    def is_retriable(self) -> bool:
+        return True
 
 
 class BrokerError(KwireError):

@@ -15,14 +15,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from kwire.cluster import Backoff, Call, ToAny, ToController, View
 from kwire.errors import (
-    AuthenticationError,
     BrokerError,
     ErrorCode,
     KwireError,
-    NodeError,
-    NotKafkaError,
     RequestTimeoutError,
-    TlsError,
 )
 from kwire.protocol.schema import Request, Response
 
@@ -131,7 +127,7 @@ class Operation(ABC, Generic[Thing, Outcome]):
         if self.future.done():
             return
         if isinstance(result, KwireError):
-            if not is_passing(result):
+            if not result.is_retriable:
                 self._fail(result)
                 return
             self._in_doubt.update(self._open)
@@ -179,10 +175,3 @@ class Operation(ABC, Generic[Thing, Outcome]):
         )
         error.__cause__ = cause
         return error
-
-
-def is_passing(error: KwireError) -> bool:
-    """Whether the same request may well succeed later, after a pause and with newer metadata."""
-    if isinstance(error, (AuthenticationError, TlsError, NotKafkaError)):
-        return False
-    return isinstance(error, (NodeError, RequestTimeoutError))

@@ -28,14 +28,11 @@ from kwire.cluster.metadata import MetadataUpdater
 from kwire.cluster.recovery import RecoveryMonitor
 from kwire.cluster.snapshot import NO_NODE, Snapshot
 from kwire.errors import (
-    AuthenticationError,
     ClosedError,
     DisconnectedError,
     KwireError,
     NodeError,
-    NotKafkaError,
     RequestTimeoutError,
-    TlsError,
     UnsupportedVersionError,
 )
 from kwire.net import Clock, KafkaSelector
@@ -45,8 +42,11 @@ from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 _log = logging.getLogger("kwire.cluster")
 
-# Causes that waiting does not cure.
-_LASTING = (AuthenticationError, TlsError, NotKafkaError, UnsupportedVersionError)
+
+def _is_lasting(failure: KwireError | None) -> bool:
+    """Whether a node's failure is one that waiting does not cure."""
+    return isinstance(failure, (NodeError, UnsupportedVersionError)) and not failure.is_retriable
+
 
 # While no broker is ready, a further address is tried after this long: one that swallows packets must not hold up the
 # rest.
@@ -120,7 +120,7 @@ class EventLoop:
         if any(True for _ in self._connections.ready_nodes()):
             return False
         failures = self._connections.last_failure
-        return all(isinstance(failures.get(node), _LASTING) for node in self._connections.addresses)
+        return all(_is_lasting(failures.get(node)) for node in self._connections.addresses)
 
     def is_ready(self, node: int) -> bool:
         if self._connections.is_ready(node):
@@ -160,7 +160,10 @@ class EventLoop:
     # -- participants
 
     def add(self, machine: Machine) -> None:
-        self._machines.append(machine)
+        if self._is_closed:
+            machine.closed(ClosedError("the client is closed"))
+        else:
+            self._machines.append(machine)
 
     def remove(self, machine: Machine) -> None:
         self._machines.remove(machine)
@@ -383,7 +386,7 @@ class EventLoop:
         if node == NO_NODE:
             return self.trouble if self.is_hopeless else None
         failure = self._connections.last_failure.get(node)
-        return failure if isinstance(failure, _LASTING) and not self._connections.is_started(node) else None
+        return failure if _is_lasting(failure) and not self._connections.is_started(node) else None
 
     def _too_late(self, waiting: _Waiting) -> RequestTimeoutError:
         call = waiting.call

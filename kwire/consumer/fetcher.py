@@ -31,7 +31,6 @@ from kwire.consumer.offsets import (
     OffsetLookup,
     StartOffset,
     Want,
-    is_passing,
     wire_timestamp,
 )
 from kwire.consumer.options import ConsumerOptions
@@ -262,7 +261,7 @@ class Fetcher:
             return True
         # A broker that is down comes back or loses its partitions; one that rejects us does neither.
         failure = view.failure(node)
-        if failure is not None and not is_passing(failure) and node not in self._told:
+        if failure is not None and not failure.is_retriable and node not in self._told:
             self._told.add(node)
             self._inbox.post(Trouble(failure))
         return False
@@ -361,7 +360,7 @@ class Fetcher:
                 self._answered(fetch, asked, answer, now)
 
     def _request_failed(self, fetch: Fetch, error: KwireError, now: float) -> None:
-        if not is_passing(error) and fetch.node not in self._told:
+        if not error.is_retriable and fetch.node not in self._told:
             self._told.add(fetch.node)
             self._inbox.post(Trouble(error))
         for asked in fetch.asked:
@@ -406,9 +405,7 @@ class Fetcher:
 
     def _answered_with_code(self, asked: Asked, code: int, now: float) -> None:
         position = asked.position
-        error = broker_error(
-            code, api="Fetch", topic=position.topic, partition=position.partition, offset=asked.offset
-        )
+        error = broker_error(code, api="Fetch", topic=position.topic, partition=position.partition, offset=asked.offset)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(position)
         elif code == ErrorCode.CORRUPT_MESSAGE:

@@ -20,15 +20,11 @@ from kwire.cluster.calls import Call, ToNode, View
 from kwire.cluster.snapshot import NO_NODE
 from kwire.consumer.place import Place, locate
 from kwire.errors import (
-    AuthenticationError,
     BrokerError,
     ConfigurationError,
     ErrorCode,
     KwireError,
-    NodeError,
-    NotKafkaError,
     RequestTimeoutError,
-    TlsError,
     broker_error,
 )
 from kwire.protocol import Response
@@ -62,15 +58,6 @@ def wire_timestamp(start: Literal["earliest", "latest"] | AtTimestamp) -> int:
     if isinstance(start, AtTimestamp):
         return start.timestamp_ms
     return EARLIEST if start == "earliest" else LATEST
-
-
-def is_passing(error: KwireError) -> bool:
-    """Whether the same request may well succeed later, after a pause and with newer metadata."""
-    if isinstance(error, BrokerError):
-        return error.is_retriable
-    if isinstance(error, (AuthenticationError, TlsError, NotKafkaError)):
-        return False
-    return isinstance(error, (NodeError, RequestTimeoutError))
 
 
 class Found(NamedTuple):
@@ -160,11 +147,7 @@ class OffsetLookup:
                     by_node.setdefault(place.node, []).append((want, place))
             else:
                 self._without_leader(want, place, now, view)
-        return [
-            self._call(node, asked)
-            for node, placed in by_node.items()
-            for asked in _without_duplicates(placed)
-        ]
+        return [self._call(node, asked) for node, placed in by_node.items() for asked in _without_duplicates(placed)]
 
     # -- what becomes of a want
 
@@ -206,7 +189,7 @@ class OffsetLookup:
             if now >= want.unknown_since + self._unknown_patience:
                 self._finish(want, error, now)
                 return
-        if not is_passing(error):
+        if not error.is_retriable:
             self._finish(want, error, now)
             return
         want.attempts += 1
