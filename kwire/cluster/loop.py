@@ -166,7 +166,8 @@ class EventLoop:
             self._machines.append(machine)
 
     def remove(self, machine: Machine) -> None:
-        self._machines.remove(machine)
+        if machine in self._machines:  # not one that came after the end
+            self._machines.remove(machine)
 
     def call(self, call: Call) -> None:
         """Queue a call of nobody's machine; it leaves in this turn or the next."""
