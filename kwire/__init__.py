@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from kwire.net import KafkaSelector as KafkaSelector
     from kwire.net import Tls as Tls
     from kwire.producer import GroupMetadata as GroupMetadata
+    from kwire.producer import Message as Message
     from kwire.producer import Producer as Producer
     from kwire.producer import ProduceResponse as ProduceResponse
+    from kwire.producer import ProducerRequest as ProducerRequest
     from kwire.producer import RecordMetadata as RecordMetadata
     from kwire.records import Compression as Compression
     from kwire.session import Sasl as Sasl
@@ -37,9 +39,11 @@ _HOMES = {
     "ConsumerRecord": "kwire.consumer",
     "GroupMetadata": "kwire.producer",
     "KafkaSelector": "kwire.net",
+    "Message": "kwire.producer",
     "NewTopic": "kwire.admin",
     "ProduceResponse": "kwire.producer",
     "Producer": "kwire.producer",
+    "ProducerRequest": "kwire.producer",
     "RecordMetadata": "kwire.producer",
     "Sasl": "kwire.session",
     "Tls": "kwire.net",

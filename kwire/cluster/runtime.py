@@ -30,6 +30,17 @@ _log = logging.getLogger("kwire.cluster")
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
 
+# Counts the forks that led to this process. Asking for the process id instead costs a system call, for every record.
+_forks = 0
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
 # How long `ask` waits beyond the loop's own timeout for the answer that the loop always gives.
 _GRACE = 5.0
 
@@ -50,7 +61,7 @@ class Runtime:
         self._lock = threading.Lock()
         self._is_started = False
         self._is_closing = False
-        self._pid = os.getpid()
+        self._forks = _forks
         # A daemon thread may be stopped anywhere at interpreter exit; ending it before that keeps sockets clean.
         self._finalizer = weakref.finalize(self, _close_at_exit, weakref.ref(self))
 
@@ -157,7 +168,7 @@ class Runtime:
 
     def close(self, timeout: float | None = 10.0) -> None:
         """End the loop: what still waits fails with ClosedError; callbacks are run. A second call does nothing."""
-        if os.getpid() != self._pid:
+        if self._forks != _forks:
             return  # the parent's affair
         with self._lock:
             is_first, self._is_closing = not self._is_closing, True
@@ -173,7 +184,7 @@ class Runtime:
         self._dispatcher.close(timeout)
 
     def check_usable(self) -> None:
-        if os.getpid() != self._pid:
+        if self._forks != _forks:
             raise ClosedError(
                 "this client was made in another process",
                 remedy="make a new client after the fork: share configurations, not connections",

@@ -1,6 +1,9 @@
 """Records out: partitioners, partition queues, and the sender that owns order.
 
     producer         `kwire.Producer`, the face for threads
+    core             what it stands on, and `kwire.aio.Producer` too
+    message          what a caller may give for a record
+    producer_request messages with parameters of their own, and the rule by which they travel together
     response         `ProduceResponse`, the future of a record
     settings         the options
     intake           the door between threads and the loop: bounded memory, inbox
@@ -13,13 +16,26 @@
     identity         the idempotent producer's id and epoch
     transaction      the transactional producer's state machine; transaction_state and transaction_verdicts, its tables
     request          batches to ProduceRequest and back, by version
-    partitioners     key to partition
+    partitioners     which partition: by key, by turns, by a caller's own rule
+    spreads          where records without a key go
+    topic_watch      who waits for a topic's metadata
 
 Imports: cluster, protocol, records, wire.
 """
 
+from kwire.producer.message import Message
+from kwire.producer.partitioners import Partitioner
 from kwire.producer.producer import Producer
+from kwire.producer.producer_request import ProducerRequest
 from kwire.producer.response import ProduceResponse, RecordMetadata
 from kwire.producer.transaction import GroupMetadata
 
-__all__ = ["GroupMetadata", "ProduceResponse", "Producer", "RecordMetadata"]
+__all__ = [
+    "GroupMetadata",
+    "Message",
+    "Partitioner",
+    "ProduceResponse",
+    "Producer",
+    "ProducerRequest",
+    "RecordMetadata",
+]

@@ -18,16 +18,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from kwire.cluster import Partition, Topic
 from kwire.cluster.snapshot import NO_NODE
 from kwire.errors import ConfigurationError
+from kwire.producer.message import Message
 from kwire.producer.spreads import ShortestQueue, SingleBroker, Spread, Sticky
 from kwire.wire.accel import murmur2
-
-if TYPE_CHECKING:
-    from kwire.producer.producer_request import Message
 
 KeyHash = Callable[[bytes, int], int]
 MakeSpread = Callable[[Random, int], Spread]  # the producer's randomness, its batch_bytes

@@ -1,7 +1,7 @@
-"""`kwire.Producer`: the face of the producer for threads and asyncio alike.
+"""`kwire.Producer`: the face of the producer for threads.
 
-It checks what the caller gives, hands it to the loop through the `Intake`, and answers a `ProduceResponse` at once.
-Everything else happens on the loop's thread, in the `Sender`.
+It hands what the caller gives to the loop through the `Intake`, and answers a `ProduceResponse` at once. Everything
+else happens on the loop's thread, in the `Sender`. `kwire.aio.Producer` is the face for asyncio, over the same `Core`.
 """
 
 from __future__ import annotations
@@ -10,31 +10,17 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import fields
-from random import Random
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
-from kwire.cluster import Backoff, ClientConfig, Runtime, client_config
-from kwire.errors import (
-    ClosedError,
-    ConfigurationError,
-    ErrorCode,
-    FatalError,
-    RecordTooLargeError,
-    RequestTimeoutError,
-)
-from kwire.producer.intake import Incoming, Intake
+from kwire.cluster import Topic
+from kwire.errors import ClosedError, FatalError, KwireError, RequestTimeoutError
+from kwire.producer.core import Core
+from kwire.producer.message import Data, Headers, Message
+from kwire.producer.producer_request import ProducerRequest, Terms
 from kwire.producer.response import Callback, ProduceResponse
-from kwire.producer.sender import Sender
-from kwire.producer.settings import ProducerSettings
-from kwire.producer.transaction import GroupMetadata, Transaction
-from kwire.records import record_bytes_max
-
-Data = bytes | bytearray | memoryview | str | None
-Headers = Mapping[str, Data] | Iterable[tuple[str, Data]] | None
-
-_SETTINGS = frozenset(field.name for field in fields(ProducerSettings))
+from kwire.producer.transaction import GroupMetadata
 
 
 class Producer:
@@ -53,7 +39,9 @@ class Producer:
     batch_bytes             a batch is closed at this size (before compression), per partition
     max_request_bytes       a request is closed at this size; a record larger than this is refused
     compression             "none", "gzip", "snappy", "lz4" or "zstd", with compression_level where the codec has levels
-    partitioner             "murmur2" (Java's) or "crc32" (librdkafka's) for records with a key; others are spread
+    partitioner             "murmur2" (Java's hash of the key), "crc32" (librdkafka's), "round_robin", "sticky",
+                            "single_broker", a pair such as "crc32+sticky", or a function of a `Message` and a `Topic`:
+                            see `kwire.producer.partitioners`
     max_buffered_bytes      the bound on records that are not yet delivered; when it is reached, `send` blocks for
                             max_block_ms (when_full="block") or raises BufferFullError (when_full="raise")
     delivery_timeout_ms     from `send` to giving up, retries included
@@ -68,26 +56,14 @@ class Producer:
     """
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Any) -> None:
-        settings = {name: options.pop(name) for name in list(options) if name in _SETTINGS}
-        self._settings = ProducerSettings(**settings)
-        config: ClientConfig = client_config(bootstrap, options)
-        self._runtime = Runtime(config, name=f"{config.client_id} producer")
-        self._intake = Intake(
-            self._settings.max_buffered_bytes,
-            self._settings.when_full,
-            self._settings.max_block_ms / 1000,
-            self._runtime.wakeup,
-        )
-        self._sender = Sender(
-            self._settings,
-            self._intake,
-            backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
-            request_timeout_ms=config.request_timeout_ms,
-            random=Random(),
-        )
-        self._is_added = False
-        self._lock = threading.Lock()
+        self._core = Core(bootstrap, options)
+        self._runtime = self._core.runtime
+        self._intake = self._core.intake
 
+    @overload
+    def send(self, topic: ProducerRequest) -> list[ProduceResponse]: ...
+
+    @overload
     def send(
         self,
         topic: str,
@@ -97,7 +73,18 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: Callback | None = None,
-    ) -> ProduceResponse:
+    ) -> ProduceResponse: ...
+
+    def send(
+        self,
+        topic: str | ProducerRequest,
+        value: Data = None,
+        key: Data = None,
+        headers: Headers = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callback | None = None,
+    ) -> ProduceResponse | list[ProduceResponse]:
         """Hand over one record; answers at once with the response that will know its fate.
 
         Text is encoded as UTF-8. `headers` are a mapping or (name, value) pairs; `timestamp_ms` is milliseconds since
@@ -105,35 +92,59 @@ class Producer:
 
         Raises RecordTooLargeError, BufferFullError, ClosedError, or TypeError/ValueError for arguments that no record
         can have. What happens after that is the response's to tell.
+
+        Or hand over a `ProducerRequest`, alone: then it answers as `send_all` does.
         """
-        if not self._is_added:
-            self._join_loop()
-        self._runtime.check_usable()
-        key_bytes, value_bytes = _to_bytes(key, "key"), _to_bytes(value, "value")
-        header_tuple = _to_headers(headers) if headers else ()
-        size_bytes = record_bytes_max(key_bytes, value_bytes, header_tuple)
-        if size_bytes > self._settings.max_request_bytes:
-            raise RecordTooLargeError(
-                f"the record has {size_bytes} bytes, {self._settings.max_request_bytes} are allowed",
-                code=ErrorCode.MESSAGE_TOO_LARGE,
-                remedy="raise max_request_bytes, and the topic's max.message.bytes on the brokers, or send it in parts",
-                topic=topic,
-                partition=partition,
-            )
-        if not isinstance(topic, str) or not topic:
-            raise TypeError(f"topic is {topic!r}: it must be a str that is not empty")
-        if partition is not None and not 0 <= partition < 2**31:
-            raise ValueError(f"partition is {partition}: it must be from 0 to 2**31 - 1")
-        if timestamp_ms is None:
-            timestamp_ms = self._runtime.clock.time_ms()
-        elif not 0 <= timestamp_ms < 2**63:
-            raise ValueError(f"timestamp_ms is {timestamp_ms}: it must be milliseconds since 1970")
-        response = ProduceResponse(self._runtime.dispatch)
-        if on_delivery is not None:
-            response.add_done_callback(on_delivery)
-        record = (timestamp_ms, key_bytes, value_bytes, header_tuple)
-        self._intake.put(Incoming(topic, partition, record, response, size_bytes))
-        return response
+        if isinstance(topic, ProducerRequest):
+            return self._send_all(topic, topic.terms(self._core.settings, self._runtime.clock.now()))
+        if partition is None and self._core.rule is not None:
+            message = Message(topic, value, key, headers, partition, timestamp_ms)
+            partition = self._core.chosen(message, self._known(topic))
+        incoming = self._core.incoming(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        self._intake.put(incoming)
+        return incoming.response
+
+    def send_all(self, messages: Iterable[Message]) -> list[ProduceResponse]:
+        """Hand over several messages; answers a response for each, in their order.
+
+        TypeError or ValueError for a message that no record can be: then none is sent. From there on nothing is raised:
+        a message that is too large, or for which there was no room, has a response that says so.
+        """
+        return self._send_all(messages, None)
+
+    def _send_all(self, messages: Iterable[Message], terms: Terms | None) -> list[ProduceResponse]:
+        core, clock = self._core, self._runtime.clock
+        prepared = [core.prepared(self._placed(message), terms) for message in messages]
+        for one in prepared:
+            if not one.response.done():
+                try:
+                    limit = None if terms is None or terms.timeout is None else max(0.0, terms.deadline - clock.now())
+                    self._intake.put(one, limit)
+                except KwireError as error:
+                    core.refuse(one, error)
+        return [one.response for one in prepared]
+
+    def _placed(self, message: Message) -> Message:
+        """With the partition that the caller's own partitioner chose, if there is one to be asked."""
+        if message.partition is not None or self._core.rule is None:
+            return message
+        return message._replace(partition=self._core.chosen(message, self._known(message.topic)))
+
+    def _known(self, topic: str) -> Topic:
+        """The topic's metadata for the caller's own partitioner; waits for it, for at most max_block_ms."""
+        known = self._core.known(topic)
+        if known is None:
+            future, limit = self._core.want(topic), self._core.settings.max_block_ms / 1000
+            try:
+                future.result(limit)
+            except FutureTimeoutError:
+                if future.done():  # the answer itself, not the lack of one
+                    raise
+                late = self._runtime.run(lambda: self._core.unknown(topic))
+                raise late from late.__cause__
+            known = self._core.known(topic)
+            assert known is not None
+        return known
 
     def flush(self, timeout: float | None = None) -> None:
         """Send what was handed over without further linger, and wait until all of it has an outcome.
@@ -141,11 +152,10 @@ class Producer:
         Outcomes are the responses' to tell: a failed record does not make flush raise. RequestTimeoutError after
         `timeout` seconds; what is unresolved then is still being sent.
         """
-        if not self._is_added:
+        if not self._core.is_started:
             return
         done = threading.Event()
-        clock = self._runtime.clock
-        self._runtime.call_soon(lambda: self._sender.flush(done.set, clock.now(), self._runtime.snapshot))
+        self._core.flush(done.set)
         if not done.wait(timeout):
             raise RequestTimeoutError(
                 f"records are still on their way after {timeout} s ({self._intake.used_bytes} bytes)",
@@ -159,12 +169,12 @@ class Producer:
 
         Raises FencedError, FatalError, or RequestTimeoutError after `timeout` seconds: then it may be called again.
         """
-        transaction = self._transaction()
+        transaction = self._core.transaction()
         self._await_loop(transaction.init, timeout)
 
     def begin(self, timeout: float | None = 60.0) -> None:
         """Begin a transaction: what is sent from now on becomes visible at once with `commit`, or never."""
-        transaction = self._transaction()
+        transaction = self._core.transaction()
         self.init_transactions(timeout)
         self._runtime.run(lambda: transaction.begin(self._runtime.view), timeout)
 
@@ -179,7 +189,7 @@ class Producer:
         With the member's generation in `group` a member that has lost its partitions is refused (KIP-447).
         Raises AbortableError or FatalError.
         """
-        transaction = self._transaction()
+        transaction = self._core.transaction()
         member = GroupMetadata(group) if isinstance(group, str) else group
         self._await_loop(lambda future: transaction.add_offsets(dict(offsets), member, future), timeout)
 
@@ -189,13 +199,13 @@ class Producer:
         AbortableError: something could not be delivered; call `abort`. FatalError or FencedError: close the producer.
         RequestTimeoutError: it is still being committed; call `commit` again.
         """
-        transaction = self._transaction()
-        self._await_loop(lambda future: self._sender.end(transaction, future, is_commit=True), timeout)
+        transaction = self._core.transaction()
+        self._await_loop(lambda future: self._core.sender.end(transaction, future, is_commit=True), timeout)
 
     def abort(self, timeout: float | None = 60.0) -> None:
         """Throw the transaction away: what was not sent yet fails with AbortableError. Errors as in `commit`."""
-        transaction = self._transaction()
-        self._await_loop(lambda future: self._sender.end(transaction, future, is_commit=False), timeout)
+        transaction = self._core.transaction()
+        self._await_loop(lambda future: self._core.sender.end(transaction, future, is_commit=False), timeout)
 
     @contextlib.contextmanager
     def transaction(self, timeout: float | None = 60.0) -> Iterator[None]:
@@ -215,21 +225,9 @@ class Producer:
             self.abort(timeout)
             raise
 
-    def _transaction(self) -> Transaction:
-        transaction = self._sender.transaction
-        if transaction is None:
-            raise ConfigurationError(
-                "this producer has no transactional_id", remedy="give one, of its own, to kwire.Producer"
-            )
-        if not self._is_added:
-            self._join_loop()
-        return transaction
-
     def _await_loop(self, start: Callable[[Future[None]], None], timeout: float | None) -> None:
         """Run `start(future)` on the loop's thread and wait for what it resolves the future with."""
-        future: Future[None] = Future()
-        self._runtime.call_soon(start, future)
-        self._runtime.wait(future, timeout)
+        self._runtime.wait(self._core.on_loop(start), timeout)
 
     # -- the rest
 
@@ -240,19 +238,19 @@ class Producer:
 
     def partitions(self, topic: str) -> int | None:
         """How many partitions the topic has, as far as this producer knows by now; None if it does not."""
-        known = self._runtime.snapshot.topics.get(topic)
-        return len(known.partitions) if known is not None and known.partitions else None
+        known = self._core.known(topic)
+        return None if known is None else len(known.partitions)
 
     def close(self, timeout: float | None = 30.0) -> None:
         """Deliver what was handed over, for at most `timeout` seconds.
 
         Fail the rest; end the thread. May be repeated.
         """
-        if self._is_added:
+        if self._core.is_started:
             # What does not make it in time is failed below, each record with its own DeliveryError.
             with contextlib.suppress(RequestTimeoutError, ClosedError):
                 self.flush(timeout)
-        self._intake.close(ClosedError("the producer is closed"))
+        self._core.close_intake()
         self._runtime.close()
 
     def __enter__(self) -> Self:
@@ -262,29 +260,3 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    def _join_loop(self) -> None:
-        with self._lock:
-            if not self._is_added:
-                self._runtime.add(self._sender)
-                self._is_added = True
-
-
-def _to_bytes(data: Data, name: str) -> bytes | None:
-    if data is None or type(data) is bytes:
-        return data
-    if isinstance(data, str):
-        return data.encode()
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        return bytes(data)  # a copy: the caller may change his buffer before it is sent
-    raise TypeError(f"{name} is {type(data).__name__}: it must be bytes, str or None")
-
-
-def _to_headers(headers: Mapping[str, Data] | Iterable[tuple[str, Data]]) -> tuple[tuple[str, bytes | None], ...]:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    result = []
-    for name, value in pairs:
-        if not isinstance(name, str):
-            raise TypeError(f"a header's name is {name!r}: it must be str")
-        result.append((name, _to_bytes(value, f"header {name}")))
-    return tuple(result)

@@ -11,52 +11,53 @@
         print(response.result())
 
 The proposal left open what happens when requests with different parameters travel together. The rule here: nothing
-that a caller asked for is ever weakened, so what cannot be combined travels separately.
+that a caller asked for is weakened, so what cannot be combined travels separately.
 
-    batches         records share a batch only when their acknowledgements and time limits are the same, so a batch has
-                    one of each. The records of a partition stay in the order in which they were handed over.
-    requests        a ProduceRequest has one field for the acknowledgements, so only batches of the same share one. Its
-                    field for the time that replicas may take gets the longest limit of its batches; a record whose own
-                    limit is shorter does not wait for it: its response tells that its time is up.
-    time limits     count from `send`, waiting for memory included, for each record. When one is over, the response has
-                    an outcome: a DeliveryError, whose `possibly_persisted` says whether the record was on its way.
-    idempotence     needs the acknowledgement of all replicas in sync. A producer that promised no duplicates keeps the
-                    promise: there, `await_acks` of 0 or 1 waits for all, which is more than was asked for.
-    no parameter    means the producer's own, and travels with what `send(topic, ...)` sends.
+    batches      records share a batch only when they wait for the same acknowledgements and have the same time limit.
+                 The records of a partition stay in the order in which they were handed over.
+    requests     a ProduceRequest has one field for the acknowledgements, so only batches of the same share one. Its
+                 field for the time that replicas may take gets the longest limit of its batches.
+    time limits  count from `send`, waiting for memory included. When one is over, the response has an outcome: a
+                 DeliveryError, whose `possibly_persisted` says whether the record was on its way. A batch is over when
+                 its oldest record is; one that would lose more than a tenth of its limit by that begins another batch.
+    idempotence  needs the acknowledgement of all replicas in sync. A producer that promised no duplicates keeps the
+                 promise: there, `await_acks` of 0 or 1 waits for all, which is more than was asked for.
+    no parameter means the producer's own, and travels with what `send(topic, ...)` sends.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from kwire.errors import ConfigurationError
+from kwire.producer.message import Data, Headers, Message
 from kwire.producer.settings import ALL_IN_SYNC, ProducerSettings
 
-if TYPE_CHECKING:
-    from kwire.producer.producer import Data, Headers
-
-
-class Message(NamedTuple):
-    """One record and where it is to go. What each field may be: see `Producer.send`."""
-
-    topic: str
-    value: Data = None
-    key: Data = None
-    headers: Headers = None
-    partition: int | None = None
-    timestamp_ms: int | None = None
+# A record may lose this part of its time limit by joining a batch that was begun earlier.
+_LIMIT_SHARED = 0.1
 
 
 class Terms(NamedTuple):
     """What the sender of a record asked for, where that is not what the producer does anyway.
 
-    `acks` is 0, 1 or -1; `timeout` in seconds, None for the producer's own delivery_timeout_ms.
+    `acks` is 0, 1 or -1. `timeout` is the limit in seconds, `deadline` the loop's time at which it is over; None for
+    the producer's own delivery_timeout_ms.
     """
 
     acks: int
-    timeout: float | None
+    timeout: float | None = None
+    deadline: float = math.inf
+
+
+def may_share(batch: Terms | None, record: Terms | None) -> bool:
+    """Whether a record may join a batch whose first record came with the terms `batch`."""
+    if batch is None or record is None:
+        return batch is record
+    if batch.acks != record.acks or batch.timeout != record.timeout:
+        return False
+    return batch.timeout is None or 0 <= record.deadline - batch.deadline <= batch.timeout * _LIMIT_SHARED
 
 
 class ProducerRequest:
@@ -111,12 +112,12 @@ class ProducerRequest:
         self._acks = count
         return self
 
-    def terms(self, settings: ProducerSettings) -> Terms | None:
+    def terms(self, settings: ProducerSettings, now: float) -> Terms | None:
         """What its records ask for beyond what a producer with these settings does anyway."""
         acks = settings.required_acks if self._acks is None or settings.wants_idempotence else self._acks
-        if acks == settings.required_acks and self._timeout is None:
-            return None
-        return Terms(acks, self._timeout)
+        if self._timeout is not None:
+            return Terms(acks, self._timeout, now + self._timeout)
+        return None if acks == settings.required_acks else Terms(acks)
 
     def __iter__(self) -> Iterator[Message]:
         return iter(tuple(self._messages))
@@ -125,6 +126,6 @@ class ProducerRequest:
         return len(self._messages)
 
     def __repr__(self) -> str:
-        acks = {None: "the producer's acks", ALL_IN_SYNC: "committed"}.get(self._acks, f"acks={self._acks}")
+        acks = {None: "the producer's acks", ALL_IN_SYNC: "committed"}.get(self._acks, f"{self._acks} acks")
         limit = "" if self._timeout is None else f", within {self._timeout} s"
         return f"<ProducerRequest of {len(self)} messages, {acks}{limit}>"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from kwire.errors import BufferFullError, ClosedError
+from kwire.errors import BufferFullError, ClosedError, KwireError
 from kwire.producer.intake import Incoming, Intake
 from kwire.producer.response import ProduceResponse
 
@@ -103,3 +104,60 @@ def test_close_fails_waiting_and_later_senders() -> None:
     assert len(errors) == 1
     with pytest.raises(ClosedError):
         intake.put(incoming(1))
+
+
+# -- before the door, for senders that cannot block
+
+
+class Told:
+    def __init__(self) -> None:
+        self.order: list[tuple[int, object]] = []
+
+    def __call__(self, number: int) -> Callable[[KwireError | None], object]:
+        return lambda error: self.order.append((number, error))
+
+
+def test_an_offer_goes_in_at_once_where_there_is_room_else_in_order() -> None:
+    wakes, told = Wakes(), Told()
+    intake = Intake(100, "block", 0.0, wakes)
+    assert intake.offer(incoming(90), told(0)) is None
+    assert intake.offer(incoming(60), told(1)) is not None
+    assert intake.offer(incoming(10), told(2)) is not None, "there is room for it, but not before the other"
+    assert (intake.waiting, intake.is_full, wakes.count) == (2, True, 3)
+    intake.take(0)
+    intake.release(90)
+    assert told.order == [(1, None), (2, None)]
+    assert [one.size_bytes for one in intake.take(0)] == [60, 10]
+    assert (intake.used_bytes, intake.is_full) == (70, False)
+    assert wakes.count == 4
+
+
+def test_an_offer_taken_back_lets_those_behind_it_in() -> None:
+    told = Told()
+    intake = Intake(100, "block", 0.0, Wakes())
+    intake.put(incoming(50))
+    large = intake.offer(incoming(80), told(1))
+    small = intake.offer(incoming(20), told(2))
+    assert large is not None
+    assert small is not None
+    assert intake.withdraw(large)
+    assert told.order == [(2, None)]
+    assert not intake.withdraw(large)
+    assert not intake.withdraw(small), "it went in"
+    assert [one.size_bytes for one in intake.take(0)] == [50, 20]
+
+
+def test_an_offer_raises_or_is_told_when_there_will_be_no_room() -> None:
+    told = Told()
+    refusing = Intake(100, "raise", 0.0, Wakes())
+    refusing.put(incoming(100))
+    with pytest.raises(BufferFullError):
+        refusing.offer(incoming(1), told(0))
+    closing = Intake(100, "block", 0.0, Wakes())
+    closing.put(incoming(100))
+    closing.offer(incoming(1), told(1))
+    closed = ClosedError("closed")
+    closing.close(closed)
+    assert told.order == [(1, closed)]
+    with pytest.raises(ClosedError):
+        closing.offer(incoming(1), told(2))

@@ -1,0 +1,219 @@
+"""What every face of the producer stands on: the loop's thread, the sender, the door to it, and the making of records.
+
+`kwire.Producer` is the face for threads, `kwire.aio.Producer` that for asyncio; they differ in how they wait. This file
+waits for nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import fields
+from random import Random
+from typing import Any
+
+from kwire.cluster import Backoff, ClientConfig, Runtime, Topic, client_config
+from kwire.errors import (
+    ClosedError,
+    ConfigurationError,
+    ErrorCode,
+    KwireError,
+    RecordTooLargeError,
+    RequestTimeoutError,
+)
+from kwire.producer.intake import Incoming, Intake
+from kwire.producer.message import Data, Headers, Message, to_bytes, to_headers
+from kwire.producer.partitioners import own_rule
+from kwire.producer.producer_request import Terms
+from kwire.producer.response import Callback, ProduceResponse, resolve_all
+from kwire.producer.sender import Sender
+from kwire.producer.settings import ProducerSettings
+from kwire.producer.topic_watch import TopicWatch
+from kwire.producer.transaction import Transaction
+from kwire.records import record_bytes_max
+
+_SETTINGS = frozenset(field.name for field in fields(ProducerSettings))
+
+# A producer that keeps to one broker at a time is to have one connection: those it left are closed soon. Sooner than
+# it changes brokers (`spreads.SWITCH_SECONDS`), and not so soon that a pause between records costs a new connection.
+_SINGLE_BROKER_IDLE_MS = 15_000
+
+
+class Core:
+    """All methods may be called from any thread."""
+
+    def __init__(self, bootstrap: str | Sequence[str], options: dict[str, Any]) -> None:
+        chosen = {name: options.pop(name) for name in list(options) if name in _SETTINGS}
+        self.settings = ProducerSettings(**chosen)
+        self.rule = own_rule(self.settings.partitioner)
+        if self.rule is None and str(self.settings.partitioner).endswith("single_broker"):
+            options.setdefault("idle_timeout_ms", _SINGLE_BROKER_IDLE_MS)
+        config: ClientConfig = client_config(bootstrap, options)
+        self.runtime = Runtime(config, name=f"{config.client_id} producer")
+        self.intake = Intake(
+            self.settings.max_buffered_bytes,
+            self.settings.when_full,
+            self.settings.max_block_ms / 1000,
+            self.runtime.wakeup,
+        )
+        self.sender = Sender(
+            self.settings,
+            self.intake,
+            backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
+            request_timeout_ms=config.request_timeout_ms,
+            random=Random(),
+        )
+        self.watch = TopicWatch()
+        self.is_started = False
+        self._lock = threading.Lock()
+        self._record_bytes_max = self.settings.max_request_bytes
+        self._time_ms = self.runtime.clock.time_ms
+        self._dispatch = self.runtime.dispatch
+
+    def start(self) -> None:
+        """Begin to turn the loop; nobody is contacted before."""
+        with self._lock:
+            if not self.is_started:
+                self.runtime.add(self.sender)
+                if self.rule is not None:
+                    self.runtime.add(self.watch)
+                self.is_started = True
+
+    def incoming(
+        self,
+        topic: str,
+        value: Data,
+        key: Data,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: Callback | None,
+        dispatch: Callable[..., None] | None = None,
+        terms: Terms | None = None,
+    ) -> Incoming:
+        """A record for the intake, with the response that will know its fate; raises what `Producer.send` raises.
+
+        `dispatch` is where its callbacks run, by default the callback thread.
+        """
+        if not self.is_started:
+            self.start()
+        self.runtime.check_usable()
+        key_bytes, value_bytes = to_bytes(key, "key"), to_bytes(value, "value")
+        header_tuple = to_headers(headers) if headers else ()
+        size_bytes = record_bytes_max(key_bytes, value_bytes, header_tuple)
+        if not isinstance(topic, str) or not topic:
+            raise TypeError(f"topic is {topic!r}: it must be a str that is not empty")
+        if partition is not None and not 0 <= partition < 2**31:
+            raise ValueError(f"partition is {partition}: it must be from 0 to 2**31 - 1")
+        if size_bytes > self._record_bytes_max:
+            raise RecordTooLargeError(
+                f"the record has {size_bytes} bytes, {self._record_bytes_max} are allowed",
+                code=ErrorCode.MESSAGE_TOO_LARGE,
+                remedy="raise max_request_bytes, and the topic's max.message.bytes on the brokers, or send it in parts",
+                topic=topic,
+                partition=partition,
+            )
+        if timestamp_ms is None:
+            timestamp_ms = self._time_ms()
+        elif not 0 <= timestamp_ms < 2**63:
+            raise ValueError(f"timestamp_ms is {timestamp_ms}: it must be milliseconds since 1970")
+        response = ProduceResponse(dispatch or self._dispatch)
+        if on_delivery is not None:
+            response.add_done_callback(on_delivery)
+        record = (timestamp_ms, key_bytes, value_bytes, header_tuple)
+        return Incoming(topic, partition, record, response, size_bytes, terms)
+
+    def prepared(self, message: Message, terms: Terms | None, dispatch: Callable[..., None] | None = None) -> Incoming:
+        """One of several messages. A record that is too large gets a response that says so: the others go."""
+        try:
+            return self.incoming(*message, None, dispatch, terms)
+        except RecordTooLargeError as error:
+            response = ProduceResponse(dispatch or self._dispatch)
+            resolve_all([response], None, error)
+            return Incoming(message.topic, None, (0, None, None, ()), response, 0)
+
+    def refuse(self, incoming: Incoming, error: KwireError) -> None:
+        """The intake did not take it: its response says why."""
+        resolve_all([incoming.response], None, error)
+
+    # -- a caller's own partitioner
+
+    def known(self, topic: str) -> Topic | None:
+        """A topic's metadata, once it has some."""
+        topic_or_none = self.runtime.snapshot.topics.get(topic)
+        return topic_or_none if topic_or_none is not None and topic_or_none.partitions else None
+
+    def want(self, topic: str) -> Future[None]:
+        """A future that resolves when the topic is known, or with the error that it will never be."""
+
+        def want(future: Future[None]) -> None:
+            def tell(error: KwireError | None) -> None:
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error)
+
+            self.watch.want(topic, tell)
+
+        if not self.is_started:
+            self.start()
+        return self.on_loop(want)
+
+    def unknown(self, topic: str) -> RequestTimeoutError:
+        """What to raise when waiting for a topic's metadata took too long. On the loop's thread."""
+        cause = self.watch.trouble(topic, self.runtime.view)
+        why = f"; the last failure was: {cause}" if cause is not None else ""
+        error = RequestTimeoutError(
+            f"the topic's partitions are not known after {self.settings.max_block_ms} ms{why}",
+            remedy="a partitioner of your own needs them: check that the topic exists and that a broker can be reached",
+            api="Metadata",
+            topic=topic,
+        )
+        error.__cause__ = cause
+        return error
+
+    def chosen(self, message: Message, known: Topic) -> int | None:
+        """What the caller's own partitioner answers for a message; here, on the caller's thread."""
+        assert self.rule is not None
+        ready = message._replace(
+            value=to_bytes(message.value, "value"),
+            key=to_bytes(message.key, "key"),
+            headers=to_headers(message.headers),
+        )
+        index = self.rule(ready, known)
+        if index is None:
+            return None
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(known.partitions):
+            count = len(known.partitions)
+            raise ValueError(f"the partitioner answered {index!r} for topic {known.name}, which has {count} partitions")
+        return index
+
+    # -- on the loop
+
+    def flush(self, on_done: Callable[[], None]) -> None:
+        """Send what was handed over without further linger; `on_done` runs on the loop's thread when all is settled."""
+        clock = self.runtime.clock
+        self.runtime.call_soon(lambda: self.sender.flush(on_done, clock.now(), self.runtime.snapshot))
+
+    def close_intake(self) -> None:
+        self.intake.close(ClosedError("the producer is closed"))
+
+    # -- transactions
+
+    def transaction(self) -> Transaction:
+        """The transactional producer's state machine, whose methods are for the loop's thread."""
+        transaction = self.sender.transaction
+        if transaction is None:
+            raise ConfigurationError(
+                "this producer has no transactional_id", remedy="give one, of its own, to the constructor"
+            )
+        if not self.is_started:
+            self.start()
+        return transaction
+
+    def on_loop(self, act: Callable[[Future[None]], None]) -> Future[None]:
+        """Run `act(future)` on the loop's thread; answers the future, which that resolves."""
+        future: Future[None] = Future()
+        self.runtime.call_soon(act, future)
+        return future

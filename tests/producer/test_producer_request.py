@@ -1,0 +1,90 @@
+"""Requests with parameters: what they ask for, and what may travel together."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from kwire.errors import ConfigurationError
+from kwire.producer.message import Message
+from kwire.producer.producer_request import ProducerRequest, Terms, may_share
+from kwire.producer.settings import ProducerSettings
+
+
+def test_messages_in_the_proposals_order() -> None:
+    request = (
+        ProducerRequest().add_message("a", "k1", "v1").add_message("b", b"k2", b"v2", partition=3, headers={"h": "x"})
+    )
+    assert list(request) == [
+        Message("a", key="k1", value="v1"),
+        Message("b", key=b"k2", value=b"v2", partition=3, headers={"h": "x"}),
+    ]
+    assert len(request) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "ask", "expected"),
+    [
+        # What the producer does anyway asks for nothing and travels with everything else.
+        ({}, lambda r: r, None),
+        ({}, lambda r: r.await_committed(), None),
+        ({"acks": 1}, lambda r: r.await_acks(1), None),
+        # An idempotent producer waits for all: more than was asked for, and no duplicates.
+        ({}, lambda r: r.await_acks(1), None),
+        ({}, lambda r: r.await_acks(0), None),
+        # Others do as they are told, up and down.
+        ({"idempotence": False}, lambda r: r.await_acks(1), Terms(1)),
+        ({"ordered": False}, lambda r: r.await_acks(0), Terms(0)),
+        ({"acks": 1}, lambda r: r.await_committed(), Terms(-1)),
+        ({"acks": 0}, lambda r: r.await_committed(), Terms(-1)),
+        ({"acks": 1}, lambda r: r.await_acks(1).await_committed(), Terms(-1)),
+        # A time limit counts from `send`.
+        ({}, lambda r: r.timeout(1.5), Terms(-1, 1.5, 11.5)),
+        ({"acks": 1}, lambda r: r.timeout(2).await_committed(), Terms(-1, 2.0, 12.0)),
+        ({}, lambda r: r.timeout(2).await_acks(1), Terms(-1, 2.0, 12.0)),
+    ],
+)
+def test_terms(settings: dict[str, Any], ask: Any, expected: Terms | None) -> None:
+    assert ask(ProducerRequest()).terms(ProducerSettings(**settings), 10.0) == expected
+
+
+@pytest.mark.parametrize("count", [2, -1, 3, True, "all"])
+def test_brokers_count_no_replicas(count: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"min\.insync\.replicas"):
+        ProducerRequest().await_acks(count)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, math.inf, math.nan])
+def test_wrong_time_limits(seconds: float) -> None:
+    with pytest.raises(ConfigurationError):
+        ProducerRequest().timeout(seconds)
+
+
+@pytest.mark.parametrize(
+    ("batch", "record", "expected"),
+    [
+        (None, None, True),
+        (None, Terms(1), False),
+        (Terms(1), None, False),
+        (Terms(1), Terms(1), True),
+        (Terms(1), Terms(-1), False),
+        (Terms(-1, 1.0, 5.0), Terms(-1, 1.0, 5.0), True),
+        (Terms(-1, 1.0, 5.0), Terms(-1, 1.0, 5.1), True),  # loses a tenth of its limit
+        (Terms(-1, 1.0, 5.0), Terms(-1, 1.0, 5.11), False),
+        (Terms(-1, 1.0, 5.0), Terms(-1, 1.0, 4.99), False),  # the batch would be late for it
+        (Terms(-1, 1.0, 5.0), Terms(-1, 2.0, 5.0), False),
+        (Terms(-1, 1.0, 5.0), Terms(1, 1.0, 5.0), False),
+        (Terms(-1, 1.0, 5.0), Terms(-1), False),
+    ],
+)
+def test_what_may_share_a_batch(batch: Terms | None, record: Terms | None, expected: bool) -> None:
+    assert may_share(batch, record) is expected
+
+
+def test_repr_says_what_is_asked() -> None:
+    assert repr(ProducerRequest()) == "<ProducerRequest of 0 messages, the producer's acks>"
+    request = ProducerRequest().add_message("t").timeout(2).await_acks(1)
+    assert repr(request) == "<ProducerRequest of 1 messages, 1 acks, within 2.0 s>"
+    assert "committed" in repr(request.await_committed())

@@ -1,0 +1,144 @@
+"""What `send` may be given, on the embedded cluster: several messages, requests with parameters, own partitioners."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import kwire
+from kwire.broker import Cluster, Delay
+from kwire.cluster import Topic
+from kwire.errors import (
+    BufferFullError,
+    ClosedError,
+    RecordTooLargeError,
+    RequestTimeoutError,
+    TopicError,
+)
+from kwire.producer import Message, ProducerRequest
+from kwire.producer.partitioners import murmur2_partition
+from kwire.protocol import ApiKey
+
+PARTITIONS = 4
+PATIENCE = 30
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3) as one:
+        one.create_topic("t", partitions=PARTITIONS)
+        yield one
+        assert one.failures == ()
+
+
+def test_the_proposals_example(cluster: Cluster) -> None:
+    request = (
+        ProducerRequest()
+        .add_message("topic-1", "my-key-1", "my-value-1")
+        .add_message("topic-2", "my-key-2", "my-value-2")
+        .timeout(10.0)
+        .await_committed()
+    )
+    with kwire.Producer(cluster.bootstrap) as producer:
+        responses = producer.send(request)
+        places = [response.result(PATIENCE) for response in responses]
+    assert [place.topic for place in places] == ["topic-1", "topic-2"]
+    for place, value in zip(places, (b"my-value-1", b"my-value-2"), strict=True):
+        assert cluster.log(place.topic, place.partition).records()[place.offset].value == value
+
+
+def test_several_messages_answer_a_response_each_in_order(cluster: Cluster) -> None:
+    with kwire.Producer(cluster.bootstrap) as producer:
+        responses = producer.send_all(Message("t", b"%d" % n, partition=n % 2) for n in range(10))
+        places = [response.result(PATIENCE) for response in responses]
+        assert producer.send_all([]) == []
+    assert [(place.partition, place.offset) for place in places] == [(n % 2, n // 2) for n in range(10)]
+
+
+def test_of_several_messages_one_that_is_too_large_fails_alone(cluster: Cluster) -> None:
+    with kwire.Producer(cluster.bootstrap, max_request_bytes=1_000) as producer:
+        small, large, last = producer.send_all([Message("t", b"x"), Message("t", b"x" * 2_000), Message("t", b"y")])
+        assert isinstance(large.exception(0), RecordTooLargeError)
+        assert small.exception(PATIENCE) is last.exception(PATIENCE) is None
+
+
+def test_of_several_messages_one_that_is_none_stops_all(cluster: Cluster) -> None:
+    with kwire.Producer(cluster.bootstrap) as producer:
+        with pytest.raises(TypeError, match="topic"):
+            producer.send_all([Message("t", b"x"), Message("", b"y")])
+        producer.flush(PATIENCE)
+    assert sum(len(cluster.log("t", index).records()) for index in range(PARTITIONS)) == 0
+
+
+def test_of_several_messages_those_without_room_say_so(cluster: Cluster) -> None:
+    cluster.add_fault(Delay(ms=100), api=ApiKey.PRODUCE, times=None)
+    with kwire.Producer(cluster.bootstrap, max_buffered_bytes=1_000, when_full="raise") as producer:
+        first, second = producer.send_all([Message("t", b"x" * 900), Message("t", b"y" * 900)])
+        assert isinstance(second.exception(0), BufferFullError)
+        assert first.exception(PATIENCE) is None
+    with pytest.raises(ClosedError):
+        producer.send_all([Message("t", b"z")])
+
+
+# -- an own partitioner
+
+
+def test_an_own_partitioner_sees_leaders_and_runs_on_the_callers_thread(cluster: Cluster) -> None:
+    seen: list[tuple[str, Message, Topic]] = []
+
+    def on_broker_2(message: Message, topic: Topic) -> int | None:
+        seen.append((threading.current_thread().name, message, topic))
+        led = [partition.index for partition in topic.partitions if partition.leader == 2]
+        return led[0] if message.key is None else None
+
+    with kwire.Producer(cluster.bootstrap, partitioner=on_broker_2) as producer:
+        place = producer.send("t", "value", headers={"h": "x"}).result(PATIENCE)
+        assert cluster.leader("t", place.partition) == 2
+        keyed = producer.send("t", b"v", key="some key").result(PATIENCE)
+        (again,) = producer.send_all([Message("t", b"v")])
+        assert again.result(PATIENCE).partition == place.partition
+        assert producer.send("t", b"v", partition=3).result(PATIENCE).partition == 3
+    assert keyed.partition == murmur2_partition(b"some key", PARTITIONS), "None leaves it to the default"
+    thread, message, topic = seen[0]
+    assert thread == threading.current_thread().name
+    assert message == Message("t", b"value", None, (("h", b"x"),))
+    assert len(topic.partitions) == PARTITIONS
+    assert len(seen) == 3, "not asked where the caller gave the partition"
+
+
+@pytest.mark.parametrize("answer", [PARTITIONS, -1, "1", True])
+def test_an_own_partitioner_that_answers_nonsense(cluster: Cluster, answer: int) -> None:
+    with (
+        kwire.Producer(cluster.bootstrap, partitioner=lambda message, topic: answer) as producer,
+        pytest.raises(ValueError, match="the partitioner answered"),
+    ):
+        producer.send("t", b"x")
+
+
+def test_an_own_partitioner_that_raises(cluster: Cluster) -> None:
+    def rule(message: Message, topic: Topic) -> int:
+        raise LookupError("mine")
+
+    with kwire.Producer(cluster.bootstrap, partitioner=rule) as producer, pytest.raises(LookupError, match="mine"):
+        producer.send("t", b"x")
+
+
+def test_an_own_partitioner_waits_for_the_topic_for_so_long() -> None:
+    def rule(message: Message, topic: Topic) -> int:
+        raise AssertionError("nothing is known")
+
+    with Cluster(brokers=1, auto_create_topics=False) as cluster:
+        with kwire.Producer(cluster.bootstrap, partitioner=rule, max_block_ms=100) as producer:
+            with pytest.raises(RequestTimeoutError, match="nowhere") as raised:
+                producer.send("nowhere", b"x")
+            assert isinstance(raised.value.__cause__, TopicError)
+            with pytest.raises(TopicError):
+                producer.send("not/a/name", b"x")
+        bootstrap = cluster.bootstrap
+    with (
+        kwire.Producer(bootstrap, partitioner=rule, max_block_ms=100) as producer,
+        pytest.raises(RequestTimeoutError, match="refused"),
+    ):
+        producer.send("t", b"x")
