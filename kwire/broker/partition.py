@@ -112,13 +112,14 @@ class Partition:
             self.isr = heirs[:1] or self.isr
         self._lead(heirs[0] if heirs else NO_LEADER, now, keeps_all=not heirs)
 
-    def node_came(self, node: int, now: float) -> None:
+    def node_came(self, node: int, is_up: Callable[[int], bool], now: float) -> None:
+        """A broker is back. Who came back before there was a leader to follow is in sync again when there is one."""
         if node not in self.replicas:
             return
         if self.leader == NO_LEADER and node in self.isr:
             self._lead(node, now, keeps_all=True)
-        if node not in self.isr and self.leader != NO_LEADER:
-            self.isr.append(node)
+        if self.leader != NO_LEADER:
+            self.isr += [replica for replica in self.replicas if is_up(replica) and replica not in self.isr]
         self.changed(now)
 
     def move_leader(self, node: int, now: float) -> None:

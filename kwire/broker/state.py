@@ -117,7 +117,7 @@ class ClusterState:
         coordinated = self._coordinators()
         self.nodes[id].is_up = True
         for partition in self.partitions():
-            partition.node_came(id, now)
+            partition.node_came(id, self._is_up, now)
         self._move_groups(coordinated, now)
 
     def _is_up(self, id: int) -> bool:

@@ -155,7 +155,7 @@ class TestLeadership:
         bench.state.start_node(first, 0.0)  # it missed nothing here, but the cluster cannot know
         assert partition.leader == -1
         bench.state.start_node(third, 0.0)
-        assert (partition.leader, partition.isr) == (third, [third])
+        assert (partition.leader, partition.isr) == (third, [third, first])  # a follower needs somebody to follow
         assert bench.values(bench.fetch().records) == [b"v", b"w"]
 
     def test_an_unclean_election_loses_what_the_heir_did_not_have(self) -> None:
