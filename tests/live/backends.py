@@ -34,7 +34,6 @@ class Backend:
     source: str
     commands: Commands
     is_ancient: bool = False  # before 0.10: no timestamps, no headers, no ApiVersions, topics only through ZooKeeper
-    brokers: int = 1
     is_external: bool = False
 
     def create_topic(self, name: str, partitions: int) -> None:
@@ -70,7 +69,7 @@ def running(name: str) -> Iterator[Backend]:
 @contextmanager
 def _embedded() -> Iterator[Backend]:
     with Cluster(brokers=3, default_partitions=PARTITIONS, default_replication_factor=1) as cluster:
-        yield Backend("embedded", cluster.bootstrap, "embedded", _newest_commands(cluster.bootstrap), brokers=3)
+        yield Backend("embedded", cluster.bootstrap, "embedded", _newest_commands(cluster.bootstrap))
 
 
 @contextmanager

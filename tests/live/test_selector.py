@@ -49,8 +49,8 @@ def test_many_requests_in_flight_are_answered_in_order(selector: KafkaSelector, 
             break
     assert [decode_response(one.frame, MetadataRequest, 0)[0] for one in answers] == list(range(100))
     _, metadata = decode_response(answers[-1].frame, MetadataRequest, 0)
-    assert len(metadata.brokers) == backend.brokers
-    assert f"{metadata.brokers[0].host}:{metadata.brokers[0].port}" in backend.bootstrap.split(",")
+    told = {f"{broker.host}:{broker.port}" for broker in metadata.brokers}
+    assert told == set(backend.bootstrap.split(",")) or backend.is_external
 
 
 def test_what_versions_there_are(selector: KafkaSelector, backend: Backend) -> None:
