@@ -6,6 +6,7 @@
     metadata      when to refresh the snapshot            (state machine)
     recovery      which brokers failed, when to probe     (state machine)
     coordinators  where groups and transactions live      (state machine)
+    greetings     how each broker wants to be greeted     (state machine)
     backoff       pauses before trying again
     connections   one Session per broker connection, joined to the KafkaSelector
     loop          the turn: poll, handle, metadata, incomplete, retries, new

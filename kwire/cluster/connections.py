@@ -1,8 +1,7 @@
 """One `Session` per broker connection, joined to the `KafkaSelector`: frames become events.
 
-It owns the addresses, the sessions, and the memory of how each broker wants to be greeted: with ApiVersions, or,
-before 0.10, without (such a broker closes the connection on a request it does not know). It refuses to decide what is
-sent where.
+It owns the addresses and the sessions; how each broker wants to be greeted is in `greetings`. It refuses to decide what
+is sent where.
 
 Brokers of the metadata have their ids (0 and up); bootstrap addresses are nodes of their own from -2 down (-1 is
 no node), since nobody knows yet which broker answers there.
@@ -16,18 +15,16 @@ from random import Random
 from typing import Any
 
 from kwire.cluster.config import ClientConfig
+from kwire.cluster.greetings import Greeting, Greetings
 from kwire.cluster.snapshot import NO_NODE, Snapshot
 from kwire.errors import DisconnectedError, KwireError
 from kwire.net import Clock, KafkaSelector
 from kwire.protocol import Request, Response
+from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.session import Answered, Broken, Closed, Failed, Ready, Session
 from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
 
 OLDEST = "0.8.2"
-
-# A connection may also end during negotiation because the broker is being stopped. Only this many such ends in a row
-# are taken as the manner of a broker that does not know ApiVersions.
-_ENDS_TAKEN_AS_OLD = 2
 
 
 @dataclass(slots=True)
@@ -57,20 +54,17 @@ Event = NodeReady | NodeLost | Outcome
 
 
 @dataclass(slots=True)
-class _Greeting:
-    """How to greet a broker, learnt from how its connections ended."""
-
-    ends_during_negotiation: int = 0
-    is_old: bool = False  # greeted as an old broker, it answered
-
-
-@dataclass(slots=True)
 class _Link:
     session: Session
     is_connected: bool = False
     was_ready: bool = False
-    is_assumed: bool = False
+    greeting: Greeting = Greeting.API_VERSIONS
     has_answered: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        """A probe is for `greetings` to learn from, and carries nobody's requests."""
+        return self.session.is_ready and self.greeting is not Greeting.PROBE
 
 
 class Connections:
@@ -82,7 +76,7 @@ class Connections:
         self._clock = clock
         self._random = random
         self._links: dict[int, _Link] = {}
-        self._greetings: dict[tuple[str, int], _Greeting] = {}
+        self._greetings = Greetings()
         self.addresses: dict[int, tuple[str, int]] = {
             NO_NODE - 1 - place: address for place, address in enumerate(config.addresses)
         }
@@ -101,13 +95,13 @@ class Connections:
 
     def is_ready(self, node: int) -> bool:
         link = self._links.get(node)
-        return link is not None and link.session.is_ready
+        return link is not None and link.is_ready
 
     def is_started(self, node: int) -> bool:
         return node in self._links
 
     def ready_nodes(self) -> Iterator[int]:
-        return (node for node, link in self._links.items() if link.session.is_ready)
+        return (node for node, link in self._links.items() if link.is_ready)
 
     def in_flight(self, node: int) -> int:
         link = self._links.get(node)
@@ -139,16 +133,15 @@ class Connections:
         if node in self._links:
             return
         host, port = self.addresses[node]
-        greeting = self._greetings.setdefault((host, port), _Greeting())
-        is_assumed = greeting.ends_during_negotiation >= (1 if greeting.is_old else _ENDS_TAKEN_AS_OLD)
+        greeting = self._greetings.next((host, port))
         session = Session.client(
             self.describe(node),
             client_id=self._config.client_id,
             sasl=self._config.sasl,
             request_timeout_ms=self._config.request_timeout_ms,
-            assume=BROKERS_BEFORE_API_VERSIONS[OLDEST] if is_assumed else None,
+            assume=None if greeting is Greeting.API_VERSIONS else BROKERS_BEFORE_API_VERSIONS[OLDEST],
         )
-        self._links[node] = _Link(session, is_assumed=is_assumed)
+        self._links[node] = _Link(session, greeting=greeting)
         self._selector.connect(node, host, port, tls=self._config.tls_options)
 
     def stop(self, node: int, cause: KwireError, now: float) -> list[Event]:
@@ -188,6 +181,8 @@ class Connections:
             link = self._links[node]
             link.is_connected = True
             link.session.start(now)
+            if link.greeting is Greeting.PROBE and link.session.is_ready:
+                link.session.send(MetadataRequest(topics=[]), now, version=0)
             events += self._translated(node, (), now)
         for receive in receives:
             link_or_none = self._links.get(receive.node)
@@ -208,10 +203,6 @@ class Connections:
         deadlines = (link.session.deadline() for link in self._links.values() if link.is_connected)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def _greeting(self, node: int) -> _Greeting:
-        """By address: what the bootstrap connection learnt holds for the broker that it led to."""
-        return self._greetings.setdefault(self.addresses[node], _Greeting())
-
     def _translated(self, node: int, session_events: Iterable[Any], now: float) -> list[Event]:
         link = self._links[node]
         events: list[Event] = []
@@ -219,7 +210,9 @@ class Connections:
             match event:
                 case Answered():
                     link.has_answered = True
-                    self._greeting(node).is_old = link.is_assumed
+                    if link.greeting is Greeting.PROBE:
+                        self._greetings.answered(self.addresses[node], link.greeting)
+                        return events + self.stop(node, _proven(self.describe(node)), now)
                     events.append(Outcome(event.token, event.response, True))
                 case Failed():
                     events.append(Outcome(event.token, event.error, event.was_sent))
@@ -228,18 +221,17 @@ class Connections:
                     return events + self._ended(node, event.error, now)
                 case Ready():
                     pass
-        if link.session.is_ready and not link.was_ready:
+        if link.is_ready and not link.was_ready:
             link.was_ready = True
             self._features.update(link.session.features)
-            if not link.is_assumed:
-                self._greeting(node).ends_during_negotiation = 0
+            if link.greeting is Greeting.API_VERSIONS:
+                self._greetings.answered(self.addresses[node], link.greeting)
             self.last_failure.pop(node, None)
             events.insert(0, NodeReady(node))
         return events
 
     def _ended(self, node: int, cause: KwireError, now: float, *, is_idle: bool = False) -> list[Event]:
         link = self._links.pop(node)
-        greeting = self._greeting(node)
         events: list[Event] = []
         for event in link.session.closed(cause, now):
             match event:
@@ -247,12 +239,16 @@ class Connections:
                     events.append(Outcome(event.token, event.error, event.was_sent))
                 case Closed():
                     cause = event.cause  # the session may know better than the socket: a refused password, SASL wanted
-                    greeting.ends_during_negotiation += event.died_during_negotiation
-        if link.is_assumed and not link.has_answered:
-            greeting.ends_during_negotiation, greeting.is_old = 0, False
+                    has_died = event.died_during_negotiation
+                    if has_died or (link.greeting is not Greeting.API_VERSIONS and not link.has_answered):
+                        self._greetings.ended(self.addresses[node], link.greeting)
         cause.where["broker"] = self.describe(node)  # our number for a bootstrap address means nothing to anybody
         if not is_idle:
             self.last_failure.pop(node, None)  # the newest failure stands last
             self.last_failure[node] = cause
         events.append(NodeLost(node, cause, is_idle))
         return events
+
+
+def _proven(broker: str) -> DisconnectedError:
+    return DisconnectedError("closed here: it is greeted once more before it is taken for an old broker", broker=broker)

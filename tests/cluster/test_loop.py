@@ -283,7 +283,7 @@ def test_brokers_before_api_versions_are_greeted_without_from_then_on() -> None:
     world.net.loop.add(Watcher("t"))
     world.net.run(lambda: world.net.loop.snapshot.leader("t", 1) == 2)
     connections = world.hosts[1].connections
-    assert connections == 3, "two with ApiVersions, one without"
+    assert connections == 5, "two with ApiVersions, a probe without, one more with, and the one that stays"
     assert not world.net.loop.is_ready(1)
     world.net.run(lambda: world.net.loop.is_ready(1))
     assert world.net.loop.version(1, ProduceRequest) == 0
@@ -302,6 +302,29 @@ def test_a_broker_that_stops_while_it_negotiates_is_not_taken_for_an_old_one_for
     world.net.run(lambda: world.net.loop.snapshot.leader("t", 0) == 1)
     world.net.run(lambda: world.net.loop.is_ready(1))
     assert world.net.loop.version(1, ProduceRequest) == 12
+
+
+def test_a_newer_broker_whose_greetings_ended_is_not_taken_for_an_old_one() -> None:
+    """As behind a balancer while it starts: it would be sent records without sequences, and duplicate them."""
+    world = World(bootstrap="host-1:9092")
+    world.hosts[1].closes_on_api_versions = True
+    world.net.loop.add(Watcher("t"))
+    world.net.run(lambda: world.hosts[1].cut_short == 2)
+    world.hosts[1].closes_on_api_versions = False
+    outcome = world.call(ToAny())
+    world.net.run(lambda: outcome)
+    assert isinstance(outcome[0], InitProducerIdResponse)
+    world.net.run(lambda: world.net.loop.is_ready(1))
+    assert world.net.loop.version(1, ProduceRequest) == 12
+
+
+def test_in_a_cluster_that_knows_api_versions_nobody_is_taken_for_old() -> None:
+    world = World(bootstrap="host-1:9092")
+    world.hosts[2].closes_on_api_versions = True
+    world.net.loop.add(Watcher("t"))
+    world.call(ToNode(2), timeout_ms=60_000)
+    world.net.run(lambda: world.hosts[2].cut_short == 5)
+    assert not world.hosts[2].received
 
 
 def test_a_broker_that_moved_is_connected_to_anew() -> None:
