@@ -13,10 +13,12 @@ from brokers.probe import brokers_known, free_ports
 DIRECTORY = Path("/data")
 
 
-def properties(version: str, *, nodes: int = 1, tls: bool = False, sasl: bool = False) -> dict[str, str]:
+def properties(
+    version: str, *, nodes: int = 1, tls: bool = False, sasl: bool = False, relayed: bool = False
+) -> dict[str, str]:
     """The settings of the first of `nodes` nodes."""
-    chosen = listeners(version, tls=tls, sasl=sasl)
-    names = [*chosen, "controller"]
+    chosen = listeners(version, tls=tls, sasl=sasl, relayed=relayed)
+    names = [*chosen, "controller", "relay"]
     made = [
         Node(id, DIRECTORY, {name: 1_000 * id + place for place, name in enumerate(names)})
         for id in range(1, nodes + 1)
@@ -50,6 +52,14 @@ def test_internal_topics_are_copied_as_often_as_there_are_nodes(nodes: int, copi
 def test_passwords_are_written_as_java_reads_them() -> None:
     settings = properties("4.3.1", sasl=True)
     assert 'user_bob="bob\'s \\u00fcnicode"' in settings["listener.name.sasl.plain.sasl.jaas.config"]
+
+
+def test_a_relayed_listener_is_advertised_where_the_relay_is() -> None:
+    settings = properties("4.3.1", relayed=True)
+    assert "RELAYED://127.0.0.1:1001" in settings["listeners"]
+    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1000,RELAYED://127.0.0.1:1003"
+    with pytest.raises(ValueError, match=r"0\.10\.2"):
+        listeners("0.8.2.2", tls=False, sasl=False, relayed=True)
 
 
 @pytest.mark.parametrize(("version", "kind"), [("2.8.2", "tls"), ("1.1.1", "sasl"), ("0.8.2.2", "tls")])

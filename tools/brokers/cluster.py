@@ -32,7 +32,9 @@ class KafkaCluster:
     """`nodes` brokers of a `version`, with ids from 1. Use it as a context manager, or `start` and `stop` it.
 
     Beside `plaintext` there are, with `tls`, the listeners `tls` and `mtls` (which asks for a client's certificate),
-    with `sasl` `sasl`, and with both also `sasl_tls`. `settings` are added to every server.properties.
+    with `sasl` `sasl`, and with both also `sasl_tls`. With `relayed` there is one of that name whose clients are sent to
+    the port named "relay" instead: the caller passes on to the port "relayed" what arrives there, as it likes.
+    `settings` are added to every server.properties.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class KafkaCluster:
         nodes: int = 1,
         tls: bool = False,
         sasl: bool = False,
+        relayed: bool = False,
         partitions: int = 1,
         settings: Mapping[str, str] | None = None,
         heap_mb: int = 320,
@@ -53,15 +56,15 @@ class KafkaCluster:
         self.certificates: Certificates | None = make_certificates(self.directory / "tls") if tls else None
         self._heap_mb = heap_mb
         self._detached = detached
-        self._plan = self._make_plan(nodes, tls=tls, sasl=sasl, partitions=partitions, settings=settings or {})
+        chosen = configuration.listeners(version, tls=tls, sasl=sasl, relayed=relayed)
+        self._plan = self._make_plan(nodes, chosen, partitions, settings or {})
         self._processes: dict[int, JavaProcess] = {}
         self._zookeeper: JavaProcess | None = None
 
     def _make_plan(
-        self, count: int, *, tls: bool, sasl: bool, partitions: int, settings: Mapping[str, str]
+        self, count: int, chosen: Mapping[str, str], partitions: int, settings: Mapping[str, str]
     ) -> Plan:
-        chosen = configuration.listeners(self.version, tls=tls, sasl=sasl)
-        names = [*chosen, "controller"]
+        names = [*chosen, "controller", *(["relay"] if "relayed" in chosen else [])]
         ports = free_ports(count * len(names) + 1)
         nodes = [
             Node(index + 1, self.directory / f"node-{index + 1}", dict(zip(names, ports[index::count], strict=False)))

@@ -25,6 +25,9 @@ PLAIN_LISTENERS = {"plaintext": "PLAINTEXT"}
 TLS_LISTENERS = {"tls": "SSL", "mtls": "SSL"}
 SASL_LISTENERS = {"sasl": "SASL_PLAINTEXT"}
 SASL_TLS_LISTENERS = {"sasl_tls": "SASL_SSL"}
+# What the `relayed` listener is advertised as is the port "relay": something else listens there and passes bytes on.
+RELAYED_LISTENERS = {"relayed": "PLAINTEXT"}
+_ADVERTISED_PORTS = {"relayed": "relay"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,13 @@ def is_kraft(version: str) -> bool:
     return version_numbers(version) >= (3, 3)
 
 
-def listeners(version: str, *, tls: bool, sasl: bool) -> dict[str, str]:
+def listeners(version: str, *, tls: bool, sasl: bool, relayed: bool = False) -> dict[str, str]:
     if tls and not is_kraft(version):
         raise ValueError(f"TLS listeners need Kafka 3.3 or newer, not {version}")
     if sasl and version_numbers(version) < (2,):
         raise ValueError(f"SASL listeners need Kafka 2.0 or newer, not {version}")
+    if relayed and version_numbers(version) < (0, 10, 2):
+        raise ValueError(f"two listeners of one protocol need Kafka 0.10.2 or newer, not {version}")
     chosen = dict(PLAIN_LISTENERS)
     if tls:
         chosen |= TLS_LISTENERS
@@ -69,6 +74,8 @@ def listeners(version: str, *, tls: bool, sasl: bool) -> dict[str, str]:
         chosen |= SASL_LISTENERS
     if tls and sasl:
         chosen |= SASL_TLS_LISTENERS
+    if relayed:
+        chosen |= RELAYED_LISTENERS
     return chosen
 
 
@@ -157,7 +164,10 @@ def _by_version(version: str, copies: str) -> dict[str, str]:
 
 def _listeners(plan: Plan, node: Node) -> dict[str, str]:
     addresses = [f"{name.upper()}://{HOST}:{node.ports[name]}" for name in plan.listeners]
-    settings = {"advertised.listeners": ",".join(addresses)}
+    advertised = [
+        f"{name.upper()}://{HOST}:{node.ports[_ADVERTISED_PORTS.get(name, name)]}" for name in plan.listeners
+    ]
+    settings = {"advertised.listeners": ",".join(advertised)}
     protocols = {name.upper(): protocol for name, protocol in plan.listeners.items()}
     if plan.is_kraft:
         addresses.append(f"CONTROLLER://{HOST}:{node.ports['controller']}")
