@@ -1,0 +1,43 @@
+"""tools/fuzz_protocol for a second, with the same seeds each time; and that it notices what it is there for."""
+import fuzzing
+import pytest
+
+from kwire.protocol import Message, annotate
+from kwire.protocol.schema import BytesLike
+
+CASES = 3000
+
+
+def test_broken_messages_are_read_or_refused() -> None:
+    readable = sum(fuzzing.check(seed) for seed in range(CASES))
+    assert 0.05 < readable / CASES < 0.6, "broken, but not beyond all reading"
+
+
+def test_a_seed_is_a_case() -> None:
+    first, second = fuzzing.case_of(7), fuzzing.case_of(7)
+    assert (first.name, first.data) == (second.name, second.data)
+    assert len({fuzzing.case_of(seed).data for seed in range(100)}) > 90
+
+
+def lenient(cls: type[Message], data: BytesLike, version: int) -> Message:
+    return annotate.decode_prefix(cls, bytes(data), version)  # type: ignore[no-any-return]
+
+
+def careless(cls: type[Message], data: BytesLike, version: int) -> Message:
+    if len(data) % 7 == 3:
+        raise IndexError("index out of range")
+    return cls.decode_from(data, 0, version)
+
+
+@pytest.mark.parametrize("decode", [lenient, careless])
+def test_a_decoder_with_a_fault_is_found(decode: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Message, "decode", classmethod(decode))  # type: ignore[arg-type]
+    with pytest.raises(fuzzing.BrokenRuleError, match="seed"):
+        list(map(fuzzing.check, range(CASES)))
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzzing.main(["--seed", "12"]) == 0
+    assert capsys.readouterr().out in ("readable\n", "refused\n")
+    assert fuzzing.main(["0.002"]) == 0
+    assert "cases from seed" in capsys.readouterr().out
