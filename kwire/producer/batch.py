@@ -7,9 +7,14 @@ sequence, until it is acknowledged or the epoch is bumped (rule of order 2).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kwire.errors import KwireError
 from kwire.producer.response import ProduceResponse, RecordMetadata
 from kwire.records import BATCH_OVERHEAD_BYTES, Compression, encode_batch
+
+if TYPE_CHECKING:
+    from kwire.producer.producer_request import Terms
 
 RecordTuple = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
@@ -21,16 +26,19 @@ class Batch:
 
     __slots__ = (
         "_append_time_ms", "_base_offset", "attempts", "bytes_max", "created_at", "deadline", "encoded", "is_closed",
-        "is_transactional", "is_unsure", "last_error", "magic", "partition", "producer_epoch", "producer_id",
-        "records", "responses", "sequence", "size_bytes", "topic", "was_designated",
+        "is_overdue", "is_transactional", "is_unsure", "last_error", "magic", "partition", "producer_epoch",
+        "producer_id", "records", "responses", "sequence", "size_bytes", "terms", "topic", "was_designated",
     )  # fmt: skip
 
-    def __init__(self, topic: str, partition: int, bytes_max: int, now: float, deadline: float) -> None:
+    def __init__(
+        self, topic: str, partition: int, bytes_max: int, now: float, deadline: float, terms: Terms | None = None
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.bytes_max = bytes_max
         self.created_at = now
         self.deadline = deadline
+        self.terms = terms  # those of its first record
         self.records: list[RecordTuple] = []
         self.responses: list[ProduceResponse] = []
         self.size_bytes = BATCH_OVERHEAD_BYTES
@@ -40,6 +48,7 @@ class Batch:
         self.last_error: KwireError | None = None
         # True when a request that carried it may have been applied: no answer came, or one that leaves it open.
         self.is_unsure = False
+        self.is_overdue = False  # its responses were told that their time is up while a request carried it
         self.sequence = NO_SEQUENCE
         self.is_transactional = False
         self.producer_id = -1

@@ -71,6 +71,7 @@ class Outcomes:
         self._random = random
         self._flushes: list[_Flush] = []
         self._muted_until: dict[int, float] = {}
+        self.limited: dict[Batch, None] = {}  # unresolved batches with a time limit of their own
 
     # -- answers
 
@@ -184,18 +185,29 @@ class Outcomes:
 
     def undelivered(self, batch: Batch, what: str, cause: KwireError | None) -> None:
         """Resolve a batch with a DeliveryError that says whether it may be in the log (rule 7)."""
-        why = f"; the last failure was: {cause}" if cause is not None else ""
-        where: dict[str, Any] = {"topic": batch.topic, "partition": batch.partition if batch.partition >= 0 else None}
-        remedy = _REMEDY[batch.is_unsure]
-        error = DeliveryError(f"{what}{why}", possibly_persisted=batch.is_unsure, remedy=remedy, **where)
-        error.__cause__ = cause
-        self._resolve(batch, error)
+        self._resolve(batch, _delivery_error(batch, what, cause, possibly_persisted=batch.is_unsure))
+
+    def tell_overdue(self, batch: Batch, *, is_out: bool) -> None:
+        """The batch's own time limit is over while it is out or held: tell its responses now.
+
+        The batch keeps its place until it is answered (rules 2 and 4); then only its memory is left to be given back.
+        """
+        assert batch.terms is not None
+        what, is_unsure = f"not acknowledged within {batch.terms.timeout} s", is_out or batch.is_unsure
+        error = _delivery_error(batch, what, batch.last_error, possibly_persisted=is_unsure)
+        if self._transaction is not None:
+            self._transaction.fail(error, in_produce=True)
+        self.limited.pop(batch, None)
+        batch.is_overdue = True
+        resolve_all(batch.responses, None, error)
 
     def _resolve(self, batch: Batch, error: KwireError | None) -> None:
         if error is not None and self._transaction is not None:
             self._transaction.fail(error, in_produce=True)
         self._intake.release(batch.buffered_bytes)
-        resolve_all(batch.responses, None if error else batch, error)
+        if not batch.is_overdue:
+            self.limited.pop(batch, None)
+            resolve_all(batch.responses, None if error else batch, error)
         for flush in self._flushes:
             flush.batches.discard(batch)
         self._end_flushes()
@@ -225,6 +237,15 @@ class Outcomes:
         for flush in ended:
             self._flushes.remove(flush)
             flush.on_done()
+
+
+def _delivery_error(batch: Batch, what: str, cause: KwireError | None, *, possibly_persisted: bool) -> DeliveryError:
+    why = f"; the last failure was: {cause}" if cause is not None else ""
+    where: dict[str, Any] = {"topic": batch.topic, "partition": batch.partition if batch.partition >= 0 else None}
+    remedy = _REMEDY[possibly_persisted]
+    error = DeliveryError(f"{what}{why}", possibly_persisted=possibly_persisted, remedy=remedy, **where)
+    error.__cause__ = cause
+    return error
 
 
 _METADATA_CODES = frozenset(code for code in ErrorCode if code.invalidates_metadata)

@@ -49,6 +49,9 @@ class PartitionQueue:
     def out(self) -> int:
         return len(self._out)
 
+    def is_out(self, batch: Batch) -> bool:
+        return batch in self._out
+
     @property
     def window(self) -> int:
         return self._window_max if self._is_proven else 1

@@ -60,9 +60,9 @@ def refusal(batch: Batch, version: int, settings: ProducerSettings) -> KwireErro
 
 
 def build_request(
-    batches: Iterable[Batch], version: int, ids: Snapshot, settings: ProducerSettings, timeout_ms: int
+    batches: Iterable[Batch], version: int, ids: Snapshot, settings: ProducerSettings, acks: int, timeout_ms: int
 ) -> ProduceRequest:
-    """One request of many partitions; the records are not copied."""
+    """One request of many partitions; the records are not copied. `timeout_ms` is for the replicas to follow."""
     by_topic: dict[str, list[ProduceRequest.Topic.Partition]] = {}
     for batch in batches:
         data = ProduceRequest.Topic.Partition(
@@ -77,7 +77,7 @@ def build_request(
     ]
     return ProduceRequest(
         transactional_id=settings.transactional_id,
-        acks=settings.required_acks,
+        acks=acks,
         timeout_ms=timeout_ms,
         topic_data=topic_data,
     )

@@ -159,6 +159,7 @@ class Sender:
             batch_bytes=self._settings.batch_bytes,
             window_max=window_max,
             delivery_timeout=self._settings.delivery_timeout_ms / 1000,
+            limited=self._outcomes.limited,
         )
 
     def _close_batches(self) -> None:
@@ -184,18 +185,16 @@ class Sender:
             error = hopeless or self._topic_error(topic, now, view)
             if error is not None:
                 self._fail_topic(topic, error)
-            while topic.unrouted and topic.unrouted[0][1] + self._settings.delivery_timeout_ms / 1000 <= now:
-                incoming, since = topic.unrouted.popleft()
-                batch = Batch(topic.name, -1, 1, since, now)
-                batch.append(incoming.record, incoming.response, incoming.size_bytes)
+            for batch in topic.take_overdue(now):
                 self._expire(batch, view)
-            while topic.undesignated and topic.undesignated[0].deadline <= now:
-                self._expire(topic.undesignated.popleft(), view)
         for queue in list(self._active):
             for batch in queue.expired(now):
                 if batch.is_sequenced:
                     self._identity.break_sequences()  # its sequence will never come: the next one would be out of order
                 self._expire(batch, view)
+        for batch in [batch for batch in self._outcomes.limited if batch.deadline <= now]:
+            queue = self._topics[batch.topic].partition(batch.partition)
+            self._outcomes.tell_overdue(batch, is_out=queue.is_out(batch))
 
     def _topic_error(self, topic: TopicQueue, now: float, view: View) -> KwireError | None:
         """Why a topic's records can never be delivered: the error of its metadata, once it is certain."""
@@ -241,7 +240,10 @@ class Sender:
             cause = KwireError("no broker has told the topic's partitions yet", topic=batch.topic)
         elif cause is None and batch.partition >= 0 and leader == NO_NODE:
             cause = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, topic=batch.topic, partition=batch.partition)
-        self._outcomes.undelivered(batch, f"not delivered within {self._settings.delivery_timeout_ms} ms", cause)
+        limit = f"{self._settings.delivery_timeout_ms} ms"
+        if batch.terms is not None and batch.terms.timeout is not None:
+            limit = f"{batch.terms.timeout} s"
+        self._outcomes.undelivered(batch, f"not delivered within {limit}", cause)
 
     def _refuse(self, incoming: Incoming, error: KwireError) -> None:
         resolve_all([incoming.response], None, error)
@@ -399,12 +401,14 @@ class Sender:
                 break
 
     def _fill(self, led: list[Led], version: int) -> Taken:
-        """Take one batch of each partition until the request is full."""
+        """Take one batch of each partition until the request is full; all for the same acknowledgements."""
         taken: Taken = []
-        size_bytes = 0
+        size_bytes = acks = 0
         for queue, partition in led:
             batch = queue.queued[0]
-            if taken and size_bytes + batch.size_bytes > self._settings.max_request_bytes:
+            if taken and (
+                size_bytes + batch.size_bytes > self._settings.max_request_bytes or self._acks(batch) != acks
+            ):
                 continue
             refused = refusal(batch, version, self._settings)
             if refused is not None:
@@ -416,15 +420,17 @@ class Sender:
                 batch.is_transactional = self.transaction is not None
             self._active[queue] = self._active.pop(queue)  # the next turn begins with the others
             size_bytes += batch.size_bytes
+            acks = self._acks(batch)
             taken.append((queue, batch))
         return taken
 
     def _call(self, node: int, taken: Taken, version: int, view: View) -> Call:
         carried = Carried(node, version, taken, view.snapshot)
+        batches = [batch for _, batch in taken]
+        acks, replicas_ms = self._acks(batches[0]), max(map(self._replicas_ms, batches))
 
         def build(negotiated: int) -> ProduceRequest:
-            batches = [batch for _, batch in taken]
-            return build_request(batches, negotiated, carried.snapshot, self._settings, self._request_timeout_ms)
+            return build_request(batches, negotiated, carried.snapshot, self._settings, acks, replicas_ms)
 
         def done(result: Response | KwireError | None, now: float) -> None:
             self._outcomes.settle(carried, result, now, view, was_written=call.was_written)
@@ -436,9 +442,18 @@ class Sender:
             done,
             timeout_ms=self._request_timeout_ms,
             at_most=version,
-            has_answer=self._settings.required_acks != 0,
+            has_answer=acks != 0,
         )
         return call
+
+    def _acks(self, batch: Batch) -> int:
+        return self._settings.required_acks if batch.terms is None else batch.terms.acks
+
+    def _replicas_ms(self, batch: Batch) -> int:
+        """How long the replicas may take to follow."""
+        if batch.terms is None or batch.terms.timeout is None:
+            return self._request_timeout_ms
+        return min(self._request_timeout_ms, max(1, int(batch.terms.timeout * 1000)))
 
     # -- time
 
@@ -447,7 +462,7 @@ class Sender:
         times: list[float] = []
         for topic in self._topics.values():
             if topic.unrouted:
-                times.append(topic.unrouted[0][1] + self._settings.delivery_timeout_ms / 1000)
+                times.append(topic.unrouted_due)
             if topic.undesignated:
                 times += [topic.undesignated[0].created_at + self._linger, topic.undesignated[0].deadline]
             if topic.unknown_since is not None:
@@ -455,6 +470,7 @@ class Sender:
         for queue in self._active:
             if queue.queued:
                 times += [queue.queued[0].created_at + self._linger, queue.queued[0].deadline, queue.retry_at]
+        times += [batch.deadline for batch in self._outcomes.limited]
         times += [self._identity.retry_at, *self._outcomes.mutes()]
         if self.transaction is not None:
             times.append(self.transaction.retry_at)

@@ -8,6 +8,7 @@ The request-pipelining design's "one queue with partition -1 per topic" is the s
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 
@@ -17,6 +18,7 @@ from kwire.producer.batch import Batch
 from kwire.producer.intake import Incoming
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.partitioners import KeyHash, Turns
+from kwire.producer.producer_request import may_share
 from kwire.producer.spreads import Spread
 
 UNDESIGNATED = -1
@@ -32,9 +34,12 @@ class TopicQueue:
         batch_bytes: int,
         window_max: int,
         delivery_timeout: float,
+        limited: dict[Batch, None],
     ) -> None:
+        """`limited` takes the batches that have a time limit of their own."""
         self.name = name
         self.unrouted: deque[tuple[Incoming, float]] = deque()
+        self.unrouted_due = math.inf  # when the first of them has waited too long
         self.undesignated: deque[Batch] = deque()
         self.partitions: dict[int, PartitionQueue] = {}
         self.unknown_since: float | None = None
@@ -44,6 +49,7 @@ class TopicQueue:
         self._batch_bytes = batch_bytes
         self._window_max = window_max
         self._delivery_timeout = delivery_timeout
+        self._limited = limited
 
     @property
     def is_idle(self) -> bool:
@@ -61,15 +67,16 @@ class TopicQueue:
             return self._add_to(incoming.partition, incoming, now)
         if incoming.record[1] is None and self._key_hash is not None:
             open_batch = self.undesignated[-1] if self.undesignated else None
-            if open_batch is None or not open_batch.has_room(incoming.size_bytes):
+            if open_batch is None or not _may_join(open_batch, incoming):
                 if open_batch is not None:
                     open_batch.is_closed = True
-                open_batch = self._batch(UNDESIGNATED, now)
+                open_batch = self._batch(UNDESIGNATED, incoming, now)
                 self.undesignated.append(open_batch)
             open_batch.append(incoming.record, incoming.response, incoming.size_bytes)
             return None
         if not partitions or self.unrouted:  # behind those that came before and still wait
             self.unrouted.append((incoming, now))
+            self.unrouted_due = min(self.unrouted_due, self._deadline(incoming, now))
             return None
         return self._add_to(self._index(incoming, partitions), incoming, now)
 
@@ -79,7 +86,26 @@ class TopicQueue:
         while self.unrouted:
             incoming, since = self.unrouted.popleft()
             touched.append(self._add_to(self._index(incoming, partitions), incoming, since))
+        self.unrouted_due = math.inf
         return touched
+
+    def take_overdue(self, now: float) -> list[Batch]:
+        """Take out what has no partition and has waited too long."""
+        overdue: list[Batch] = []
+        if self.unrouted_due <= now:
+            waiting, self.unrouted, self.unrouted_due = self.unrouted, deque(), math.inf
+            for incoming, since in waiting:
+                deadline = self._deadline(incoming, since)
+                if deadline <= now:
+                    overdue.append(self._batch(UNDESIGNATED, incoming, since))
+                    overdue[-1].append(incoming.record, incoming.response, incoming.size_bytes)
+                else:
+                    self.unrouted.append((incoming, since))
+                    self.unrouted_due = min(self.unrouted_due, deadline)
+        late = [batch for batch in self.undesignated if batch.deadline <= now]
+        if late:
+            self.undesignated = deque(batch for batch in self.undesignated if batch.deadline > now)
+        return overdue + late
 
     def designate(self, partitions: Sequence[Partition], view: View, now: float) -> PartitionQueue | None:
         """Give the first undesignated batch to the partition that the spread chooses; None when none can take it."""
@@ -122,16 +148,29 @@ class TopicQueue:
     def _add_to(self, index: int, incoming: Incoming, now: float) -> PartitionQueue:
         queue = self.partition(index)
         batch = queue.open_batch()
-        if batch is None or not batch.has_room(incoming.size_bytes):
+        if batch is None or not _may_join(batch, incoming):
             if batch is not None:
                 batch.is_closed = True
-            batch = self._batch(index, now)
+            batch = self._batch(index, incoming, now)
             queue.queued.append(batch)
         batch.append(incoming.record, incoming.response, incoming.size_bytes)
         return queue
 
-    def _batch(self, partition: int, now: float) -> Batch:
-        return Batch(self.name, partition, self._batch_bytes, now, now + self._delivery_timeout)
+    def _batch(self, partition: int, first: Incoming, now: float) -> Batch:
+        batch = Batch(self.name, partition, self._batch_bytes, now, self._deadline(first, now), first.terms)
+        if first.terms is not None and first.terms.timeout is not None:
+            self._limited[batch] = None
+        return batch
+
+    def _deadline(self, incoming: Incoming, since: float) -> float:
+        terms = incoming.terms
+        return since + self._delivery_timeout if terms is None or terms.timeout is None else terms.deadline
+
+
+def _may_join(batch: Batch, incoming: Incoming) -> bool:
+    if batch.terms is not incoming.terms and not may_share(batch.terms, incoming.terms):
+        return False
+    return batch.has_room(incoming.size_bytes)
 
 
 class _Places:

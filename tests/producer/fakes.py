@@ -11,6 +11,7 @@ from kwire.cluster import Backoff, Call, Snapshot, ToCoordinator
 from kwire.cluster.snapshot import NO_ID
 from kwire.errors import KwireError, UnsupportedVersionError
 from kwire.producer.intake import Incoming, Intake
+from kwire.producer.producer_request import Terms
 from kwire.producer.response import ProduceResponse
 from kwire.producer.sender import Sender
 from kwire.producer.settings import ProducerSettings
@@ -157,9 +158,10 @@ class Bench:
         partition: int | None = None,
         headers: tuple[tuple[str, bytes | None], ...] = (),
         size_bytes: int = 100,
+        terms: Terms | None = None,
     ) -> ProduceResponse:
         response = ProduceResponse(_run_now)
-        self.intake.put(Incoming(topic, partition, (1_000, key, value, headers), response, size_bytes))
+        self.intake.put(Incoming(topic, partition, (1_000, key, value, headers), response, size_bytes, terms))
         return response
 
     def turn(self, after: float = 0.0) -> list[Sent]:

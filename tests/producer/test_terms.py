@@ -1,0 +1,207 @@
+"""Records with parameters of their own, on virtual time: what travels together, and when time is up."""
+
+from __future__ import annotations
+
+import pytest
+
+from kwire.errors import DeliveryError, DisconnectedError, ErrorCode
+from kwire.producer.producer_request import Terms
+from tests.producer.fakes import Bench, Sent
+
+CUT = DisconnectedError("the connection broke")
+ALL, LEADER, NOBODY = Terms(-1), Terms(1), Terms(0)
+
+
+def within(seconds: float, bench: Bench, acks: int = -1) -> Terms:
+    return Terms(acks, seconds, bench.now + seconds)
+
+
+def shown(sent: list[Sent]) -> list[tuple[int, list[tuple[int, list[bytes | None]]]]]:
+    """(acks, [(partition, values)]) of each request."""
+    return [(one.request.acks, [(place[1], values) for place, values in one.values().items()]) for one in sent]
+
+
+def test_what_waits_for_the_same_acknowledgements_travels_together() -> None:
+    bench = Bench({"t": [(1, 0)] * 4}, idempotence=False)
+    bench.send(b"plain", partition=0)
+    bench.send(b"leader", partition=1, terms=LEADER)
+    bench.send(b"also plain", partition=2)
+    bench.send(b"also leader", partition=3, terms=LEADER)
+    bench.send(b"nobody", partition=2, terms=NOBODY)
+    sent = bench.turn()
+    assert shown(sent) == [
+        (-1, [(0, [b"plain"]), (2, [b"also plain"])]),
+        (1, [(1, [b"leader"]), (3, [b"also leader"])]),
+    ]
+    for one in sent:
+        one.answer(bench.now)
+    (last,) = bench.turn()
+    assert (shown([last]), last.call.has_answer) == ([(0, [(2, [b"nobody"])])], False)
+
+
+def test_a_partition_keeps_its_order_across_different_parameters() -> None:
+    bench = Bench({"t": [(1, 0)]}, idempotence=False)
+    for number, terms in enumerate([None, None, LEADER, None, NOBODY, NOBODY, ALL, LEADER]):
+        bench.send(b"%d" % number, partition=0, terms=terms)
+    order = []
+    for _ in range(6):
+        for one in bench.turn():
+            order.append((one.request.acks, one.values()["t", 0]))
+            if one.call.has_answer:
+                one.answer(bench.now)
+            else:
+                one.call.on_done(None, bench.now)
+    assert order == [
+        (-1, [b"0", b"1"]),
+        (1, [b"2"]),
+        (-1, [b"3"]),
+        (0, [b"4", b"5"]),
+        (-1, [b"6"]),
+        (1, [b"7"]),
+    ]
+
+
+def test_records_without_a_key_keep_apart_too() -> None:
+    bench = Bench({"t": [(1, 0), (1, 0)]}, idempotence=False)
+    first = [bench.send(b"a"), bench.send(b"b", terms=LEADER), bench.send(b"c", terms=LEADER)]
+    sent = bench.turn()
+    assert sorted(shown(sent)) == [(-1, [(0, [b"a"])]), (1, [(1, [b"b", b"c"])])]
+    for one in sent:
+        one.answer(bench.now)
+    assert all(response.done() for response in first)
+
+
+def test_the_replicas_get_the_longest_limit_that_travels() -> None:
+    bench = Bench({"t": [(1, 0)] * 3})
+    bench.send(b"a", partition=0, terms=within(2.0, bench))
+    bench.send(b"b", partition=1, terms=within(1.0, bench))
+    (short,) = bench.turn()
+    assert short.request.timeout_ms == 2_000
+    short.answer(bench.now)
+    bench.send(b"a", partition=0, terms=within(2.0, bench))
+    bench.send(b"b", partition=1)
+    (mixed,) = bench.turn()
+    assert mixed.request.timeout_ms == 30_000
+    mixed.answer(bench.now)
+    bench.send(b"a", partition=0, terms=within(100.0, bench))
+    (long,) = bench.turn()
+    assert long.request.timeout_ms == 30_000, "no longer than the client waits for an answer"
+
+
+def test_different_limits_make_different_batches() -> None:
+    bench = Bench({"t": [(-1, 0)]})
+    for number, seconds in enumerate([1.0, 1.0, 5.0, None, None, 5.0]):
+        bench.send(b"%d" % number, partition=0, terms=None if seconds is None else within(seconds, bench))
+    for number, pause in enumerate([0.25, 0.25, 0.25], start=6):  # a tenth of 5 s is shared, and no more
+        bench.turn(pause)
+        bench.send(b"%d" % number, partition=0, terms=within(5.0, bench))
+    bench.know({"t": [(1, 0)]})
+    batches = []
+    for _ in range(5):
+        for one in bench.turn():
+            batches += one.values().values()
+            one.answer(bench.now)
+    assert batches == [[b"0", b"1"], [b"2"], [b"3", b"4"], [b"5", b"6", b"7"], [b"8"]]
+
+
+def test_time_is_up_for_a_record_that_could_not_be_sent() -> None:
+    bench = Bench({"t": [(1, 0)]})
+    bench.view.down.add(1)
+    bench.view.failures[1] = CUT
+    short, plain = bench.send(b"a", partition=0, terms=within(1.0, bench)), bench.send(b"b", partition=0)
+    bench.turn()
+    assert bench.sender.deadline() == bench.now + 1.0
+    bench.turn(0.99)
+    assert not short.done()
+    bench.turn(0.01)
+    error = short.exception(0)
+    assert isinstance(error, DeliveryError)
+    assert not error.possibly_persisted
+    assert "not delivered within 1.0 s" in str(error)
+    assert error.__cause__ is CUT
+    assert not plain.done(), "nobody else's time is up"
+    assert bench.intake.used_bytes == 100
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("key", [None, b"k"])
+def test_time_is_up_behind_one_that_has_more(key: bytes | None, known: bool) -> None:
+    bench = Bench({"t": [(-1, 0)]} if known else None)
+    longer = bench.send(b"a", key=key, terms=within(5.0, bench))
+    shorter = bench.send(b"b", key=key, terms=within(1.0, bench))
+    bench.turn()
+    assert bench.sender.deadline() == bench.now + 1.0
+    bench.turn(1.0)
+    assert (longer.done(), shorter.done()) == (False, True)
+    bench.turn(4.0)
+    assert longer.done()
+    assert bench.intake.used_bytes == 0
+
+
+def test_time_is_up_while_a_request_carries_it() -> None:
+    bench = Bench({"t": [(1, 0)]})
+    response = bench.send(b"a", partition=0, terms=within(1.0, bench))
+    (sent,) = bench.turn()
+    bench.turn(1.0)
+    error = response.exception(0)
+    assert isinstance(error, DeliveryError)
+    assert error.possibly_persisted
+    assert "not acknowledged within 1.0 s" in str(error)
+    behind = bench.send(b"b", partition=0)
+    assert bench.turn() == [], "it keeps its place in the window"
+    assert bench.intake.used_bytes == 200, "and its memory, which is still being written"
+    sent.answer(bench.now)
+    (after,) = bench.turn()
+    assert after.batches()["t", 0].base_sequence == 1, "and its sequence"
+    after.answer(bench.now)
+    assert behind.result(0).offset == 100
+    assert (bench.intake.used_bytes, bench.identities) == (0, 1)
+
+
+def test_time_is_up_for_one_that_was_refused_and_waits_to_be_sent_again() -> None:
+    bench = Bench({"t": [(1, 0)]})
+    response = bench.send(b"a", partition=0, terms=within(1.0, bench))
+    behind = bench.send(b"b", partition=0)
+    (sent,) = bench.turn()
+    sent.fail(bench.now, CUT)
+    bench.view.down.add(1)
+    bench.turn(1.0)
+    error = response.exception(0)
+    assert isinstance(error, DeliveryError)
+    assert error.possibly_persisted
+    bench.view.down.clear()
+    (again,) = bench.turn(1.0)
+    assert again.values() == {("t", 0): [b"b"]}
+    assert bench.identities == 2, "its sequence was burnt"
+    again.answer(bench.now)
+    assert behind.done()
+
+
+def test_time_is_up_for_one_that_is_held_back_for_a_later_ones_answer() -> None:
+    bench = Bench({"t": [(1, 0)]}, batch_bytes=100)
+    bench.send(b"first", partition=0)
+    bench.turn()[0].answer(bench.now)
+    held = bench.send(b"held", partition=0, terms=within(1.0, bench))
+    later = bench.send(b"later", partition=0)
+    first, second = bench.turn()
+    first.answer(bench.now, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    bench.turn(1.0)
+    error = held.exception(0)
+    assert isinstance(error, DeliveryError)
+    assert not error.possibly_persisted, "it was refused, and is not sent again"
+    assert not later.done()
+    second.answer(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    sent = bench.turn(1.0)
+    assert [one.values() for one in sent] == [{("t", 0): [b"later"]}]
+    sent[0].answer(bench.now)
+    assert later.done()
+    assert bench.intake.used_bytes == 0
+
+
+def test_acknowledged_in_time_is_told_once() -> None:
+    bench = Bench({"t": [(1, 0)]})
+    response = bench.send(b"a", partition=0, terms=within(1.0, bench))
+    bench.turn()[0].answer(bench.now)
+    assert response.result(0).offset == 100
+    assert bench.turn(2.0) == []
+    assert bench.sender.deadline() is None
