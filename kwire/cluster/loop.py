@@ -196,6 +196,7 @@ class EventLoop:
             self._connections.start(node)
         self._send_waiting()
         self._turn_machines()
+        self._refresh_metadata()  # what the machines want to know since just now would else wait for the next event
 
     def close(self, error: KwireError) -> None:
         """Resolve everything that waits, with `error`, and close the connections. A second call does nothing."""

@@ -327,6 +327,31 @@ def test_in_a_cluster_that_knows_api_versions_nobody_is_taken_for_old() -> None:
     assert not world.hosts[2].received
 
 
+class Learner(Watcher):
+    """Learns in its turn what it wants, as a producer does of a record."""
+
+    def __init__(self) -> None:
+        super().__init__("t")
+        self.comes: list[str] = []
+
+    def turn(self, now: float, view: View) -> list[Call]:
+        self.names = (*self.names, *self.comes)
+        self.comes.clear()
+        return []
+
+
+def test_a_topic_that_a_machine_learns_of_in_its_turn_is_asked_for_though_nothing_else_happens() -> None:
+    world = World({"t": [(1, 0)], "u": [(2, 0)]})
+    learner = Learner()
+    world.net.loop.add(learner)
+    world.net.run(lambda: world.net.loop.snapshot.leader("t", 0) == 1)
+    world.net.rest(5.0)
+    learner.comes.append("u")
+    world.net.loop.wakeup()
+    world.net.loop.turn(0.0)
+    world.net.run(lambda: world.net.loop.snapshot.leader("u", 0) == 2, seconds=0.5)
+
+
 def test_a_broker_that_moved_is_connected_to_anew() -> None:
     world = World()
     world.net.loop.add(Watcher("t"))
