@@ -143,9 +143,12 @@ class Outcomes:
     def _is_mended(self, queue: PartitionQueue, batch: Batch) -> bool:
         """Whether a batch that was refused for its sequence or epoch can be sent again by this producer.
 
-        A new identity in the middle of a transaction would abort it: there only mere order can be mended.
+        Mere order always can. Otherwise it takes a new identity, which would abort a transaction, and under which a
+        batch that an earlier attempt may have stored would be stored twice.
         """
-        return batch.is_sequenced and (self._transaction is None or queue.has_earlier(batch))
+        if not batch.is_sequenced:
+            return False
+        return queue.has_earlier(batch) or (self._transaction is None and not batch.is_unsure)
 
     def _unanswered(
         self, queue: PartitionQueue, batch: Batch, error: KwireError, now: float, *, was_written: bool

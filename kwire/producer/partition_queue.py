@@ -101,7 +101,9 @@ class PartitionQueue:
     def acknowledged(self, batch: Batch) -> None:
         self._remove(batch)
         self.attempts = 0
-        self._is_proven = True
+        # Not while a batch is held: brokers recognise the last five batches of a producer, and with this window more
+        # than four could be stored behind one that may have been stored itself. Sent again, it would look new.
+        self._is_proven = not self._held
         self._settle()
 
     def failed(self, batch: Batch) -> None:

@@ -52,12 +52,24 @@ def test_rule_3_window_is_bounded_and_closes_on_an_error() -> None:
     for expected in batches[:5]:
         assert queue.take(LEADER) is expected
     assert queue.closed_by(LEADER, 0.0) == "window of 5"
+    queue.failed(batches[0])
+    assert queue.window == 1
+
+
+def test_rule_3_window_stays_closed_until_the_failed_batch_itself_is_acknowledged() -> None:
+    """Successes behind it prove nothing: opened too early, the window would let the brokers forget the failed batch."""
+    batches = [batch(str(number)) for number in range(8)]
+    queue = queue_of(*batches, window_max=5)
+    prove(queue)
+    for _ in range(5):
+        queue.take(LEADER)
     queue.retry(batches[0], retry_at=0.0)
     for other in batches[1:5]:
         queue.acknowledged(other)
-    assert queue.window == 5, "each success from the same leader opens it"
-    queue.failed(queue.take(LEADER))
-    assert queue.window == 1
+    assert queue.take(LEADER) is batches[0]
+    assert queue.closed_by(LEADER, 0.0) == "window of 1"
+    queue.acknowledged(batches[0])
+    assert queue.window == 5
 
 
 def test_rule_3_window_is_one_again_with_a_new_leader_or_epoch() -> None:

@@ -293,6 +293,21 @@ def test_rule_2_no_new_identity_while_the_fate_of_a_batch_is_open() -> None:
     assert (last.values(), last.batches()["t", 1].producer_id) == ({("t", 1): [b"next"]}, 1002)
 
 
+def test_rule_2_a_batch_that_may_be_stored_is_not_stored_again_under_a_new_identity() -> None:
+    """The broker has forgotten it, or we disagree about the sequences: nobody can tell any more."""
+    bench = Bench({"t": [(1, 0)]})
+    response = bench.send(b"v", partition=0)
+    bench.turn()[0].answer(bench.now, ErrorCode.REQUEST_TIMED_OUT)
+    bench.turn(1.0)[0].answer(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    error = response.exception(0)
+    assert isinstance(error, DeliveryError)
+    assert error.possibly_persisted
+    bench.send(b"next", partition=0)
+    (sent,) = bench.turn(1.0)
+    batch = sent.batches()["t", 0]
+    assert (sent.values(), batch.producer_id, batch.base_sequence) == ({("t", 0): [b"next"]}, 1002, 0)
+
+
 def test_rule_7_an_expired_batch_of_unknown_fate_says_so_and_its_sequence_is_not_used_again() -> None:
     bench = Bench({"t": [(1, 0)]}, delivery_timeout_ms=1_000, batch_bytes=100)
     unsure = bench.send(b"unsure", partition=0)
