@@ -6,6 +6,8 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,11 +35,17 @@ def _java_and_maven() -> None:
             missing(f"no {program} on PATH, for real brokers: `tools/env java maven` says how to get it")
 
 
-@pytest.fixture(scope="session", params=backends.NAMES)
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """Each cluster in turn; pytest runs all tests on one before it starts the next."""
-    with backends.running(request.param) as one:
-        yield one
+@pytest.fixture(scope="session")
+def _backend_named() -> Iterator[Callable[[str], Backend]]:
+    """Starts a cluster when it is first asked for; it runs until the last test."""
+    with ExitStack() as running:
+        yield cache(lambda name: running.enter_context(backends.running(name)))
+
+
+@pytest.fixture(params=backends.NAMES)
+def backend(request: pytest.FixtureRequest, _backend_named: Callable[[str], Backend]) -> Backend:
+    """Each cluster in turn; a test may choose some by parametrizing `backend` indirectly."""
+    return _backend_named(request.param)
 
 
 @pytest.fixture(scope="session")
