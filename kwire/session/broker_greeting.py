@@ -5,6 +5,7 @@ Owns the SASL exchange of one connection. Refuses to see frames: requests in, re
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ OWN_APIS: VersionRanges = {
     ApiKey.SASL_HANDSHAKE: SaslHandshakeRequest.VERSIONS,
     ApiKey.SASL_AUTHENTICATE: SaslAuthenticateRequest.VERSIONS,
 }
+_FIRST_VERSION_WITH_FEATURES_FROM_0 = 4
 # What KIP-511 allows a client to call itself.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -40,8 +42,11 @@ class Reply:
 class BrokerGreeting:
     """One client's way in. `username` is who it is, once it has authenticated."""
 
-    def __init__(self, apis: VersionRanges, sasl: SaslServer | None, peer: str) -> None:
+    def __init__(
+        self, apis: VersionRanges, sasl: SaslServer | None, peer: str, features: Mapping[str, tuple[int, int]]
+    ) -> None:
         self._apis = apis
+        self._features = features
         self._sasl = sasl
         self._peer = peer
         self._exchange: SaslExchange | None = None
@@ -73,6 +78,17 @@ class BrokerGreeting:
             api_keys=[
                 ApiVersionsResponse.ApiVersion(api_key=key, min_version=versions[0], max_version=versions[-1])
                 for key, versions in sorted(self._apis.items())
+            ],
+            supported_features=[
+                ApiVersionsResponse.SupportedFeature(name=name, min_version=0, max_version=highest)
+                for name, (_, highest) in self._features.items()
+                if version >= _FIRST_VERSION_WITH_FEATURES_FROM_0
+            ],
+            finalized_features_epoch=0 if self._features else -1,
+            finalized_features=[
+                ApiVersionsResponse.FinalizedFeature(name=name, max_version_level=level, min_version_level=level)
+                for name, (level, _) in self._features.items()
+                if level
             ],
         )
 

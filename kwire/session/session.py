@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from math import inf
+from types import MappingProxyType
 from typing import Any
 
 from kwire.errors import (
@@ -134,12 +135,20 @@ class Session:
         return session
 
     @classmethod
-    def broker(cls, *, apis: VersionRanges, sasl: SaslServer | None = None, peer: str = "client") -> Session:
+    def broker(
+        cls,
+        *,
+        apis: VersionRanges,
+        sasl: SaslServer | None = None,
+        peer: str = "client",
+        features: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+    ) -> Session:
         """The broker's end. `apis` are the versions to serve; ApiVersions and the SASL requests are the session's own,
-        and are named in `apis` only to offer less of them (an empty range: not at all). `peer` names the client."""
+        and are named in `apis` only to offer less of them (an empty range: not at all). `peer` names the client.
+        `features` are those of the cluster (KIP-584): {name: (level, highest level there is)}, level 0 for none."""
         session = cls(Role.BROKER, peer)
         session._apis = {key: versions for key, versions in {**OWN_APIS, **apis}.items() if versions}
-        session._entrance = BrokerGreeting(session._apis, sasl, peer)
+        session._entrance = BrokerGreeting(session._apis, sasl, peer, features)
         session._move(State.READY if sasl is None else State.NEGOTIATING)
         return session
 

@@ -26,6 +26,7 @@ from kwire.protocol.messages.produce import ProduceRequest
 from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kwire.session import MECHANISMS, Answered, Closed, Ready, RequestReceived, Sasl, SaslServer, Session, State
+from kwire.session.broker_greeting import BrokerGreeting
 from kwire.session.state import MOVES, moved
 from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS, common, highest_common, show
 from tests.session.pipe import Pipe, broken, byte_by_byte, cut_at, whole
@@ -64,6 +65,20 @@ class TestVersions:
         assert events[0].versions[ApiKey.METADATA] == MetadataRequest.VERSIONS
         assert joined.client.is_ready
         assert joined.client.state is State.READY
+
+    @pytest.mark.parametrize("highest", range(len(ApiVersionsRequest.VERSIONS)))
+    def test_the_features_of_the_cluster_are_told(self, highest: int) -> None:
+        """KIP-584, from v3 on. A level of 0 is none; that a feature may be at 0 is only for those of v4 and later."""
+        apis = {**APIS, ApiKey.API_VERSIONS: range(highest + 1)}
+        features = {"transaction.version": (1, 2), "unused": (0, 3)}
+        joined = Pipe(Session.client(NODE), Session.broker(apis=apis, features=features))
+        joined.client.start(0.0)
+        joined.run()
+        assert joined.client.features == ({"transaction.version": 1} if highest >= 3 else {})
+        asked = ApiVersionsRequest(client_software_name="kwire", client_software_version="1")
+        told = BrokerGreeting(apis, None, "c", features).api_versions(asked, highest)
+        supported = [(one.name, one.min_version, one.max_version) for one in told.supported_features]
+        assert supported == ([("transaction.version", 0, 2), ("unused", 0, 3)] if highest >= 4 else [])
 
     def test_a_broker_that_is_to_play_one_before_0_10_hangs_up_on_the_question(self) -> None:
         joined = pipe(apis={**APIS, ApiKey.API_VERSIONS: range(0)})
