@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kwire.broker.exchange import Answer, CutAnswer, Exchange, HangUp, NoAnswer, Outcome
 from kwire.broker.faults import OF_THE_SESSION, Delay, Disconnect, Mute
 from kwire.broker.node import BrokerState
+from kwire.broker.options import TRANSACTION_VERSIONS
 from kwire.errors import DisconnectedError
 from kwire.protocol import ApiKey
 from kwire.session import Broken, RequestReceived, SaslServer, Session
@@ -42,7 +43,8 @@ class Connection:
     ) -> None:
         self.broker = broker
         self.is_closing = False  # to be closed once its frames are written
-        self._session = Session.broker(apis=apis, sasl=sasl, peer=client_host)
+        features = {"transaction.version": (broker.cluster.options.transaction_version, TRANSACTION_VERSIONS[-1])}
+        self._session = Session.broker(apis=apis, sasl=sasl, peer=client_host, features=features)
         self._client_host = client_host
         self._wake = wake
         self._queue: deque[RequestReceived] = deque()

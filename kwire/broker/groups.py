@@ -329,6 +329,17 @@ class Groups:
         self._expect(group, member, member.session_timeout_ms, now)
         return ErrorCode.NONE
 
+    def check_transactional_commit(
+        self, group: Group, generation: int, member_id: str, instance_id: str | None
+    ) -> ErrorCode:
+        """Whether offsets may be committed in a transaction. Clients from before KIP-447 do not say who they are, and
+        during a rebalance its members may still commit; it does not count as a heartbeat."""
+        if generation <= UNKNOWN_GENERATION and (
+            group.state is GroupState.EMPTY or (not member_id and instance_id is None)
+        ):
+            return ErrorCode.NONE
+        return _refused(group, generation, member_id, instance_id) or ErrorCode.NONE
+
     # Clocks and moves.
 
     def _expect(self, group: Group, member: Member, within_ms: int, now: float) -> None:

@@ -95,6 +95,7 @@ class PartitionLog:
         )
         self.epochs: list[tuple[int, int]] = []  # (leader epoch, its first offset), rising
         self.aborted: list[Aborted] = []  # by last_offset
+        self._ended: list[tuple[int, int]] = []  # (first offset, marker) of those whose marker is not replicated yet
         self._batches: list[Stored] = []
         self._bases: list[int] = []  # base offsets of _batches
         self._max_until: list[int] = []  # highest timestamp in _batches[:i+1]: never falls, so that it can be bisected
@@ -107,7 +108,9 @@ class PartitionLog:
     def last_stable_offset(self) -> int:
         """Below it every transaction is decided."""
         first_open = self.producers.first_open_offset()
-        return self.high_watermark if first_open is None else min(first_open, self.high_watermark)
+        # A transaction whose marker could still be lost with the leader is not decided for those who read.
+        begun = [start for start, marker in self._ended if marker >= self.high_watermark]
+        return min(self.high_watermark, *begun, self.high_watermark if first_open is None else first_open)
 
     # Writing.
 
@@ -138,11 +141,17 @@ class PartitionLog:
         leader_epoch: int,
         now_ms: int,
     ) -> Appended:
-        """End a producer's transaction here with a "commit" or "abort" marker."""
+        """End a producer's transaction here with a "commit" or "abort" marker. Raises INVALID_PRODUCER_EPOCH or
+        TRANSACTION_COORDINATOR_FENCED when a later one has ended it."""
         known = self.producers.get(producer_id)
         if known is not None and producer_epoch < known.epoch:
             raise broker_error(
                 ErrorCode.INVALID_PRODUCER_EPOCH, f"a marker of epoch {producer_epoch}, but {known.epoch} was seen"
+            )
+        if known is not None and coordinator_epoch < known.coordinator_epoch:
+            seen = known.coordinator_epoch
+            raise broker_error(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED, f"coordinator epoch {coordinator_epoch}, but {seen} was seen"
             )
         raw = encode_control_batch(
             kind, base_offset=0, producer_id=producer_id, producer_epoch=producer_epoch,
@@ -161,6 +170,8 @@ class PartitionLog:
     def advance(self, high_watermark: int) -> None:
         """Everything below is on all replicas in sync. It never goes back but by `truncate`."""
         self.high_watermark = max(self.high_watermark, min(high_watermark, self.end_offset))
+        if self._ended:
+            self._ended = [entry for entry in self._ended if entry[1] >= self.high_watermark]
 
     def truncate(self, offset: int) -> None:
         """Lose what is at and beyond `offset`, as a new leader does that never had it."""
@@ -176,9 +187,16 @@ class PartitionLog:
     def _check_producer(self, batch: Batch) -> Written | None:
         if batch.producer_id < 0:
             return None
-        return self.producers.check(
+        duplicate = self.producers.check(
             batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence, log_is_new=self._is_new
         )
+        if duplicate is None and not batch.is_transactional and self.producers.is_open(
+            batch.producer_id, batch.producer_epoch
+        ):
+            raise broker_error(
+                ErrorCode.INVALID_TXN_STATE, f"producer {batch.producer_id} writes past its own open transaction"
+            )
+        return duplicate
 
     def _check_room(self, more: int) -> None:
         used, most = self._storage.used_bytes, self._storage.max_bytes
@@ -222,6 +240,8 @@ class PartitionLog:
             start = self.producers.ended(
                 stored.producer_id, stored.producer_epoch, epoch, now_ms=stored.appended_ms
             )
+            if start is not None and stored.last_offset >= self.high_watermark:
+                self._ended.append((start, stored.last_offset))
             if start is not None and control.kind == "abort":
                 self.aborted.append(Aborted(stored.producer_id, start, stored.last_offset))
         elif stored.producer_id >= 0:
@@ -238,6 +258,7 @@ class PartitionLog:
         """Rebuild what is known of producers and transactions from the batches, as Kafka does on recovery."""
         self.producers.clear()
         self.aborted.clear()
+        self._ended.clear()
         for stored in self._batches:
             self._remember_producer(stored)
 

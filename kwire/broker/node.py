@@ -12,6 +12,7 @@ from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Fault, Mute, 
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.table import HANDLERS
 from kwire.broker.state import ClusterState, Node
+from kwire.errors import ErrorCode, broker_error
 from kwire.protocol import ApiKey
 
 
@@ -29,6 +30,11 @@ class BrokerState:
     def coordinates(self, key: str) -> bool:
         """Whether this broker is the coordinator of a group or a transactional id."""
         return self.cluster.coordinator_of(key) == self.id
+
+    def check_coordinates(self, key: str) -> None:
+        """Raises NOT_COORDINATOR."""
+        if not self.coordinates(key):
+            raise broker_error(ErrorCode.NOT_COORDINATOR, f"broker {self.id} does not coordinate {key}")
 
     def handle(self, exchange: Exchange, now: float) -> None:
         """`exchange` is finished now, later (by a timer or a change of the cluster's state) or, by a fault, never."""

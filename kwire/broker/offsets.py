@@ -1,4 +1,4 @@
-"""The committed offsets of all groups, and when they are forgotten.
+"""The committed offsets of all groups, those that wait for the end of a transaction, and when they are forgotten.
 
 Owns what Kafka keeps in __consumer_offsets for the classic protocol. It refuses to judge who may commit: `groups` does.
 Times are the caller's `now`, in seconds.
@@ -13,6 +13,20 @@ from kwire.broker.options import Options
 from kwire.errors import ErrorCode
 
 Place = tuple[str, int]  # topic, partition
+
+# Where Kafka keeps offsets: not a topic here, but a part of transactions under this name.
+OFFSETS_TOPIC = "__consumer_offsets"
+OFFSETS_PARTITIONS = 50
+
+
+def offsets_partition(group_id: str) -> int:
+    """The partition of __consumer_offsets in which Kafka keeps a group: by Java's hash of its name."""
+    encoded = group_id.encode("utf-16-be", "surrogatepass")
+    hashed = 0
+    for at in range(0, len(encoded), 2):
+        hashed = (31 * hashed + int.from_bytes(encoded[at : at + 2], "big")) % 2**32
+    signed = hashed - 2**32 if hashed >= 2**31 else hashed
+    return (0 if signed == -(2**31) else abs(signed)) % OFFSETS_PARTITIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +43,69 @@ class Offsets:
         self._options = options
         self._groups = groups
         self._by_group: dict[str, dict[Place, Committed]] = {}
+        self._pending: dict[str, dict[int, dict[Place, Committed]]] = {}  # by group and producer id
+        # Places that were committed to since, by group: of two writes the later one counts, whenever it is settled.
+        self._overtaken: dict[tuple[str, int], set[Place]] = {}
 
     def commit(self, group_id: str, place: Place, committed: Committed) -> ErrorCode:
+        error = self._refused(group_id, place, committed)
+        if error is not ErrorCode.NONE:
+            return error
+        self._by_group.setdefault(group_id, {})[place] = committed
+        for producer_id, offsets in self._pending.get(group_id, {}).items():
+            if place in offsets:
+                self._overtaken.setdefault((group_id, producer_id), set()).add(place)
+        return ErrorCode.NONE
+
+    def _refused(self, group_id: str, place: Place, committed: Committed) -> ErrorCode:
         if len(committed.metadata.encode()) > self._options.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        offsets = self._by_group.setdefault(group_id, {})
+        offsets = self.of(group_id)
         if place not in offsets and len(offsets) >= self._options.max_offsets_per_group:
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-        offsets[place] = committed
         return ErrorCode.NONE
 
     def of(self, group_id: str) -> Mapping[Place, Committed]:
         return self._by_group.get(group_id, {})
+
+    # In transactions.
+
+    def commit_in_transaction(
+        self, group_id: str, producer_id: int, place: Place, committed: Committed
+    ) -> ErrorCode:
+        """It counts from the transaction's commit on, or never."""
+        error = self._refused(group_id, place, committed)
+        if error is ErrorCode.NONE:
+            self._pending.setdefault(group_id, {}).setdefault(producer_id, {})[place] = committed
+            self._overtaken.get((group_id, producer_id), set()).discard(place)
+        return error
+
+    def is_pending(self, group_id: str, place: Place) -> bool:
+        """Whether an open transaction has an offset for it."""
+        return any(place in offsets for offsets in self._pending.get(group_id, {}).values())
+
+    def settle(self, producer_id: int, partition: int, *, is_commit: bool) -> None:
+        """A marker is written to a partition of __consumer_offsets: it ends the transaction for the groups there."""
+        for group_id in [group_id for group_id in self._pending if offsets_partition(group_id) == partition]:
+            offsets = self._pending[group_id].pop(producer_id, {})
+            overtaken = self._overtaken.pop((group_id, producer_id), set())
+            if not self._pending[group_id]:
+                del self._pending[group_id]
+            if is_commit:
+                kept = {place: committed for place, committed in offsets.items() if place not in overtaken}
+                self._by_group.setdefault(group_id, {}).update(kept)
 
     def forget(self, group_id: str, place: Place) -> None:
         self._by_group.get(group_id, {}).pop(place, None)
 
     def forget_group(self, group_id: str) -> None:
         self._by_group.pop(group_id, None)
+        self._pending.pop(group_id, None)
 
     def forget_topic(self, topic: str) -> None:
         """The topic was deleted."""
-        for offsets in self._by_group.values():
+        pending = [offsets for of_group in self._pending.values() for offsets in of_group.values()]
+        for offsets in [*self._by_group.values(), *pending]:
             for place in [place for place in offsets if place[0] == topic]:
                 del offsets[place]
 
@@ -58,7 +113,7 @@ class Offsets:
         """Drop offsets that nobody has used for the retention time, and with its last one a group without members."""
         retention = self._options.offsets_retention_ms / 1000
         for group in self._groups:
-            if group.members or group.pending:
+            if group.members or group.pending or group.id in self._pending:
                 continue
             offsets = self._by_group.get(group.id, {})
             for place, committed in list(offsets.items()):

@@ -14,6 +14,7 @@ from kwire.errors import BrokerError, ConfigurationError, ErrorCode, broker_erro
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+TRANSACTION_VERSIONS = range(3)
 
 
 class FirstSequence(Enum):
@@ -53,7 +54,16 @@ class Options:
     first_sequence: FirstSequence = FirstSequence.ANY
     producer_id_expiration_ms: int = 86_400_000
     max_producers_per_partition: int = 10_000  # the longest idle is forgotten first
+
+    # Transactions. The level of the feature transaction.version, which tells clients which protocol to speak: from 2 on
+    # that of KIP-890. As in Kafka the versions that are served do not follow it; `api_versions` of `Cluster` takes them
+    # away. 0: the feature is not finalized.
+    transaction_version: int = 2
     max_transaction_timeout_ms: int = 900_000
+    transaction_marker_ms: int = 0  # from the decision until the markers are written
+    verify_transactional_writes: bool = True  # those of the older protocol, against what was added
+    max_transactional_ids: int = 10_000
+    transactional_id_expiration_ms: int = 604_800_000
 
     # Fetches.
     fetch_max_bytes: int = 57_671_680
@@ -84,6 +94,8 @@ class Options:
                 raise ConfigurationError(f"{item.name} is {value}, must not be negative")
         if self.default_partitions < 1 or self.default_replication_factor < 1:
             raise ConfigurationError("default_partitions and default_replication_factor must be at least 1")
+        if self.transaction_version not in TRANSACTION_VERSIONS:
+            raise ConfigurationError(f"transaction_version is {self.transaction_version}, must be 0, 1 or 2")
         try:
             TopicSettings.parse(self, {})
         except BrokerError as error:

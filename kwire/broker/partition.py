@@ -73,6 +73,17 @@ class Partition:
         self.replicate(now)
         return appended
 
+    def append_marker(
+        self, kind: str, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, now: float, wall_ms: int
+    ) -> Appended:
+        """A transaction's end, "commit" or "abort". Raises BrokerError for one that comes too late."""
+        appended = self.log.append_marker(
+            kind, producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch,
+            leader_epoch=self.leader_epoch, now_ms=wall_ms,
+        )  # fmt: skip
+        self.replicate(now)
+        return appended
+
     def _error(self, code: int, message: str) -> BrokerError:
         return broker_error(code, message, topic=self.topic, partition=self.index)
 

@@ -107,6 +107,14 @@ class Producers:
         known.coordinator_epoch = coordinator_epoch
         return self._open.pop(producer_id, None)
 
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transaction of this epoch has written here and not ended."""
+        return producer_id in self._open and self._by_id[producer_id].epoch == epoch
+
+    def open_offset(self, producer_id: int) -> int | None:
+        """Where the producer's open transaction begins."""
+        return self._open.get(producer_id)
+
     def first_open_offset(self) -> int | None:
         """Where the oldest open transaction begins; what lies beyond is not stable."""
         return min(self._open.values(), default=None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from uuid import UUID
 from zlib import crc32
@@ -16,11 +17,13 @@ from kwire.broker.faults import Faults
 from kwire.broker.groups import Groups
 from kwire.broker.ids import make_uuid
 from kwire.broker.log import Storage
+from kwire.broker.markers import write_markers
 from kwire.broker.offsets import Offsets
 from kwire.broker.options import Options, TopicSettings
 from kwire.broker.partition import NO_LEADER, Partition
+from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.timers import Timers
-from kwire.broker.transactions import ProducerIds
+from kwire.broker.transactions import Transactions
 from kwire.errors import ErrorCode, broker_error
 from kwire.protocol import ApiKey
 
@@ -70,7 +73,9 @@ class ClusterState:
         self.topics_by_id: dict[UUID, Topic] = {}
         self.groups = Groups(options, self.timers, self.random)
         self.offsets = Offsets(options, self.groups)
-        self.producer_ids = ProducerIds(options)
+        self.transactions = Transactions(
+            options, self.timers, ProducerIds(), write_markers=partial(write_markers, self), wall_ms=self.wall_ms
+        )
         self.faults = Faults()
         self.requests: Counter[ApiKey] = Counter()  # handled, of each API
         self._origin = origin
@@ -101,33 +106,37 @@ class ClusterState:
         return next((id for id in ordered if self.nodes[id].is_up), NO_LEADER)
 
     def stop_node(self, id: int, now: float) -> None:
-        """The broker is gone: its partitions and groups pass to others."""
+        """The broker is gone: its partitions, groups and transactions pass to others."""
         if not self.nodes[id].is_up:
             return
-        coordinated = self._coordinators()
+        groups, transactions = self._coordinators()
         self.nodes[id].is_up = False
         for partition in self.partitions():
             partition.node_left(id, self._is_up, now)
-        self._move_groups(coordinated, now)
+        self.groups.moved(self._moved(groups), now)
+        self.transactions.moved(self._moved(transactions))
 
     def start_node(self, id: int, now: float) -> None:
         """The broker is back with its data, in sync at once, but leads only what had no leader."""
         if self.nodes[id].is_up:
             return
-        coordinated = self._coordinators()
+        groups, transactions = self._coordinators()
         self.nodes[id].is_up = True
         for partition in self.partitions():
             partition.node_came(id, self._is_up, now)
-        self._move_groups(coordinated, now)
+        self.groups.moved(self._moved(groups), now)
+        self.transactions.moved(self._moved(transactions))
 
     def _is_up(self, id: int) -> bool:
         return id in self.nodes and self.nodes[id].is_up
 
-    def _coordinators(self) -> dict[str, int]:
-        return {group.id: self.coordinator_of(group.id) for group in self.groups}
+    def _coordinators(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Of each group, and of each transactional id."""
+        groups = {group.id: self.coordinator_of(group.id) for group in self.groups}
+        return groups, {one.id: self.coordinator_of(one.id) for one in self.transactions}
 
-    def _move_groups(self, before: Mapping[str, int], now: float) -> None:
-        self.groups.moved([group_id for group_id, node in before.items() if self.coordinator_of(group_id) != node], now)
+    def _moved(self, before: Mapping[str, int]) -> list[str]:
+        return [key for key, node in before.items() if self.coordinator_of(key) != node]
 
     # Topics.
 
@@ -277,6 +286,7 @@ class ClusterState:
         for partition in self.partitions():
             partition.log.retain(wall_ms)
             partition.log.producers.expire(wall_ms - self.options.producer_id_expiration_ms)
+        self.transactions.expire(wall_ms)
 
     def _every(self, interval_ms: int, action: Callable[[float], None]) -> None:
         def run(now: float) -> None:

@@ -142,10 +142,10 @@ class TestFetchLimits:
 
 class TestTransactionsInFetch:
     def test_isolation(self) -> None:
-        bench = Bench()
+        bench = Bench(verify_transactional_writes=False)
         log = bench.topic.partitions[0].log
         for producer_id, value in [(1, b"aborted"), (2, b"open")]:
-            bench.produce(transactional(value, producer_id), transaction=f"tx-{producer_id}")
+            bench.produce(transactional(value, producer_id), 11, transaction=f"tx-{producer_id}")
         assert bench.values(bench.fetch(committed=True).records) == []
         assert bench.values(bench.fetch().records) == [b"aborted", b"open"]
         for kind, producer in [("abort", 1), ("commit", 2)]:

@@ -1,34 +1,54 @@
-"""InitProducerId: an id and an epoch for an idempotent or transactional producer."""
+"""InitProducerId: an id and an epoch for an idempotent or transactional producer.
+
+Of two-phase commit (KIP-939, v6) there is as much as in a Kafka whose administrator has not allowed it: nothing.
+"""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.transactional import fenced_as
+from kwire.broker.producer_ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Identity
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
     from kwire.broker.node import BrokerState
 
+_FIRST_VERSION_WITH_FENCED = 4
+
 
 def handle(
     broker: BrokerState, request: InitProducerIdRequest, exchange: Exchange, now: float
 ) -> InitProducerIdResponse:
-    if request.transactional_id is not None and not broker.coordinates(request.transactional_id):
-        return refuse(request, ErrorCode.NOT_COORDINATOR, exchange.version)
+    error = _refused(broker, request)
+    if error is not None:
+        return refuse(request, error, exchange.version)
+    expected = Identity(request.producer_id, request.producer_epoch)
     try:
-        made = broker.cluster.producer_ids.init(
-            request.transactional_id, timeout_ms=request.transaction_timeout_ms, producer_id=request.producer_id,
-            epoch=request.producer_epoch,
+        made = broker.cluster.transactions.init(
+            request.transactional_id, timeout_ms=request.transaction_timeout_ms,
+            expected=None if expected.producer_id == NO_PRODUCER_ID else expected, now=now,
         )  # fmt: skip
-    except BrokerError as error:
-        return refuse(request, error.code, exchange.version)
+    except BrokerError as refused:
+        code = fenced_as(refused.code, knows_fenced=exchange.version >= _FIRST_VERSION_WITH_FENCED)
+        return refuse(request, code, exchange.version)
     return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=made.producer_id, producer_epoch=made.epoch)
 
 
+def _refused(broker: BrokerState, request: InitProducerIdRequest) -> ErrorCode | None:
+    if (request.producer_id == NO_PRODUCER_ID) is not (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return ErrorCode.INVALID_REQUEST
+    if request.transactional_id and not broker.coordinates(request.transactional_id):
+        return ErrorCode.NOT_COORDINATOR
+    if request.keep_prepared_txn:
+        return ErrorCode.UNSUPPORTED_VERSION
+    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if request.enable2_pc else None
+
+
 def refuse(request: InitProducerIdRequest, code: int, version: int) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+    return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
 
 
 INIT_PRODUCER_ID = Handler(InitProducerIdRequest, handle, refuse)

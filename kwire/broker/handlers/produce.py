@@ -9,18 +9,23 @@ from typing import TYPE_CHECKING
 from kwire.broker.exchange import Exchange, HangUp, NoAnswer
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.leaders import Leaders
+from kwire.broker.handlers.transactional import enter
 from kwire.broker.intake import is_transactional, open_records, validate
 from kwire.broker.log import PartitionLog
 from kwire.broker.partition import Partition
+from kwire.broker.producer_ids import Identity
 from kwire.broker.state import Topic
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kwire.records import Batch
 
 if TYPE_CHECKING:
     from kwire.broker.node import BrokerState
 
 _FIRST_VERSION_BY_ID = 13
 _FIRST_VERSION_WITH_LEADERS = 10
+_FIRST_VERSION_WITH_ABORTABLE = 11
+_FIRST_VERSION_THAT_ADDS = 12  # the partition to the transaction (KIP-890)
 NONE, LEADER, ALL = 0, 1, -1
 # Errors of the log that Kafka answers without saying where the log begins.
 _WITHOUT_START = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR})
@@ -94,6 +99,7 @@ def _append(
         log = partition.log
         wall_ms = broker.cluster.wall_ms(now)
         batches = validate(opened, partition.settings, wall_ms)
+        _enter_transaction(broker, request.transactional_id, exchange.version, partition, batches[0], now)
         appended = partition.append(batches, all_replicas=request.acks == ALL, now=now, wall_ms=wall_ms)
     except BrokerError as error:
         result = _Result(index=data.index, error_code=error.code, base_offset=-1, error_message=error.message)
@@ -110,6 +116,19 @@ def _append(
     end = appended.last_offset + 1
     waits = request.acks == ALL and partition.log.high_watermark < end
     return result, _Waiting(partition, end, result) if waits else None
+
+
+def _enter_transaction(
+    broker: BrokerState, transactional_id: str | None, version: int, partition: Partition, batch: Batch, now: float
+) -> None:
+    """The first write of a transaction in a partition is where its coordinator is asked."""
+    if not batch.is_transactional or partition.log.producers.is_open(batch.producer_id, batch.producer_epoch):
+        return
+    enter(
+        broker.cluster, transactional_id or "", Identity(batch.producer_id, batch.producer_epoch),
+        (partition.topic, partition.index), now, adds=version >= _FIRST_VERSION_THAT_ADDS,
+        knows_abortable=version >= _FIRST_VERSION_WITH_ABORTABLE,
+    )  # fmt: skip
 
 
 def _is_nobodys_transaction(request: ProduceRequest) -> bool:

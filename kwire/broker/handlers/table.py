@@ -4,6 +4,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kwire.broker.handlers.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
+from kwire.broker.handlers.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from kwire.broker.handlers.create_partitions import CREATE_PARTITIONS
 from kwire.broker.handlers.create_topics import CREATE_TOPICS
 from kwire.broker.handlers.delete_groups import DELETE_GROUPS
@@ -12,6 +14,9 @@ from kwire.broker.handlers.delete_topics import DELETE_TOPICS
 from kwire.broker.handlers.describe_cluster import DESCRIBE_CLUSTER
 from kwire.broker.handlers.describe_configs import DESCRIBE_CONFIGS
 from kwire.broker.handlers.describe_groups import DESCRIBE_GROUPS
+from kwire.broker.handlers.describe_producers import DESCRIBE_PRODUCERS
+from kwire.broker.handlers.describe_transactions import DESCRIBE_TRANSACTIONS
+from kwire.broker.handlers.end_txn import END_TXN
 from kwire.broker.handlers.fetch import FETCH
 from kwire.broker.handlers.find_coordinator import FIND_COORDINATOR
 from kwire.broker.handlers.handler import Handler
@@ -22,6 +27,7 @@ from kwire.broker.handlers.join_group import JOIN_GROUP
 from kwire.broker.handlers.leave_group import LEAVE_GROUP
 from kwire.broker.handlers.list_groups import LIST_GROUPS
 from kwire.broker.handlers.list_offsets import LIST_OFFSETS
+from kwire.broker.handlers.list_transactions import LIST_TRANSACTIONS
 from kwire.broker.handlers.metadata import METADATA
 from kwire.broker.handlers.offset_commit import OFFSET_COMMIT
 from kwire.broker.handlers.offset_delete import OFFSET_DELETE
@@ -29,13 +35,16 @@ from kwire.broker.handlers.offset_fetch import OFFSET_FETCH
 from kwire.broker.handlers.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from kwire.broker.handlers.produce import PRODUCE
 from kwire.broker.handlers.sync_group import SYNC_GROUP
+from kwire.broker.handlers.txn_offset_commit import TXN_OFFSET_COMMIT
+from kwire.broker.handlers.write_txn_markers import WRITE_TXN_MARKERS
 from kwire.protocol import ApiKey
 
 _ALL: tuple[Handler[Any], ...] = (
     PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT,
     LEAVE_GROUP, SYNC_GROUP, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_CLUSTER,
     OFFSET_FOR_LEADER_EPOCH, DELETE_RECORDS, CREATE_PARTITIONS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS,
-    DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE,
+    DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN,
+    TXN_OFFSET_COMMIT, WRITE_TXN_MARKERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, DESCRIBE_PRODUCERS,
 )  # fmt: skip
 
 HANDLERS: Mapping[ApiKey, Handler[Any]] = {ApiKey(handler.request.API_KEY): handler for handler in _ALL}

@@ -1,0 +1,59 @@
+"""DescribeTransactions: state and partitions of the transactions that this broker coordinates."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.broker.exchange import Exchange
+from kwire.broker.handlers.handler import Handler
+from kwire.errors import ErrorCode
+from kwire.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+
+if TYPE_CHECKING:
+    from kwire.broker.node import BrokerState
+
+_Result = DescribeTransactionsResponse.Transaction
+
+
+def handle(
+    broker: BrokerState, request: DescribeTransactionsRequest, exchange: Exchange, now: float
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[_describe(broker, transactional_id) for transactional_id in request.transactional_ids]
+    )
+
+
+def _describe(broker: BrokerState, transactional_id: str) -> _Result:
+    if not transactional_id:
+        return _absent(transactional_id, ErrorCode.INVALID_REQUEST)
+    if not broker.coordinates(transactional_id):
+        return _absent(transactional_id, ErrorCode.NOT_COORDINATOR)
+    one = broker.cluster.transactions.get(transactional_id)
+    if one is None:
+        return _absent(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    topics: dict[str, list[int]] = {}
+    for topic, index in one.places:
+        topics.setdefault(topic, []).append(index)
+    return _Result(
+        error_code=ErrorCode.NONE,
+        transactional_id=transactional_id,
+        transaction_state=one.state.value,
+        transaction_timeout_ms=one.timeout_ms,
+        transaction_start_time_ms=one.started_ms,
+        producer_id=one.producer_id,
+        producer_epoch=one.epoch,
+        topics=[_Result.Topic(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
+    )
+
+
+def _absent(transactional_id: str, code: int) -> _Result:
+    return _Result(
+        error_code=code, transactional_id=transactional_id, transaction_state="", transaction_timeout_ms=0,
+        transaction_start_time_ms=0, producer_id=0, producer_epoch=0, topics=[],
+    )  # fmt: skip
+
+
+def refuse(request: DescribeTransactionsRequest, code: int, version: int) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(transaction_states=[_absent(id, code) for id in request.transactional_ids])
+
+
+DESCRIBE_TRANSACTIONS = Handler(DescribeTransactionsRequest, handle, refuse)

@@ -1,0 +1,57 @@
+"""ListTransactions: those that this broker coordinates, by state, producer id, age (v1) and pattern of the id (v2)."""
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kwire.broker.exchange import Exchange
+from kwire.broker.handlers.handler import Handler
+from kwire.broker.transaction import Transaction, TransactionState
+from kwire.errors import ErrorCode
+from kwire.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+if TYPE_CHECKING:
+    from kwire.broker.node import BrokerState
+
+# "Dead" and "PrepareEpochFence" are states of Kafka's that nobody is ever seen in.
+_NAMES = frozenset({*(state.value for state in TransactionState), "Dead", "PrepareEpochFence"})
+_PATTERN_LENGTH_MAX = 1_000
+
+
+def handle(
+    broker: BrokerState, request: ListTransactionsRequest, exchange: Exchange, now: float
+) -> ListTransactionsResponse:
+    pattern: re.Pattern[str] | None = None
+    if request.transactional_id_pattern:
+        try:
+            pattern = re.compile(request.transactional_id_pattern[:_PATTERN_LENGTH_MAX])
+        except re.error:
+            return refuse(request, ErrorCode.INVALID_REGULAR_EXPRESSION, exchange.version)
+    wall_ms = broker.cluster.wall_ms(now)
+    return ListTransactionsResponse(
+        error_code=ErrorCode.NONE,
+        unknown_state_filters=[name for name in request.state_filters if name not in _NAMES],
+        transaction_states=[
+            ListTransactionsResponse.Transaction(
+                transactional_id=one.id, producer_id=one.producer_id, transaction_state=one.state.value
+            )
+            for one in broker.cluster.transactions
+            if broker.coordinates(one.id) and _is_asked(one, request, wall_ms)
+            and (pattern is None or pattern.fullmatch(one.id))
+        ],
+    )  # fmt: skip
+
+
+def _is_asked(one: Transaction, request: ListTransactionsRequest, wall_ms: int) -> bool:
+    if request.producer_id_filters and one.producer_id not in request.producer_id_filters:
+        return False
+    if request.state_filters and one.state.value not in request.state_filters:
+        return False
+    return request.duration_filter < 0 or wall_ms - one.started_ms > request.duration_filter
+
+
+def refuse(request: ListTransactionsRequest, code: int, version: int) -> ListTransactionsResponse:
+    return ListTransactionsResponse(error_code=code, unknown_state_filters=[], transaction_states=[])
+
+
+LIST_TRANSACTIONS = Handler(ListTransactionsRequest, handle, refuse)

@@ -1,0 +1,569 @@
+"""Transactions on virtual time: the coordinator's states, epochs, markers, timeouts, pending offsets, coordinators."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from kwire.broker.offsets import offsets_partition
+from kwire.broker.producer_ids import EPOCH_MAX, LAST_EPOCH, Identity
+from kwire.broker.transaction import Transaction, TransactionState
+from kwire.errors import ConfigurationError, ErrorCode
+from kwire.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from kwire.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kwire.protocol.messages.end_txn import EndTxnRequest
+from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kwire.protocol.messages.list_transactions import ListTransactionsRequest
+from kwire.protocol.messages.offset_fetch import OffsetFetchRequest
+from kwire.protocol.messages.produce import ProduceRequest
+from kwire.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from kwire.protocol.schema import Request
+from kwire.records import ControlRecord, decode_batches
+from tests.broker.bench import Bench
+from tests.broker.transactions import Topic, Tx
+from tests.broker.virtual_cluster import WALL_MS
+
+COMMIT, ABORT = True, False
+OLD, NEW = 3, 5  # versions of EndTxn: without and with a new epoch at each end
+E = ErrorCode
+
+
+class Room(Bench):
+    """A cluster with the topic t, and transactional producers in it. Requests go to the right broker by themselves."""
+
+    def __init__(self, partitions: int = 1, **options: Any) -> None:
+        super().__init__(partitions, **options)
+        self.t = Topic("t", self.topic.id)
+
+    def tx(self, id: str = "tx", *, timeout_ms: int = 60_000, begin: bool = True) -> Tx:
+        made = Tx(self.route, id, now_ms=WALL_MS, timeout_ms=timeout_ms)
+        if begin:
+            assert made.init()[0] == 0
+        return made
+
+    def route(self, request: Request[Any], version: int) -> Any:
+        return self.answer(self.broker_for(request), request, version)
+
+    def broker_for(self, request: Request[Any]) -> int:
+        if isinstance(request, ProduceRequest):
+            return self.leader("t", request.topic_data[0].partition_data[0].index)
+        if isinstance(request, TxnOffsetCommitRequest):
+            return self.coordinator(request.group_id)
+        if isinstance(request, OffsetFetchRequest):
+            return self.coordinator(request.groups[0].group_id)
+        if isinstance(request, AddPartitionsToTxnRequest):
+            return self.coordinator(request.v3_and_below_transactional_id)
+        key: str = getattr(request, "transactional_id")  # noqa: B009 - the other APIs of transactions have it
+        return self.coordinator(key)
+
+    def known(self, id: str = "tx") -> Transaction:
+        found = self.state.transactions.get(id)
+        assert found is not None
+        return found
+
+    def markers(self, partition: int = 0) -> list[tuple[int, int, ControlRecord]]:
+        """(offset, producer epoch, marker) of each in the log."""
+        return [
+            (stored.base_offset, stored.producer_epoch, stored.batch().control())
+            for stored in self.topic.partitions[partition].log
+            if stored.is_control
+        ]
+
+    def seen(self) -> list[bytes | None]:
+        """What a consumer with read_committed sees of t-0."""
+        found = self.fetch(committed=True)
+        to_come = sorted((aborted.first_offset, aborted.producer_id) for aborted in found.aborted_transactions)
+        hidden: set[int] = set()
+        values: list[bytes | None] = []
+        for part in decode_batches(found.records):
+            while to_come and to_come[0][0] <= part.base_offset:
+                hidden.add(to_come.pop(0)[1])
+            if part.is_control:
+                hidden.discard(part.producer_id)
+            elif part.producer_id not in hidden:
+                values += [record.value for record in part.records()]
+        return values
+
+
+# Each step: what is done, and what is told. The states are looked at after it.
+
+Step = tuple[str, Callable[[Tx, Room], Any], Any, TransactionState]
+S = TransactionState
+
+
+def end(wish: bool, version: int, ago: int = 0) -> Callable[[Tx, Room], Any]:
+    return lambda tx, room: tx.end(wish, version, epoch=tx.epoch - ago if ago else None)
+
+
+def add(tx: Tx, room: Room) -> Any:
+    return tx.add(("t", 0))
+
+
+def write(tx: Tx, room: Room) -> Any:
+    return tx.produce(room.t)
+
+
+OLD_STEPS: list[Step] = [
+    ("commit of nothing", end(COMMIT, OLD), (E.INVALID_TXN_STATE, 0), S.EMPTY),
+    ("abort of nothing", end(ABORT, OLD), (E.INVALID_TXN_STATE, 0), S.EMPTY),
+    ("add", add, [0], S.ONGOING),
+    ("add again", add, [0], S.ONGOING),
+    ("commit", end(COMMIT, OLD), (0, 0), S.COMPLETE_COMMIT),
+    ("commit again", end(COMMIT, OLD), (0, 0), S.COMPLETE_COMMIT),
+    ("abort after commit", end(ABORT, OLD), (E.INVALID_TXN_STATE, 0), S.COMPLETE_COMMIT),
+    ("next", add, [0], S.ONGOING),
+    ("abort", end(ABORT, OLD), (0, 0), S.COMPLETE_ABORT),
+    ("abort again", end(ABORT, OLD), (0, 0), S.COMPLETE_ABORT),
+    ("commit after abort", end(COMMIT, OLD), (E.INVALID_TXN_STATE, 0), S.COMPLETE_ABORT),
+    ("init", lambda tx, room: tx.init(), (0, 1), S.EMPTY),
+    ("zombie", end(COMMIT, OLD, ago=1), (E.PRODUCER_FENCED, 0), S.EMPTY),
+    ("old zombie", end(COMMIT, 1, ago=1), (E.INVALID_PRODUCER_EPOCH, 0), S.EMPTY),
+]
+NEW_STEPS: list[Step] = [
+    ("commit of nothing", end(COMMIT, NEW), (E.INVALID_TXN_STATE, 0), S.EMPTY),
+    ("abort of nothing", end(ABORT, NEW), (0, 1), S.COMPLETE_ABORT),
+    ("abort of nothing again", end(ABORT, NEW, ago=1), (0, 1), S.COMPLETE_ABORT),
+    ("write", write, 0, S.ONGOING),
+    ("retry of the end before", end(ABORT, NEW, ago=1), (E.PRODUCER_FENCED, 0), S.ONGOING),
+    ("commit", end(COMMIT, NEW), (0, 1), S.COMPLETE_COMMIT),
+    ("commit again", end(COMMIT, NEW, ago=1), (0, 1), S.COMPLETE_COMMIT),
+    ("abort after commit", end(ABORT, NEW, ago=1), (E.INVALID_TXN_STATE, 0), S.COMPLETE_COMMIT),
+    ("commit of nothing", end(COMMIT, NEW), (E.INVALID_TXN_STATE, 0), S.COMPLETE_COMMIT),
+    ("write", write, 0, S.ONGOING),
+    ("abort", end(ABORT, NEW), (0, 1), S.COMPLETE_ABORT),
+    ("abort again", end(ABORT, NEW, ago=1), (0, 1), S.COMPLETE_ABORT),
+    ("commit after abort", end(COMMIT, NEW, ago=1), (E.INVALID_TXN_STATE, 0), S.COMPLETE_ABORT),
+    ("abort of nothing", end(ABORT, NEW), (0, 1), S.COMPLETE_ABORT),
+    ("long ago", end(COMMIT, NEW, ago=3), (E.PRODUCER_FENCED, 0), S.COMPLETE_ABORT),
+]
+
+
+@pytest.mark.parametrize("steps", [OLD_STEPS, NEW_STEPS], ids=["old", "new"])
+def test_what_end_txn_comes_to_in_each_state(steps: Sequence[Step]) -> None:
+    room = Room()
+    tx = room.tx()
+    for name, act, told, state in steps:
+        assert (act(tx, room), room.known().state) == (told, state), name
+
+
+@pytest.mark.parametrize(
+    ("wish", "version", "told"),
+    [
+        (COMMIT, OLD, E.CONCURRENT_TRANSACTIONS),
+        (ABORT, OLD, E.INVALID_TXN_STATE),
+        (COMMIT, NEW, E.PRODUCER_FENCED),
+    ],
+)
+def test_while_the_markers_are_under_way(wish: bool, version: int, told: int) -> None:
+    room = Room(transaction_marker_ms=20)
+    tx = room.tx()
+    tx.add(("t", 0))
+    assert tx.produce(room.t, version=11) == 0
+    assert tx.end(COMMIT, OLD) == (0, 0)
+    assert room.known().state is S.PREPARE_COMMIT
+    assert (room.seen(), room.markers()) == ([], [])
+    assert tx.end(wish, version, patient=False)[0] == told
+    assert tx.add(("t", 0)) == [E.CONCURRENT_TRANSACTIONS]
+    assert tx.add_group("g") == E.CONCURRENT_TRANSACTIONS
+    assert tx.init(patient=False)[0] == E.CONCURRENT_TRANSACTIONS
+    assert tx.commit_offsets("g", ("t", 0)) == [E.CONCURRENT_TRANSACTIONS]
+    room.advance(0.02)
+    assert (room.seen(), room.known().state) == ([b"v"], S.COMPLETE_COMMIT)
+    assert tx.add(("t", 0)) == [0]
+
+
+@pytest.mark.parametrize("version", [11, 12, 13])
+def test_a_write_while_the_last_transaction_completes(version: int) -> None:
+    """Produce v11 is told what every client tries again; v12 what it is."""
+    room = Room(partitions=2, transaction_marker_ms=20)
+    tx = room.tx()
+    assert tx.produce(room.t) == 0
+    assert tx.end(COMMIT) == (0, 1)
+    wanted = E.NOT_ENOUGH_REPLICAS if version < 12 else E.CONCURRENT_TRANSACTIONS
+    for partition in (0, 1):
+        # The coordinator has taken over the new epoch already, which is not in the log yet.
+        assert tx.produce(room.t, version=version, partition=partition) == wanted
+    room.advance(0.02)
+    assert tx.produce(room.t, version=12) == 0
+
+
+class TestEpochs:
+    def test_every_end_of_the_new_protocol_brings_one_and_markers_carry_it(self) -> None:
+        room = Room()
+        tx = room.tx()
+        for wish in (COMMIT, ABORT):
+            assert tx.produce(room.t, b"committed" if wish else b"aborted") == 0
+            tx.end(wish)
+        assert [(offset, epoch, marker.kind) for offset, epoch, marker in room.markers()] == [
+            (1, 1, "commit"), (3, 2, "abort"),
+        ]  # fmt: skip
+        assert room.seen() == [b"committed"]
+        assert tx.produce(room.t, epoch=1, sequence=1) == E.INVALID_PRODUCER_EPOCH  # a write from the past
+
+    def test_the_last_one_leads_to_a_new_producer_id(self) -> None:
+        room = Room()
+        tx = room.tx()
+        room.known().epoch = tx.epoch = LAST_EPOCH
+        old = tx.pid
+        assert tx.produce(room.t) == 0
+        assert tx.end(COMMIT) == (0, -LAST_EPOCH)
+        assert (tx.pid, tx.epoch) == (old + 1, 0)
+        assert [epoch for _, epoch, _ in room.markers()] == [EPOCH_MAX]
+        assert tx.end(COMMIT, pid=old, epoch=LAST_EPOCH) == (0, -LAST_EPOCH)  # a retry
+        assert tx.end(ABORT, pid=old, epoch=LAST_EPOCH) == (E.INVALID_TXN_STATE, 0)
+        assert tx.init(expected=(old, LAST_EPOCH)) == (0, 0)  # that did not hear of it
+        assert tx.init(expected=(old, LAST_EPOCH - 1))[0] == E.PRODUCER_FENCED
+        assert tx.produce(room.t) == 0
+        assert tx.end(ABORT) == (0, 1)
+
+    def test_answered_before_the_markers_are_written(self) -> None:
+        room = Room(transaction_marker_ms=20)
+        tx = room.tx()
+        room.known().epoch = tx.epoch = LAST_EPOCH
+        tx.produce(room.t)
+        assert tx.end(COMMIT) == (0, -LAST_EPOCH)
+        assert room.known().identity == Identity(0, EPOCH_MAX)
+        room.advance(0.02)
+        assert room.known().identity == Identity(1, 0)
+
+    @pytest.mark.parametrize("names_its_epoch", [False, True])
+    def test_by_init_too(self, names_its_epoch: bool) -> None:
+        room = Room()
+        tx = room.tx()
+        room.known().epoch = tx.epoch = LAST_EPOCH
+        had = (tx.pid, tx.epoch)
+        assert tx.init(expected=had if names_its_epoch else (-1, -1)) == (0, 0)
+        assert tx.pid == had[0] + 1
+        assert tx.init(expected=had)[0] == (0 if names_its_epoch else E.PRODUCER_FENCED)  # a retry of it, or a zombie
+
+    @pytest.mark.parametrize("names_its_epoch", [False, True])
+    def test_after_a_timeout_at_the_last_one(self, names_its_epoch: bool) -> None:
+        room = Room()
+        tx = room.tx(timeout_ms=100)
+        room.known().epoch = tx.epoch = LAST_EPOCH
+        tx.add(("t", 0))
+        room.advance(0.1)
+        assert room.known().identity == Identity(0, EPOCH_MAX)
+        assert tx.init(expected=(0, LAST_EPOCH) if names_its_epoch else (-1, -1)) == (0, 0)
+        assert tx.pid == 1
+
+
+@pytest.mark.parametrize(
+    ("expected", "told"),
+    [
+        ((-1, -1), (0, 2)),
+        ((0, 1), (0, 2)),
+        ((0, 0), (0, 1)),  # a retry of what gave it epoch 1
+        ((0, 2), (E.PRODUCER_FENCED, -1)),
+        ((7, 1), (E.PRODUCER_FENCED, -1)),
+        ((-1, 1), (E.INVALID_REQUEST, -1)),
+        ((0, -1), (E.INVALID_REQUEST, -1)),
+    ],
+)
+def test_who_may_go_on_by_naming_its_epoch(expected: tuple[int, int], told: tuple[int, int]) -> None:
+    room = Room()
+    tx = room.tx()
+    tx.init(expected=(0, 0))
+    assert tx.init(expected=expected) == told
+
+
+def test_two_phase_commit_is_not_served() -> None:
+    room = Room()
+    codes = []
+    for field in ("keep_prepared_txn", "enable2_pc", None):
+        request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
+        if field is not None:
+            setattr(request, field, True)
+        codes.append(room.route(request, 6).error_code)
+    assert codes == [E.UNSUPPORTED_VERSION, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, 0]
+
+
+class TestInitAborts:
+    @pytest.mark.parametrize("marker_ms", [0, 50])
+    def test_the_open_transaction(self, marker_ms: int) -> None:
+        room = Room(transaction_marker_ms=marker_ms)
+        killed, heir = room.tx(), room.tx(begin=False)
+        assert killed.produce(room.t, b"never") == 0
+        assert heir.init(patient=False)[0] == E.CONCURRENT_TRANSACTIONS
+        if marker_ms:
+            assert heir.init(patient=False)[0] == E.CONCURRENT_TRANSACTIONS
+            room.advance(marker_ms / 1000)
+        assert heir.init() == (0, 2)
+        assert [(epoch, marker.kind) for _, epoch, marker in room.markers()] == [(1, "abort")]
+        assert killed.produce(room.t, sequence=1) == E.INVALID_PRODUCER_EPOCH
+        assert killed.end(COMMIT) == (E.PRODUCER_FENCED, 0)
+        assert heir.produce(room.t, b"seen") == 0
+        assert heir.end(COMMIT) == (0, 1)
+        room.advance(marker_ms / 1000)
+        assert room.seen() == [b"seen"]
+
+    def test_a_producer_that_names_its_epoch_goes_on(self) -> None:
+        room = Room()
+        tx = room.tx()
+        tx.produce(room.t)
+        assert tx.init(expected=(tx.pid, tx.epoch), patient=False)[0] == E.CONCURRENT_TRANSACTIONS
+        assert tx.init(expected=(tx.pid, tx.epoch)) == (0, 1)
+        assert room.seen() == []
+
+
+class TestTimeouts:
+    @pytest.mark.parametrize(("version", "told"), [(1, 47), (OLD, 90), (NEW, 48)])
+    def test_never_a_false_success(self, version: int, told: int) -> None:
+        room = Room()
+        tx = room.tx(timeout_ms=1_000)
+        tx.add(("t", 0))
+        room.advance(0.9)
+        assert tx.produce(room.t, version=11) == 0
+        assert room.known().state is S.ONGOING
+        room.advance(0.1)
+        assert room.known().state is S.COMPLETE_ABORT
+        assert tx.end(COMMIT, version) == (told, 0)
+        assert tx.produce(room.t, sequence=1) == E.INVALID_PRODUCER_EPOCH
+        assert room.seen() == []
+
+    def test_counted_from_the_first_addition_and_stopped_by_the_end(self) -> None:
+        room = Room()
+        tx = room.tx(timeout_ms=1_000)
+        room.advance(5)
+        for _ in range(3):
+            assert tx.produce(room.t) == 0
+            room.advance(0.9)
+            assert tx.end(COMMIT) == (0, 1)
+        room.advance(5)
+        assert room.known().state is S.COMPLETE_COMMIT
+        assert len(room.state.timers) == len(Room().state.timers)
+
+    def test_the_client_aborts_and_goes_on(self) -> None:
+        room = Room()
+        tx = room.tx(timeout_ms=1_000)
+        tx.produce(room.t)
+        room.advance(1)
+        assert tx.end(ABORT) == (0, 1)
+        assert tx.produce(room.t) == 0
+
+    def test_a_transactional_id_is_forgotten(self) -> None:
+        room = Room(transactional_id_expiration_ms=1_000_000, retention_check_ms=100_000)
+        open_one, idle = room.tx("open", timeout_ms=900_000), room.tx("idle")
+        room.advance(500)
+        open_one.produce(room.t)
+        room.advance(600)
+        assert idle.add(("t", 0)) == [E.INVALID_PRODUCER_ID_MAPPING]
+        assert open_one.end(COMMIT) == (0, 1)
+
+
+class TestMarkers:
+    def test_wait_for_a_leader(self) -> None:
+        room = Room(partitions=3, default_replication_factor=1)
+        tx = room.tx()
+        for partition in (0, 1, 2):
+            assert tx.produce(room.t, partition=partition) == 0
+        gone = room.leader("t", 1)
+        room.state.stop_node(gone, room.now)
+        assert tx.end(COMMIT) == (0, 1)
+        assert room.known().state is S.PREPARE_COMMIT
+        assert [len(room.markers(n)) for n in range(3)] == [1, 0, 1]
+        assert tx.produce(room.t) == E.CONCURRENT_TRANSACTIONS
+        room.state.start_node(gone, room.now)
+        assert [len(room.markers(n)) for n in range(3)] == [1, 1, 1]
+        assert room.known().state is S.COMPLETE_COMMIT
+
+    def test_are_written_again_when_a_leader_falls_before_they_are_replicated(self) -> None:
+        room = Room(replication_ms=100)
+        tx = room.tx()
+        waiting = room.ask(room.leader("t"), self.write(tx))
+        room.advance(0.1)
+        assert not waiting.is_pending
+        assert tx.end(COMMIT) == (0, 1)
+        assert [offset for offset, _, _ in room.markers()] == [1]
+        assert (room.known().state, room.seen()) == (S.PREPARE_COMMIT, [])
+        room.state.stop_node(room.leader("t"), room.now)
+        assert [offset for offset, _, _ in room.markers()] == [1]
+        room.advance(0.1)
+        assert (room.known().state, room.seen()) == (S.COMPLETE_COMMIT, [b"v"])
+
+    def write(self, tx: Tx) -> ProduceRequest:
+        caught: list[Any] = []
+
+        def catch(request: Any, version: int) -> Any:
+            caught.append(request)
+            raise LookupError
+
+        with pytest.raises(LookupError):
+            Tx(catch, tx.id, now_ms=WALL_MS).produce(Topic("t", Room().topic.id), pid=tx.pid, epoch=tx.epoch)
+        (request,) = caught
+        assert isinstance(request, ProduceRequest)
+        return request
+
+    def test_of_a_topic_that_is_deleted_are_not_missed(self) -> None:
+        room = Room(transaction_marker_ms=10)
+        tx = room.tx()
+        assert tx.produce(room.t) == 0
+        tx.end(COMMIT)
+        room.state.delete_topic(room.topic, room.now)
+        room.advance(0.01)
+        assert room.known().state is S.COMPLETE_COMMIT
+
+    def test_a_deletion_while_they_wait_for_a_leader(self) -> None:
+        room = Room(default_replication_factor=1)
+        tx = room.tx()
+        tx.produce(room.t)
+        room.state.stop_node(room.leader("t"), room.now)
+        tx.end(COMMIT)
+        assert room.known().state is S.PREPARE_COMMIT
+        room.state.delete_topic(room.topic, room.now)
+        assert room.known().state is S.COMPLETE_COMMIT
+
+    def test_of_two_transactions_in_one_partition(self) -> None:
+        room = Room()
+        one, two = room.tx("one"), room.tx("two")
+        for step in (one, two, one):
+            assert step.produce(room.t, step.id.encode()) == 0
+        one.end(COMMIT)
+        assert room.fetch(committed=True).last_stable_offset == 1
+        two.end(ABORT)
+        assert room.seen() == [b"one", b"one"]
+
+
+class TestCoordinators:
+    def test_another_broker_says_so(self) -> None:
+        room = Room()
+        tx = room.tx()
+        other = next(id for id in room.brokers if id != room.coordinator("tx"))
+        tx.ask = lambda request, version: room.answer(other, request, version)
+        wrong = E.NOT_COORDINATOR
+        assert tx.init()[0] == wrong
+        assert tx.add(("t", 0)) == [wrong]
+        assert tx.add(("t", 0), version=5) == [wrong]
+        assert tx.add(("t", 0), version=5, verify=True) == [wrong]
+        assert tx.add_group("g") == wrong
+        assert tx.end(COMMIT)[0] == wrong
+        described = room.answer(other, DescribeTransactionsRequest(transactional_ids=["tx"])).transaction_states
+        assert [one.error_code for one in described] == [wrong]
+        listed = room.answer(other, ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
+        assert listed.transaction_states == []
+        group = next(name for name in map(str, range(99)) if room.coordinator(name) != other)
+        assert tx.commit_offsets(group, ("t", 0)) == [wrong]
+
+    @pytest.mark.parametrize("marker_ms", [0, 50])
+    def test_one_that_stops_leaves_its_transactions_to_the_next(self, marker_ms: int) -> None:
+        room = Room(partitions=3, transaction_marker_ms=marker_ms)
+        tx = room.tx()
+        first = room.coordinator("tx")
+        for partition in range(3):
+            assert tx.produce(room.t, partition=partition) == 0
+        room.state.stop_node(first, room.now)
+        second = room.coordinator("tx")
+        assert second != first
+        assert tx.end(COMMIT) == (0, 1)
+        room.state.start_node(first, room.now)
+        room.advance(0.05)
+        assert room.known().state is S.COMPLETE_COMMIT
+        epochs = {marker.coordinator_epoch for n in range(3) for _, _, marker in room.markers(n)}
+        assert epochs == {2 if marker_ms else 1}
+        assert tx.end(COMMIT, epoch=0) == (0, 1)
+
+    def test_a_transaction_times_out_under_the_next_one(self) -> None:
+        room = Room()
+        tx = room.tx(timeout_ms=1_000)
+        tx.produce(room.t)
+        room.state.stop_node(room.coordinator("tx"), room.now)
+        room.advance(1)
+        assert room.known().state is S.COMPLETE_ABORT
+
+
+class TestOffsets:
+    PLACE = ("t", 0)
+
+    @pytest.mark.parametrize("version", [4, 5])
+    @pytest.mark.parametrize(("wish", "told"), [(COMMIT, (0, 7)), (ABORT, (0, 3))])
+    def test_count_from_the_commit_on(self, wish: bool, told: tuple[int, int], version: int) -> None:
+        room = Room()
+        tx = room.tx()
+        for offset, ends_with in ((3, COMMIT), (7, wish)):
+            if version < 5:
+                assert tx.commit_offsets("g", self.PLACE, version=version) == [E.TRANSACTION_ABORTABLE]
+                assert tx.add_group("g") == 0
+            assert tx.commit_offsets("g", self.PLACE, version=version, offset=offset) == [0]
+            assert tx.offsets_of("g", self.PLACE) == [(E.UNSTABLE_OFFSET_COMMIT, -1)]
+            before = -1 if offset == 3 else 3
+            assert tx.offsets_of("g", self.PLACE, stable=False) == [(0, before)]
+            assert tx.end(ends_with) == (0, 1)
+        assert tx.offsets_of("g", self.PLACE) == [told]
+
+    def test_of_two_producers_in_one_group(self) -> None:
+        room = Room(partitions=2)
+        one, two = room.tx("one"), room.tx("two")
+        one.commit_offsets("g", ("t", 0), offset=1)
+        two.commit_offsets("g", ("t", 1), offset=2)
+        one.end(COMMIT)
+        assert one.offsets_of("g", ("t", 0), ("t", 1)) == [(0, 1), (E.UNSTABLE_OFFSET_COMMIT, -1)]
+        two.end(COMMIT)
+        assert one.offsets_of("g", ("t", 0), ("t", 1)) == [(0, 1), (0, 2)]
+
+    def test_by_topic_id(self) -> None:
+        room = Room()
+        tx = room.tx()
+        assert tx.commit_offsets("g", self.PLACE, version=6, id=room.topic.id, offset=9) == [0]
+        tx.end(COMMIT)
+        assert tx.offsets_of("g", self.PLACE) == [(0, 9)]
+
+    def test_of_a_timed_out_transaction_are_dropped(self) -> None:
+        room = Room()
+        tx = room.tx(timeout_ms=1_000)
+        tx.commit_offsets("g", self.PLACE)
+        room.advance(1)
+        assert tx.offsets_of("g", self.PLACE) == [(0, -1)]
+
+    @pytest.mark.parametrize(
+        ("group", "partition"),
+        [("", 0), ("g", 3), ("test", 48), ("x" * 99, 18), ("gr\u00fcppe", 12), ("\U0001f600", 49)],
+    )
+    def test_the_partition_of_a_group_is_by_javas_hash(self, group: str, partition: int) -> None:
+        assert offsets_partition(group) == partition
+
+
+def test_the_older_protocol_is_verified_unless_told_not_to() -> None:
+    for verify, told in ((True, E.TRANSACTION_ABORTABLE), (False, 0)):
+        room = Room(verify_transactional_writes=verify)
+        assert room.tx().produce(room.t, version=11) == told
+
+
+def test_a_duplicate_within_the_transaction_is_answered_like_the_first() -> None:
+    room = Room()
+    tx = room.tx()
+    assert [tx.produce(room.t, sequence=0) for _ in range(2)] == [0, 0]
+    assert room.topic.partitions[0].log.end_offset == 1
+
+
+def test_a_write_outside_of_the_transaction_while_it_is_open() -> None:
+    room = Room()
+    tx = room.tx()
+    tx.produce(room.t)
+    assert tx.produce(room.t, sequence=1, transactional=False) == E.INVALID_TXN_STATE
+
+
+def test_limits() -> None:
+    room = Room(max_transactional_ids=1)
+    room.tx("one")
+    assert room.tx("two", begin=False).init()[0] == E.COORDINATOR_NOT_AVAILABLE
+    with pytest.raises(ConfigurationError):
+        Room(transaction_version=3)
+
+
+def test_a_delayed_end_of_the_older_protocol_ends_the_next_transaction() -> None:
+    """KAFKA-17754, as in Kafka: nothing tells the two apart. In the new protocol the epoch does."""
+    for version in (OLD, NEW):
+        room = Room()
+        tx = room.tx()
+        tx.add(("t", 0))
+        tx.produce(room.t, b"first", version=11)
+        late = EndTxnRequest(
+            transactional_id="tx", producer_id=tx.pid, producer_epoch=tx.epoch, committed=True
+        )
+        assert tx.end(COMMIT, version)[0] == 0
+        tx.add(("t", 0))
+        tx.produce(room.t, b"second", version=11)
+        told = room.route(late, version).error_code
+        wanted = (0, [b"first", b"second"]) if version == OLD else (E.PRODUCER_FENCED, [b"first"])
+        assert (told, room.seen()) == wanted
