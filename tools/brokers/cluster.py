@@ -32,8 +32,8 @@ class KafkaCluster:
     """`nodes` brokers of a `version`, with ids from 1. Use it as a context manager, or `start` and `stop` it.
 
     Beside `plaintext` there are, with `tls`, the listeners `tls` and `mtls` (which asks for a client's certificate),
-    with `sasl` `sasl`, and with both also `sasl_tls`. With `relayed` there is one of that name whose clients are sent to
-    the port named "relay" instead: the caller passes on to the port "relayed" what arrives there, as it likes.
+    with `sasl` `sasl`, and with both also `sasl_tls`. With `relayed` there is one of that name whose clients are sent
+    to the port named "relay" instead: the caller passes on to the port "relayed" what arrives there, as it likes.
     `settings` are added to every server.properties.
     """
 

@@ -1,0 +1,189 @@
+"""Keeps copying processes alive, kills them, freezes and replaces them; tallies what they wrote down.
+
+One process per share of the partitions, each with a transactional id that its successors inherit. A process that ends
+by itself before it was told to is replaced too, and what it said is kept: that is an anomaly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+from chaos_runs import copy_job
+from chaos_runs.copy_job import EXIT_FENCED, Job
+
+_TICK_S = 0.05
+_STOP_S = 90.0
+# A successor is up and has fenced the frozen one, and the frozen one has found out, within this.
+_ZOMBIE_S = 30.0
+
+
+class Copiers:
+    """`shares`: the partitions of each process. `kills`: seconds between random kills, or None."""
+
+    def __init__(
+        self,
+        names: tuple[str, str, str, str],
+        shares: Sequence[tuple[int, ...]],
+        directory: Path,
+        random: Random,
+        kills: tuple[float, float] | None,
+    ) -> None:
+        bootstrap, source, copy, group = names
+        self._random = random
+        self._kills = kills
+        self._next_kill_at = float("inf")
+        self._jobs = [
+            Job(bootstrap, source, copy, group, f"{group}-{number}", share, 0, directory / f"copier-{number}.jsonl")
+            for number, share in enumerate(shares)
+        ]
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._zombies: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._keep_alive, name="copiers", daemon=True)
+        self.counts: Counter[str] = Counter()
+        self.complaints: list[str] = []
+
+    def __enter__(self) -> Copiers:
+        with self._lock:
+            self._running = [self._start(job) for job in self._jobs]
+        self._plan_kill()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._end_watch()
+        for process in [*self._running, *self._zombies]:
+            process.kill()
+            _release(process)
+
+    def kill_one(self) -> None:
+        """kill -9, at whatever it is doing; its successor is started at once."""
+        with self._lock:
+            index = self._random.randrange(len(self._running))
+            self._running[index].kill()
+            _release(self._running[index])
+            self.counts["killed"] += 1
+            self._running[index] = self._start(self._jobs[index])
+
+    def freeze_and_replace(self) -> None:
+        """SIGSTOP one, start its successor, and wake it after a while: it must end because it was fenced."""
+        with self._lock:
+            index = self._random.randrange(len(self._running))
+            zombie = self._running[index]
+            zombie.send_signal(signal.SIGSTOP)
+            self._zombies.append(zombie)
+            self.counts["frozen"] += 1
+            before = self._count(self._jobs[index], "committed")
+            self._running[index] = self._start(self._jobs[index])
+        deadline = time.monotonic() + _ZOMBIE_S
+        while self._count(self._jobs[index], "committed") == before and time.monotonic() < deadline:
+            time.sleep(_TICK_S)  # else the zombie might be first, and fence nobody
+        zombie.send_signal(signal.SIGCONT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            zombie.wait(_ZOMBIE_S)
+        if zombie.poll() != EXIT_FENCED:
+            ended = "did not end" if zombie.returncode is None else f"ended with code {zombie.returncode}"
+            self.complaints.append(f"a frozen copier that was replaced {ended}, rather than being fenced")
+
+    def finish(self) -> None:
+        """Let each end its transaction and go; raises TimeoutError for one that does not."""
+        self._end_watch()
+        for process in self._running:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+        for number, process in enumerate(self._running):
+            try:
+                code = process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self.complaints.append(f"copier {number} did not end within {_STOP_S:.0f} s of being told to")
+                continue
+            if code:
+                self.complaints.append(f"copier {number} ended with code {code}")
+        self._tally()
+
+    def _keep_alive(self) -> None:
+        while not self._is_over.wait(_TICK_S):
+            if time.monotonic() >= self._next_kill_at:
+                self.kill_one()
+                self._plan_kill()
+            with self._lock:
+                for index, process in enumerate(self._running):
+                    code = process.poll()
+                    if code is not None and not self._is_over.is_set():
+                        self.complaints.append(f"copier {index} ended by itself with code {code}")
+                        _release(process)
+                        self._running[index] = self._start(self._jobs[index])
+
+    def _plan_kill(self) -> None:
+        if self._kills is not None:
+            self._next_kill_at = time.monotonic() + self._random.uniform(*self._kills)
+
+    def _end_watch(self) -> None:
+        self._is_over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _start(self, job: Job) -> subprocess.Popen[bytes]:
+        job = replace(job, seed=self._random.randrange(1 << 30))
+        self.counts["launched"] += 1
+        with open(job.log.with_suffix(".err"), "ab") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", copy_job.__name__, *job.arguments()],
+                stdin=subprocess.PIPE, stdout=errors, stderr=errors, env=_environment(),
+            )  # fmt: skip
+
+    def _count(self, job: Job, event: str) -> int:
+        return sum(line["event"] == event for line in _lines(job.log))
+
+    def _tally(self) -> None:
+        for job in self._jobs:
+            for line in _lines(job.log):
+                self.counts[line["event"]] += 1
+                if line["event"] == "aborted" and line["why"] == "on purpose":
+                    self.counts["aborted on purpose"] += 1
+                if line["event"] in ("fatal", "died"):
+                    self.complaints.append(f"{job.transactional_id}: {line['event']}: {line['why']}")
+        self.complaints += _tracebacks(job.log.with_suffix(".err") for job in self._jobs)
+
+
+def _environment() -> dict[str, str]:
+    """The child finds what we found."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def _release(process: subprocess.Popen[bytes]) -> None:
+    process.wait()
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+
+
+def _lines(path: Path) -> list[dict[str, str]]:
+    """The last line may be half written."""
+    if not path.exists():
+        return []
+    lines = []
+    for text in path.read_text().splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            lines.append(json.loads(text))
+    return lines
+
+
+def _tracebacks(paths: Iterable[Path]) -> list[str]:
+    """What was written to standard error, which nobody should."""
+    texts = [(path, path.read_text().strip()) for path in paths if path.exists()]
+    return [f"{path.name}: {text[-500:]}" for path, text in texts if text]

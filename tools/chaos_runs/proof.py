@@ -1,0 +1,176 @@
+"""The judgement: what is in the logs against what was sent, and a copy against what was copied.
+
+It reads nothing itself. Readings are lists of `Seen`, in the order of each partition's log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from chaos_runs.sequence import Label, Number, Seen
+
+# How many findings of a kind are kept to be shown.
+_SHOWN = 3
+
+
+@dataclass
+class Proof:
+    """What is wrong by kind, all counted and the first few told. `tolerated` kinds are counted and no anomaly."""
+
+    records: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    findings: list[str] = field(default_factory=list)
+    tolerated: frozenset[str] = frozenset()
+
+    def find(self, kind: str, texts: Iterable[str]) -> None:
+        """Note findings; `texts` may be long, and is counted to its end."""
+        for text in texts:
+            self.counts[kind] += 1
+            if self.counts[kind] <= _SHOWN:
+                self.findings.append(f"{kind}: {text}")
+
+    @property
+    def anomalies(self) -> int:
+        return sum(count for kind, count in self.counts.items() if kind not in self.tolerated)
+
+
+def judge_log(
+    sent: Mapping[int, int],
+    acknowledged: Mapping[Number, tuple[int, int]],
+    failed: Mapping[Number, str],
+    log: Sequence[Seen],
+    *,
+    may_repeat: bool = False,
+) -> Proof:
+    """The log of a topic to which each lane sent its numbers from 0 to `sent[lane]` - 1.
+
+    `acknowledged` is the (partition, offset) that the producer was told, offset -1 where it was not told one. `failed`
+    are those that it could not deliver, with why: each is an anomaly. With `may_repeat` (at least once) a record may be
+    there again; its first place counts for the order.
+    """
+    proof = Proof(len(log), tolerated=frozenset({"duplicated"}) if may_repeat else frozenset())
+    places = _places(proof, log)
+    proof.find("failed", (f"{_name(number)}: {why}" for number, why in failed.items()))
+    wanted = (Number(lane, serial) for lane, count in sent.items() for serial in range(count))
+    proof.find("lost", (f"{_name(one)} is nowhere" for one in wanted if one not in places and one not in failed))
+    proof.find("foreign", (f"{_name(one)} was not sent" for one in places if one.serial >= sent.get(one.lane, 0)))
+    _find_repeated(proof, places)
+    _find_disordered(proof, log, lambda seen, number: (seen.partition, number.lane))
+    _find_strayed(proof, places)
+    proof.find(
+        "misplaced",
+        (
+            f"{_name(number)} was acknowledged at {_place(place)}, which does not hold it"
+            for number, place in acknowledged.items()
+            if place[1] >= 0 and number in places and place not in places[number]
+        ),
+    )
+    return proof
+
+
+def judge_copy(source: Sequence[Seen], copy: Sequence[Seen]) -> Proof:
+    """A copy as read_committed shows it: each record of the source once, keys in order, transactions whole."""
+    proof = Proof(len(copy))
+    places = _places(proof, copy)
+    originals = {seen.number for seen in source if seen.number is not None}
+    proof.find("lost", (f"{_name(one)} was not copied" for one in sorted(originals - places.keys())))
+    proof.find("foreign", (f"{_name(one)} is in the copy only" for one in sorted(places.keys() - originals)))
+    _find_repeated(proof, places)
+    _find_disordered(proof, copy, lambda seen, number: number.key)
+    _find_strayed(proof, places)
+    unlabelled = (f"{_place((seen.partition, seen.offset))} is of no transaction" for seen in copy if not seen.label)
+    proof.find("torn", unlabelled)
+    parts: Counter[Label] = Counter(seen.label for seen in copy if seen.label)
+    torn = (f"{part.name}: {count} of {part.size} records" for part, count in parts.items() if count != part.size)
+    proof.find("torn", torn)
+    return proof
+
+
+def judge_readers(proof: Proof, first: Sequence[Seen], second: Sequence[Seen], names: tuple[str, str]) -> None:
+    """Two readings of one topic must be the same, partition by partition, to the offset."""
+    one, other = _by_partition(first), _by_partition(second)
+    for partition in sorted(one.keys() | other.keys()):
+        left, right = one.get(partition, []), other.get(partition, [])
+        if left == right:
+            continue
+        at = next((n for n, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1]), None)
+        if at is None:
+            text = f"{names[0]} reads {len(left)} records and {names[1]} {len(right)}"
+        else:
+            text = f"{names[0]} reads {left[at]} where {names[1]} reads {right[at]}"
+        proof.find("readers differ", [f"partition {partition}: {text}"])
+
+
+def judge_offsets(proof: Proof, committed: Mapping[int, int], ends: Mapping[int, int]) -> None:
+    """The group's positions, part of the transactions, must be at the end of what was copied."""
+    proof.find(
+        "offsets",
+        (
+            f"the group is at {committed.get(partition)} of {end} in partition {partition}"
+            for partition, end in ends.items()
+            if committed.get(partition, 0) != end
+        ),
+    )
+
+
+def _places(proof: Proof, log: Iterable[Seen]) -> dict[Number, list[tuple[int, int]]]:
+    places: dict[Number, list[tuple[int, int]]] = {}
+    foreign = []
+    for seen in log:
+        if seen.number is None:
+            foreign.append(f"{_place((seen.partition, seen.offset))} holds bytes that were never sent")
+        else:
+            places.setdefault(seen.number, []).append((seen.partition, seen.offset))
+    proof.find("foreign", foreign)
+    return places
+
+
+def _find_repeated(proof: Proof, places: Mapping[Number, Sequence[tuple[int, int]]]) -> None:
+    for number, found in places.items():
+        if len(found) > 1:
+            # A record that is there three times is two duplicates.
+            proof.find("duplicated", [f"{_name(number)} is at {' and '.join(map(_place, found))}"])
+            proof.counts["duplicated"] += len(found) - 2
+
+
+def _find_disordered(proof: Proof, log: Iterable[Seen], lane_of: Callable[[Seen, Number], Hashable]) -> None:
+    """First occurrences must rise within whatever `lane_of` names."""
+    last: dict[Hashable, int] = {}
+    met: set[Number] = set()
+    for seen in log:
+        number = seen.number
+        if number is None or number in met:
+            continue
+        met.add(number)
+        lane = lane_of(seen, number)
+        before = last.get(lane, -1)
+        if number.serial < before:
+            place = _place((seen.partition, seen.offset))
+            proof.find("disordered", [f"{place} holds {_name(number)} after number {before}"])
+        last[lane] = max(before, number.serial)
+
+
+def _find_strayed(proof: Proof, places: Mapping[Number, Sequence[tuple[int, int]]]) -> None:
+    """All records of a key are in one partition."""
+    homes: dict[tuple[int, int], int] = {}
+    for number, found in places.items():
+        for partition, _ in found:
+            if homes.setdefault(number.key, partition) != partition:
+                proof.find("disordered", [f"{_name(number)} strayed from partition {homes[number.key]} to {partition}"])
+
+
+def _by_partition(log: Iterable[Seen]) -> dict[int, list[Seen]]:
+    parts: dict[int, list[Seen]] = {}
+    for seen in log:
+        parts.setdefault(seen.partition, []).append(seen)
+    return parts
+
+
+def _name(number: Number) -> str:
+    return f"number {number.serial} of lane {number.lane}"
+
+
+def _place(place: tuple[int, int]) -> str:
+    return f"partition {place[0]} offset {place[1]}"

@@ -1,0 +1,177 @@
+"""A relay of TCP connections that cuts them: clients connect to it because brokers advertise its ports.
+
+It understands nothing of what it carries. While cutting, a connection lives for a random time and then ends without
+regard for what is under way: a request may have arrived and its answer be lost, or half of either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections.abc import Mapping
+from random import Random
+
+# Bytes held for a side that reads slowly; the other side is not read meanwhile.
+_BUFFER_BYTES = 1 << 18
+_READ_BYTES = 1 << 16
+_TICK_S = 0.05
+LIFE_S = (0.5, 1.5)
+
+
+class _Side:
+    """One socket of a pair, and what is still to be written to it."""
+
+    def __init__(self, connection: socket.socket, pair: _Pair) -> None:
+        connection.setblocking(False)
+        self.socket = connection
+        self.pair = pair
+        self.pending = bytearray()
+        self.has_ended = False  # the peer sends no more
+
+    @property
+    def other(self) -> _Side:
+        return self.pair.upstream if self is self.pair.client else self.pair.client
+
+
+class _Pair:
+    """A client's connection and ours to the broker. `ends_at`: when to cut it, or None."""
+
+    def __init__(self, client: socket.socket, upstream: socket.socket, ends_at: float | None) -> None:
+        self.client = _Side(client, self)
+        self.upstream = _Side(upstream, self)
+        self.ends_at = ends_at
+
+
+class Relay:
+    """`routes`: port to listen on -> port of the broker behind it. One thread; use it as a context manager."""
+
+    def __init__(self, routes: Mapping[int, int], *, host: str = "127.0.0.1", random: Random) -> None:
+        self._host = host
+        self._random = random
+        self._selector = selectors.DefaultSelector()
+        self._pairs: set[_Pair] = set()
+        self._is_cutting = False
+        self._is_closed = False
+        self.cuts = 0
+        for port, target in routes.items():
+            listener = socket.create_server((host, port), backlog=64)
+            listener.setblocking(False)
+            self._selector.register(listener, selectors.EVENT_READ, (listener, target))
+        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
+
+    def __enter__(self) -> Relay:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._is_closed = True
+        self._thread.join()
+
+    @property
+    def is_cutting(self) -> bool:
+        return self._is_cutting
+
+    @is_cutting.setter
+    def is_cutting(self, value: bool) -> None:
+        """From any thread. Connections that are there when it begins are given a life too."""
+        self._is_cutting = value
+
+    def _run(self) -> None:
+        try:
+            while not self._is_closed:
+                for key, events in self._selector.select(_TICK_S):
+                    if isinstance(key.data, _Side):
+                        self._move(key.data, events)
+                    else:
+                        self._accept(*key.data)
+                self._cut(time.monotonic())
+        finally:
+            for pair in list(self._pairs):
+                self._end(pair)
+            for key in list(self._selector.get_map().values()):
+                key.fileobj.close()  # type: ignore[union-attr]  # sockets were registered, no numbers
+            self._selector.close()
+
+    def _accept(self, listener: socket.socket, target: int) -> None:
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            return  # it went away again
+        try:
+            upstream = socket.create_connection((self._host, target), timeout=1.0)
+        except OSError:
+            client.close()  # as if the broker itself were not there
+            return
+        pair = _Pair(client, upstream, self._end_of_life() if self._is_cutting else None)
+        self._pairs.add(pair)
+        for side in (pair.client, pair.upstream):
+            side.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._selector.register(side.socket, selectors.EVENT_READ, side)
+
+    def _move(self, side: _Side, events: int) -> None:
+        if side.pair not in self._pairs:
+            return  # ended in this very round
+        try:
+            if events & selectors.EVENT_READ:
+                data = side.socket.recv(_READ_BYTES)
+                side.has_ended = not data
+                side.other.pending += data
+                self._flush(side.other)
+            if events & selectors.EVENT_WRITE:
+                self._flush(side)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._end(side.pair)
+            return
+        if side.has_ended and not side.other.pending:
+            self._end(side.pair)
+            return
+        for one in (side, side.other):
+            self._watch(one)
+
+    def _flush(self, side: _Side) -> None:
+        if side.pending:
+            with contextlib.suppress(BlockingIOError):
+                sent = side.socket.send(side.pending)
+                del side.pending[:sent]
+
+    def _watch(self, side: _Side) -> None:
+        wanted = selectors.EVENT_WRITE if side.pending else 0
+        if not side.has_ended and len(side.other.pending) < _BUFFER_BYTES:
+            wanted |= selectors.EVENT_READ
+        registered = side.socket in self._selector.get_map()
+        if not wanted:
+            if registered:
+                self._selector.unregister(side.socket)
+        elif registered:
+            self._selector.modify(side.socket, wanted, side)
+        else:
+            self._selector.register(side.socket, wanted, side)
+
+    def _cut(self, now: float) -> None:
+        for pair in list(self._pairs):
+            if not self._is_cutting:
+                pair.ends_at = None
+            elif pair.ends_at is None:
+                pair.ends_at = self._end_of_life()
+            elif pair.ends_at <= now:
+                self.cuts += 1
+                self._end(pair, is_rude=self._random.random() < 0.5)
+
+    def _end_of_life(self) -> float:
+        return time.monotonic() + self._random.uniform(*LIFE_S)
+
+    def _end(self, pair: _Pair, *, is_rude: bool = False) -> None:
+        """Close both; rudely: with a reset, which throws away what the kernel still holds."""
+        self._pairs.discard(pair)
+        for side in (pair.client, pair.upstream):
+            if side.socket in self._selector.get_map():
+                self._selector.unregister(side.socket)
+            if is_rude:
+                side.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            side.socket.close()

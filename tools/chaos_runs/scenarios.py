@@ -1,0 +1,191 @@
+"""What is done to the brokers: each scenario a function over a `Stage`, and a table of them all.
+
+A scenario leaves every broker running and in sync. What it does is the same for the same stage and seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+PARTITIONS = 6
+NEWEST = "4.3.1"
+OLD_VERSIONS = ("0.8.2.2", "0.11.0.3", "1.1.1", "2.8.2", "3.9.1")
+# Longer than it takes the controller to notice that a broker is gone (broker.session.timeout.ms is 6 s here).
+_GONE_S = 8.0
+_PAUSE_S = 20.0
+_CALM_S = 2.0
+# A broker that was killed stays registered for as long, and one of its id could not start before (see ZOOKEEPER_MS).
+_ZOOKEEPER_S = 6.0
+ZOOKEEPER_MS = 4_000
+
+
+class Stage(Protocol):
+    """What a scenario may do. Each call ends when the thing is done; time passes in `rest` alone, or in waiting."""
+
+    random: Random
+
+    @property
+    def nodes(self) -> list[int]: ...
+    def leader(self, partition: int) -> int: ...
+    def kill(self, node: int) -> None: ...
+    def stop(self, node: int) -> None: ...
+    def start(self, node: int) -> None: ...
+    def pause(self, node: int) -> None: ...
+    def resume(self, node: int) -> None: ...
+    def cut_connections(self, is_cutting: bool) -> None: ...
+    def kill_client(self) -> None: ...
+    def replace_client(self) -> None: ...
+    def wait_in_sync(self) -> None: ...
+    def rest(self, seconds: float) -> None: ...
+
+
+def calm(stage: Stage) -> None:
+    stage.rest(_CALM_S)
+
+
+def kill(stage: Stage) -> None:
+    for _ in range(2):
+        _calm(stage)
+        _away(stage, _any_leader(stage), stage.kill, _GONE_S)
+
+
+def stop(stage: Stage) -> None:
+    for _ in range(2):
+        _calm(stage)
+        _away(stage, _any_leader(stage), stage.stop, _CALM_S)
+
+
+def pause(stage: Stage) -> None:
+    _calm(stage)
+    victim = _any_leader(stage)
+    stage.pause(victim)
+    stage.rest(_PAUSE_S)
+    stage.resume(victim)
+    stage.wait_in_sync()
+
+
+def roll(stage: Stage) -> None:
+    for node in stage.nodes:
+        _calm(stage)
+        _away(stage, node, stage.stop, 0)
+
+
+def chase(stage: Stage) -> None:
+    """Kill whoever leads partition 0, five times."""
+    for _ in range(5):
+        _calm(stage)
+        _away(stage, stage.leader(0), stage.kill, _GONE_S)
+
+
+def cuts(stage: Stage) -> None:
+    stage.cut_connections(True)
+    stage.rest(30)
+    stage.cut_connections(False)
+
+
+def clients(stage: Stage) -> None:
+    """The brokers are left alone; the copying process is killed every few seconds."""
+    for _ in range(10):
+        stage.rest(stage.random.uniform(0.5, 3))
+        stage.kill_client()
+
+
+def zombies(stage: Stage) -> None:
+    """A copying process freezes and is replaced; when it wakes up, it must find that it was."""
+    for _ in range(4):
+        stage.rest(stage.random.uniform(1, 3))
+        stage.replace_client()
+
+
+def storm(stage: Stage) -> None:
+    """Everything at once."""
+    stage.cut_connections(True)
+    for away, seconds in ((stage.kill, _GONE_S), (stage.stop, _CALM_S)):
+        _calm(stage)
+        stage.kill_client()
+        _away(stage, _any_leader(stage), away, seconds)
+    stage.kill_client()
+    pause(stage)
+    stage.cut_connections(False)
+    stage.replace_client()
+
+
+def short(stage: Stage) -> None:
+    """For continuous integration: a kill, a clean stop, cut connections and killed clients in half a minute."""
+    stage.cut_connections(True)
+    _away(stage, _any_leader(stage), stage.kill, _CALM_S)
+    stage.kill_client()
+    _away(stage, _any_leader(stage), stage.stop, 0)
+    stage.cut_connections(False)
+
+
+def restart(stage: Stage) -> None:
+    """The only broker is stopped and started, then killed and started, once ZooKeeper has noticed."""
+    for away, seconds in ((stage.stop, 0), (stage.kill, _ZOOKEEPER_S)):
+        _calm(stage)
+        _away(stage, stage.nodes[0], away, seconds)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`seconds`: about how long it takes, over which the records are spread. `client_kills`: how many seconds pass
+    between kills of the copying process, or None.
+    """
+
+    name: str
+    about: str
+    act: Callable[[Stage], None]
+    seconds: float
+    version: str = NEWEST
+    nodes: int = 3
+    client_kills: tuple[float, float] | None = (5.0, 15.0)
+    copiers: int = 2
+    is_relayed: bool = False
+    records: int = 200_000
+
+
+_BUSY = (
+    Scenario("calm", "nothing happens, for comparison", calm, 0, client_kills=None),
+    Scenario("kill", "kill -9 of two leaders, each away for 8 s", kill, 40),
+    Scenario("pause", "SIGSTOP of a leader for 20 s", pause, 35),
+    Scenario("stop", "two leaders are stopped cleanly, and started", stop, 25),
+    Scenario("roll", "rolling bounce: each broker in turn", roll, 35),
+    Scenario("chase", "the leader of partition 0 is killed, five times", chase, 100),
+    Scenario("cuts", "every connection is cut 0.5 to 1.5 s after it began", cuts, 30, is_relayed=True),
+    Scenario("clients", "the copying process is killed ten times", clients, 20, client_kills=None),
+    Scenario("zombies", "the copying process freezes, is replaced, and wakes up", zombies, 30, client_kills=None),
+    Scenario("storm", "cuts, kill -9, clean stop, SIGSTOP, killed and frozen clients", storm, 80, is_relayed=True),
+)
+SHORT = Scenario(
+    "short",
+    "cuts, kill -9, clean stop, killed clients",
+    short,
+    25,
+    client_kills=None,
+    copiers=1,
+    is_relayed=True,
+    records=20_000,
+)
+_OLD = tuple(
+    Scenario(f"restart-{version}", f"the one broker, {version}, is stopped, then killed", restart, 15, version, 1)
+    for version in OLD_VERSIONS
+)
+SCENARIOS: Mapping[str, Scenario] = {one.name: one for one in (*_BUSY, SHORT, *_OLD)}
+
+
+def _calm(stage: Stage) -> None:
+    stage.rest(stage.random.uniform(1, 2 * _CALM_S))
+
+
+def _any_leader(stage: Stage) -> int:
+    return stage.leader(stage.random.randrange(PARTITIONS))
+
+
+def _away(stage: Stage, node: int, how: Callable[[int], None], seconds: float) -> None:
+    how(node)
+    stage.rest(seconds)
+    stage.start(node)
+    stage.wait_in_sync()

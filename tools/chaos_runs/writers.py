@@ -1,0 +1,121 @@
+"""Threads that produce sequenced records with one producer, and note what became of each.
+
+They spread their records over the time that the scenario takes, in bursts, so that there is always something under way;
+they go on, beyond their number, until the scenario is over. What they could not send in time for lack of room they send
+as soon as there is some.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from chaos_runs.sequence import Number, key_of, value_of
+from kwire import Producer, ProduceResponse
+from kwire.errors import KwireError
+
+LANES = 4
+# Small batches and a small buffer: many requests are under way, and a leader that is away is felt at once.
+_OPTIONS: dict[str, Any] = {
+    "batch_bytes": 16_384,
+    "max_buffered_bytes": 8 * 1024 * 1024,
+    "request_timeout_ms": 10_000,  # a broker that is paused for 20 s is given up, and what it was sent is in doubt
+    "delivery_timeout_ms": 180_000,
+    "max_block_ms": 180_000,
+}
+_BURST = 25
+_FLUSH_S = 180.0
+_POLL_S = 0.01
+
+
+class Writers:
+    """`records` in all lanes together, over `seconds`; use it as a context manager, then ask what happened."""
+
+    def __init__(self, bootstrap: str, topic: str, records: int, seconds: float) -> None:
+        self._topic = topic
+        self._share = -(-records // LANES)
+        self._rate = self._share / seconds if seconds else float("inf")  # per lane and second
+        self._is_over = threading.Event()
+        self._responses: list[list[ProduceResponse]] = [[] for _ in range(LANES)]
+        self._threads = [
+            threading.Thread(target=self._send_lane, args=(lane,), name=f"lane {lane}", daemon=True)
+            for lane in range(LANES)
+        ]
+        self._errors: list[BaseException] = []
+        self._acknowledged = 0
+        self._began_at = self._last_at = time.monotonic()
+        self.longest_stall = 0.0
+        self.producer = Producer(bootstrap, client_id="chaos", **_OPTIONS)
+
+    def __enter__(self) -> Writers:
+        self._began_at = self._last_at = time.monotonic()
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._is_over.set()
+        self.producer.close(0)
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def acknowledged(self) -> int:
+        """How many records have an outcome."""
+        return self._acknowledged
+
+    @property
+    def seconds(self) -> float:
+        """From the first record to the last outcome."""
+        return self._last_at - self._began_at
+
+    def finish(self) -> None:
+        """The scenario is over: send the rest at full speed and wait for all outcomes."""
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+        if self._errors:
+            raise self._errors[0]
+        self.producer.flush(_FLUSH_S)
+
+    def sent(self) -> dict[int, int]:
+        return {lane: len(responses) for lane, responses in enumerate(self._responses)}
+
+    def outcomes(self) -> tuple[dict[Number, tuple[int, int]], dict[Number, str]]:
+        """Where each record was acknowledged, as (partition, offset), and why others failed. After `finish`."""
+        places: dict[Number, tuple[int, int]] = {}
+        failed: dict[Number, str] = {}
+        for lane, responses in enumerate(self._responses):
+            for serial, response in enumerate(responses):
+                number = Number(lane, serial)
+                try:
+                    place = response.result(0)
+                    places[number] = place.partition, place.offset
+                except KwireError as error:
+                    failed[number] = str(error)
+        return places, failed
+
+    def _send_lane(self, lane: int) -> None:
+        responses = self._responses[lane]
+        try:
+            while len(responses) < self._share or not self._is_over.is_set():
+                for _ in range(_BURST):
+                    number = Number(lane, len(responses))
+                    value, key = value_of(number), key_of(number)
+                    responses.append(self.producer.send(self._topic, value, key=key, on_delivery=self._on_delivery))
+                    if len(responses) == self._share and self._is_over.is_set():
+                        return
+                self._wait_until(self._began_at + len(responses) / self._rate)
+        except BaseException as error:
+            self._errors.append(error)
+
+    def _wait_until(self, moment: float) -> None:
+        self._is_over.wait(max(_POLL_S, moment - time.monotonic()))
+
+    def _on_delivery(self, response: ProduceResponse) -> None:
+        """On the producer's one thread for callbacks."""
+        now = time.monotonic()
+        self.longest_stall = max(self.longest_stall, now - self._last_at)
+        self._last_at = now
+        self._acknowledged += 1
