@@ -1,0 +1,137 @@
+"""One TCP connection that may be Kafka's: put together, and taken for Kafka's as soon as it is clear who the client is.
+
+Until then its bytes wait, the last of them at most. Clear is it by a broker's port that the user has named; by who
+opened the connection, if a request is what it then sends; or by whoever sends something like a request.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator
+
+from kwire.cli.capture.exchange import Connection, Exchange, Found
+from kwire.cli.capture.framing import SEARCHED_BYTES_MAX
+from kwire.cli.capture.layers import ACK, FIN, RST, SYN, Endpoint, Segment
+from kwire.cli.capture.reassembly import Event, Gap, HalfStream, Piece
+from kwire.cli.capture.search import find_request, is_request
+
+# As the size of a frame these would be 350 MB and more.
+_TLS_RECORD = (b"\x15\x03", b"\x16\x03", b"\x17\x03")
+_HEAD_BYTES = 300
+
+
+class Conversation:
+    """A TCP connection that may be Kafka's. `sides` are its ends; `numbers` numbers those that are."""
+
+    def __init__(
+        self, sides: tuple[Endpoint, Endpoint], broker_ports: Collection[int], frame_bytes_max: int,
+        numbers: Iterator[int],
+    ) -> None:  # fmt: skip
+        self.sides = sides
+        self.rejected: str | None = None  # why it is not read
+        self._frame_bytes_max = frame_bytes_max
+        self._numbers = numbers
+        self._halves = (HalfStream(), HalfStream())
+        self._is_over = False
+        self._opener: int | None = None  # the side whose SYN was seen
+        named = [side for side in (0, 1) if sides[side].port in broker_ports]
+        self._client = 1 - named[0] if named else None
+        self._heads = (bytearray(), bytearray())  # how each side began
+        self._undecided: deque[tuple[int, Event]] = deque()
+        self._undecided_bytes = 0
+        self._exchange: Exchange | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self._is_over or all(half.has_ended for half in self._halves)
+
+    @property
+    def is_kafka(self) -> bool:
+        return self._exchange is not None
+
+    def begins_anew(self, segment: Segment) -> bool:
+        """Whether a segment opens another connection between the same ends."""
+        is_opening = segment.flags & (SYN | ACK) == SYN
+        return is_opening and self._halves[self._side(segment)].has_begun
+
+    def add(self, segment: Segment) -> Iterator[Found]:
+        """What a segment completes."""
+        side = self._side(segment)
+        half, other = self._halves[side], self._halves[1 - side]
+        seq = segment.seq
+        if segment.flags & SYN:
+            self._opener = side if not segment.flags & ACK else 1 - side
+            seq += 1
+            half.begin(seq)
+        if segment.flags & ACK and other.has_begun:
+            yield from self._take(1 - side, other.acknowledged(segment.ack))
+        if segment.data or segment.missing:
+            events = half.add(seq, segment.data, segment.missing, segment.packet, segment.at_ns)
+            yield from self._take(side, events)
+        if segment.flags & FIN:
+            half.finish(seq + len(segment.data) + segment.missing)
+        if segment.flags & RST:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[Found]:
+        """What is left when the connection or the capture ends."""
+        if self._is_over:
+            return
+        for side, half in enumerate(self._halves):
+            yield from self._take(side, half.flush())
+        self._is_over = True
+        if self._exchange is not None:
+            yield from self._exchange.finish()
+
+    def _side(self, segment: Segment) -> int:
+        return 0 if segment.source == self.sides[0] else 1
+
+    def _take(self, side: int, events: Iterator[Event]) -> Iterator[Found]:
+        for event in events:
+            if self._exchange is not None:
+                yield from self._exchange.take(side, event)
+            elif self.rejected is None:
+                self._decide(side, event)
+                self._keep(side, event)
+                if self._client is not None and self.rejected is None:
+                    yield from self._begin(self._client)
+
+    def _decide(self, side: int, event: Event) -> None:
+        """Find the client, or that there is none."""
+        if isinstance(event, Gap):
+            self._opener = None  # how it began is not to be seen
+            return
+        head = self._heads[side]
+        if len(head) < _HEAD_BYTES:
+            head += event.data[:_HEAD_BYTES]
+            if head.startswith(_TLS_RECORD):
+                self.rejected = "TLS"
+                return
+        if self._client is not None:
+            return
+        if self._opener is None:
+            if find_request(event.data, [0] if event.is_start else []) is not None:
+                self._client = side
+            return
+        # What the side that opened it says first is a request, or this is not Kafka.
+        says_request = is_request(bytes(head)) if side == self._opener else False
+        if says_request:
+            self._client = side
+        elif says_request is False:
+            self.rejected = "another protocol"
+
+    def _keep(self, side: int, event: Event) -> None:
+        self._undecided.append((side, event))
+        self._undecided_bytes += len(event.data) if isinstance(event, Piece) else 0
+        while self._undecided_bytes > SEARCHED_BYTES_MAX and len(self._undecided) > 1:
+            _, dropped = self._undecided.popleft()
+            self._undecided_bytes -= len(dropped.data) if isinstance(dropped, Piece) else 0
+            self._opener = None
+
+    def _begin(self, client: int) -> Iterator[Found]:
+        """It is Kafka's: everything that was undecided is taken now."""
+        connection = Connection(next(self._numbers), str(self.sides[client]), str(self.sides[1 - client]))
+        self._exchange = Exchange(connection, client, self._frame_bytes_max, in_step=self._opener is not None)
+        undecided, self._undecided = self._undecided, deque()
+        for side, event in undecided:
+            yield from self._exchange.take(side, event)

@@ -1,0 +1,253 @@
+"""The requests and responses of a connection whose client is known: which response answers which request.
+
+A response does not say what it is, so each request leaves behind what its answer will be. What was asked before the
+capture began has left nothing: such a response is held until a few requests have shown which APIs and versions this
+client speaks, and is then taken for the one that it decodes as (`is_guess`). Bounded: what is awaited, and held.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from kwire.cli.capture.framing import Frame, FrameCutter, Skipped
+from kwire.cli.capture.reassembly import Event
+from kwire.cli.capture.search import find_request, find_response, is_request
+from kwire.errors import KwireError
+from kwire.protocol import Api, ApiKey, api
+from kwire.protocol.headers import decode_request, decode_response
+from kwire.protocol.messages.produce import ProduceRequest
+
+Kind: TypeAlias = Literal["request", "response"]
+
+_AWAITED_MAX = 10_000
+_HELD_MAX = 32
+_HELD_BYTES_MAX = 1024 * 1024
+_HELD_REQUESTS = 8  # a response is held while so many requests come
+_SEARCHED_IDS = 8
+
+_SASL_HANDSHAKE_OF_RAW_TOKENS = 0
+_UNSUPPORTED_VERSION = (35).to_bytes(2, "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Who talks to whom; `number` counts the connections of Kafka from 1."""
+
+    number: int
+    client: str
+    broker: str
+
+    def __str__(self) -> str:
+        return f"{self.client} > {self.broker}"
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedFrame:
+    """A request or a response. `data` is the frame without its size, `missing` bytes of its end are not there.
+
+    `api` and `version` are what a request says and what it promises of its response; None and -1 where that is unknown
+    or the frame is a bare SASL token (`is_token`). `packet` and `at_ns` are those of its last byte, `latency_ns` is a
+    response's since its request. `is_guess`: the request was not seen, and this is what the bytes make sense as.
+    """
+
+    connection: Connection
+    kind: Kind
+    api: Api | None
+    version: int
+    data: bytes
+    missing: int
+    packet: int
+    at_ns: int
+    latency_ns: int | None = None
+    is_guess: bool = False
+    is_token: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that a person should know of a capture. `is_problem`: bytes were lost on the way."""
+
+    text: str
+    connection: Connection | None = None
+    is_problem: bool = False
+
+
+Found: TypeAlias = CapturedFrame | Remark
+
+
+@dataclass(slots=True)
+class _Awaited:
+    """What a request says of its response."""
+
+    correlation_id: int
+    api: Api | None
+    version: int
+    at_ns: int
+    is_token: bool = False
+
+
+@dataclass(slots=True)
+class _Held:
+    """A response whose request was not seen, and how many requests are still waited for."""
+
+    frame: Frame
+    patience: int
+
+
+class Exchange:
+    """The requests and responses of a connection whose client is known."""
+
+    def __init__(self, connection: Connection, client: int, frame_bytes_max: int, *, in_step: bool) -> None:
+        self.connection = connection
+        self._client = client
+        requests = FrameCutter(find_request, frame_bytes_max=frame_bytes_max, in_step=in_step)
+        responses = FrameCutter(self._find_response, frame_bytes_max=frame_bytes_max, in_step=in_step)
+        self._cutters = (requests, responses) if client == 0 else (responses, requests)
+        self._awaited: deque[_Awaited] = deque(maxlen=_AWAITED_MAX)
+        self._held: deque[_Held] = deque()
+        self._spoken: Counter[tuple[Api, int]] = Counter()
+        self._has_raw_tokens = False
+
+    def take(self, side: int, event: Event) -> Iterator[Found]:
+        for cut in self._cutters[side].feed(event):
+            yield from self._cut(side, cut)
+
+    def finish(self) -> Iterator[Found]:
+        for side, cutter in enumerate(self._cutters):
+            for cut in cutter.finish():
+                yield from self._cut(side, cut)
+        while self._held:
+            yield self._guessed(self._held.popleft().frame)
+        if self._awaited:
+            names = Counter(awaited.api.name if awaited.api else "unknown" for awaited in self._awaited)
+            listed = ", ".join(f"{count} {name}" for name, count in names.most_common())
+            yield Remark(f"no answer was captured to {listed}", self.connection)
+
+    def _cut(self, side: int, cut: Frame | Skipped) -> Iterator[Found]:
+        is_request_side = side == self._client
+        if isinstance(cut, Skipped):
+            whose = "requests" if is_request_side else "responses"
+            lost = f"{cut.lost} bytes that were not captured" if cut.lost else ""
+            left = f"{cut.size} bytes that belong to no frame" if cut.size else ""
+            text = f"among the {whose}: {' and '.join(filter(None, (lost, left)))}"
+            yield Remark(text, self.connection, is_problem=bool(cut.lost))
+        elif is_request_side:
+            yield from self._request(cut)
+        else:
+            yield from self._response(cut)
+
+    def _request(self, frame: Frame) -> Iterator[Found]:
+        sized = (len(frame.data) + frame.missing).to_bytes(4, "big") + frame.data
+        is_token = self._has_raw_tokens and not is_request(sized)
+        found, version, correlation_id = (None, -1, 0) if is_token else _promise(frame.data)
+        if not is_token:
+            self._has_raw_tokens = False
+        yield CapturedFrame(
+            self.connection, "request", found, version, frame.data, frame.missing, frame.packet, frame.at_ns,
+            is_token=is_token,
+        )  # fmt: skip
+        if found is not None:
+            self._spoken[found, version] += 1
+            if found.key == ApiKey.SASL_HANDSHAKE and version == _SASL_HANDSHAKE_OF_RAW_TOKENS:
+                self._has_raw_tokens = True
+        if len(frame.data) >= 8 and _expects_response(frame.data, found):
+            awaited = _Awaited(correlation_id, found, version, frame.at_ns, is_token)
+            held = next((one for one in self._held if not is_token and _id_of(one.frame) == correlation_id), None)
+            if held is None:
+                self._awaited.append(awaited)
+            else:
+                # It came before its request, which had to wait behind a gap.
+                self._held.remove(held)
+                yield self._answer(held.frame, awaited)
+        yield from self._lose_patience()
+
+    def _response(self, frame: Frame) -> Iterator[Found]:
+        correlation_id = _id_of(frame)
+        for index, awaited in enumerate(self._awaited):
+            if awaited.is_token or awaited.correlation_id == correlation_id:
+                # Brokers answer in order: what was asked before this has no answer in the capture.
+                for _ in range(index + 1):
+                    self._awaited.popleft()
+                yield self._answer(frame, awaited)
+                return
+        self._held.append(_Held(frame, _HELD_REQUESTS))
+        while len(self._held) > _HELD_MAX or sum(len(held.frame.data) for held in self._held) > _HELD_BYTES_MAX:
+            yield self._guessed(self._held.popleft().frame)
+
+    def _lose_patience(self) -> Iterator[Found]:
+        for held in self._held:
+            held.patience -= 1
+        while self._held and self._held[0].patience <= 0:
+            yield self._guessed(self._held.popleft().frame)
+
+    def _answer(self, frame: Frame, awaited: _Awaited) -> CapturedFrame:
+        version = awaited.version
+        if awaited.api and awaited.api.key == ApiKey.API_VERSIONS and frame.data[4:6] == _UNSUPPORTED_VERSION:
+            version = 0  # in which a broker answers a version that it does not know
+        return CapturedFrame(
+            self.connection, "response", awaited.api, version, frame.data, frame.missing, frame.packet, frame.at_ns,
+            latency_ns=frame.at_ns - awaited.at_ns, is_token=awaited.is_token,
+        )  # fmt: skip
+
+    def _guessed(self, frame: Frame) -> CapturedFrame:
+        """A response whose request was not seen, as the most frequent of what this client speaks that it fits."""
+        for (found, version), _ in self._spoken.most_common():
+            if not frame.missing and _decodes(frame.data, found, version):
+                break
+        else:
+            return CapturedFrame(
+                self.connection, "response", None, -1, frame.data, frame.missing, frame.packet, frame.at_ns
+            )
+        return CapturedFrame(
+            self.connection, "response", found, version, frame.data, frame.missing, frame.packet, frame.at_ns,
+            is_guess=True,
+        )  # fmt: skip
+
+    def _find_response(self, buffer: bytes, marks: Iterable[int]) -> int | None:
+        awaited = [one for one in self._awaited if not one.is_token][:_SEARCHED_IDS]
+        by_id = {one.correlation_id: one for one in awaited}
+
+        def decodes(frame: bytes) -> bool:
+            one = by_id[int.from_bytes(frame[:4], "big", signed=True)]
+            return one.api is not None and _decodes(frame, one.api, one.version)
+
+        return find_response(buffer, list(marks), by_id, decodes)
+
+
+def _promise(frame: bytes) -> tuple[Api | None, int, int]:
+    """(API, version, correlation id) as a request's header says."""
+    if len(frame) < 8:
+        return None, -1, 0
+    key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2))
+    correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
+    try:
+        return api(key), version, correlation_id
+    except KwireError:
+        return None, -1, correlation_id
+
+
+def _expects_response(frame: bytes, found: Api | None) -> bool:
+    """Every request does, but for Produce with acks=0."""
+    if found is None or found.key != ApiKey.PRODUCE:
+        return True
+    try:
+        _, request = decode_request(frame)
+    except KwireError:
+        return True
+    assert isinstance(request, ProduceRequest)
+    return request.acks != 0
+
+
+def _id_of(frame: Frame) -> int | None:
+    return int.from_bytes(frame.data[:4], "big", signed=True) if len(frame.data) >= 4 else None
+
+
+def _decodes(frame: bytes, found: Api, version: int) -> bool:
+    try:
+        decode_response(frame, found.request, version)
+    except KwireError:
+        return False
+    return True
