@@ -7,6 +7,7 @@ sequence, until it is acknowledged or the epoch is bumped (rule of order 2).
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from kwire.errors import KwireError
@@ -25,9 +26,10 @@ class Batch:
     """`partition` is -1 until an unkeyed batch is given one. Times are seconds of the loop's clock."""
 
     __slots__ = (
-        "_append_time_ms", "_base_offset", "attempts", "bytes_max", "created_at", "deadline", "encoded", "is_closed",
-        "is_overdue", "is_transactional", "is_unsure", "last_error", "magic", "partition", "producer_epoch",
-        "producer_id", "records", "responses", "sequence", "size_bytes", "terms", "topic", "was_designated",
+        "_append_time_ms", "_base_offset", "attempts", "bytes_max", "created_at", "deadline", "encoded", "error",
+        "is_closed", "is_decided", "is_overdue", "is_transactional", "is_unsure", "last_error", "line", "magic",
+        "partition", "producer_epoch", "producer_id", "records", "responses", "sequence", "size_bytes", "terms",
+        "topic", "was_designated",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +50,10 @@ class Batch:
         self.last_error: KwireError | None = None
         # True when a request that carried it may have been applied: no answer came, or one that leaves it open.
         self.is_unsure = False
+        # Its outcome is known, and told when the batches before it in the partition's line are decided too (rule 10).
+        self.is_decided = False
+        self.error: KwireError | None = None  # of a batch that is decided; None: it was acknowledged
+        self.line: deque[Batch] | None = None  # None where no order is kept
         self.is_overdue = False  # its responses were told that their time is up while a request carried it
         self.sequence = NO_SEQUENCE
         self.is_transactional = False

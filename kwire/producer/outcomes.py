@@ -196,24 +196,36 @@ class Outcomes:
         The batch keeps its place until it is answered (rules 2 and 4); then only its memory is left to be given back.
         """
         assert batch.terms is not None
-        what, is_unsure = f"not acknowledged within {batch.terms.timeout} s", is_out or batch.is_unsure
-        error = _delivery_error(batch, what, batch.last_error, possibly_persisted=is_unsure)
-        if self._transaction is not None:
-            self._transaction.fail(error, in_produce=True)
+        error = batch.error
+        if not batch.is_decided:
+            what, is_unsure = f"not acknowledged within {batch.terms.timeout} s", is_out or batch.is_unsure
+            error = _delivery_error(batch, what, batch.last_error, possibly_persisted=is_unsure)
+            if self._transaction is not None:
+                self._transaction.fail(error, in_produce=True)
         self.limited.pop(batch, None)
         batch.is_overdue = True
-        resolve_all(batch.responses, None, error)
+        resolve_all(batch.responses, None if error else batch, error)
 
     def _resolve(self, batch: Batch, error: KwireError | None) -> None:
+        """The outcome is known. It is told after those of the batches before it: never out of order (rule 10)."""
         if error is not None and self._transaction is not None:
             self._transaction.fail(error, in_produce=True)
+        batch.is_decided, batch.error = True, error
+        line = batch.line
+        if line is None:
+            self._tell(batch)
+        else:
+            while line and line[0].is_decided:
+                self._tell(line.popleft())
+        self._end_flushes()
+
+    def _tell(self, batch: Batch) -> None:
         self._intake.release(batch.buffered_bytes)
         if not batch.is_overdue:
             self.limited.pop(batch, None)
-            resolve_all(batch.responses, None if error else batch, error)
+            resolve_all(batch.responses, None if batch.error else batch, batch.error)
         for flush in self._flushes:
             flush.batches.discard(batch)
-        self._end_flushes()
 
     # -- flushes
 

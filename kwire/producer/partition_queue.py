@@ -20,12 +20,16 @@ _SEQUENCES = 2**31
 
 
 class PartitionQueue:
-    """`window_max` is how many batches may be out at once, after the leader's first acknowledgement."""
+    """`window_max` is how many batches may be out at once, after the leader's first acknowledgement.
 
-    def __init__(self, topic: str, index: int, window_max: int) -> None:
+    `is_ordered`: outcomes are told in the order in which the batches came, whatever the order in which they are known.
+    """
+
+    def __init__(self, topic: str, index: int, window_max: int, *, is_ordered: bool = True) -> None:
         self.topic = topic
         self.index = index
         self.queued: deque[Batch] = deque()
+        self._line: deque[Batch] | None = deque() if is_ordered else None  # every batch whose outcome is not told yet
         self.retry_at = 0.0
         self.attempts = 0  # failures in a row
         self.next_sequence = 0
@@ -57,12 +61,19 @@ class PartitionQueue:
         return self._window_max if self._is_proven else 1
 
     def unresolved(self) -> list[Batch]:
-        """Every batch that it holds, oldest first."""
-        return [*self._held, *self._out, *self.queued]
+        """Every batch whose outcome is not told yet, oldest first."""
+        return [*self._held, *self._out, *self.queued] if self._line is None else list(self._line)
 
     def sequenced_unsure(self) -> bool:
         """Whether some batch of the current epoch may or may not have been stored."""
-        return any(batch.is_sequenced and batch.is_unsure for batch in self.unresolved())
+        return any(batch.is_sequenced and batch.is_unsure for batch in (*self._held, *self._out, *self.queued))
+
+    def add(self, batch: Batch) -> None:
+        """A new batch, behind all others."""
+        self.queued.append(batch)
+        if self._line is not None:
+            self._line.append(batch)
+            batch.line = self._line
 
     def open_batch(self) -> Batch | None:
         """The batch that further records may join."""

@@ -106,7 +106,8 @@ class Sender:
             while topic.unrouted:
                 self._refuse(topic.unrouted.popleft()[0], error)
             for batch in topic.unresolved():
-                self._outcomes.undelivered(batch, "the producer was closed before it was delivered", error)
+                if not batch.is_decided:
+                    self._outcomes.undelivered(batch, "the producer was closed before it was delivered", error)
         if self.transaction is not None:
             self.transaction.closed(error)
         self._topics.clear()
@@ -158,6 +159,7 @@ class Sender:
             spread=self._spread,
             batch_bytes=self._settings.batch_bytes,
             window_max=window_max,
+            is_ordered=self._settings.ordered,
             delivery_timeout=self._settings.delivery_timeout_ms / 1000,
             limited=self._outcomes.limited,
         )

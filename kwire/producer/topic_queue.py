@@ -33,6 +33,7 @@ class TopicQueue:
         spread: Spread,
         batch_bytes: int,
         window_max: int,
+        is_ordered: bool,
         delivery_timeout: float,
         limited: dict[Batch, None],
     ) -> None:
@@ -48,6 +49,7 @@ class TopicQueue:
         self._spread = spread
         self._batch_bytes = batch_bytes
         self._window_max = window_max
+        self._is_ordered = is_ordered
         self._delivery_timeout = delivery_timeout
         self._limited = limited
 
@@ -58,7 +60,8 @@ class TopicQueue:
     def partition(self, index: int) -> PartitionQueue:
         queue = self.partitions.get(index)
         if queue is None:
-            queue = self.partitions[index] = PartitionQueue(self.name, index, self._window_max)
+            queue = PartitionQueue(self.name, index, self._window_max, is_ordered=self._is_ordered)
+            self.partitions[index] = queue
         return queue
 
     def add(self, incoming: Incoming, now: float, partitions: Sequence[Partition]) -> PartitionQueue | None:
@@ -117,7 +120,7 @@ class TopicQueue:
         batch.is_closed = batch.was_designated = True
         batch.partition = chosen.index
         queue = self.partition(chosen.index)
-        queue.queued.append(batch)
+        queue.add(batch)
         return queue
 
     def close_batches(self) -> None:
@@ -152,7 +155,7 @@ class TopicQueue:
             if batch is not None:
                 batch.is_closed = True
             batch = self._batch(index, incoming, now)
-            queue.queued.append(batch)
+            queue.add(batch)
         batch.append(incoming.record, incoming.response, incoming.size_bytes)
         return queue
 

@@ -18,6 +18,7 @@ from kwire.errors import (
     UnsupportedVersionError,
 )
 from kwire.producer.partitioners import murmur2_partition
+from kwire.producer.response import ProduceResponse
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from tests.producer.fakes import Bench
@@ -524,6 +525,65 @@ def test_acks_0_is_done_when_sent() -> None:
     assert (sent.call.has_answer, sent.request.acks) == (False, 0)
     sent.call.on_done(None, bench.now)
     assert response.result(0).offset == -1
+
+
+def resolved_in_order(responses: list[ProduceResponse]) -> list[int]:
+    """The numbers of the responses, in the order in which they resolve."""
+    order: list[int] = []
+    for response in responses:
+        response.add_done_callback(lambda response: order.append(responses.index(response)))
+    return order
+
+
+def test_rule_10_an_acknowledgement_is_told_after_those_of_the_batches_before_it() -> None:
+    bench = Bench({"t": [(1, 0)]}, batch_bytes=100)
+    prove(bench)
+    order = resolved_in_order([bench.send(name, partition=0) for name in (b"a", b"b", b"c")])
+    a, b, c = bench.turn()
+    a.answer(bench.now, ErrorCode.REQUEST_TIMED_OUT)  # stored, but the followers were late
+    b.answer(bench.now, base_offset=7)
+    c.answer(bench.now, ErrorCode.INVALID_RECORD)
+    assert (order, bench.intake.used_bytes) == ([], 3 * 100)
+    (again,) = bench.turn(1.0)
+    again.answer(bench.now, base_offset=6)
+    assert (order, bench.intake.used_bytes) == ([0, 1, 2], 0)
+
+
+def test_rule_10_expiry_is_told_after_the_answers_that_are_awaited() -> None:
+    bench = Bench({"t": [(1, 0)]}, batch_bytes=100, delivery_timeout_ms=1_000)
+    order = resolved_in_order([bench.send(name, partition=0) for name in (b"out", b"queued")])
+    (sent,) = bench.turn()
+    assert bench.turn(2.0) == []
+    assert order == []
+    sent.answer(bench.now)
+    assert order == [0, 1]
+    assert bench.turn() == [], "what has expired is not sent"
+
+
+def test_rule_10_what_is_decided_keeps_its_outcome_when_the_producer_is_closed() -> None:
+    bench = Bench({"t": [(1, 0)]}, batch_bytes=100)
+    prove(bench)
+    responses = [bench.send(name, partition=0) for name in (b"a", b"b")]
+    order = resolved_in_order(responses)
+    a, b = bench.turn()
+    b.answer(bench.now, base_offset=7)  # answers come in order, unless the first one's connection was another
+    a.fail(bench.now, CUT)
+    bench.sender.closed(ClosedError("closed"))
+    assert order == [0, 1]
+    assert isinstance(responses[0].exception(0), DeliveryError)
+    assert responses[1].result(0).offset == 7
+    assert bench.intake.used_bytes == 0
+
+
+def test_without_order_outcomes_are_told_as_they_come() -> None:
+    bench = Bench({"t": [(1, 0)]}, batch_bytes=100, ordered=False)
+    prove(bench)
+    order = resolved_in_order([bench.send(name, partition=0) for name in (b"a", b"b")])
+    a, b = bench.turn()
+    b.answer(bench.now)
+    assert order == [1]
+    a.answer(bench.now)
+    assert order == [1, 0]
 
 
 def test_rule_10_closing_resolves_everything_once() -> None:
