@@ -33,8 +33,8 @@ from kwire.broker.simulation.schedule import (
     Trickle,
 )
 
-# A topic that is to be made while no broker is up is tried again after so many seconds.
-_NOBODY_IS_UP_PAUSE = 0.5
+# A topic that is to be made while a broker is down, and its replicas cannot be spread, is tried again so much later.
+_CREATE_PAUSE = 0.5
 
 
 class Injector:
@@ -160,10 +160,10 @@ class Injector:
                 self._cluster.forget_producers(topic, index)
 
     def _create(self, topic: str, partitions: int) -> None:
-        if self._cluster.state.live_nodes:
+        if len(self._cluster.state.live_nodes) == len(self._cluster.state.nodes):
             self._cluster.create_topic(topic, partitions)
         else:
-            self._later(_NOBODY_IS_UP_PAUSE, partial(self._create, topic, partitions))
+            self._later(_CREATE_PAUSE, partial(self._create, topic, partitions))
 
 
 def _directions(toward: Toward) -> tuple[bool, ...]:

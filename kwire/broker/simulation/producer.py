@@ -71,8 +71,8 @@ class SimulatedProducer:
     def _turn(self) -> None:
         self.event_loop.turn()
 
-    def send(self, topic: str, *, partition: int | None = None, key: bytes | None = None, size: int = 0) -> bool:
-        """Hand over the next record for a topic; False when there is no room, or the producer is closed."""
+    def send(self, topic: str, *, partition: int | None = None, key: bytes | None = None, size: int = 0) -> Sent | None:
+        """Hand over the next record for a topic; None when there is no room, or the producer is closed."""
         number = self._numbers.get(topic, 0)
         id = RecordId(self.name, topic, number)
         value = id.value(size)
@@ -82,11 +82,12 @@ class SimulatedProducer:
             self.intake.put(Incoming(topic, partition, record, response, record_bytes_max(key, value, ())))
         except (BufferFullError, ClosedError):
             self._history.refused += 1
-            return False
+            return None
         self._numbers[topic] = number + 1
-        self._history.hand_over(Sent(id, self._world.now(), partition, key))
+        sent = Sent(id, self._world.now(), partition, key)
+        self._history.hand_over(sent)
         response.add_done_callback(partial(self._resolved, id))
-        return True
+        return sent
 
     def flush(self) -> None:
         self._history.flushes_asked += 1

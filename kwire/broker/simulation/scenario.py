@@ -94,7 +94,7 @@ _SETTINGS: Mapping[str, Sequence[Any]] = {
 _CONFIG: Mapping[str, Sequence[Any]] = {
     "request_timeout_ms": (1_000, 3_000),
     "connect_timeout_ms": (500, 2_000),
-    "idle_timeout_ms": (1_500, 540_000),
+    "idle_timeout_ms": (4_000, 540_000),  # above the request timeout, as a sane client has it
     "metadata_max_age_ms": (3_000, 300_000),
     "retry_backoff_ms": (10, 100),
     "retry_backoff_ms_max": (200, 1_000),
