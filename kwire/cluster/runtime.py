@@ -61,6 +61,8 @@ class Runtime:
         self._lock = threading.Lock()
         self._is_started = False
         self._is_closing = False
+        self._has_ended = False
+        self._on_end: list[Callable[[], object]] = []
         self._forks = _forks
         # A daemon thread may be stopped anywhere at interpreter exit; ending it before that keeps sockets clean.
         self._finalizer = weakref.finalize(self, _close_at_exit, weakref.ref(self))
@@ -183,6 +185,17 @@ class Runtime:
             self._thread.join(timeout)
         self._dispatcher.close(timeout)
 
+    def when_ended(self, tell: Callable[[], object]) -> None:
+        """Call `tell` when the loop has ended, on its thread, for those who cannot wait in `close`. It must not raise.
+
+        At once, where the loop was never started or has ended.
+        """
+        with self._lock:
+            if self._is_started and not self._has_ended and self._forks == _forks:
+                self._on_end.append(tell)
+                return
+        tell()
+
     def check_usable(self) -> None:
         if self._forks != _forks:
             raise ClosedError(
@@ -216,6 +229,11 @@ class Runtime:
         finally:
             self._is_closing = True
             self._loop.close(error)
+            with self._lock:
+                self._has_ended = True
+                tells, self._on_end = self._on_end, []
+            for tell in tells:
+                tell()
 
 
 def _selector(config: ClientConfig, clock: Clock, random: Random) -> KafkaSelector:

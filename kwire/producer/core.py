@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from kwire.cluster import Backoff, ClientConfig, Runtime, Topic, client_config
 from kwire.errors import (
@@ -32,6 +32,8 @@ from kwire.producer.settings import ProducerSettings
 from kwire.producer.topic_watch import TopicWatch
 from kwire.producer.transaction import Transaction
 from kwire.records import record_bytes_max
+
+T = TypeVar("T")
 
 _SETTINGS = frozenset(field.name for field in fields(ProducerSettings))
 
@@ -196,6 +198,13 @@ class Core:
         clock = self.runtime.clock
         self.runtime.call_soon(lambda: self.sender.flush(on_done, clock.now(), self.runtime.snapshot))
 
+    def not_flushed(self, timeout: float | None) -> RequestTimeoutError:
+        """What to raise when a flush took longer than its caller wants to wait."""
+        return RequestTimeoutError(
+            f"records are still on their way after {timeout} s ({self.intake.used_bytes} bytes)",
+            remedy="wait longer, or look at the log of kwire.cluster for brokers that cannot be reached",
+        )
+
     def close_intake(self) -> None:
         self.intake.close(ClosedError("the producer is closed"))
 
@@ -212,8 +221,21 @@ class Core:
             self.start()
         return transaction
 
-    def on_loop(self, act: Callable[[Future[None]], None]) -> Future[None]:
+    def on_loop(self, act: Callable[[Future[T]], None]) -> Future[T]:
         """Run `act(future)` on the loop's thread; answers the future, which that resolves."""
-        future: Future[None] = Future()
+        future: Future[T] = Future()
         self.runtime.call_soon(act, future)
         return future
+
+    def run(self, function: Callable[[], T]) -> Future[T]:
+        """Run on the loop's thread; the future gets what that answers or raises."""
+
+        def act(future: Future[T]) -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
+
+        if not self.is_started:
+            self.start()
+        return self.on_loop(act)

@@ -157,10 +157,7 @@ class Producer:
         done = threading.Event()
         self._core.flush(done.set)
         if not done.wait(timeout):
-            raise RequestTimeoutError(
-                f"records are still on their way after {timeout} s ({self._intake.used_bytes} bytes)",
-                remedy="wait longer, or look at the log of kwire.cluster for brokers that cannot be reached",
-            )
+            raise self._core.not_flushed(timeout)
 
     # -- transactions
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.cluster.dispatcher import run_guarded
+from kwire.cluster.mailbox import mailbox_of
 from kwire.errors import KwireError, RequestTimeoutError
 
 if TYPE_CHECKING:
@@ -92,16 +93,13 @@ class ProduceResponse:
         """Await in any asyncio loop, however many."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
+        mailbox = mailbox_of(loop)
 
         def resolve() -> None:
             if not future.done():  # the awaiting task may have been cancelled
                 future.set_result(None)
 
-        def hand_over() -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(resolve)
-
-        if self._add_inline(hand_over):
+        if self._add_inline(lambda: mailbox.post(resolve)):
             yield from future
         return self._outcome()
 
@@ -137,14 +135,16 @@ def resolve_all(responses: list[ProduceResponse], batch: Batch | None, error: Kw
             response._error = error
             if response._callbacks is not None or response._inline is not None:
                 waiting.append(response)
-    calls: list[tuple[Callback, ProduceResponse]] = []
+    calls: dict[Callable[..., None], list[tuple[Callback, ProduceResponse]]] = {}  # by where they are to run
     for response in waiting:
         for action in response._inline or ():
             action()
-        calls.extend((callback, response) for callback in response._callbacks or ())
+        if response._callbacks is not None:
+            to_run = calls.setdefault(response._dispatch, [])
+            to_run += [(callback, response) for callback in response._callbacks]
         response._inline = response._callbacks = None
-    if calls:
-        calls[0][1]._dispatch(_run_callbacks, calls)
+    for dispatch, to_run in calls.items():
+        dispatch(_run_callbacks, to_run)
 
 
 def _run_callbacks(calls: list[tuple[Callback, ProduceResponse]]) -> None:

@@ -1,0 +1,281 @@
+"""`kwire.aio.Producer`: the face of the producer for asyncio, over the same `Core` as `kwire.Producer`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+from kwire.aio.waiting import Signal, result_of
+from kwire.cluster import Topic
+from kwire.cluster.mailbox import Mailbox, mailbox_of
+from kwire.errors import ClosedError, FatalError, KwireError, RequestTimeoutError
+from kwire.producer import GroupMetadata, Message, ProduceResponse, ProducerRequest, RecordMetadata
+from kwire.producer.core import Core
+from kwire.producer.intake import Queued
+from kwire.producer.message import Data, Headers
+from kwire.producer.producer_request import Terms
+from kwire.producer.response import Callback
+
+T = TypeVar("T")
+
+# Where there is room, `send` has nothing to wait for; a task that only sends would never let another one run.
+_SENDS_PER_TURN = 100
+
+# How long `close` waits for a thread that has only to close its sockets.
+_PATIENCE = 10.0
+
+
+class Producer:
+    """Sends records to a Kafka cluster from asyncio.
+
+    >>> async with kwire.aio.Producer("localhost:9092") as producer:      # doctest: +SKIP
+    ...     response = await producer.send("greetings", b"hello")         # handed over: room was waited for
+    ...     print((await response).offset)                                # delivered
+    ...     print(await producer.send_and_wait("greetings", b"hello"))    # both
+
+    The options are those of `kwire.Producer`; when_full="block" means that `send` waits for room without blocking the
+    loop. Callbacks run in the loop that `send` was called in. One producer serves any number of tasks; records go out
+    in the order in which `send` was called, also those that waited for room.
+
+    A task that is cancelled in `send` while it waits for room takes its record back; in the moment in which the record
+    is let in, the cancellation is too late for that, and the record is sent though nobody has its response.
+    """
+
+    def __init__(self, bootstrap: str | Sequence[str], **options: Any) -> None:
+        self._core = Core(bootstrap, options)
+        self._intake = self._core.intake
+        self._sends = 0
+        self._home: tuple[asyncio.AbstractEventLoop, tuple[Mailbox, Callable[..., None]]] | None = None
+
+    @overload
+    async def send(self, topic: ProducerRequest) -> list[ProduceResponse]: ...
+
+    @overload
+    async def send(
+        self,
+        topic: str,
+        value: Data = None,
+        key: Data = None,
+        headers: Headers = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callback | None = None,
+    ) -> ProduceResponse: ...
+
+    async def send(
+        self,
+        topic: str | ProducerRequest,
+        value: Data = None,
+        key: Data = None,
+        headers: Headers = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callback | None = None,
+    ) -> ProduceResponse | list[ProduceResponse]:
+        """Hand over one record, once there is room for it; the response it answers can be awaited for its fate.
+
+        Arguments and errors are those of `kwire.Producer.send`; BufferFullError comes after max_block_ms.
+        """
+        if isinstance(topic, ProducerRequest):
+            return await self._send_all(topic, topic.terms(self._core.settings, self._core.runtime.clock.now()))
+        self._sends += 1
+        if self._sends % _SENDS_PER_TURN == 0:
+            await asyncio.sleep(0)
+        if partition is None and self._core.rule is not None:
+            message = Message(topic, value, key, headers, partition, timestamp_ms)
+            partition = self._core.chosen(message, await self._known(topic))
+        mailbox, dispatch = self._here()
+        incoming = self._core.incoming(topic, value, key, headers, partition, timestamp_ms, on_delivery, dispatch)
+        room = Signal(mailbox)
+        queued = self._intake.offer(incoming, room.tell)
+        if queued is not None:
+            await self._wait_for_room(queued, room)
+        return incoming.response
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Data = None,
+        key: Data = None,
+        headers: Headers = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """`send`, and await the response. A task that is cancelled after the first half leaves the record under way."""
+        return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
+
+    async def send_all(self, messages: Iterable[Message]) -> list[ProduceResponse]:
+        """Hand over several messages; answers a response for each, in their order: see `kwire.Producer.send_all`."""
+        return await self._send_all(messages, None)
+
+    async def _send_all(self, messages: Iterable[Message], terms: Terms | None) -> list[ProduceResponse]:
+        core = self._core
+        mailbox, dispatch = self._here()
+        prepared = [core.prepared(await self._placed(message), terms, dispatch) for message in messages]
+        for one in prepared:
+            if not one.response.done():
+                room = Signal(mailbox)
+                try:
+                    queued = self._intake.offer(one, room.tell)
+                    if queued is not None:
+                        await self._wait_for_room(queued, room)
+                except KwireError as error:
+                    core.refuse(one, error)
+        return [one.response for one in prepared]
+
+    async def _wait_for_room(self, queued: Queued, room: Signal) -> None:
+        """Wait until a record that is before the door was let in; BufferFullError when that takes too long."""
+        limit, terms = self._core.settings.max_block_ms / 1000, queued.incoming.terms
+        if terms is not None and terms.timeout is not None:
+            limit = min(limit, max(0.0, terms.deadline - self._core.runtime.clock.now()))
+        try:
+            # Not told in time, and taken back in time: otherwise it went in meanwhile, which is as good.
+            if not await room.wait(limit) and self._intake.withdraw(queued):
+                raise self._intake.full()
+        except asyncio.CancelledError:
+            self._intake.withdraw(queued)
+            raise
+
+    async def _placed(self, message: Message) -> Message:
+        if message.partition is not None or self._core.rule is None:
+            return message
+        return message._replace(partition=self._core.chosen(message, await self._known(message.topic)))
+
+    async def _known(self, topic: str) -> Topic:
+        """The topic's metadata for the caller's own partitioner; waits for it, for at most max_block_ms."""
+        known = self._core.known(topic)
+        if known is None:
+            wanted = self._core.want(topic)
+            try:
+                await result_of(wanted, self._core.settings.max_block_ms / 1000)
+            except RequestTimeoutError:
+                if wanted.done():  # the answer itself, not the lack of one
+                    raise
+                late = await self._on_loop(lambda: self._core.unknown(topic))
+                raise late from late.__cause__
+            known = self._core.known(topic)
+            assert known is not None
+        return known
+
+    def _here(self) -> tuple[Mailbox, Callable[..., None]]:
+        """The way into the present loop; and where callbacks run: there, or on their thread once it is closed."""
+        loop = asyncio.get_running_loop()
+        if self._home is None or self._home[0] is not loop:
+            mailbox = mailbox_of(loop)
+            self._home = loop, (mailbox, partial(_dispatch, mailbox, self._core.runtime.dispatch))
+        return self._home[1]
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Send what was handed over without further linger, and wait until all of it has an outcome.
+
+        RequestTimeoutError after `timeout` seconds; what is unresolved then is still being sent.
+        """
+        if not self._core.is_started:
+            return
+        flushed = Signal()
+        self._core.flush(flushed.tell)
+        if not await flushed.wait(timeout):
+            raise self._core.not_flushed(timeout)
+
+    # -- transactions
+
+    async def init_transactions(self, timeout: float | None = 60.0) -> None:
+        """Get the producer id and fence earlier producers with this transactional id; `begin` does it by itself."""
+        await self._await_loop(self._core.transaction().init, timeout)
+
+    async def begin(self, timeout: float | None = 60.0) -> None:
+        """Begin a transaction: what is sent from now on becomes visible at once with `commit`, or never."""
+        transaction = self._core.transaction()
+        await self.init_transactions(timeout)
+        await self._on_loop(lambda: transaction.begin(self._core.runtime.view), timeout)
+
+    async def send_offsets(
+        self,
+        offsets: Mapping[tuple[str, int], int],
+        group: GroupMetadata | str,
+        timeout: float | None = 60.0,
+    ) -> None:
+        """Make a group's positions a part of the transaction: see `kwire.Producer.send_offsets`."""
+        transaction = self._core.transaction()
+        member = GroupMetadata(group) if isinstance(group, str) else group
+        await self._await_loop(lambda future: transaction.add_offsets(dict(offsets), member, future), timeout)
+
+    async def commit(self, timeout: float | None = 60.0) -> None:
+        """Deliver what was sent, then make it visible. Errors as in `kwire.Producer.commit`."""
+        await self._end(timeout, is_commit=True)
+
+    async def abort(self, timeout: float | None = 60.0) -> None:
+        """Throw the transaction away: what was not sent yet fails with AbortableError."""
+        await self._end(timeout, is_commit=False)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, timeout: float | None = 60.0) -> AsyncIterator[None]:
+        """`begin`, then `commit`; or `abort`, when the block raises, is cancelled, or the commit could not be done."""
+        await self.begin(timeout)
+        try:
+            yield
+            await self.commit(timeout)
+        except FatalError:
+            raise
+        except BaseException:
+            await self.abort(timeout)
+            raise
+
+    async def _end(self, timeout: float | None, *, is_commit: bool) -> None:
+        transaction = self._core.transaction()
+        await self._await_loop(lambda future: self._core.sender.end(transaction, future, is_commit=is_commit), timeout)
+
+    async def _await_loop(self, start: Callable[[Future[None]], None], timeout: float | None) -> None:
+        await result_of(self._core.on_loop(start), timeout)
+
+    async def _on_loop(self, function: Callable[[], T], timeout: float | None = None) -> T:
+        """Run on the client's own thread; answers what that answers or raises."""
+        return await result_of(self._core.run(function), timeout)
+
+    # -- the rest
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of the records that were handed over and have no outcome yet."""
+        return self._intake.used_bytes
+
+    def partitions(self, topic: str) -> int | None:
+        """How many partitions the topic has, as far as this producer knows by now; None if it does not."""
+        known = self._core.known(topic)
+        return None if known is None else len(known.partitions)
+
+    async def close(self, timeout: float | None = 30.0) -> None:
+        """Deliver what was handed over, for at most `timeout` seconds.
+
+        Fail the rest; end the thread. May be repeated. Cancelled, it fails the rest at once.
+        """
+        runtime = self._core.runtime
+        try:
+            if self._core.is_started:
+                with contextlib.suppress(RequestTimeoutError, ClosedError):
+                    await self.flush(timeout)
+        finally:
+            self._core.close_intake()
+            runtime.close(timeout=0)  # begin to
+            ended = Signal()
+            runtime.when_ended(ended.tell)
+            if await ended.wait(_PATIENCE):
+                runtime.close()  # its thread is at its last step
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _dispatch(mailbox: Mailbox, otherwise: Callable[..., None], function: Callable[..., object], *args: Any) -> None:
+    if not mailbox.post(function, *args):
+        otherwise(function, *args)

@@ -1,0 +1,104 @@
+"""Signals from other threads, and the mailbox that they come through."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+from kwire.aio.waiting import Signal, result_of
+from kwire.cluster.mailbox import mailbox_of
+from kwire.errors import RequestTimeoutError
+
+PATIENCE = 30
+
+
+def in_thread(function: object, *args: object) -> None:
+    thread = threading.Thread(target=function, args=args)  # type: ignore[arg-type]
+    thread.start()
+    thread.join(PATIENCE)
+
+
+def test_a_signal_is_told_before_or_while_it_is_awaited() -> None:
+    async def main() -> None:
+        before = Signal()
+        in_thread(before.tell)
+        assert await before.wait(PATIENCE)
+        meanwhile = Signal()
+        threading.Thread(target=meanwhile.tell).start()
+        assert await meanwhile.wait(PATIENCE)
+        assert await meanwhile.wait(0)
+        failed = Signal()
+        in_thread(failed.tell, LookupError("mine"))
+        with pytest.raises(LookupError, match="mine"):
+            await failed.wait(PATIENCE)
+
+    asyncio.run(main())
+
+
+def test_a_signal_that_comes_late_or_to_nobody() -> None:
+    async def main() -> Signal:
+        late, left = Signal(), Signal()
+        assert not await late.wait(0.001)
+        task = asyncio.create_task(left.wait())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        for signal in (late, left):
+            in_thread(signal.tell)
+        assert await late.wait(PATIENCE)
+        return left
+
+    asyncio.run(main()).tell()  # the loop is closed
+
+
+def test_the_result_of_a_future_of_another_thread() -> None:
+    async def main() -> None:
+        done: Future[int] = Future()
+        threading.Thread(target=done.set_result, args=(5,)).start()
+        assert await result_of(done, PATIENCE) == 5
+        failed: Future[int] = Future()
+        failed.set_exception(LookupError("mine"))
+        with pytest.raises(LookupError):
+            await result_of(failed)
+        with pytest.raises(RequestTimeoutError):
+            await result_of(Future(), 0.001)
+
+    asyncio.run(main())
+
+
+def test_a_mailbox_wakes_its_loop_once_for_many_calls_and_keeps_their_order() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        box = mailbox_of(loop)
+        assert mailbox_of(loop) is box
+        wakes: list[object] = []
+        call_soon = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *args: (wakes.append(args), call_soon(*args))[1]  # type: ignore[method-assign, func-returns-value]
+        seen: list[int] = []
+        last = Signal(box)
+
+        def post() -> None:
+            for number in range(100):
+                box.post(seen.append, number)
+            box.post(seen.append)  # raises: logged, and harms nothing else
+            last.tell()
+
+        in_thread(post)
+        assert await last.wait(PATIENCE)
+        assert seen == list(range(100))
+        assert len(wakes) == 1
+
+    asyncio.run(main())
+
+
+def test_a_mailbox_of_a_closed_loop_takes_nothing() -> None:
+    loop = asyncio.new_event_loop()
+    box = mailbox_of(loop)
+    loop.close()
+    assert not box.post(print)
+    del loop
+    assert not box.post(print)
