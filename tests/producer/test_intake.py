@@ -161,3 +161,25 @@ def test_an_offer_raises_or_is_told_when_there_will_be_no_room() -> None:
     assert told.order == [(1, closed)]
     with pytest.raises(ClosedError):
         closing.offer(incoming(1), told(2))
+
+
+def test_after_the_linger_the_next_record_wakes_the_loop_again() -> None:
+    """`gather` counts until the next `take` only: with nothing to send there is no linger that would wake the loop."""
+    wakes = Wakes()
+    intake = Intake(1_000, "block", 1.0, wakes)
+    intake.take(0)
+    intake.gather(100)
+    intake.put(incoming(10))
+    assert wakes.count == 0
+    intake.take(0)
+    intake.put(incoming(10))
+    assert wakes.count == 1
+
+
+def test_gathering_takes_no_wake_up_back() -> None:
+    wakes = Wakes()
+    intake = Intake(1_000, "block", 1.0, wakes)
+    intake.put(incoming(10))
+    intake.gather(100)
+    intake.put(incoming(10))
+    assert wakes.count == 1

@@ -615,3 +615,24 @@ def prove(bench: Bench) -> None:
     bench.send(b"first", partition=0)
     for one in bench.turn():
         one.answer(bench.now)
+
+
+def test_a_record_after_the_last_answer_wakes_the_loop() -> None:
+    """While a linger runs the loop wakes by itself; once nothing is left to wait for, a record has to wake it."""
+    bench = Bench({"t": [(1, 0)]}, linger_ms=10)
+    bench.send(b"a", partition=0)
+    bench.turn()
+    woken = bench.wakes
+    bench.send(b"b", partition=0)
+    assert bench.wakes == woken, "the linger wakes the loop in time"
+    (sent,) = bench.turn(0.02)
+    bench.send(b"c", partition=0)
+    assert bench.wakes == woken + 1, "an answer that is awaited may be long in coming"
+    bench.turn()
+    sent.answer(bench.now)
+    for last in bench.turn(0.02):
+        last.answer(bench.now)
+    bench.turn()
+    woken = bench.wakes
+    bench.send(b"d", partition=0)
+    assert bench.wakes == woken + 1, "nothing else will"
