@@ -15,10 +15,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from chaos_runs import copy_job
 from chaos_runs.copy_job import EXIT_FENCED, Job
@@ -83,14 +84,14 @@ class Copiers:
         with self._lock:
             index = self._random.randrange(len(self._running))
             zombie = self._running[index]
+            # One that has no epoch yet would get the newest when it wakes up, rightly, and fence its successor.
+            self._wait(lambda: self._has_started(self._jobs[index], zombie.pid))
             zombie.send_signal(signal.SIGSTOP)
             self._zombies.append(zombie)
             self.counts["frozen"] += 1
             before = self._count(self._jobs[index], "committed")
             self._running[index] = self._start(self._jobs[index])
-        deadline = time.monotonic() + _ZOMBIE_S
-        while self._count(self._jobs[index], "committed") == before and time.monotonic() < deadline:
-            time.sleep(_TICK_S)  # else the zombie might be first, and fence nobody
+        self._wait(lambda: self._count(self._jobs[index], "committed") > before)  # it has fenced the zombie for sure
         zombie.send_signal(signal.SIGCONT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             zombie.wait(_ZOMBIE_S)
@@ -146,6 +147,15 @@ class Copiers:
                 stdin=subprocess.PIPE, stdout=errors, stderr=errors, env=_environment(),
             )  # fmt: skip
 
+    @staticmethod
+    def _wait(is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _ZOMBIE_S
+        while not is_so() and time.monotonic() < deadline:
+            time.sleep(_TICK_S)
+
+    def _has_started(self, job: Job, pid: int) -> bool:
+        return any(line["event"] == "started" and line["pid"] == pid for line in _lines(job.log))
+
     def _count(self, job: Job, event: str) -> int:
         return sum(line["event"] == event for line in _lines(job.log))
 
@@ -172,7 +182,7 @@ def _release(process: subprocess.Popen[bytes]) -> None:
             process.stdin.close()
 
 
-def _lines(path: Path) -> list[dict[str, str]]:
+def _lines(path: Path) -> list[dict[str, Any]]:
     """The last line may be half written."""
     if not path.exists():
         return []

@@ -8,7 +8,6 @@ it throws away on purpose. What it did it appends to LOG, a line of JSON each, s
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -195,9 +194,10 @@ def main(arguments: Sequence[str]) -> int:
     is_over = threading.Event()
 
     def wait_for_the_end() -> None:
-        # The parent closes it, or dies, which closes it too.
-        with contextlib.suppress(OSError):
-            sys.stdin.buffer.read()
+        # The parent closes it, or dies, which closes it too. Not sys.stdin: its lock, held by a thread that waits,
+        # would keep the interpreter from ending.
+        while os.read(sys.stdin.fileno(), 1):
+            pass
         is_over.set()
 
     threading.Thread(target=wait_for_the_end, daemon=True).start()

@@ -19,7 +19,7 @@ from random import Random
 _BUFFER_BYTES = 1 << 18
 _READ_BYTES = 1 << 16
 _TICK_S = 0.05
-LIFE_S = (0.5, 1.5)
+_LIFE_S = (0.5, 1.5)
 
 
 class _Side:
@@ -47,15 +47,26 @@ class _Pair:
 
 
 class Relay:
-    """`routes`: port to listen on -> port of the broker behind it. One thread; use it as a context manager."""
+    """`routes`: port to listen on -> port of the broker behind it. One thread; use it as a context manager.
 
-    def __init__(self, routes: Mapping[int, int], *, host: str = "127.0.0.1", random: Random) -> None:
+    `is_cutting` may be set from any thread; connections that are there when it is are given a life (seconds) too.
+    """
+
+    def __init__(
+        self,
+        routes: Mapping[int, int],
+        *,
+        random: Random,
+        host: str = "127.0.0.1",
+        life_s: tuple[float, float] = _LIFE_S,
+    ) -> None:
         self._host = host
         self._random = random
+        self._life_s = life_s
         self._selector = selectors.DefaultSelector()
         self._pairs: set[_Pair] = set()
-        self._is_cutting = False
         self._is_closed = False
+        self.is_cutting = False
         self.cuts = 0
         for port, target in routes.items():
             listener = socket.create_server((host, port), backlog=64)
@@ -70,15 +81,6 @@ class Relay:
     def __exit__(self, *exc: object) -> None:
         self._is_closed = True
         self._thread.join()
-
-    @property
-    def is_cutting(self) -> bool:
-        return self._is_cutting
-
-    @is_cutting.setter
-    def is_cutting(self, value: bool) -> None:
-        """From any thread. Connections that are there when it begins are given a life too."""
-        self._is_cutting = value
 
     def _run(self) -> None:
         try:
@@ -106,7 +108,7 @@ class Relay:
         except OSError:
             client.close()  # as if the broker itself were not there
             return
-        pair = _Pair(client, upstream, self._end_of_life() if self._is_cutting else None)
+        pair = _Pair(client, upstream, self._end_of_life() if self.is_cutting else None)
         self._pairs.add(pair)
         for side in (pair.client, pair.upstream):
             side.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -155,7 +157,7 @@ class Relay:
 
     def _cut(self, now: float) -> None:
         for pair in list(self._pairs):
-            if not self._is_cutting:
+            if not self.is_cutting:
                 pair.ends_at = None
             elif pair.ends_at is None:
                 pair.ends_at = self._end_of_life()
@@ -164,7 +166,7 @@ class Relay:
                 self._end(pair, is_rude=self._random.random() < 0.5)
 
     def _end_of_life(self) -> float:
-        return time.monotonic() + self._random.uniform(*LIFE_S)
+        return time.monotonic() + self._random.uniform(*self._life_s)
 
     def _end(self, pair: _Pair, *, is_rude: bool = False) -> None:
         """Close both; rudely: with a reset, which throws away what the kernel still holds."""

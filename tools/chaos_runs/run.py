@@ -100,7 +100,7 @@ class _Run:
         self._scenario.act(stage)
         self._say(f"the scenario is over; {writers.acknowledged} records have an outcome")
         writers.finish()
-        self._say(f"{writers.acknowledged} records have an outcome, all of them")
+        self._say("all records have an outcome")
         complaints = []
         if copiers is not None:
             complaints += self._catch_up()
