@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from kwire.cluster import Backoff, Snapshot, View
 from kwire.errors import (
+    BrokerError,
     DecodeError,
     DeliveryError,
     ErrorCode,
@@ -25,7 +26,7 @@ from kwire.producer.batch import Batch
 from kwire.producer.identity import Identity
 from kwire.producer.intake import Intake
 from kwire.producer.partition_queue import PartitionQueue
-from kwire.producer.request import PartitionAnswer, partition_answers
+from kwire.producer.request import partition_answers
 from kwire.producer.response import resolve_all
 from kwire.producer.transaction import Transaction
 from kwire.producer.verdicts import Verdict, verdict
@@ -44,6 +45,7 @@ class Carried(NamedTuple):
     version: int
     taken: Taken
     snapshot: Snapshot
+    acks: int
 
 
 class _Flush:
@@ -89,7 +91,16 @@ class Outcomes:
                 self._muted_until[node] = now + result.throttle_time_ms / 1000
             answers = partition_answers(result, version, carried.snapshot)
             for queue, batch in carried.taken:
-                self._answered(queue, batch, answers.get((queue.topic, queue.index)), where, now, view)
+                place = {**where, "topic": queue.topic, "partition": queue.index}
+                answer = answers.get((queue.topic, queue.index))
+                if answer is None:
+                    left_out = DecodeError("the answer leaves this partition out", **place)
+                    self._unanswered(queue, batch, left_out, now, was_written=True)
+                elif answer.error_code == ErrorCode.NONE:
+                    self._acknowledged(queue, batch, answer.base_offset, answer.append_time_ms)
+                else:
+                    error = broker_error(answer.error_code, answer.error_message, **place)
+                    self._failed(queue, batch, error, carried.acks, now, view)
         else:
             assert isinstance(result, KwireError)
             view.request_metadata(f"a request to broker {node} failed")
@@ -102,27 +113,12 @@ class Outcomes:
     def mutes(self) -> Iterable[float]:
         return self._muted_until.values()
 
-    def _answered(
-        self,
-        queue: PartitionQueue,
-        batch: Batch,
-        answer: PartitionAnswer | None,
-        where: dict[str, Any],
-        now: float,
-        view: View,
+    def _failed(
+        self, queue: PartitionQueue, batch: Batch, error: BrokerError, acks: int, now: float, view: View
     ) -> None:
-        place = {**where, "topic": queue.topic, "partition": queue.index}
-        if answer is None:
-            left_out = DecodeError("the answer leaves this partition out", **place)
-            self._unanswered(queue, batch, left_out, now, was_written=True)
-            return
-        if answer.error_code == ErrorCode.NONE:
-            self._acknowledged(queue, batch, answer.base_offset, answer.append_time_ms)
-            return
-        error = broker_error(answer.error_code, answer.error_message, **place)
-        if answer.error_code in _METADATA_CODES:
+        if error.code in _METADATA_CODES:
             view.request_metadata(f"{queue.topic}-{queue.index} answered {error.name}")
-        match verdict(error):
+        match verdict(error, waits_for_followers=acks == _ALL):
             case Verdict.STORED:
                 self._acknowledged(queue, batch, -1, -1)
             case Verdict.RETRY:
@@ -130,10 +126,12 @@ class Outcomes:
             case Verdict.UNSURE:
                 batch.is_unsure = True
                 self._retry(queue, batch, error, now)
+            case Verdict.LOST:
+                batch.is_unsure = True
+                self._refused(queue, batch, error)
             case Verdict.ORDER | Verdict.EPOCH if self._is_mended(queue, batch):
-                # Refused for its place: it is surely not stored. With an earlier batch still to come that is only
-                # order; otherwise the broker and we disagree about the sequences, and only a new identity mends that.
-                batch.is_unsure = False
+                # Refused for its place. With an earlier batch still to come that is only order; otherwise the broker
+                # and we disagree about the sequences, and only a new identity mends that.
                 if not queue.has_earlier(batch):
                     self._identity.break_sequences()
                 self._retry(queue, batch, error, now)
@@ -263,6 +261,7 @@ def _delivery_error(batch: Batch, what: str, cause: KwireError | None, *, possib
     return error
 
 
+_ALL = -1
 _METADATA_CODES = frozenset(code for code in ErrorCode if code.invalidates_metadata)
 
 _REMEDY = {

@@ -427,9 +427,9 @@ class Sender:
         return taken
 
     def _call(self, node: int, taken: Taken, version: int, view: View) -> Call:
-        carried = Carried(node, version, taken, view.snapshot)
         batches = [batch for _, batch in taken]
         acks, replicas_ms = self._acks(batches[0]), max(map(self._replicas_ms, batches))
+        carried = Carried(node, version, taken, view.snapshot, acks)
 
         def build(negotiated: int) -> ProduceRequest:
             return build_request(batches, negotiated, carried.snapshot, self._settings, acks, replicas_ms)

@@ -2,6 +2,9 @@
 
     RETRY   surely not stored: send it again
     UNSURE  perhaps stored: send it again, unchanged; an idempotent broker recognises it
+    AFTER   as UNSURE where the leader waited for its followers (acks=all): it looks again when they follow, and when it
+            leads no more by then, it says so with the batch in its log, which the next leader may well have; else RETRY
+    LOST    perhaps stored, and sending it again would not help
     STORED  it is there already
     ORDER   out of sequence: if an earlier batch is still to come, only a matter of order, else the sequences are broken
     EPOCH   the broker wants a newer producer epoch: surely not stored
@@ -20,6 +23,8 @@ from kwire.errors import BrokerError, ErrorCode
 class Verdict(Enum):
     RETRY = auto()
     UNSURE = auto()
+    AFTER = auto()
+    LOST = auto()
     STORED = auto()
     ORDER = auto()
     EPOCH = auto()
@@ -30,7 +35,11 @@ _VERDICTS = {
     ErrorCode.REQUEST_TIMED_OUT: Verdict.UNSURE,  # appended by the leader; the replicas did not follow in time
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Verdict.UNSURE,
     ErrorCode.NETWORK_EXCEPTION: Verdict.UNSURE,
-    ErrorCode.UNKNOWN_SERVER_ERROR: Verdict.FATAL,
+    # Kafka's ReplicaManager answers these before it appends, and from DelayedProduce, after it has.
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: Verdict.AFTER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Verdict.AFTER,
+    ErrorCode.KAFKA_STORAGE_ERROR: Verdict.AFTER,
+    ErrorCode.UNKNOWN_SERVER_ERROR: Verdict.LOST,  # whatever went wrong may have gone wrong after the append
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Verdict.STORED,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Verdict.ORDER,
     ErrorCode.UNKNOWN_PRODUCER_ID: Verdict.ORDER,
@@ -39,8 +48,10 @@ _VERDICTS = {
 }
 
 
-def verdict(error: BrokerError) -> Verdict:
+def verdict(error: BrokerError, *, waits_for_followers: bool) -> Verdict:
     known = _VERDICTS.get(error.code)  # type: ignore[call-overload]  # a plain int finds its IntEnum twin
+    if known is Verdict.AFTER:
+        return Verdict.UNSURE if waits_for_followers else Verdict.RETRY
     if known is not None:
         return known  # type: ignore[no-any-return]
     return Verdict.RETRY if error.is_retriable else Verdict.FATAL

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kwire.errors import (
@@ -394,6 +396,45 @@ def test_passing_errors_are_retried_after_a_back_off(code: ErrorCode) -> None:
     (again,) = bench.turn(0.1)
     again.answer(bench.now)
     assert response.result(0).offset == 100
+
+
+@pytest.mark.parametrize(
+    ("code", "acks", "is_unsure"),
+    [
+        # Answered before the append, or after it when the followers come too late for a leader that leads no more.
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, "all", True),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "all", True),
+        (ErrorCode.KAFKA_STORAGE_ERROR, "all", True),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1, False),  # a leader that waits for nobody says so at once or never
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 1, False),
+        (ErrorCode.KAFKA_STORAGE_ERROR, 1, False),
+        (ErrorCode.REQUEST_TIMED_OUT, "all", True),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "all", True),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, "all", False),
+        (ErrorCode.CORRUPT_MESSAGE, "all", False),
+    ],
+)
+def test_rule_7_which_errors_leave_it_open_whether_the_batch_is_stored(
+    code: ErrorCode, acks: Any, is_unsure: bool
+) -> None:
+    bench = Bench({"t": [(1, 0)]}, acks=acks, delivery_timeout_ms=1_000)
+    response = bench.send(b"v", partition=0)
+    bench.turn()[0].answer(bench.now, code)
+    bench.view.down.add(1)
+    bench.turn(1.0)
+    error = response.exception(0)
+    assert isinstance(error, DeliveryError)
+    assert error.possibly_persisted is is_unsure
+
+
+def test_rule_7_a_broker_that_fails_in_an_unknown_way_may_have_stored_the_batch() -> None:
+    bench = Bench({"t": [(1, 0)]})
+    response = bench.send(b"v", partition=0)
+    bench.turn()[0].answer(bench.now, ErrorCode.UNKNOWN_SERVER_ERROR)
+    error = response.exception(0)
+    assert isinstance(error, DeliveryError)
+    assert error.possibly_persisted
+    assert isinstance(error.__cause__, BrokerError)
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_time_is_up_for_one_that_is_held_back_for_a_later_ones_answer() -> None:
     held = bench.send(b"held", partition=0, terms=within(1.0, bench))
     later = bench.send(b"later", partition=0)
     first, second = bench.turn()
-    first.answer(bench.now, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    first.answer(bench.now, ErrorCode.NOT_ENOUGH_REPLICAS)
     bench.turn(1.0)
     error = held.exception(0)
     assert isinstance(error, DeliveryError)
