@@ -12,6 +12,8 @@
     loop          the turn: poll, handle, metadata, incomplete, retries, new
     runtime       the thread that turns the loop, and the doors into it
     dispatcher    the thread that runs user code
+    mailbox       the way into asyncio loops
+    metrics       what is counted about brokers
 
 It refuses to know what is produced or consumed.
 
@@ -22,14 +24,18 @@ from kwire.cluster.backoff import Backoff
 from kwire.cluster.calls import Call, Machine, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode, View
 from kwire.cluster.config import ClientConfig, client_config, parse_bootstrap
 from kwire.cluster.loop import EventLoop
+from kwire.cluster.metrics import BrokerMetrics, ClusterMetrics, Distribution
 from kwire.cluster.runtime import Runtime
 from kwire.cluster.snapshot import Broker, Partition, Snapshot, Topic
 
 __all__ = [
     "Backoff",
     "Broker",
+    "BrokerMetrics",
     "Call",
     "ClientConfig",
+    "ClusterMetrics",
+    "Distribution",
     "EventLoop",
     "Machine",
     "Partition",

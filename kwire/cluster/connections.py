@@ -9,6 +9,7 @@ no node), since nobody knows yet which broker answers there.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
@@ -16,6 +17,7 @@ from typing import Any
 
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.greetings import Greeting, Greetings
+from kwire.cluster.metrics import BrokerMetrics, Traffic, broker_metrics
 from kwire.cluster.snapshot import NO_NODE, Snapshot
 from kwire.errors import DisconnectedError, KwireError
 from kwire.net import Clock, KafkaSelector
@@ -81,6 +83,7 @@ class Connections:
             NO_NODE - 1 - place: address for place, address in enumerate(config.addresses)
         }
         self.last_failure: dict[int, KwireError] = {}
+        self._traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
         self._features: dict[str, int] = {}
 
     # -- what is known of nodes
@@ -164,6 +167,7 @@ class Connections:
         token: Any,
         has_answer: bool,
     ) -> None:
+        self._traffic[node].requests += 1
         self._links[node].session.send(
             request, now, version=version, timeout_ms=timeout_ms, token=token, expects_response=has_answer
         )
@@ -173,19 +177,23 @@ class Connections:
         sends: list[tuple[Any, Any]] = []
         for node, link in self._links.items():
             if link.is_connected:
-                sends.extend((node, frame) for frame in link.session.frames())
+                for frame in link.session.frames():
+                    sends.append((node, frame))
+                    self._traffic[node].bytes_out += sum(map(len, frame))
         receives = self._selector.poll(sends, 0 if timeout is not None and timeout < 0 else timeout)
         now = self._clock.now()
         events: list[Event] = []
         for node in self._selector.connected:
             link = self._links[node]
             link.is_connected = True
+            self._traffic[node].connects += 1
             link.session.start(now)
             if link.greeting is Greeting.PROBE and link.session.is_ready:
                 link.session.send(MetadataRequest(topics=[]), now, version=0)
             events += self._translated(node, (), now)
         for receive in receives:
             link_or_none = self._links.get(receive.node)
+            self._traffic[receive.node].bytes_in += len(receive.frame)
             if link_or_none is not None:  # an earlier frame of the same poll may have broken the session
                 events += self._translated(receive.node, link_or_none.session.receive(receive.frame, now), now)
         for lost in self._selector.disconnected:
@@ -203,6 +211,20 @@ class Connections:
         deadlines = (link.session.deadline() for link in self._links.values() if link.is_connected)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
+    def metrics(self) -> dict[int, BrokerMetrics]:
+        """Of every broker that was spoken to or tried."""
+        return {
+            node: broker_metrics(
+                node,
+                self.describe(node),
+                traffic,
+                is_connected=node in self._links and self._links[node].is_connected,
+                in_flight=self.in_flight(node),
+                last_failure=self.last_failure.get(node),
+            )
+            for node, traffic in self._traffic.items()
+        }
+
     def _translated(self, node: int, session_events: Iterable[Any], now: float) -> list[Event]:
         link = self._links[node]
         events: list[Event] = []
@@ -210,11 +232,13 @@ class Connections:
             match event:
                 case Answered():
                     link.has_answered = True
+                    self._traffic[node].answered(type(event.request), now - event.sent_at)
                     if link.greeting is Greeting.PROBE:
                         self._greetings.answered(self.addresses[node], link.greeting)
                         return events + self.stop(node, _proven(self.describe(node)), now)
                     events.append(Outcome(event.token, event.response, True))
                 case Failed():
+                    self._traffic[node].failures += 1
                     events.append(Outcome(event.token, event.error, event.was_sent))
                 case Broken():
                     self._selector.disconnect(node, failed=True)
@@ -236,6 +260,7 @@ class Connections:
         for event in link.session.closed(cause, now):
             match event:
                 case Failed():
+                    self._traffic[node].failures += 1
                     events.append(Outcome(event.token, event.error, event.was_sent))
                 case Closed():
                     cause = event.cause  # the session may know better than the socket: a refused password, SASL wanted
@@ -244,6 +269,7 @@ class Connections:
                         self._greetings.ended(self.addresses[node], link.greeting)
         cause.where["broker"] = self.describe(node)  # our number for a bootstrap address means nothing to anybody
         if not is_idle:
+            self._traffic[node].losses += 1
             self.last_failure.pop(node, None)  # the newest failure stands last
             self.last_failure[node] = cause
         events.append(NodeLost(node, cause, is_idle))

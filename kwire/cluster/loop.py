@@ -25,6 +25,7 @@ from kwire.cluster.config import ClientConfig
 from kwire.cluster.connections import Connections, Event, NodeLost, NodeReady, Outcome
 from kwire.cluster.coordinators import Coordinators
 from kwire.cluster.metadata import MetadataUpdater
+from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.recovery import RecoveryMonitor
 from kwire.cluster.snapshot import NO_NODE, Snapshot
 from kwire.errors import (
@@ -156,6 +157,10 @@ class EventLoop:
 
     def request_metadata(self, reason: str) -> None:
         self._metadata.request_refresh(reason)
+
+    def metrics(self) -> ClusterMetrics:
+        age = self._clock.now() - self.snapshot.at if self.snapshot.brokers else None
+        return ClusterMetrics(self._connections.metrics(), age)
 
     # -- participants
 

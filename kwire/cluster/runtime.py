@@ -20,6 +20,7 @@ from kwire.cluster.calls import Call, Machine, Route, View
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.dispatcher import Dispatcher
 from kwire.cluster.loop import EventLoop
+from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.snapshot import Snapshot
 from kwire.errors import ClosedError, KwireError, RequestTimeoutError
 from kwire.net import Clock, KafkaSelector, SystemClock
@@ -74,6 +75,10 @@ class Runtime:
         """The newest metadata; immutable, so safe to read anywhere."""
         return self._loop.snapshot
 
+    def metrics(self) -> ClusterMetrics:
+        """What was counted about the brokers; on the loop's thread, or when there is none."""
+        return self._loop.metrics()
+
     @property
     def view(self) -> View:
         """The cluster as machines see it; only for what runs on the loop's thread."""
@@ -125,6 +130,17 @@ class Runtime:
 
     def is_callback_thread(self) -> bool:
         return self._dispatcher.is_current()
+
+    def on_loop_or_after(self, function: Callable[[], T], timeout: float | None = None) -> T:
+        """As `run`; but here, where there is no loop, because nothing was started or all has ended."""
+        with self._lock:
+            is_running = self._is_started and not self._has_ended
+        if is_running:
+            try:
+                return self.run(function, timeout)
+            except ClosedError:  # it ended just now
+                self._thread.join(timeout)
+        return function()
 
     # -- one request, one answer
 

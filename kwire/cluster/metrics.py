@@ -1,0 +1,142 @@
+"""What a client counts about its brokers: connections, requests, bytes, and how long answers took.
+
+Counted per request on the event loop's thread, with no lock, so cheaply that it is always on. A `ClusterMetrics` is a
+copy of one moment. Numbers only grow, until the client is closed, but for those that say "now".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+from kwire.errors import KwireError
+
+# Upper bounds in seconds: a loopback broker answers in the first, a broker that is being restarted in the last.
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How often a duration was up to each of BOUNDS: `counts`, one for each and one for what was longer."""
+
+    counts: tuple[int, ...]
+    total_seconds: float
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float:
+        """Seconds; 0.0 when nothing was counted."""
+        return self.total_seconds / self.count if self.count else 0.0
+
+    def quantile(self, part: float) -> float:
+        """About the duration that `part` (0.5, 0.99) of all did not exceed: interpolated between bounds.
+
+        Nothing counted: 0.0. Beyond the last bound: that bound.
+        """
+        wanted = part * self.count
+        for place, reached in enumerate(accumulate(self.counts)):
+            if reached >= wanted and self.counts[place]:
+                if place == len(BOUNDS):
+                    return BOUNDS[-1]
+                low = BOUNDS[place - 1] if place else 0.0
+                into = 1 - (reached - wanted) / self.counts[place]
+                return low + (BOUNDS[place] - low) * into
+        return 0.0
+
+
+class Histogram:
+    """The counts that a `Distribution` is a copy of."""
+
+    __slots__ = ("_counts", "_total")
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS) + 1)
+        self._total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self._counts[bisect_left(BOUNDS, seconds)] += 1
+        self._total += seconds
+
+    def distribution(self) -> Distribution:
+        return Distribution(tuple(self._counts), self._total)
+
+
+class Traffic:
+    """The counts of one broker."""
+
+    __slots__ = ("bytes_in", "bytes_out", "connects", "failures", "latency", "losses", "requests")
+
+    def __init__(self) -> None:
+        self.connects = 0
+        self.losses = 0
+        self.requests = 0
+        self.failures = 0
+        self.bytes_out = 0
+        self.bytes_in = 0
+        self.latency: dict[str, Histogram] = {}
+
+    def answered(self, request: type, seconds: float) -> None:
+        histogram = self.latency.get(request.__name__)
+        if histogram is None:
+            histogram = self.latency[request.__name__] = Histogram()
+        histogram.observe(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerMetrics:
+    """`node` is the broker's id, or below 0 for a bootstrap address. `latency` is by API: {"Produce": ...}.
+
+    connects, losses       connections that were made; that ended, or could not be made, without our wish
+    requests, failures     requests given to the connection; those that got no answer
+    in_flight              requests that wait for their answer now
+    """
+
+    node: int
+    address: str
+    is_connected: bool
+    in_flight: int
+    connects: int
+    losses: int
+    requests: int
+    failures: int
+    bytes_out: int
+    bytes_in: int
+    latency: Mapping[str, Distribution]
+    last_failure: KwireError | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetrics:
+    """`metadata_age` is seconds since the newest metadata came; None before the first."""
+
+    brokers: Mapping[int, BrokerMetrics]
+    metadata_age: float | None
+
+    @property
+    def connections(self) -> int:
+        """Connections that are open now."""
+        return sum(broker.is_connected for broker in self.brokers.values())
+
+
+def broker_metrics(
+    node: int, address: str, traffic: Traffic, *, is_connected: bool, in_flight: int, last_failure: KwireError | None
+) -> BrokerMetrics:
+    return BrokerMetrics(
+        node,
+        address,
+        is_connected,
+        in_flight,
+        traffic.connects,
+        traffic.losses,
+        traffic.requests,
+        traffic.failures,
+        traffic.bytes_out,
+        traffic.bytes_in,
+        {name.removesuffix("Request"): one.distribution() for name, one in traffic.latency.items()},
+        last_failure,
+    )
