@@ -113,8 +113,9 @@ class Conversation:
             if find_request(event.data, [0] if event.is_start else []) is not None:
                 self._client = side
             return
-        # What the side that opened it says first is a request, or this is not Kafka.
-        says_request = is_request(bytes(head)) if side == self._opener else False
+        # What the side that opened it says first is a request, or this is not Kafka. The other side's answer may come
+        # first all the same, where the capture is out of order.
+        says_request = is_request(bytes(head)) if side == self._opener else None
         if says_request:
             self._client = side
         elif says_request is False:
