@@ -28,15 +28,24 @@ def main(arguments: Sequence[str]) -> int:
     seed = options.seed if options.seed is not None else str(random.randrange(1 << 31))
     console.print(f"seed {seed}", highlight=False)
     verdicts: list[Verdict] = []
+    unjudged: list[str] = []
     for name in options.scenario or [name for name in SCENARIOS if name != SHORT.name]:
         scenario = SCENARIOS[name]
         console.rule(f"{name}: {scenario.about}")
         records = options.records or scenario.records
-        verdicts.append(run(scenario, records, seed, lambda text: console.print(text, markup=False, highlight=False)))
-        show(console, verdicts[-1:])
+        try:
+            verdict = run(scenario, records, seed, lambda text: console.print(text, markup=False, highlight=False))
+        except Exception:  # whatever went wrong with one run, the others are worth their verdicts
+            console.print_exception()
+            unjudged.append(name)
+            continue
+        verdicts.append(verdict)
+        show(console, [verdict])
     if len(verdicts) > 1:
         show(console, verdicts)
-    return 0 if all(one.holds for one in verdicts) else 1
+    if unjudged:
+        console.print(f"no verdict: {', '.join(unjudged)}", style="red")
+    return 0 if not unjudged and all(one.holds for one in verdicts) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,7 +55,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scenario", action="append", choices=SCENARIOS, metavar="NAME", help="may be repeated (default: all)"
     )
-    parser.add_argument("--records", type=int, help="at least so many per run (default: 200,000)")
+    parser.add_argument("--records", type=_positive, help="at least so many per run (default: 200,000)")
     parser.add_argument("--seed", help="what is random is the same for the same seed, but for the machine's own timing")
     parser.add_argument("--list", action="store_true", help="name the scenarios")
     return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number

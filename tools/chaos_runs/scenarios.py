@@ -158,6 +158,7 @@ _BUSY = (
     Scenario("clients", "the copying process is killed ten times", clients, 20, client_kills=None),
     Scenario("zombies", "the copying process freezes, is replaced, and wakes up", zombies, 30, client_kills=None),
     Scenario("storm", "cuts, kill -9, clean stop, SIGSTOP, killed and frozen clients", storm, 80, is_relayed=True),
+    Scenario("storm-3.9.1", "the same with transactions of the older protocol", storm, 80, "3.9.1", is_relayed=True),
 )
 SHORT = Scenario(
     "short",
