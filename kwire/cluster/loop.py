@@ -31,10 +31,12 @@ from kwire.cluster.snapshot import NO_NODE, Snapshot
 from kwire.errors import (
     ClosedError,
     DisconnectedError,
+    ErrorCode,
     KwireError,
     NodeError,
     RequestTimeoutError,
     UnsupportedVersionError,
+    broker_error,
 )
 from kwire.net import Clock, KafkaSelector
 from kwire.protocol import Request, Response
@@ -351,6 +353,7 @@ class EventLoop:
                 if isinstance(result, FindCoordinatorResponse):
                     try:
                         self._coordinators.answered(route, result)
+                        self._check_is_known(route)
                     except KwireError as error:
                         result = error
                 if isinstance(result, KwireError):
@@ -371,6 +374,16 @@ class EventLoop:
                 )
             )
         return NO_NODE
+
+    def _check_is_known(self, route: ToCoordinator) -> None:
+        """A broker that is just back may coordinate before our metadata has its address: raises, so that there is a
+        pause before the next look, instead of asking the same again at once."""
+        node = self._coordinators.node(route)
+        if node not in self._connections.addresses:
+            self._metadata.request_refresh(f"broker {node}, which coordinates {route.key}, is not known")
+            raise broker_error(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {node} is not in the metadata", api="FindCoordinator"
+            )
 
     def _any_node(self) -> int:
         """The least loaded ready node; while there is none, knock at one address after another."""

@@ -37,6 +37,7 @@ class World:
     def __init__(self, leaders: dict[str, Leaders] | None = None, **options: Any) -> None:
         self.leaders = leaders if leaders is not None else {"t": [(1, 0), (2, 0)]}
         self.coordinator_errors: list[int] = []
+        self.absences = 0  # how often the metadata will not have the coordinator
         self.silent: set[type[Request[Any]]] = set()
         self.hosts = {node: Host(self.handle) for node in (1, 2, 3)}
         addresses = {(f"host-{node}", 9092): host for node, host in self.hosts.items()}
@@ -49,7 +50,10 @@ class World:
         match request:
             case MetadataRequest():
                 names = {topic.name for topic in request.topics or ()}
-                return metadata({name: leaders for name, leaders in self.leaders.items() if name in names})
+                self.absences -= self.absences > 0
+                brokers = (1, 2) if self.absences else (1, 2, 3)
+                leaders = {name: leaders for name, leaders in self.leaders.items() if name in names}
+                return metadata(leaders, brokers=brokers)
             case InitProducerIdRequest():
                 return InitProducerIdResponse(error_code=0, producer_id=7, producer_epoch=0)
             case FindCoordinatorRequest():
@@ -157,6 +161,18 @@ def test_a_coordinator_that_is_not_ready_is_asked_for_again_with_back_off() -> N
     world.net.run(lambda: outcome)
     assert isinstance(outcome[0], InitProducerIdResponse)
     assert len(world.asked("FindCoordinator")) == 4
+
+
+def test_a_coordinator_that_the_metadata_does_not_have_yet_is_waited_for_with_back_off() -> None:
+    world = World()
+    world.absences = 4
+    world.net.loop.add(Watcher("t"))
+    outcome = world.call(ToCoordinator("group"))
+    world.net.run(lambda: outcome)
+    assert isinstance(outcome[0], InitProducerIdResponse)
+    assert world.asked() == [COORDINATOR]
+    assert len(world.asked("FindCoordinator")) < 10
+    assert world.absences == 0
 
 
 def test_a_coordinator_that_never_comes_is_the_cause_of_the_timeout() -> None:
