@@ -18,6 +18,7 @@ from kwire.producer import GroupMetadata, Message, ProduceResponse, ProducerRequ
 from kwire.producer.core import Core
 from kwire.producer.intake import Queued
 from kwire.producer.message import Data, Headers
+from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.producer_request import Terms
 from kwire.producer.response import Callback
 
@@ -248,6 +249,13 @@ class Producer:
         """How many partitions the topic has, as far as this producer knows by now; None if it does not."""
         known = self._core.known(topic)
         return None if known is None else len(known.partitions)
+
+    async def metrics(self) -> ProducerMetrics:
+        """Counts of records, batches and bytes, of what became of them, and of every broker: one moment's copy."""
+        if self._core.runtime.is_running:
+            with contextlib.suppress(ClosedError):  # it is ending just now
+                return await self._on_loop(self._core.metrics)
+        return self._core.metrics()
 
     async def close(self, timeout: float | None = 30.0) -> None:
         """Deliver what was handed over, for at most `timeout` seconds.

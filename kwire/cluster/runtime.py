@@ -131,14 +131,17 @@ class Runtime:
     def is_callback_thread(self) -> bool:
         return self._dispatcher.is_current()
 
+    @property
+    def is_running(self) -> bool:
+        with self._lock:
+            return self._is_started and not self._has_ended
+
     def on_loop_or_after(self, function: Callable[[], T], timeout: float | None = None) -> T:
         """As `run`; but here, where there is no loop, because nothing was started or all has ended."""
-        with self._lock:
-            is_running = self._is_started and not self._has_ended
-        if is_running:
+        if self.is_running:
             try:
                 return self.run(function, timeout)
-            except ClosedError:  # it ended just now
+            except ClosedError:  # it is ending just now
                 self._thread.join(timeout)
         return function()
 

@@ -3,6 +3,7 @@
     producer         `kwire.Producer`, the face for threads
     core             what it stands on, and `kwire.aio.Producer` too
     message          what a caller may give for a record
+    metrics          what is counted
     producer_request messages with parameters of their own, and the rule by which they travel together
     response         `ProduceResponse`, the future of a record
     settings         the options

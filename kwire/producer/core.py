@@ -24,6 +24,7 @@ from kwire.errors import (
 )
 from kwire.producer.intake import Incoming, Intake
 from kwire.producer.message import Data, Headers, Message, to_bytes, to_headers
+from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.partitioners import own_rule
 from kwire.producer.producer_request import Terms
 from kwire.producer.response import Callback, ProduceResponse, resolve_all
@@ -197,6 +198,10 @@ class Core:
         """Send what was handed over without further linger; `on_done` runs on the loop's thread when all is settled."""
         clock = self.runtime.clock
         self.runtime.call_soon(lambda: self.sender.flush(on_done, clock.now(), self.runtime.snapshot))
+
+    def metrics(self) -> ProducerMetrics:
+        """On the loop's thread, or where there is none."""
+        return self.sender.metrics(self.runtime.metrics())
 
     def not_flushed(self, timeout: float | None) -> RequestTimeoutError:
         """What to raise when a flush took longer than its caller wants to wait."""

@@ -71,6 +71,11 @@ class Intake:
         return self._used_bytes
 
     @property
+    def inbox_records(self) -> int:
+        """How many records the loop has not taken in yet."""
+        return len(self._inbox)
+
+    @property
     def is_full(self) -> bool:
         """Whether some sender waits for memory: then nothing may be held back for the sake of a larger batch."""
         return self._waiters > 0 or bool(self._queue)

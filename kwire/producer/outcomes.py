@@ -25,6 +25,7 @@ from kwire.errors import (
 from kwire.producer.batch import Batch
 from kwire.producer.identity import Identity
 from kwire.producer.intake import Intake
+from kwire.producer.metrics import Counters
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.request import partition_answers
 from kwire.producer.response import resolve_all
@@ -73,6 +74,7 @@ class Outcomes:
         self._random = random
         self._flushes: list[_Flush] = []
         self._muted_until: dict[int, float] = {}
+        self.counters = Counters()
         self.limited: dict[Batch, None] = {}  # unresolved batches with a time limit of their own
 
     # -- answers
@@ -159,12 +161,15 @@ class Outcomes:
             self._refused(queue, batch, error)
 
     def _acknowledged(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+        if not batch.is_overdue:
+            self.counters.acknowledged(batch)
         queue.acknowledged(batch)
         batch.acknowledged(base_offset, append_time_ms)
         self._resolve(batch, None)
 
     def _retry(self, queue: PartitionQueue, batch: Batch, error: KwireError, now: float) -> None:
         batch.last_error = error
+        self.counters.retried(batch)
         queue.attempts += 1
         _log.debug("%r is sent again: %s", batch, error)
         queue.retry(batch, now + self._backoff.seconds(queue.attempts, self._random))
@@ -198,6 +203,7 @@ class Outcomes:
         if not batch.is_decided:
             what, is_unsure = f"not acknowledged within {batch.terms.timeout} s", is_out or batch.is_unsure
             error = _delivery_error(batch, what, batch.last_error, possibly_persisted=is_unsure)
+            self.counters.failed(batch, error)
             if self._transaction is not None:
                 self._transaction.fail(error, in_produce=True)
         self.limited.pop(batch, None)
@@ -206,8 +212,11 @@ class Outcomes:
 
     def _resolve(self, batch: Batch, error: KwireError | None) -> None:
         """The outcome is known. It is told after those of the batches before it: never out of order (rule 10)."""
-        if error is not None and self._transaction is not None:
-            self._transaction.fail(error, in_produce=True)
+        if error is not None:
+            if not batch.is_overdue:
+                self.counters.failed(batch, error)
+            if self._transaction is not None:
+                self._transaction.fail(error, in_produce=True)
         batch.is_decided, batch.error = True, error
         line = batch.line
         if line is None:

@@ -53,6 +53,13 @@ class PartitionQueue:
     def out(self) -> int:
         return len(self._out)
 
+    def in_flight(self) -> list[Batch]:
+        return list(self._out)
+
+    def waiting(self) -> list[Batch]:
+        """What is to be sent, or sent again."""
+        return [*self._held, *self.queued]
+
     def is_out(self, batch: Batch) -> bool:
         return batch in self._out
 

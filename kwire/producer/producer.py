@@ -18,6 +18,7 @@ from kwire.cluster import Topic
 from kwire.errors import ClosedError, FatalError, KwireError, RequestTimeoutError
 from kwire.producer.core import Core
 from kwire.producer.message import Data, Headers, Message
+from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.producer_request import ProducerRequest, Terms
 from kwire.producer.response import Callback, ProduceResponse
 from kwire.producer.transaction import GroupMetadata
@@ -237,6 +238,10 @@ class Producer:
         """How many partitions the topic has, as far as this producer knows by now; None if it does not."""
         known = self._core.known(topic)
         return None if known is None else len(known.partitions)
+
+    def metrics(self) -> ProducerMetrics:
+        """Counts of records, batches and bytes, of what became of them, and of every broker: one moment's copy."""
+        return self._runtime.on_loop_or_after(self._core.metrics)
 
     def close(self, timeout: float | None = 30.0) -> None:
         """Deliver what was handed over, for at most `timeout` seconds.

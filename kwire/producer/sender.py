@@ -13,12 +13,13 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from random import Random
 
-from kwire.cluster import Backoff, Call, Partition, Snapshot, ToAny, ToNode, View
+from kwire.cluster import Backoff, Call, ClusterMetrics, Partition, Snapshot, ToAny, ToNode, View
 from kwire.cluster.snapshot import NO_NODE
 from kwire.errors import AbortableError, ErrorCode, KwireError, TopicError, UnsupportedVersionError, broker_error
 from kwire.producer.batch import Batch
 from kwire.producer.identity import Identity, IdentityState
 from kwire.producer.intake import Incoming, Intake
+from kwire.producer.metrics import ProducerMetrics, producer_metrics
 from kwire.producer.outcomes import Carried, Outcomes, Taken
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.partitioners import routing
@@ -121,6 +122,9 @@ class Sender:
         topics = self._topics.values()
         batches = [batch for topic in topics for batch in topic.unresolved()]
         self._outcomes.add_flush(batches, [topic.name for topic in topics if topic.unrouted], on_done)
+
+    def metrics(self, cluster: ClusterMetrics) -> ProducerMetrics:
+        return producer_metrics(self._outcomes.counters, self._topics.values(), self._intake, cluster)
 
     def end(self, transaction: Transaction, future: Future[None], *, is_commit: bool) -> None:
         """Commit or abort what was handed over before."""
@@ -248,6 +252,7 @@ class Sender:
         self._outcomes.undelivered(batch, f"not delivered within {limit}", cause)
 
     def _refuse(self, incoming: Incoming, error: KwireError) -> None:
+        self._outcomes.counters.failures[type(error).__name__] += 1
         resolve_all([incoming.response], None, error)
         self._intake.release(incoming.size_bytes)
 
@@ -393,6 +398,7 @@ class Sender:
         version = view.version(node, ProduceRequest, limit)
         for _ in range(view.room(node)):
             taken = self._fill(led, version)
+            self._outcomes.counters.taken((batch for _, batch in taken), now)
             if taken:
                 yield self._call(node, taken, version, view)
             # What did not fit comes first next time, and what was taken last.
@@ -432,7 +438,9 @@ class Sender:
         carried = Carried(node, version, taken, view.snapshot, acks)
 
         def build(negotiated: int) -> ProduceRequest:
-            return build_request(batches, negotiated, carried.snapshot, self._settings, acks, replicas_ms)
+            request = build_request(batches, negotiated, carried.snapshot, self._settings, acks, replicas_ms)
+            self._outcomes.counters.sent(batches)
+            return request
 
         def done(result: Response | KwireError | None, now: float) -> None:
             self._outcomes.settle(carried, result, now, view, was_written=call.was_written)

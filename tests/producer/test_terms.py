@@ -96,7 +96,7 @@ def test_different_limits_make_different_batches() -> None:
         bench.turn(pause)
         bench.send(b"%d" % number, partition=0, terms=within(5.0, bench))
     bench.know({"t": [(1, 0)]})
-    batches = []
+    batches: list[list[bytes | None]] = []
     for _ in range(5):
         for one in bench.turn():
             batches += one.values().values()

@@ -1,0 +1,134 @@
+"""What a producer counts: records, batches and bytes, and what became of them.
+
+Counted per batch and per request on the loop's thread, never per record, with no lock: always on. A `ProducerMetrics`
+is a copy of one moment. Numbers only grow, but for those that say "now".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kwire.cluster import ClusterMetrics, Distribution
+from kwire.cluster.metrics import Histogram
+from kwire.errors import KwireError
+from kwire.producer.batch import Batch
+from kwire.producer.intake import Intake
+from kwire.producer.topic_queue import TopicQueue
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerMetrics:
+    """Each record that was handed over is acknowledged, failed, or buffered now.
+
+    requests_sent ... bytes_sent  every attempt counts; bytes are those of batches, compressed
+    *_retried                     attempts that did not settle a batch, so that it is to be sent again
+    failures                      records that failed, by the class of their error
+    records_in_flight             now: in requests that wait for their answer
+    records_queued                now: waiting to be sent
+    buffered_bytes                now, of buffered_bytes_max: records that have no outcome yet
+    senders_waiting               now: threads and tasks that wait for room
+    queue_time                    from the first record's arrival in a batch to the batch's first request
+    cluster                       connections, request latency by broker and API, age of the metadata
+    """
+
+    requests_sent: int
+    batches_sent: int
+    records_sent: int
+    bytes_sent: int
+    batches_acknowledged: int
+    records_acknowledged: int
+    batches_retried: int
+    records_retried: int
+    batches_failed: int
+    records_failed: int
+    failures: Mapping[str, int]
+    batches_in_flight: int
+    records_in_flight: int
+    batches_queued: int
+    records_queued: int
+    buffered_bytes: int
+    buffered_bytes_max: int
+    senders_waiting: int
+    queue_time: Distribution
+    cluster: ClusterMetrics
+
+
+class Counters:
+    """The counts that only grow."""
+
+    __slots__ = (
+        "batches_acknowledged", "batches_failed", "batches_retried", "batches_sent", "bytes_sent", "failures",
+        "queue_time", "records_acknowledged", "records_retried", "records_sent", "requests_sent",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.requests_sent = self.batches_sent = self.records_sent = self.bytes_sent = 0
+        self.batches_acknowledged = self.records_acknowledged = 0
+        self.batches_retried = self.records_retried = 0
+        self.batches_failed = 0
+        self.failures: Counter[str] = Counter()
+        self.queue_time = Histogram()
+
+    def taken(self, batches: Iterable[Batch], now: float) -> None:
+        for batch in batches:
+            if batch.attempts == 1:
+                self.queue_time.observe(now - batch.created_at)
+
+    def sent(self, batches: Iterable[Batch]) -> None:
+        """One request with these batches is being written."""
+        self.requests_sent += 1
+        for batch in batches:
+            self.batches_sent += 1
+            self.records_sent += len(batch.records)
+            self.bytes_sent += len(batch.encoded or b"")
+
+    def acknowledged(self, batch: Batch) -> None:
+        self.batches_acknowledged += 1
+        self.records_acknowledged += len(batch.records)
+
+    def retried(self, batch: Batch) -> None:
+        self.batches_retried += 1
+        self.records_retried += len(batch.records)
+
+    def failed(self, batch: Batch, error: KwireError) -> None:
+        self.batches_failed += 1
+        self.failures[type(error).__name__] += len(batch.records)
+
+
+def producer_metrics(
+    counters: Counters, topics: Iterable[TopicQueue], intake: Intake, cluster: ClusterMetrics
+) -> ProducerMetrics:
+    """The counts, and what is in the queues now; on the loop's thread."""
+    in_flight: list[Batch] = []
+    queued: list[Batch] = []
+    unrouted = 0
+    for topic in topics:
+        unrouted += len(topic.unrouted)
+        queued += topic.undesignated
+        for queue in topic.partitions.values():
+            in_flight += queue.in_flight()
+            queued += queue.waiting()
+    return ProducerMetrics(
+        counters.requests_sent,
+        counters.batches_sent,
+        counters.records_sent,
+        counters.bytes_sent,
+        counters.batches_acknowledged,
+        counters.records_acknowledged,
+        counters.batches_retried,
+        counters.records_retried,
+        counters.batches_failed,
+        counters.failures.total(),
+        dict(counters.failures),
+        len(in_flight),
+        sum(map(len, in_flight)),
+        len(queued),
+        sum(map(len, queued)) + unrouted + intake.inbox_records,
+        intake.used_bytes,
+        intake.bytes_max,
+        intake.waiting,
+        counters.queue_time.distribution(),
+        cluster,
+    )
