@@ -152,7 +152,7 @@ class SimulatedCluster:
 
     def add_partitions(self, name: str, more: int) -> None:
         topic = self.state.topics.get(name)
-        if topic is not None and self.state.live_nodes:
+        if topic is not None:
             self.state.add_partitions(topic, len(topic.partitions) + more)
             self._settle()
 

@@ -98,17 +98,15 @@ class Checker:
                 yield Anomaly("resolved twice", _name(sent))
 
     def _resolved_in_order(self) -> Iterator[Anomaly]:
-        """Of one key, or one explicit partition. Where a record without either goes is known by its acknowledgement."""
+        """Within a partition, as far as the outcome says which that was."""
         last: dict[tuple[object, ...], Sent] = {}
         for sent in self._history.sent.values():
             if not sent.outcomes or not self._promises[sent.id.producer].is_ordered:
                 continue
-            where: object = sent.partition if sent.lane == "explicit" else sent.key
-            if sent.lane == "unkeyed":
-                if sent.acknowledged is None:
-                    continue
-                where = sent.acknowledged.partition
-            group = sent.id.producer, sent.id.topic, sent.lane, where
+            partition = sent.told_partition
+            if partition is None:
+                continue
+            group = sent.id.producer, sent.id.topic, sent.lane, partition
             before = last.get(group)
             if before is not None and before.outcomes[0].place > sent.outcomes[0].place:
                 yield Anomaly("outcomes' order", f"{_name(sent)} before {_name(before)}")

@@ -73,6 +73,14 @@ class Sent:
         return self.outcomes[0].metadata if self.outcomes else None
 
     @property
+    def told_partition(self) -> int | None:
+        """Where the outcome says that it is, or was to go."""
+        if self.acknowledged is not None:
+            return self.acknowledged.partition
+        found = self.error.where.get("partition") if self.error is not None else None
+        return found if isinstance(found, int) else None
+
+    @property
     def error(self) -> KwireError | None:
         return self.outcomes[0].error if self.outcomes else None
 

@@ -33,8 +33,7 @@ from kwire.broker.simulation.schedule import (
     Trickle,
 )
 
-# A topic that is to be made while a broker is down, and its replicas cannot be spread, is tried again so much later.
-_CREATE_PAUSE = 0.5
+_MAKING_PAUSE = 0.5
 
 
 class Injector:
@@ -150,20 +149,21 @@ class Injector:
     def _change_topic(self, one: CreateTopic | AddPartitions | RecreateTopic | ForgetProducers) -> None:
         match one:
             case CreateTopic(topic=topic, partitions=partitions):
-                self._create(topic, partitions)
+                self._make(lambda: self._cluster.create_topic(topic, partitions))
             case AddPartitions(topic=topic, more=more):
-                self._cluster.add_partitions(topic, more)
+                self._make(lambda: self._cluster.add_partitions(topic, more))
             case RecreateTopic(topic=topic, partitions=partitions, seconds=seconds):
                 self._cluster.delete_topic(topic)
-                self._later(seconds, partial(self._create, topic, partitions))
+                self._later(seconds, lambda: self._make(lambda: self._cluster.create_topic(topic, partitions)))
             case ForgetProducers(topic=topic, partition=index):
                 self._cluster.forget_producers(topic, index)
 
-    def _create(self, topic: str, partitions: int) -> None:
+    def _make(self, make: Callable[[], object]) -> None:
+        """Partitions are made when their replicas can be spread: while all brokers are up."""
         if len(self._cluster.state.live_nodes) == len(self._cluster.state.nodes):
-            self._cluster.create_topic(topic, partitions)
+            make()
         else:
-            self._later(_CREATE_PAUSE, partial(self._create, topic, partitions))
+            self._later(_MAKING_PAUSE, lambda: self._make(make))
 
 
 def _directions(toward: Toward) -> tuple[bool, ...]:

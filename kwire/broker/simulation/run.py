@@ -12,7 +12,7 @@ from random import Random
 
 from kwire.broker.simulation.brokers import SimulatedCluster
 from kwire.broker.simulation.checker import Anomaly, Checker, Promises
-from kwire.broker.simulation.history import History
+from kwire.broker.simulation.history import History, Sent
 from kwire.broker.simulation.inject import Injector
 from kwire.broker.simulation.net import Net
 from kwire.broker.simulation.producer import SimulatedProducer
@@ -32,11 +32,13 @@ _START_MS = 1_700_000_000_000
 _SETTLING_SECONDS = 30.0
 # A probe may meet connections that died unnoticed, and topics whose newest partitions the client has not heard of: then
 # it is sent again.
-_PROBES, _PROBE_SECONDS = 3, 12.0
+_PROBES, _PROBE_SECONDS = 4, 5.0
 # How long bytes and faults may be on their way.
 _LATE_SECONDS = 15.0
 # Turns that a loop may make for each virtual second, and for each record.
 _TURNS_PER_SECOND, _TURNS_PER_RECORD = 60, 40
+
+_Probe = tuple[SimulatedProducer, str, int]
 
 
 @dataclass(slots=True)
@@ -131,21 +133,23 @@ class Run:
             for topic in self.cluster.state.topics.values()
             for partition in topic.partitions
         ]  # fmt: skip
-        for _ in range(_PROBES):
-            probes = {
-                (producer, topic, index): sent
-                for producer, topic, index in wanted
-                if (sent := producer.send(topic, partition=index)) is not None
-            }
-            self.world.run(
-                self.world.now() + _PROBE_SECONDS, is_over=lambda: all(sent.outcomes for sent in probes.values())
-            )
-            wanted = [probe for probe in wanted if probe not in probes or probes[probe].acknowledged is None]
-            if not wanted or self._found:
-                return
-        for sent in probes.values():
-            if sent.acknowledged is None:
-                self._found.append(Anomaly("probe", f"{sent.id} for {sent.partition}: {sent.error or 'no outcome'}"))
+        for attempt in range(_PROBES):
+            wanted = self._missed(wanted, is_last=attempt == _PROBES - 1)
+
+    def _missed(self, wanted: list[_Probe], *, is_last: bool) -> list[_Probe]:
+        """Send a probe to each; answers those that were not acknowledged."""
+        sent: dict[_Probe, Sent] = {}
+        for producer, topic, index in wanted:
+            probe = producer.send(topic, partition=index)
+            if probe is not None:
+                sent[producer, topic, index] = probe
+        until = self.world.now() + _PROBE_SECONDS
+        self.world.run(until, is_over=lambda: all(probe.acknowledged is not None for probe in sent.values()))
+        missed = [probe for probe in wanted if probe not in sent or sent[probe].acknowledged is None]
+        if is_last and not self._found:
+            for one in (sent[probe] for probe in missed if probe in sent):
+                self._found.append(Anomaly("probe", f"{one.id} for {one.partition}: {one.error or 'no outcome'}"))
+        return missed
 
     def _work(self, one: Work, now: float) -> None:
         producer = self.producers[one.client]
