@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from kwire.cluster import Backoff, Call, ToCoordinator, View
-from kwire.errors import AbortableError, KwireError, TransactionError, broker_error
+from kwire.errors import AbortableError, ErrorCode, KwireError, TransactionError, broker_error
 from kwire.producer.identity import Identity, IdentityState
 from kwire.producer.transaction_state import Event, State, moved
 from kwire.producer.transaction_verdicts import Verdict, transaction_error, verdict
@@ -85,7 +85,8 @@ class Transaction:
         self._wanted: dict[Place, None] = {}
         self._groups: set[str] = set()
         self._offsets: deque[_Offsets] = deque()
-        self._has_begun = False  # at the brokers: something was written or announced
+        self._has_begun = False  # at the brokers: something was, or may have been, written or announced
+        self._is_sure_begun = False  # and not just may
         self._view: View | None = None  # the newest
         self._waiting: list[Future[None]] = []  # for the present move: init, commit or abort
         self._is_asking = False
@@ -163,7 +164,7 @@ class Transaction:
     def may_send(self, place: Place) -> bool:
         """Whether a batch of the partition may go out now; if not, the partition is announced first."""
         if self.is_v2 or place in self._added:
-            self._has_begun = True
+            self._has_begun = self._is_sure_begun = True
             return True
         self._wanted[place] = None
         return False
@@ -239,6 +240,7 @@ class Transaction:
             try:
                 if isinstance(result, KwireError):
                     self._has_doubt |= api is EndTxnRequest and call.was_written
+                    self._has_begun |= call.was_written
                     raise result
                 on_answer(result)
                 self._attempts = 0
@@ -263,7 +265,6 @@ class Transaction:
         by_topic: dict[str, list[int]] = {}
         for topic, partition in places:
             by_topic.setdefault(topic, []).append(partition)
-        self._has_begun = True
         return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self._identity.producer_id,
@@ -279,6 +280,7 @@ class Transaction:
             for answer in topic.results_by_partition:
                 place = (topic.name, answer.partition_index)
                 if answer.partition_error_code == 0:
+                    self._has_begun = self._is_sure_begun = True
                     self._wanted.pop(place, None)
                     self._added.add(place)
                 elif first_error is None:
@@ -300,7 +302,6 @@ class Transaction:
         return self._ask(TxnOffsetCommitRequest, build, on_answer, at_most, route)
 
     def _add_group(self, group: str, version: int) -> AddOffsetsToTxnRequest:
-        self._has_begun = True
         return AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self._identity.producer_id,
@@ -311,11 +312,11 @@ class Transaction:
     def _group_added(self, group: str, response: AddOffsetsToTxnResponse) -> None:
         if response.error_code:
             raise broker_error(response.error_code, api="AddOffsetsToTxn", group=group)
+        self._has_begun = self._is_sure_begun = True
         self._groups.add(group)
 
     def _commit_offsets(self, one: _Offsets, version: int) -> TxnOffsetCommitRequest:
         group, offsets, _ = one
-        self._has_begun = True
         by_topic: dict[str, list[TxnOffsetCommitRequest.Topic.Partition]] = {}
         for (topic, partition), offset in offsets.items():
             by_topic.setdefault(topic, []).append(
@@ -339,6 +340,7 @@ class Transaction:
 
     def _offsets_committed(self, one: _Offsets, response: TxnOffsetCommitResponse) -> None:
         group = one.group.group_id
+        self._has_begun = True  # also when it is refused: in the newer protocol the group joins before it is looked at
         for topic in response.topics:
             for answer in topic.partitions:
                 if answer.error_code:
@@ -356,12 +358,17 @@ class Transaction:
         )
 
     def _end_answered(self, response: EndTxnResponse) -> None:
-        if response.error_code:
+        if response.error_code and not self._is_abort_of_nothing(response.error_code):
             raise broker_error(response.error_code, api="EndTxn")
         if self.is_v2 and response.producer_id >= 0:
             self._identity.renewed(response.producer_id, response.producer_epoch)
             self._on_renewed()
         self._ended()
+
+    def _is_abort_of_nothing(self, code: int) -> bool:
+        """Whether the older protocol says that there is no transaction: what was asked, and got no answer, was lost."""
+        is_nothing = self.state is State.ABORTING and not self.is_v2 and not self._is_sure_begun
+        return is_nothing and code == ErrorCode.INVALID_TXN_STATE
 
     def _ended(self) -> None:
         is_in_doubt = self._identity.state is IdentityState.BROKEN or (self._has_doubt and not self.is_v2)
@@ -371,7 +378,7 @@ class Transaction:
         self._added.clear()
         self._wanted.clear()
         self._groups.clear()
-        self._has_begun = self._has_doubt = False
+        self._has_begun = self._is_sure_begun = self._has_doubt = False
         self.error = None
         self._attempts = 0
         self._resolve_waiting()

@@ -338,6 +338,44 @@ def test_abortable_errors_let_the_producer_go_on_after_an_abort(api: type[Reques
     assert again.result(0).offset == 100
 
 
+REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize(
+    ("answers", "ends"),
+    [
+        # what AddPartitionsToTxn is answered with, and EndTxn if it is asked
+        ([REFUSED], None),  # nothing has begun: an EndTxn would be INVALID_TXN_STATE, the end of the producer
+        ([CUT, REFUSED], [0]),  # it may have begun by the request that got no answer
+        ([CUT, REFUSED], [ErrorCode.INVALID_TXN_STATE]),  # it has not
+    ],
+    ids=["refused", "begun without an answer", "lost"],
+)
+def test_an_abort_of_what_never_began(answers: list[int | KwireError], ends: list[int | KwireError] | None) -> None:
+    bench = TransactionBench(v2=False)
+    bench.answers[AddPartitionsToTxnRequest] = list(answers)
+    bench.answers[EndTxnRequest] = list(ends or ())
+    bench.open()
+    bench.send()
+    bench.settle()
+    aborted = bench.end(commit=False)
+    bench.settle()
+    aborted.result(0)
+    assert bench.state is State.READY
+    assert bench.names.count("EndTxn") == len(ends or ())
+
+
+def test_an_end_that_finds_no_transaction_where_there_was_one_is_fatal() -> None:
+    bench = TransactionBench(v2=False)
+    bench.answers[EndTxnRequest] = [ErrorCode.INVALID_TXN_STATE]
+    bench.open()
+    bench.send()
+    bench.settle()
+    aborted = bench.end(commit=False)
+    bench.settle()
+    assert isinstance(aborted.exception(0), FatalError)
+
+
 @pytest.mark.parametrize(
     ("api", "code", "kind"),
     [
