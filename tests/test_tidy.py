@@ -60,7 +60,7 @@ def test_nothing_is_left_over(path: Path) -> None:
     assert found is None, found
 
 
-JUDGES = re.compile(r"\bassert(_type)?\b|pytest\.(raises|fail|warns)|\bexcept \w+Error\b")
+JUDGES = re.compile(r"\bassert(_type)?\b|pytest\.(raises|fail|warns)|\bexcept \w+Error\b|check=True")
 
 
 def names_used(node: ast.AST) -> set[str]:

@@ -366,6 +366,7 @@ def test_a_topic_that_a_machine_learns_of_in_its_turn_is_asked_for_though_nothin
     world.net.loop.wakeup()
     world.net.loop.turn(0.0)
     world.net.run(lambda: world.net.loop.snapshot.leader("u", 0) == 2, seconds=0.5)
+    assert len(world.asked("Metadata")) == 2
 
 
 def test_a_broker_that_moved_is_connected_to_anew() -> None:

@@ -258,7 +258,7 @@ def test_a_failed_task_names_the_broker(spark: SparkSession) -> None:
         cluster.stop(1)
         text = failure(spark, where, numbers(spark, 10), topic="t")
     assert "was not written, as were" in text
-    assert f"at {cluster.bootstrap}" in text  # a fresh worker knows it by its address alone
+    assert f"broker {cluster.bootstrap}" in text  # a fresh worker knows it by its address alone
 
 
 def test_sasl_by_the_options_of_java_clients(spark: SparkSession) -> None:
