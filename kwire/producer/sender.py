@@ -356,7 +356,7 @@ class Sender:
             return None
         known = view.snapshot.topics.get(queue.topic)
         if known is not None and known.partitions and queue.index >= len(known.partitions):
-            self._fail_missing(queue, len(known.partitions))
+            self._miss(queue, len(known.partitions), now, view)
             return None
         partition = view.snapshot.partition(queue.topic, queue.index)
         if partition is None or partition.leader == NO_NODE:
@@ -376,7 +376,14 @@ class Sender:
             return True
         return self.transaction.sends_records and self.transaction.may_send((queue.topic, queue.index))
 
-    def _fail_missing(self, queue: PartitionQueue, count: int) -> None:
+    def _miss(self, queue: PartitionQueue, count: int, now: float, view: View) -> None:
+        """The metadata lacks the partition, which may be newer than that: it is given up when this is excluded."""
+        if now < queue.queued[0].created_at + self._settings.unknown_topic_timeout_ms / 1000:
+            if now >= queue.retry_at:
+                view.request_metadata(f"{queue.topic} has {count} partitions, {queue.index} is wanted")
+                queue.attempts += 1
+                queue.retry_at = now + self._backoff.seconds(queue.attempts, self._random)
+            return
         missing = TopicError(
             f"topic {queue.topic} has {count} partitions",
             code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -385,7 +392,10 @@ class Sender:
             partition=queue.index,
         )
         while queue.queued:
-            self._outcomes.give_up(queue.queued.popleft(), missing)
+            batch = queue.queued.popleft()
+            if batch.is_sequenced:
+                self._identity.break_sequences()
+            self._outcomes.give_up(batch, missing)
 
     def _requests(self, node: int, led: list[Led], now: float, view: View) -> Iterable[Call]:
         """Requests to one broker, as many as its connection has room for: a batch of each partition, then again."""

@@ -526,10 +526,26 @@ def test_a_topic_that_is_refused_fails_at_once() -> None:
     assert isinstance(response.exception(0), AuthorizationError)
 
 
-def test_a_partition_that_does_not_exist() -> None:
+def test_a_partition_that_was_added_since_the_metadata_was_told() -> None:
     bench = Bench({"t": [(1, 0)] * 3})
     response = bench.send(b"a", partition=3)
+    assert bench.turn() == []
+    assert bench.view.refreshes == ["t has 3 partitions, 3 is wanted"]
+    assert bench.turn(0.01) == []
+    assert len(bench.view.refreshes) == 1, "back-off"
+    bench.know({"t": [(1, 0)] * 4})
+    (sent,) = bench.turn(1.0)
+    sent.answer(bench.now)
+    assert response.result(0).partition == 3
+
+
+def test_a_partition_that_does_not_exist() -> None:
+    bench = Bench({"t": [(1, 0)] * 3}, unknown_topic_timeout_ms=1_000)
+    response = bench.send(b"a", partition=3)
     bench.turn()
+    assert not response.done()
+    assert bench.sender.deadline() is not None
+    bench.turn(1.0)
     error = response.exception(0)
     assert isinstance(error, TopicError)
     assert "there is no partition 3" in str(error)
