@@ -136,6 +136,7 @@ class Outcomes:
                 # and we disagree about the sequences, and only a new identity mends that.
                 if not queue.has_earlier(batch):
                     self._identity.break_sequences()
+                    queue.leave_gap()
                 self._retry(queue, batch, error, now)
             case _:
                 self._refused(queue, batch, error)

@@ -142,6 +142,16 @@ class PartitionQueue:
         """Whether a batch that was taken before this one, which is out, is still to be settled."""
         return bool(self._held) or self._out[0] is not batch
 
+    def leave_gap(self) -> None:
+        """The batch that is out first is in no log, and will not be under its present sequence.
+
+        Brokers take no sequence beyond a gap: so what is queued behind it is not stored either, whatever became of the
+        answers, and need not be settled before there is a new identity.
+        """
+        for batch in self.queued:
+            if batch.is_sequenced:
+                batch.is_unsure = False
+
     def narrow_window(self, window_max: int) -> None:
         self._window_max = window_max
 

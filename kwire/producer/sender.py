@@ -367,9 +367,10 @@ class Sender:
     def _can_send(self, queue: PartitionQueue, partition: Partition, now: float) -> bool:
         if not queue.queued or not self._is_due(queue.queued[0], now):
             return False
-        head = queue.queued[0]
-        if self._identity.state is IdentityState.BROKEN and not (head.is_sequenced and head.is_unsure):
-            return False  # only what must still be settled under the old identity may go
+        if self._identity.state is IdentityState.BROKEN and not (
+            queue.queued[0].is_sequenced and queue.sequenced_unsure()
+        ):
+            return False  # only what must still be settled under the old identity may go, and what stands before it
         if queue.closed_by((partition.leader, partition.leader_epoch), now) is not None:
             return False
         if self.transaction is None:

@@ -311,6 +311,46 @@ def test_rule_2_a_batch_that_may_be_stored_is_not_stored_again_under_a_new_ident
     assert (sent.values(), batch.producer_id, batch.base_sequence) == ({("t", 0): [b"next"]}, 1002, 0)
 
 
+def test_rule_2_what_is_open_is_settled_also_behind_a_batch_that_was_refused_for_now() -> None:
+    """Of two batches the first was surely not stored, and stands before one that may be. Both go under the old id."""
+    bench = Bench({"t": [(1, 0), (1, 0)]}, batch_bytes=100)
+    prove(bench)
+    responses = [bench.send(name, partition=0) for name in (b"refused", b"unsure")]
+    refused, unsure = bench.turn()
+    refused.answer(bench.now, ErrorCode.NOT_ENOUGH_REPLICAS)
+    unsure.fail(bench.now, CUT)
+    other = bench.send(b"other", partition=1)
+    bench.view.down.add(1)
+    bench.turn(1.0)
+    bench.view.down.clear()
+    bench.sender._identity.break_sequences()  # another partition's doing
+    order = []
+    for _ in range(4):
+        for sent in bench.turn(1.0):
+            order += [(batch.producer_id, place) for place, batch in sent.batches().items()]
+            sent.answer(bench.now)
+    assert order == [(1001, ("t", 0)), (1001, ("t", 0)), (1002, ("t", 1))]
+    assert [response.done() for response in (*responses, other)] == [True] * 3
+
+
+def test_rule_2_behind_a_gap_nothing_is_open() -> None:
+    """The broker forgot what came before: the first batch cannot be stored, so nor can the second have been."""
+    bench = Bench({"t": [(1, 0)]}, batch_bytes=100)
+    prove(bench)
+    responses = [bench.send(name, partition=0) for name in (b"refused", b"unsure")]
+    refused, unsure = bench.turn()
+    refused.answer(bench.now, ErrorCode.NOT_ENOUGH_REPLICAS)
+    unsure.fail(bench.now, CUT)
+    (again,) = bench.turn(1.0)
+    again.answer(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    for sequence in range(2):
+        (sent,) = bench.turn(1.0)
+        batch = sent.batches()["t", 0]
+        assert (batch.producer_id, batch.base_sequence) == (1002, sequence)
+        sent.answer(bench.now)
+    assert all(response.exception(0) is None for response in responses)
+
+
 def test_rule_7_an_expired_batch_of_unknown_fate_says_so_and_its_sequence_is_not_used_again() -> None:
     bench = Bench({"t": [(1, 0)]}, delivery_timeout_ms=1_000, batch_bytes=100)
     unsure = bench.send(b"unsure", partition=0)
