@@ -16,7 +16,7 @@ KWIRE = Path(__file__).parent.parent / "kwire"
 # Bottom first. `errors` and `version` are files, not rooms, and open to all.
 ROOMS = [
     "wire", "protocol", "records", "session", "net", "cluster",
-    "producer", "consumer", "aio", "admin", "queue", "broker", "cli", "spark",
+    "producer", "consumer", "aio", "metrics", "admin", "queue", "broker", "cli", "spark",
 ]  # fmt: skip
 OPEN_TO_ALL = {"errors", "version"}
 # The parts of the standard library that only `net` may touch: sockets and clocks are arguments everywhere else.

@@ -241,6 +241,10 @@ class Producer:
     # -- the rest
 
     @property
+    def client_id(self) -> str:
+        return self._core.runtime.config.client_id
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes of the records that were handed over and have no outcome yet."""
         return self._intake.used_bytes
@@ -256,6 +260,10 @@ class Producer:
             with contextlib.suppress(ClosedError):  # it is ending just now
                 return await self._on_loop(self._core.metrics)
         return self._core.metrics()
+
+    def collect_metrics(self) -> ProducerMetrics:
+        """As `metrics`, for an exporter's thread: waits for the producer's own thread instead of awaiting it."""
+        return self._core.runtime.on_loop_or_after(self._core.metrics)
 
     async def close(self, timeout: float | None = 30.0) -> None:
         """Deliver what was handed over, for at most `timeout` seconds.

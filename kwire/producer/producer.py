@@ -230,6 +230,10 @@ class Producer:
     # -- the rest
 
     @property
+    def client_id(self) -> str:
+        return self._core.runtime.config.client_id
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes of the records that were handed over and have no outcome yet."""
         return self._intake.used_bytes
@@ -242,6 +246,10 @@ class Producer:
     def metrics(self) -> ProducerMetrics:
         """Counts of records, batches and bytes, of what became of them, and of every broker: one moment's copy."""
         return self._runtime.on_loop_or_after(self._core.metrics)
+
+    def collect_metrics(self) -> ProducerMetrics:
+        """`metrics`, under the name by which exporters ask both faces of the producer."""
+        return self.metrics()
 
     def close(self, timeout: float | None = 30.0) -> None:
         """Deliver what was handed over, for at most `timeout` seconds.

@@ -1,0 +1,87 @@
+"""Prometheus: a Collector for a registry of prometheus-client, and its text.
+
+from prometheus_client import REGISTRY
+REGISTRY.register(kwire.metrics.Collector(producer))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from itertools import accumulate
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from kwire.cluster import Distribution
+from kwire.cluster.metrics import BOUNDS
+from kwire.errors import ConfigurationError
+from kwire.metrics.table import SERIES, Series, Source, Value, named
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+_PREFIX = "kwire_producer_"
+
+
+class Collector:
+    """Reads the producers when it is scraped. One for all of a process: a registry takes each series once.
+
+    Series are named kwire_producer_..., and labelled with the `client` that they are of.
+    """
+
+    def __init__(self, *producers: Source) -> None:
+        self._producers = list(producers)
+
+    def add(self, producer: Source) -> None:
+        self._producers.append(producer)
+
+    def remove(self, producer: Source) -> None:
+        self._producers.remove(producer)
+
+    def collect(self) -> Iterator[Metric]:
+        read = named(tuple(self._producers))
+        for series in SERIES:
+            yield _family(series, [(client, series.read(metrics)) for client, metrics in read])
+
+
+def prometheus_text(*producers: Source) -> str:
+    """What Prometheus scrapes, of these producers, in its text format."""
+    library = _library()
+    registry = library.CollectorRegistry()
+    registry.register(Collector(*producers))
+    text: bytes = library.generate_latest(registry)
+    return text.decode()
+
+
+def _library() -> ModuleType:
+    """prometheus-client, imported when it is used: an import of kwire.metrics must not need it."""
+    try:
+        return import_module("prometheus_client")
+    except ImportError as error:
+        raise ConfigurationError("prometheus-client is not installed", remedy="pip install kwire[metrics]") from error
+
+
+def _family(series: Series, read: Iterable[tuple[str, Iterable[Value]]]) -> Metric:
+    core = _library().metrics_core
+    labels = ("client", *series.labels)
+    name = _PREFIX + series.name
+    if series.kind == "histogram":
+        histogram: HistogramMetricFamily = core.HistogramMetricFamily(name, series.help, labels=labels)
+        for client, values in read:
+            for label, value in values:
+                assert isinstance(value, Distribution)
+                histogram.add_metric((client, *label), _buckets(value), value.total_seconds)
+        return histogram
+    make = core.CounterMetricFamily if series.kind == "counter" else core.GaugeMetricFamily
+    family: CounterMetricFamily | GaugeMetricFamily = make(name, series.help, labels=labels)
+    for client, values in read:
+        for label, value in values:
+            assert not isinstance(value, Distribution)
+            family.add_metric((client, *label), value)
+    return family
+
+
+def _buckets(distribution: Distribution) -> list[tuple[str, float]]:
+    """Prometheus counts in each bucket what is in the smaller ones too."""
+    return list(zip([*map(str, BOUNDS), "+Inf"], accumulate(distribution.counts), strict=True))
