@@ -111,7 +111,13 @@ class Copier:
         """A transaction's worth of records, or what there is when no more come."""
         records: list[ConsumerRecord] = []
         while len(records) < TRANSACTION_RECORDS and not is_over.is_set():
-            more = self._consumer.poll(TRANSACTION_RECORDS - len(records), _GATHER_S)
+            try:
+                more = self._consumer.poll(TRANSACTION_RECORDS - len(records), _GATHER_S)
+            except KwireError as error:  # no broker can be reached for longer than a request may take
+                if not error.is_retriable:
+                    raise
+                self.note("waiting", why=str(error))
+                continue
             if not more and records:
                 break
             records += more

@@ -220,10 +220,10 @@ class Follower:
             try:
                 records = self._consumer.poll(_BATCH, 0.2)
             except KwireError as error:
+                if error.is_retriable:
+                    continue  # no broker can be reached for longer than a request may take
                 self.errors.append(f"{type(error).__name__}: {error}")
-                if not error.is_retriable:
-                    return
-                continue
+                return
             for record in records:
                 label: Label | None = None
                 for name, value in record.headers:
