@@ -48,6 +48,12 @@ def version_limit(topics: Iterable[str], snapshot: Snapshot) -> int | None:
 def refusal(batch: Batch, version: int, settings: ProducerSettings) -> KwireError | None:
     """Why a broker of this version cannot take the batch."""
     where = {"api": "Produce", "version": version, "topic": batch.topic, "partition": batch.partition}
+    if version < _BATCHES_SINCE and (batch.is_sequenced or settings.idempotence):
+        return UnsupportedVersionError(
+            "the broker is too old for an idempotent producer",
+            remedy="some brokers of this cluster are from before 0.11: upgrade them, or set idempotence=False",
+            **where,
+        )
     if settings.codec is Compression.ZSTD and version < _ZSTD_SINCE:
         return UnsupportedVersionError(
             "the broker is too old for zstd", remedy="use lz4, snappy or gzip, or brokers from 2.1", **where

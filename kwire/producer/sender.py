@@ -429,8 +429,12 @@ class Sender:
                 size_bytes + batch.size_bytes > self._settings.max_request_bytes or self._acks(batch) != acks
             ):
                 continue
+            if queue.out and self._settings.ordered and magic(version) < 2:
+                continue  # without sequences nothing but this keeps order, whatever the other brokers can
             refused = refusal(batch, version, self._settings)
             if refused is not None:
+                if batch.is_sequenced:
+                    self._identity.break_sequences()
                 self._outcomes.give_up(queue.queued.popleft(), refused)
                 continue
             queue.take((partition.leader, partition.leader_epoch))

@@ -245,6 +245,36 @@ def test_brokers_without_idempotence_get_the_gate_of_one() -> None:
     assert (batch.magic, batch.base_sequence) == (1, -1)
 
 
+def test_a_leader_that_is_older_than_the_broker_that_gave_the_id() -> None:
+    """Brokers in the middle of an upgrade to 0.11: what has a sequence cannot lose it, the rest goes without."""
+    bench = Bench({"t": [(1, 0), (1, 0)]}, batch_bytes=100)
+    begun, fresh = bench.send(b"begun", partition=0), None
+    bench.turn()[0].fail(bench.now, CUT)
+    bench.view.versions[ProduceRequest] = 2
+    fresh = bench.send(b"fresh", partition=1)
+    (sent,) = bench.turn(1.0)
+    assert sent.values() == {("t", 1): [b"fresh"]}
+    assert sent.batches()["t", 1].magic == 1
+    sent.answer(bench.now)
+    assert fresh.result(0).partition == 1
+    error = begun.exception(0)
+    assert isinstance(error, DeliveryError)
+    assert error.possibly_persisted
+    assert isinstance(error.__cause__, UnsupportedVersionError)
+    for name in (b"a", b"b"):
+        bench.send(name, partition=1)
+    (sent,) = bench.turn()
+    assert sent.values() == {("t", 1): [b"a"]}, "one at a time"
+
+
+def test_insisting_on_idempotence_fails_on_a_leader_that_is_too_old() -> None:
+    bench = Bench({"t": [(1, 0)]}, idempotence=True)
+    bench.view.versions[ProduceRequest] = 2
+    response = bench.send(b"v", partition=0)
+    assert bench.turn() == []
+    assert isinstance(response.exception(0), UnsupportedVersionError)
+
+
 def test_insisting_on_idempotence_fails_on_old_brokers() -> None:
     bench = Bench({"t": [(1, 0)]}, gives_ids=False, idempotence=True)
     response = bench.send(b"v", partition=0)
