@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    from kwire.cluster.metadata import MetadataStatus
+    from kwire.cluster.recovery import Failure
     from kwire.cluster.snapshot import Snapshot
     from kwire.errors import KwireError
     from kwire.protocol import Request, Response
@@ -124,6 +126,14 @@ class View(Protocol):
 
     def describe(self, node: int) -> str:
         """The node as errors name it: "1 at host:9092"."""
+        ...
+
+    def outage(self, node: int) -> Failure | None:
+        """Since when a broker of the metadata cannot be reached, and when it is tried again; None while it can."""
+        ...
+
+    def metadata_status(self) -> MetadataStatus:
+        """Who is being asked for newer metadata, or when somebody may be."""
         ...
 
     def request_metadata(self, reason: str) -> None:

@@ -24,9 +24,9 @@ from kwire.cluster.calls import Call, Machine, Route, ToAny, ToController, ToCoo
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.connections import Connections, Event, NodeLost, NodeReady, Outcome
 from kwire.cluster.coordinators import Coordinators
-from kwire.cluster.metadata import MetadataUpdater
+from kwire.cluster.metadata import MetadataStatus, MetadataUpdater
 from kwire.cluster.metrics import ClusterMetrics
-from kwire.cluster.recovery import RecoveryMonitor
+from kwire.cluster.recovery import Failure, RecoveryMonitor
 from kwire.cluster.snapshot import NO_NODE, Snapshot
 from kwire.errors import (
     ClosedError,
@@ -156,6 +156,12 @@ class EventLoop:
 
     def describe(self, node: int) -> str:
         return self._connections.describe(node)
+
+    def outage(self, node: int) -> Failure | None:
+        return self._recovery.failures.get(node)
+
+    def metadata_status(self) -> MetadataStatus:
+        return self._metadata.status
 
     def request_metadata(self, reason: str) -> None:
         self._metadata.request_refresh(reason)
@@ -451,7 +457,7 @@ class EventLoop:
         node = self._any_node()
         if node == NO_NODE:
             return
-        self._metadata.start()
+        self._metadata.start(node, self._now)
         call = Call(ToNode(node), MetadataRequest, self._metadata.request, self._metadata_done)
         self._send(_Waiting(call, self._now + self.config.request_timeout_ms / 1000), node)
 
@@ -462,7 +468,7 @@ class EventLoop:
                 self._handle(event)
             self._recovery.keep(self.snapshot.brokers)
         else:
-            self._metadata.failed(now)
+            self._metadata.failed(now, result if isinstance(result, KwireError) else None)
 
     def _turn_machines(self) -> None:
         self._is_past_machines = True

@@ -10,14 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from random import Random
+from typing import NamedTuple
 
 from kwire.cluster.backoff import Backoff
 from kwire.cluster.snapshot import NO_NODE, Snapshot
-from kwire.errors import ErrorCode
+from kwire.errors import ErrorCode, KwireError
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 # Codes of a topic that the next answer may well not have: the loop keeps asking, with back-off.
 _PASSING = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+class MetadataStatus(NamedTuple):
+    """Where the wish for newer metadata stands. Times are the loop's.
+
+    asked_node   the node that is being asked, since `asked_at`; None while nobody is
+    next_at      when the next request may leave; it leaves then if a broker is ready
+    reason       why one is wanted; None while none is
+    last_error   what became of the last request, if it failed
+    """
+
+    asked_node: int | None
+    asked_at: float
+    next_at: float
+    reason: str | None
+    last_error: KwireError | None
 
 
 class MetadataUpdater:
@@ -36,6 +53,8 @@ class MetadataUpdater:
         self._topics: frozenset[str] = frozenset()
         self._asked: frozenset[str] = frozenset()
         self._in_flight = False
+        self._asked_node, self._asked_at = NO_NODE, 0.0
+        self._last_error: KwireError | None = None
         self._attempts = 0  # requests in a row that did not bring what was wanted
         self._not_before = 0.0
 
@@ -67,10 +86,16 @@ class MetadataUpdater:
             return self._not_before
         return max(self._not_before, self.snapshot.at + self._max_age)
 
-    def start(self) -> None:
+    @property
+    def status(self) -> MetadataStatus:
+        asked = self._asked_node if self._in_flight else None
+        return MetadataStatus(asked, self._asked_at, self._not_before, self.reason, self._last_error)
+
+    def start(self, node: int = NO_NODE, now: float = 0.0) -> None:
         """A request is about to be sent."""
         assert not self._in_flight
         self._in_flight = True
+        self._asked_node, self._asked_at = node, now
         self._asked = self._topics
         self.reason = None
 
@@ -83,6 +108,7 @@ class MetadataUpdater:
 
     def answered(self, response: MetadataResponse, now: float) -> None:
         self._in_flight = False
+        self._last_error = None
         self.snapshot = self.snapshot.updated(response, now)
         unsettled = self._unsettled()
         if unsettled is None:
@@ -95,8 +121,9 @@ class MetadataUpdater:
             self.request_refresh("topics became wanted")
             self._not_before = now
 
-    def failed(self, now: float) -> None:
+    def failed(self, now: float, error: KwireError | None = None) -> None:
         self._in_flight = False
+        self._last_error = error
         self.request_refresh("the last request failed")
         self._wait(now)
 

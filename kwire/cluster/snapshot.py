@@ -9,7 +9,7 @@ its epochs start afresh.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -33,7 +33,10 @@ class Broker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """`leader` is -1 while there is none; `leader_epoch` is -1 where the broker is too old to tell (before v7)."""
+    """`leader` is -1 while there is none; `leader_epoch` is -1 where the broker is too old to tell (before v7).
+
+    `leaderless_since` is the loop's time of the first answer of those in a row that named no leader.
+    """
 
     index: int
     leader: int
@@ -42,6 +45,7 @@ class Partition:
     isr: tuple[int, ...]
     offline: tuple[int, ...]
     error_code: int
+    leaderless_since: float | None = None
 
 
 class Topic(NamedTuple):
@@ -86,12 +90,12 @@ class Snapshot:
         for answered in response.topics:
             if answered.name is None:  # v12 and later, when it was asked for by an id that no longer exists
                 continue
-            topics[answered.name] = self._updated_topic(answered)
+            topics[answered.name] = self._updated_topic(answered, now)
         return Snapshot(
             MappingProxyType(brokers), MappingProxyType(topics), response.controller_id, response.cluster_id, now
         )
 
-    def _updated_topic(self, answered: MetadataResponse.Topic) -> Topic:
+    def _updated_topic(self, answered: MetadataResponse.Topic, now: float) -> Topic:
         assert answered.name is not None
         old = self.topics.get(answered.name)
         if old is not None and old.id != answered.topic_id and old.id != NO_ID:
@@ -110,12 +114,15 @@ class Snapshot:
         missing = range(count) if len(by_index) != count else ()
         for index in missing:
             by_index.setdefault(index, Partition(index, NO_NODE, -1, (), (), (), 5))
-        ordered = tuple(_newer(old, by_index[index]) for index in range(count))
+        ordered = tuple(_newer(old, by_index[index], now) for index in range(count))
         return Topic(answered.name, answered.topic_id, ordered, answered.is_internal, answered.error_code)
 
 
-def _newer(old: Topic | None, answered: Partition) -> Partition:
-    if old is None or answered.index >= len(old.partitions):
+def _newer(old: Topic | None, answered: Partition, now: float) -> Partition:
+    known = old.partitions[answered.index] if old is not None and answered.index < len(old.partitions) else None
+    if known is not None and -1 < answered.leader_epoch < known.leader_epoch:
+        return known
+    if answered.leader != NO_NODE:
         return answered
-    known = old.partitions[answered.index]
-    return known if -1 < answered.leader_epoch < known.leader_epoch else answered
+    since = known.leaderless_since if known is not None else None
+    return replace(answered, leaderless_since=now if since is None else since)

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from kwire.cluster.backoff import Backoff
-from kwire.cluster.metadata import MetadataUpdater
-from kwire.errors import ErrorCode
+from kwire.cluster.metadata import MetadataStatus, MetadataUpdater
+from kwire.errors import DisconnectedError, ErrorCode
 from tests.cluster.snapshots import metadata
 
 MAX_AGE = 300.0
@@ -103,3 +103,15 @@ def test_versions_differ_in_what_they_can_ask() -> None:
     one.start()
     assert one.request(3).allow_auto_topic_creation is True
     assert one.request(0).topics == one.request(12).topics
+
+
+def test_status_tells_whom_is_asked_and_when_again() -> None:
+    one = updater()
+    assert one.status == MetadataStatus(None, 0.0, 0.0, "first", None)
+    one.start(2, 5.0)
+    assert one.status[:2] == (2, 5.0)
+    lost = DisconnectedError("lost")
+    one.failed(6.0, lost)
+    status = one.status
+    assert (status.asked_node, status.reason, status.last_error) == (None, "the last request failed", lost)
+    assert 6.0 < status.next_at < 6.2

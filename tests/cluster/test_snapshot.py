@@ -44,3 +44,12 @@ def test_a_topic_without_a_name_is_passed_over() -> None:
 def test_names_by_id() -> None:
     seen = snapshot({"t": [(1, 0)]}, ids={"t": A})
     assert (seen.topic_name(A), seen.topic_name(B), seen.topic_name(UUID(int=0))) == ("t", None, None)
+
+
+def test_since_when_a_partition_has_no_leader() -> None:
+    since: list[tuple[float | None, ...]] = []
+    known = Snapshot()
+    for now, leaders in enumerate([[(1, 0), (-1, 0)], [(-1, 0), (-1, 0)], [(-1, 0), (2, 1)], [(1, 1), (-1, 1)]]):
+        known = known.updated(metadata({"t": leaders}), float(now))
+        since.append(tuple(partition.leaderless_since for partition in known.topics["t"].partitions))
+    assert since == [(None, 0.0), (1.0, 0.0), (1.0, None), (None, 3.0)]

@@ -11,6 +11,8 @@ from random import Random
 from typing import Any
 
 from kwire.cluster import Backoff, Call, Snapshot, ToCoordinator, ToNode
+from kwire.cluster.metadata import MetadataStatus
+from kwire.cluster.recovery import Failure
 from kwire.consumer.fetcher import Fetcher, Start
 from kwire.consumer.inbox import Inbox, Item, Trouble
 from kwire.consumer.lane import Lane
@@ -65,6 +67,12 @@ class FakeView:
 
     def describe(self, node: int) -> str:
         return f"{node} at host-{node}:9092"
+
+    def outage(self, node: int) -> Failure | None:
+        return None
+
+    def metadata_status(self) -> MetadataStatus:
+        return MetadataStatus(None, 0.0, 0.0, None, None)
 
     def request_metadata(self, reason: str) -> None:
         self.refreshes.append(reason)

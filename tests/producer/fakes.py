@@ -8,6 +8,8 @@ from random import Random
 from typing import Any
 
 from kwire.cluster import Backoff, Call, Snapshot, ToCoordinator
+from kwire.cluster.metadata import MetadataStatus
+from kwire.cluster.recovery import Failure
 from kwire.cluster.snapshot import NO_ID
 from kwire.errors import KwireError, UnsupportedVersionError
 from kwire.producer.intake import Incoming, Intake
@@ -37,6 +39,8 @@ class FakeView:
     failures: dict[int, KwireError] = field(default_factory=dict)
     refreshes: list[str] = field(default_factory=list)
     rooms: dict[int, int] = field(default_factory=dict)
+    outages: dict[int, Failure] = field(default_factory=dict)
+    metadata: MetadataStatus = field(default_factory=lambda: MetadataStatus(None, 0.0, 0.0, None, None))
     features: dict[str, int] = field(default_factory=dict)
     forgotten: list[ToCoordinator] = field(default_factory=list)
 
@@ -65,6 +69,12 @@ class FakeView:
 
     def describe(self, node: int) -> str:
         return f"{node} at host-{node}:9092"
+
+    def outage(self, node: int) -> Failure | None:
+        return self.outages.get(node)
+
+    def metadata_status(self) -> MetadataStatus:
+        return self.metadata
 
     def request_metadata(self, reason: str) -> None:
         self.refreshes.append(reason)
