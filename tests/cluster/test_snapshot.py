@@ -48,7 +48,7 @@ def test_names_by_id() -> None:
 
 def test_since_when_a_partition_has_no_leader() -> None:
     since: list[tuple[float | None, ...]] = []
-    known = Snapshot()
+    known = snapshot()
     for now, leaders in enumerate([[(1, 0), (-1, 0)], [(-1, 0), (-1, 0)], [(-1, 0), (2, 1)], [(1, 1), (-1, 1)]]):
         known = known.updated(metadata({"t": leaders}), float(now))
         since.append(tuple(partition.leaderless_since for partition in known.topics["t"].partitions))
