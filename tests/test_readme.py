@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -34,14 +35,61 @@ def test_the_first_example_is_twenty_lines() -> None:
     assert 15 <= len(code) <= 22
 
 
-def test_files_that_the_documents_name_exist() -> None:
-    folder = ""
-    for line in README.splitlines():
-        for name in re.findall(r"`((?:kwire|tests|tools|fixtures)?/?[\w/]+(?:\.py|/))`", line):
-            path = ROOT / name if "/" in name.rstrip("/") or (ROOT / name).exists() else ROOT / folder / name
-            if name.startswith(("kwire/", "tests/", "tools/")):
-                folder = name.rpartition("/")[0]
-            assert path.exists(), f"{name} in: {line}"
+def walked_files() -> list[str]:
+    """The files and folders of the walk, whole: a name without a folder stands in that of the name before it."""
+    walk = README.partition("## How one record travels")[2].partition("\n## ")[0]
+    found, folder = [], ""
+    for name in re.findall(r"`([\w/]+(?:\.py|/))`", walk):
+        if name.startswith("kwire/"):
+            folder = name.rpartition("/")[0] if name.endswith(".py") else folder
+            found.append(name)
+        else:
+            found.append(f"{folder}/{name}")
+    return found
+
+
+def test_files_that_the_walk_names_exist() -> None:
+    assert len(walked_files()) > 30
+    for name in walked_files():
+        assert (ROOT / name).exists(), name
+
+
+FOLLOW = """
+import os, sys, threading
+import kwire
+from kwire.broker import Cluster
+
+home, seen = os.path.dirname(os.path.dirname(kwire.__file__)), set()
+
+def note(frame, event, argument):
+    name = frame.f_code.co_filename
+    if name.startswith(home + "/kwire/"):
+        seen.add(os.path.relpath(name, home))
+
+with Cluster(brokers=1, topics={"t": 1}) as cluster:
+    threading.setprofile(note)
+    sys.setprofile(note)
+    with kwire.Producer(cluster.bootstrap, compression="gzip") as producer:
+        producer.send("t", b"value", key=b"key", on_delivery=lambda response: None).result(30)
+    sys.setprofile(None)
+print(*sorted(seen))
+"""
+
+# The other side of the socket; and what is read when a module is loaded or a message is first used.
+BESIDE = re.compile(
+    r"/__init__\.py$|^kwire/protocol/(api|fields|types|source|encoding|decoding|messages/)|^kwire/version"
+)
+
+
+def test_the_walk_is_the_whole_list() -> None:
+    environment = {**os.environ, "KWIRE_IMPL": "python"}
+    done = subprocess.run(
+        [sys.executable, "-c", FOLLOW], capture_output=True, text=True, timeout=60, check=True, env=environment
+    )
+    followed = [name for name in done.stdout.split() if not BESIDE.search(name)]
+    assert "kwire/producer/producer.py" in followed
+    walk = walked_files()
+    assert [name for name in followed if not any(name == one or name.startswith(one) for one in walk)] == []
 
 
 def test_every_room_is_on_the_map() -> None:
