@@ -77,6 +77,8 @@ print(*sorted(seen))
 
 # The other side of the socket; and what is read when a module is loaded or a message is first used.
 BESIDE = re.compile(
+    r"/__init__\.py$|^kwire/broker/|^kwire/version|^kwire/protocol/(api|fields|types|source|encoding|decoding|messages/)"
+)
     r"/__init__\.py$|^kwire/protocol/(api|fields|types|source|encoding|decoding|messages/)|^kwire/version"
 )
 
