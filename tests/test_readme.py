@@ -79,8 +79,6 @@ print(*sorted(seen))
 BESIDE = re.compile(
     r"/__init__\.py$|^kwire/broker/|^kwire/version|^kwire/protocol/(api|fields|types|source|encoding|decoding|messages/)"
 )
-    r"/__init__\.py$|^kwire/protocol/(api|fields|types|source|encoding|decoding|messages/)|^kwire/version"
-)
 
 
 def test_the_walk_is_the_whole_list() -> None:
