@@ -66,11 +66,15 @@ def note(frame, event, argument):
     if name.startswith(home + "/kwire/"):
         seen.add(os.path.relpath(name, home))
 
-with Cluster(brokers=1, topics={"t": 1}) as cluster:
-    threading.setprofile(note)
-    sys.setprofile(note)
+def send_one():
     with kwire.Producer(cluster.bootstrap, compression="gzip") as producer:
         producer.send("t", b"value", key=b"key", on_delivery=lambda response: None).result(30)
+
+with Cluster(brokers=1, topics={"t": 1}) as cluster:
+    send_one()  # loads the modules and compiles the messages
+    threading.setprofile(note)
+    sys.setprofile(note)
+    send_one()
     sys.setprofile(None)
 print(*sorted(seen))
 """
