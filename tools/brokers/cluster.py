@@ -146,9 +146,10 @@ class KafkaCluster:
         """Stop one broker; its data stays. Gracefully it hands its leaderships over first."""
         self._processes.pop(node_id).stop(graceful=graceful)
 
-    def start_node(self, node_id: int) -> None:
-        """Start a broker that was stopped, and wait until all that run know each other."""
-        self._start_process(self._node(node_id))
+    def start_node(self, *node_ids: int) -> None:
+        """Start brokers that were stopped, and wait until all that run know each other."""
+        for node_id in node_ids:
+            self._start_process(self._node(node_id))
         self.wait_until_up()
 
     def wait_until_up(self, timeout_s: float = _START_TIMEOUT_S) -> None:

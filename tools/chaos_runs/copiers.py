@@ -31,30 +31,37 @@ _ZOMBIE_S = 30.0
 
 
 class Copiers:
-    """`shares`: the partitions of each process. `kills`: seconds between random kills, or None."""
+    """`template` is what all jobs have in common; `shares` are the partitions of each process. `kills`: seconds between
+    random kills, or None.
+    """
 
     def __init__(
         self,
-        names: tuple[str, str, str, str],
+        template: Job,
         shares: Sequence[tuple[int, ...]],
-        directory: Path,
         random: Random,
         kills: tuple[float, float] | None,
     ) -> None:
-        bootstrap, source, copy, group = names
         self._random = random
         self._kills = kills
         self._next_kill_at = float("inf")
         self._jobs = [
-            Job(bootstrap, source, copy, group, f"{group}-{number}", share, 0, directory / f"copier-{number}.jsonl")
+            replace(
+                template,
+                transactional_id=f"{template.group}-{number}",
+                partitions=share,
+                log=template.log / f"copier-{number}.jsonl",
+            )
             for number, share in enumerate(shares)
         ]
         self._running: list[subprocess.Popen[bytes]] = []
         self._zombies: list[subprocess.Popen[bytes]] = []
+        self._may_be_fenced: set[int] = set()  # process ids
         self._lock = threading.Lock()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._keep_alive, name="copiers", daemon=True)
         self.counts: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter()  # what they said about transactions that were not committed
         self.complaints: list[str] = []
 
     def __enter__(self) -> Copiers:
@@ -99,6 +106,16 @@ class Copiers:
             ended = "did not end" if zombie.returncode is None else f"ended with code {zombie.returncode}"
             self.complaints.append(f"a frozen copier that was replaced {ended}, rather than being fenced")
 
+    def freeze(self, seconds: float) -> None:
+        """SIGSTOP one for a time. It may find that its transaction was ended without it, and end itself for that."""
+        with self._lock:
+            process = self._random.choice(self._running)
+            self._may_be_fenced.add(process.pid)
+            process.send_signal(signal.SIGSTOP)
+            self.counts["frozen"] += 1
+        time.sleep(seconds)
+        process.send_signal(signal.SIGCONT)
+
     def finish(self) -> None:
         """Let each end its transaction and go; raises TimeoutError for one that does not."""
         self._end_watch()
@@ -125,7 +142,8 @@ class Copiers:
                 for index, process in enumerate(self._running):
                     code = process.poll()
                     if code is not None and not self._is_over.is_set():
-                        self.complaints.append(f"copier {index} ended by itself with code {code}")
+                        if code != EXIT_FENCED or process.pid not in self._may_be_fenced:
+                            self.complaints.append(f"copier {index} ended by itself with code {code}")
                         _release(process)
                         self._running[index] = self._start(self._jobs[index])
 
@@ -163,8 +181,8 @@ class Copiers:
         for job in self._jobs:
             for line in _lines(job.log):
                 self.counts[line["event"]] += 1
-                if line["event"] == "aborted" and line["why"] == "on purpose":
-                    self.counts["aborted on purpose"] += 1
+                if line["event"] != "started" and "why" in line:
+                    self.reasons[f"{line['event']}: {line['why']}"] += 1
                 if line["event"] in ("fatal", "died"):
                     self.complaints.append(f"{job.transactional_id}: {line['event']}: {line['why']}")
         self.complaints += _tracebacks(job.log.with_suffix(".err") for job in self._jobs)

@@ -1,9 +1,10 @@
 """A process that copies partitions of a topic to another one transactionally, until its standard input ends.
 
-    python -m chaos_runs.copy_job BOOTSTRAP SOURCE COPY GROUP TRANSACTIONAL_ID PARTITION,PARTITION... SEED LOG
+    python -m chaos_runs.copy_job BOOTSTRAP SOURCE COPY GROUP TRANSACTIONAL_ID PARTITION,PARTITION... MS SEED LOG
 
-It reads with kwire.Consumer and writes with kwire.Producer, records and positions in one transaction. Some transactions
-it throws away on purpose. What it did it appends to LOG, a line of JSON each, so that it is known when it was killed.
+MS is the time that a transaction may take. The job reads with kwire.Consumer and writes with kwire.Producer, records
+and positions in one transaction. Some transactions it throws away on purpose. What it did it appends to LOG, a line of
+JSON each, so that it is known when it was killed.
 """
 
 from __future__ import annotations
@@ -55,20 +56,22 @@ class Job:
     group: str
     transactional_id: str
     partitions: tuple[int, ...]
+    timeout_ms: int
     seed: int
     log: Path
 
     @classmethod
     def of(cls, arguments: Sequence[str]) -> Job:
-        *names, partitions, seed, log = arguments
+        *names, partitions, timeout_ms, seed, log = arguments
         bootstrap, source, copy, group, transactional_id = names
         numbers = tuple(map(int, partitions.split(",")))
-        return cls(bootstrap, source, copy, group, transactional_id, numbers, int(seed), Path(log))
+        times = int(timeout_ms), int(seed)
+        return cls(bootstrap, source, copy, group, transactional_id, numbers, *times, Path(log))
 
     def arguments(self) -> list[str]:
         numbers = ",".join(map(str, self.partitions))
         names = [self.bootstrap, self.source, self.copy, self.group, self.transactional_id]
-        return [*names, numbers, str(self.seed), str(self.log)]
+        return [*names, numbers, str(self.timeout_ms), str(self.seed), str(self.log)]
 
 
 class Copier:
@@ -78,7 +81,13 @@ class Copier:
         self._run = f"{job.transactional_id}-{os.getpid()}-{job.seed}"
         self._transactions = 0
         self._log = job.log.open("a", buffering=1)
-        self._producer = Producer(job.bootstrap, transactional_id=job.transactional_id, **_OPTIONS)
+        self._producer = Producer(
+            job.bootstrap,
+            transactional_id=job.transactional_id,
+            transaction_timeout_ms=job.timeout_ms,
+            batch_bytes=4_096,  # several batches of each partition in a transaction
+            **_OPTIONS,
+        )
         self._consumer = Consumer(job.bootstrap, isolation="read_committed", **_OPTIONS)
 
     def __enter__(self) -> Self:

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     console = Console()
     if options.list:
         for one in SCENARIOS.values():
-            console.print(f"{one.name:18} {one.about}", highlight=False)
+            console.print(f"{one.name:18} {one.about}", highlight=False, soft_wrap=True)
         return 0
     seed = options.seed if options.seed is not None else str(random.randrange(1 << 31))
     console.print(f"seed {seed}", highlight=False)

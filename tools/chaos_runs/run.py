@@ -15,6 +15,7 @@ from brokers.cluster import KafkaCluster
 from brokers.jars import version_numbers
 
 from chaos_runs.copiers import Copiers
+from chaos_runs.copy_job import Job
 from chaos_runs.proof import Proof, judge_copy, judge_log, judge_offsets, judge_readers
 from chaos_runs.readers import Follower, Reader, reader_for
 from chaos_runs.relay import Relay
@@ -105,7 +106,9 @@ class _Run:
         if copiers is not None:
             complaints += self._catch_up()
             copiers.finish()
-            self._say(f"copied: {dict(sorted(copiers.counts.items()))}")
+            self._say(", ".join(f"{name} {count}" for name, count in sorted(copiers.counts.items())))
+            for reason, count in copiers.reasons.most_common():
+                self._say(f"{count:4} x {reason}")
         verdict = self._judge(writers, copiers, follower, complaints)
         verdict.retries, verdict.cuts = log.retries, relay.cuts if relay else 0
         verdict.complaints += log.errors
@@ -148,8 +151,9 @@ class _Run:
     def _copiers(self, bootstrap: str, directory: Path) -> Copiers:
         count = self._scenario.copiers
         shares = [tuple(range(number, PARTITIONS, count)) for number in range(count)]
-        names = (bootstrap, SOURCE, COPY, GROUP)
-        return Copiers(names, shares, directory, self._random("clients"), self._scenario.client_kills)
+        timeout_ms = self._scenario.transaction_timeout_ms
+        template = Job(bootstrap, SOURCE, COPY, GROUP, "", (), timeout_ms, 0, directory)
+        return Copiers(template, shares, self._random("clients"), self._scenario.client_kills)
 
     def _catch_up(self) -> list[str]:
         """Wait until everything is copied; a complaint when that does not happen."""
@@ -175,6 +179,8 @@ def _cluster(scenario: Scenario) -> Iterator[KafkaCluster]:
             "unclean.leader.election.enable": "false",
         }
     numbers = version_numbers(scenario.version)
+    if numbers >= (0, 11):
+        settings["transaction.abort.timed.out.transaction.cleanup.interval.ms"] = "1000"
     if numbers < (3, 3):
         settings["zookeeper.session.timeout.ms"] = str(ZOOKEEPER_MS)
     if numbers < (0, 9):

@@ -20,6 +20,9 @@ _CALM_S = 2.0
 # A broker that was killed stays registered for as long, and one of its id could not start before (see ZOOKEEPER_MS).
 _ZOOKEEPER_S = 6.0
 ZOOKEEPER_MS = 4_000
+# What is frozen for so long has had its transaction aborted by the coordinator, which looks every second.
+_FROZEN_S = 9.0
+_FROZEN_TRANSACTION_MS = 5_000
 
 
 class Stage(Protocol):
@@ -32,12 +35,13 @@ class Stage(Protocol):
     def leader(self, partition: int) -> int: ...
     def kill(self, node: int) -> None: ...
     def stop(self, node: int) -> None: ...
-    def start(self, node: int) -> None: ...
+    def start(self, *nodes: int) -> None: ...
     def pause(self, node: int) -> None: ...
     def resume(self, node: int) -> None: ...
     def cut_connections(self, is_cutting: bool) -> None: ...
     def kill_client(self) -> None: ...
     def replace_client(self) -> None: ...
+    def freeze_client(self, seconds: float) -> None: ...
     def wait_in_sync(self) -> None: ...
     def rest(self, seconds: float) -> None: ...
 
@@ -80,6 +84,17 @@ def chase(stage: Stage) -> None:
         _away(stage, stage.leader(0), stage.kill, _GONE_S)
 
 
+def blackout(stage: Stage) -> None:
+    """All brokers are killed at once: what was acknowledged is in no process any more."""
+    for _ in range(2):
+        _calm(stage)
+        for node in stage.nodes:
+            stage.kill(node)
+        stage.rest(_CALM_S)
+        stage.start(*stage.nodes)
+        stage.wait_in_sync()
+
+
 def cuts(stage: Stage) -> None:
     stage.cut_connections(True)
     stage.rest(30)
@@ -98,6 +113,13 @@ def zombies(stage: Stage) -> None:
     for _ in range(4):
         stage.rest(stage.random.uniform(1, 3))
         stage.replace_client()
+
+
+def frozen(stage: Stage) -> None:
+    """A copying process freezes for longer than a transaction may take, and nobody replaces it."""
+    for _ in range(4):
+        stage.rest(stage.random.uniform(1, 3))
+        stage.freeze_client(_FROZEN_S)
 
 
 def storm(stage: Stage) -> None:
@@ -143,6 +165,7 @@ class Scenario:
     nodes: int = 3
     client_kills: tuple[float, float] | None = (5.0, 15.0)
     copiers: int = 2
+    transaction_timeout_ms: int = 60_000
     is_relayed: bool = False
     records: int = 200_000
 
@@ -154,9 +177,18 @@ _BUSY = (
     Scenario("stop", "two leaders are stopped cleanly, and started", stop, 25),
     Scenario("roll", "rolling bounce: each broker in turn", roll, 35),
     Scenario("chase", "the leader of partition 0 is killed, five times", chase, 100),
+    Scenario("blackout", "kill -9 of all brokers at once, twice", blackout, 40),
     Scenario("cuts", "every connection is cut 0.5 to 1.5 s after it began", cuts, 30, is_relayed=True),
     Scenario("clients", "the copying process is killed ten times", clients, 20, client_kills=None),
     Scenario("zombies", "the copying process freezes, is replaced, and wakes up", zombies, 30, client_kills=None),
+    Scenario(
+        "frozen",
+        "the copying process freezes until its transaction has timed out",
+        frozen,
+        50,
+        client_kills=None,
+        transaction_timeout_ms=_FROZEN_TRANSACTION_MS,
+    ),
     Scenario("storm", "cuts, kill -9, clean stop, SIGSTOP, killed and frozen clients", storm, 80, is_relayed=True),
     Scenario("storm-3.9.1", "the same with transactions of the older protocol", storm, 80, "3.9.1", is_relayed=True),
 )

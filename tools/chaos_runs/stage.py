@@ -69,9 +69,9 @@ class LiveStage:
         self._say(f"broker {node} is stopped")
         self._cluster.stop_node(node, graceful=True)
 
-    def start(self, node: int) -> None:
-        self._cluster.start_node(node)
-        self._say(f"broker {node} is up again")
+    def start(self, *nodes: int) -> None:
+        self._cluster.start_node(*nodes)
+        self._say(f"up again: broker {', '.join(map(str, nodes))}")
 
     def pause(self, node: int) -> None:
         self._say(f"SIGSTOP of broker {node}")
@@ -95,6 +95,11 @@ class LiveStage:
         if self._copiers is not None:
             self._say("a copier freezes and is replaced")
             self._copiers.freeze_and_replace()
+
+    def freeze_client(self, seconds: float) -> None:
+        if self._copiers is not None:
+            self._say(f"a copier freezes for {seconds:.0f} s")
+            self._copiers.freeze(seconds)
 
     def wait_in_sync(self) -> None:
         deadline = time.monotonic() + _SYNC_S

@@ -18,7 +18,7 @@ from kwire.errors import KwireError
 LANES = 4
 # Small batches and a small buffer: many requests are under way, and a leader that is away is felt at once.
 _OPTIONS: dict[str, Any] = {
-    "batch_bytes": 16_384,
+    "batch_bytes": 4_096,
     "max_buffered_bytes": 8 * 1024 * 1024,
     "request_timeout_ms": 10_000,  # a broker that is paused for 20 s is given up, and what it was sent is in doubt
     "delivery_timeout_ms": 180_000,
