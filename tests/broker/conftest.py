@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from brokers.cluster import KafkaCluster
 
 from kwire.broker import Cluster
 
@@ -24,6 +25,19 @@ def start() -> Iterator[StartCluster]:
 
         yield start_one
     assert [failure for cluster in started for failure in cluster.failures] == []
+
+
+@pytest.fixture(scope="session")
+def real_kafka() -> Iterator[tuple[str, int]]:
+    """Kafka 4.3.1, one broker, set so that nobody waits longer than needed: its address."""
+    settings = {
+        "group.initial.rebalance.delay.ms": "0",
+        "auto.create.topics.enable": "true",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
+    }
+    with KafkaCluster("4.3.1", settings=settings) as real:
+        host, port = real.bootstrap.split(":")
+        yield host, int(port)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
-from brokers.cluster import KafkaCluster
 
 from kwire.broker import Cluster
 from kwire.net import SystemClock
@@ -626,11 +625,9 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def sides() -> Iterator[tuple[Side, Side]]:
-    settings = {"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "true"}
-    with KafkaCluster("4.3.1", settings=settings) as real, Cluster(1) as embedded:
-        host, port = real.bootstrap.split(":")
-        pair = Side(host, int(port)), Side(*embedded.brokers[1])
+def sides(real_kafka: tuple[str, int]) -> Iterator[tuple[Side, Side]]:
+    with Cluster(1) as embedded:
+        pair = Side(*real_kafka), Side(*embedded.brokers[1])
         yield pair
         for side in pair:
             side.client.close()

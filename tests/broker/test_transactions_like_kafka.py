@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from brokers.cluster import KafkaCluster
 
 from kwire.broker import Cluster
 from kwire.protocol.messages.describe_producers import DescribeProducersRequest
@@ -139,10 +138,10 @@ def ends(side: Side) -> Iterator[Any]:
             had = one.epoch
             yield version, wish, one.end(wish, version), at_rest(side, one)
             yield version, "again", [one.end(again, version, epoch=had) for again in (wish, not wish)]
-            yield version, "next", [one.end(again, version) for again in (wish, not wish)], at_rest(side, one)
+            yield version, "next", [(one.end(again, version), at_rest(side, one)) for again in (wish, not wish)]
         one.add((topic.name, 0))
         yield version, one.end(COMMIT, version, epoch=one.epoch + 1), one.end(COMMIT, version, epoch=one.epoch - 1)
-        yield version, one.end(COMMIT, version, pid=9_999_999), one.end(COMMIT, version)
+        yield version, one.end(COMMIT, version, pid=9_999_999), one.end(COMMIT, version), at_rest(side, one)
         yield version, tx(side, "unknown").end(COMMIT, version), Tx(side.ask, "", now_ms=0).end(COMMIT, version)
     yield stored(side, topic), stored(side, topic, committed=True)
 
@@ -153,7 +152,8 @@ def both_protocols_on_one_id(side: Side) -> Iterator[Any]:
         one = begun(side, f"{first}{then}")
         one.add((topic.name, 0))
         had = one.epoch
-        yield first, one.end(COMMIT, first), one.end(COMMIT, then, epoch=had), one.end(ABORT, then, epoch=had)
+        yield first, one.end(COMMIT, first), at_rest(side, one)
+        yield then, "again", one.end(COMMIT, then, epoch=had), one.end(ABORT, then, epoch=had)
         yield then, one.end(ABORT, then), at_rest(side, one)
 
 
@@ -332,14 +332,9 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def sides() -> Iterator[tuple[Side, Side]]:
-    settings = {
-        "group.initial.rebalance.delay.ms": "0",
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
-    }
-    with KafkaCluster("4.3.1", settings=settings) as real, Cluster(1) as embedded:
-        host, port = real.bootstrap.split(":")
-        pair = Side(host, int(port)), Side(*embedded.brokers[1])
+def sides(real_kafka: tuple[str, int]) -> Iterator[tuple[Side, Side]]:
+    with Cluster(1) as embedded:
+        pair = Side(*real_kafka), Side(*embedded.brokers[1])
         yield pair
         for side in pair:
             side.client.close()
