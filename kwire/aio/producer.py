@@ -16,6 +16,7 @@ from kwire.cluster.mailbox import Mailbox, mailbox_of
 from kwire.errors import ClosedError, FatalError, KwireError, RequestTimeoutError
 from kwire.producer import GroupMetadata, Message, ProduceResponse, ProducerRequest, RecordMetadata
 from kwire.producer.core import Core
+from kwire.producer.explain import Explanation
 from kwire.producer.intake import Queued
 from kwire.producer.message import Data, Headers
 from kwire.producer.metrics import ProducerMetrics
@@ -254,12 +255,19 @@ class Producer:
         known = self._core.known(topic)
         return None if known is None else len(known.partitions)
 
+    async def explain(self, topic: str, partition: int | None = None) -> Explanation:
+        """Why records of a partition, or of a whole topic, are not delivered now: see `kwire.Producer.explain`."""
+        return await self._on_loop_or_after(lambda: self._core.explain(topic, partition))
+
     async def metrics(self) -> ProducerMetrics:
         """Counts of records, batches and bytes, of what became of them, and of every broker: one moment's copy."""
+        return await self._on_loop_or_after(self._core.metrics)
+
+    async def _on_loop_or_after(self, function: Callable[[], T]) -> T:
         if self._core.runtime.is_running:
             with contextlib.suppress(ClosedError):  # it is ending just now
-                return await self._on_loop(self._core.metrics)
-        return self._core.metrics()
+                return await self._on_loop(function)
+        return function()
 
     def collect_metrics(self) -> ProducerMetrics:
         """As `metrics`, for an exporter's thread: waits for the producer's own thread instead of awaiting it."""

@@ -80,6 +80,9 @@ class Call:
     has_answer: bool = True
     # Set by the loop. After an error: whether bytes of the request may have left, so that it may have been carried out.
     was_written: bool = field(default=False, init=False)
+    # Set by the loop when it sends: the broker as errors name it, and the version of the API.
+    broker: str | None = field(default=None, init=False)
+    version: int | None = field(default=None, init=False)
 
 
 class View(Protocol):

@@ -311,6 +311,7 @@ class EventLoop:
         call = waiting.call
         try:
             version = self.version(node, call.api, call.at_most)
+            call.broker, call.version = self.describe(node), version
             request = call.build(version)
             self._connections.send(
                 node,

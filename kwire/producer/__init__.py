@@ -9,6 +9,7 @@
     settings         the options
     intake           the door between threads and the loop: bounded memory, inbox
     sender           the state machine: takes in, routes, collates, sends
+    explain          why something is not sent
     outcomes         what answers mean; flushes
     verdicts         what each error code means, a table
     topic_queue      records without a partition yet
@@ -24,6 +25,7 @@
 Imports: cluster, protocol, records, wire.
 """
 
+from kwire.producer.explain import Explanation, Hold, Reason
 from kwire.producer.message import Message
 from kwire.producer.partitioners import Partitioner
 from kwire.producer.producer import Producer
@@ -32,11 +34,14 @@ from kwire.producer.response import ProduceResponse, RecordMetadata
 from kwire.producer.transaction import GroupMetadata
 
 __all__ = [
+    "Explanation",
     "GroupMetadata",
+    "Hold",
     "Message",
     "Partitioner",
     "ProduceResponse",
     "Producer",
     "ProducerRequest",
+    "Reason",
     "RecordMetadata",
 ]

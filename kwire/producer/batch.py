@@ -29,7 +29,7 @@ class Batch:
         "_append_time_ms", "_base_offset", "attempts", "bytes_max", "created_at", "deadline", "encoded", "error",
         "is_closed", "is_decided", "is_overdue", "is_transactional", "is_unsure", "last_error", "line", "magic",
         "partition", "producer_epoch", "producer_id", "records", "responses", "sequence", "size_bytes", "terms",
-        "topic", "was_designated",
+        "topic", "tried_at", "was_designated",
     )  # fmt: skip
 
     def __init__(
@@ -47,6 +47,7 @@ class Batch:
         self.is_closed = False
         self.was_designated = False  # given its partition when drained
         self.attempts = 0
+        self.tried_at: tuple[str, int] | None = None  # the broker that it was sent to last, and the version of Produce
         self.last_error: KwireError | None = None
         # True when a request that carried it may have been applied: no answer came, or one that leaves it open.
         self.is_unsure = False

@@ -22,6 +22,7 @@ from kwire.errors import (
     RecordTooLargeError,
     RequestTimeoutError,
 )
+from kwire.producer.explain import Explanation
 from kwire.producer.intake import Incoming, Intake
 from kwire.producer.message import Data, Headers, Message, to_bytes, to_headers
 from kwire.producer.metrics import ProducerMetrics
@@ -198,6 +199,10 @@ class Core:
         """Send what was handed over without further linger; `on_done` runs on the loop's thread when all is settled."""
         clock = self.runtime.clock
         self.runtime.call_soon(lambda: self.sender.flush(on_done, clock.now(), self.runtime.snapshot))
+
+    def explain(self, topic: str, partition: int | None) -> Explanation:
+        """On the loop's thread, or where there is none."""
+        return self.sender.explain(topic, partition, self.runtime.clock.now(), self.runtime.view)
 
     def metrics(self) -> ProducerMetrics:
         """On the loop's thread, or where there is none."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
+from kwire.errors import KwireError
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 _NAMES_ITS_EPOCH_SINCE = 3
@@ -35,6 +36,7 @@ class Identity:
         self.producer_epoch = -1
         self.retry_at = 0.0
         self.attempts = 0
+        self.last_error: KwireError | None = None  # why there is none, or no new one
 
     @property
     def is_idempotent(self) -> bool:
@@ -67,16 +69,18 @@ class Identity:
         self.state = IdentityState.KNOWN
         self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
         self.attempts = 0
+        self.last_error = None
 
     def renewed(self, producer_id: int, producer_epoch: int) -> None:
         """The end of a transaction brought a new epoch (KIP-890)."""
         self.state = IdentityState.KNOWN
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
 
-    def failed(self, retry_at: float) -> None:
+    def failed(self, retry_at: float, error: KwireError) -> None:
         assert self.state is IdentityState.ASKED
         self.state = IdentityState.UNKNOWN
         self.retry_at = retry_at
+        self.last_error = error
 
     def break_sequences(self) -> None:
         """A sequence was burnt or refused: no new batch until the window has drained and a new identity is there."""

@@ -29,6 +29,7 @@ from kwire.producer.metrics import Counters
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.request import partition_answers
 from kwire.producer.response import resolve_all
+from kwire.producer.settings import ALL_IN_SYNC
 from kwire.producer.transaction import Transaction
 from kwire.producer.verdicts import Verdict, verdict
 from kwire.protocol import Response
@@ -120,7 +121,7 @@ class Outcomes:
     ) -> None:
         if error.code in _METADATA_CODES:
             view.request_metadata(f"{queue.topic}-{queue.index} answered {error.name}")
-        match verdict(error, waits_for_followers=acks == _ALL):
+        match verdict(error, waits_for_followers=acks == ALL_IN_SYNC):
             case Verdict.STORED:
                 self._acknowledged(queue, batch, -1, -1)
             case Verdict.RETRY:
@@ -263,15 +264,21 @@ class Outcomes:
 
 
 def _delivery_error(batch: Batch, what: str, cause: KwireError | None, *, possibly_persisted: bool) -> DeliveryError:
-    why = f"; the last failure was: {cause}" if cause is not None else ""
-    where: dict[str, Any] = {"topic": batch.topic, "partition": batch.partition if batch.partition >= 0 else None}
+    """It names the places of its cause, else of the last attempt, and says what to check, there and here."""
+    where: dict[str, Any] = {}
+    if batch.tried_at is not None:
+        where = {"broker": batch.tried_at[0], "api": "Produce", "version": batch.tried_at[1]}
     remedy = _REMEDY[possibly_persisted]
-    error = DeliveryError(f"{what}{why}", possibly_persisted=possibly_persisted, remedy=remedy, **where)
+    if cause is not None:
+        where |= cause.where
+        what = f"{what}; the last failure was: {cause.message}"
+        remedy = f"{cause.remedy}; {remedy}" if cause.remedy else remedy
+    where |= {"topic": batch.topic, "partition": batch.partition if batch.partition >= 0 else None}
+    error = DeliveryError(what, possibly_persisted=possibly_persisted, remedy=remedy, **where)
     error.__cause__ = cause
     return error
 
 
-_ALL = -1
 _METADATA_CODES = frozenset(code for code in ErrorCode if code.invalidates_metadata)
 
 _REMEDY = {

@@ -17,6 +17,7 @@ from typing import Any, Self, overload
 from kwire.cluster import Topic
 from kwire.errors import ClosedError, FatalError, KwireError, RequestTimeoutError
 from kwire.producer.core import Core
+from kwire.producer.explain import Explanation
 from kwire.producer.message import Data, Headers, Message
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.producer_request import ProducerRequest, Terms
@@ -242,6 +243,14 @@ class Producer:
         """How many partitions the topic has, as far as this producer knows by now; None if it does not."""
         known = self._core.known(topic)
         return None if known is None else len(known.partitions)
+
+    def explain(self, topic: str, partition: int | None = None) -> Explanation:
+        """Why records of a partition, or of a whole topic, are not delivered now; `print` it, or read its reasons.
+
+        It tells the moment: no leader, an unreachable broker and the last failure, a back-off, a window that is closed
+        for the sake of order, a producer id that is being asked for, a linger, an answer that is awaited, full memory.
+        """
+        return self._runtime.on_loop_or_after(lambda: self._core.explain(topic, partition))
 
     def metrics(self) -> ProducerMetrics:
         """Counts of records, batches and bytes, of what became of them, and of every broker: one moment's copy."""

@@ -17,6 +17,7 @@ from kwire.cluster import Backoff, Call, ClusterMetrics, Partition, Snapshot, To
 from kwire.cluster.snapshot import NO_NODE
 from kwire.errors import AbortableError, ErrorCode, KwireError, TopicError, UnsupportedVersionError, broker_error
 from kwire.producer.batch import Batch
+from kwire.producer.explain import Explainer, Explanation
 from kwire.producer.identity import Identity, IdentityState
 from kwire.producer.intake import Incoming, Intake
 from kwire.producer.metrics import ProducerMetrics, producer_metrics
@@ -38,6 +39,7 @@ _LASTING_TOPIC_ERRORS = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.
 _UNORDERED_WINDOW = 1 << 30
 
 Led = tuple[PartitionQueue, Partition]
+_Causes = dict[tuple[str, int], KwireError | None]  # found once a turn for all batches of a place
 
 
 class Sender:
@@ -65,6 +67,7 @@ class Sender:
         self._key_hash, make_spread = routing(settings.partitioner)
         self._spread = make_spread(random, settings.batch_bytes)
         self._topics: dict[str, TopicQueue] = {}
+        self._explainer = Explainer(settings, self._topics, self._identity, self._outcomes, self.transaction, intake)
         self._active: dict[PartitionQueue, None] = {}  # the partitions that hold something; a dict keeps their order
         self._now = 0.0  # of the last turn
         self._view: View | None = None
@@ -122,6 +125,11 @@ class Sender:
         topics = self._topics.values()
         batches = [batch for topic in topics for batch in topic.unresolved()]
         self._outcomes.add_flush(batches, [topic.name for topic in topics if topic.unrouted], on_done)
+
+    def explain(self, topic: str, partition: int | None, now: float, view: View) -> Explanation:
+        """Why a partition's, or a topic's, records are not sent now."""
+        self._take_in(now, view.snapshot)
+        return self._explainer.explain(topic, partition, now, view)
 
     def metrics(self, cluster: ClusterMetrics) -> ProducerMetrics:
         return producer_metrics(self._outcomes.counters, self._topics.values(), self._intake, cluster)
@@ -187,17 +195,18 @@ class Sender:
 
     def _give_up(self, now: float, view: View) -> None:
         hopeless = view.trouble if view.is_hopeless else None
+        causes: _Causes = {}
         for topic in self._topics.values():
             error = hopeless or self._topic_error(topic, now, view)
             if error is not None:
                 self._fail_topic(topic, error)
             for batch in topic.take_overdue(now):
-                self._expire(batch, view)
+                self._expire(batch, causes, now, view)
         for queue in list(self._active):
             for batch in queue.expired(now):
                 if batch.is_sequenced:
                     self._identity.break_sequences()  # its sequence will never come: the next one would be out of order
-                self._expire(batch, view)
+                self._expire(batch, causes, now, view)
         for batch in [batch for batch in self._outcomes.limited if batch.deadline <= now]:
             queue = self._topics[batch.topic].partition(batch.partition)
             self._outcomes.tell_overdue(batch, is_out=queue.is_out(batch))
@@ -239,13 +248,14 @@ class Sender:
                     self._identity.break_sequences()
                 self._outcomes.give_up(batch, error)
 
-    def _expire(self, batch: Batch, view: View) -> None:
-        leader = view.snapshot.leader(batch.topic, batch.partition)
-        cause = batch.last_error or (view.failure(leader) if leader != NO_NODE else None) or view.trouble
-        if cause is None and batch.topic not in view.snapshot.topics:
-            cause = KwireError("no broker has told the topic's partitions yet", topic=batch.topic)
-        elif cause is None and batch.partition >= 0 and leader == NO_NODE:
-            cause = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, topic=batch.topic, partition=batch.partition)
+    def _expire(self, batch: Batch, causes: _Causes, now: float, view: View) -> None:
+        """Its time is over, unsent: what held it back is the cause, where no attempt left one."""
+        cause = batch.last_error
+        if cause is None:
+            place = batch.topic, batch.partition
+            if place not in causes:
+                causes[place] = self._explainer.cause(batch, now, view)
+            cause = causes[place]
         limit = f"{self._settings.delivery_timeout_ms} ms"
         if batch.terms is not None and batch.terms.timeout is not None:
             limit = f"{batch.terms.timeout} s"
@@ -268,31 +278,36 @@ class Sender:
             return []
         identity.ask()
         route = ToAny() if self.transaction is None else self.transaction.route
-        return [Call(route, InitProducerIdRequest, identity.request, self._identified, may_retry=True)]
 
-    def _identified(self, result: Response | KwireError | None, now: float) -> None:
+        def done(result: Response | KwireError | None, now: float) -> None:
+            self._identified(call, result, now)
+
+        call = Call(route, InitProducerIdRequest, identity.request, done, may_retry=True)
+        return [call]
+
+    def _identified(self, call: Call, result: Response | KwireError | None, now: float) -> None:
         if isinstance(result, InitProducerIdResponse) and not result.error_code:
             self._identity.answered(result)
             self._restart()
             if self.transaction is not None:
                 self.transaction.initialized()
             return
-        self._identity.attempts += 1
-        self._identity.failed(now + self._backoff.seconds(self._identity.attempts, self._random))
-        if isinstance(result, UnsupportedVersionError) and self._settings.idempotence is None:
-            self._identity.give_up()
-            for topic in self._topics.values():
-                topic.narrow_window(1)
-            return
         error: KwireError
         if isinstance(result, InitProducerIdResponse):
-            refused = broker_error(result.error_code, api="InitProducerId")
+            refused = broker_error(result.error_code, broker=call.broker, api="InitProducerId", version=call.version)
             error, is_lasting = refused, not refused.is_retriable
             if self.transaction is not None:
                 is_lasting = not self.transaction.may_ask_again(refused)
         else:
             assert isinstance(result, KwireError)
             error, is_lasting = result, isinstance(result, UnsupportedVersionError)
+        self._identity.attempts += 1
+        self._identity.failed(now + self._backoff.seconds(self._identity.attempts, self._random), error)
+        if isinstance(error, UnsupportedVersionError) and self._settings.idempotence is None:
+            self._identity.give_up()
+            for topic in self._topics.values():
+                topic.narrow_window(1)
+            return
         if is_lasting:
             if self.transaction is not None:
                 self.transaction.die(error)
@@ -449,6 +464,9 @@ class Sender:
 
     def _call(self, node: int, taken: Taken, version: int, view: View) -> Call:
         batches = [batch for _, batch in taken]
+        tried_at = view.describe(node), version
+        for batch in batches:
+            batch.tried_at = tried_at
         acks, replicas_ms = self._acks(batches[0]), max(map(self._replicas_ms, batches))
         carried = Carried(node, version, taken, view.snapshot, acks)
 

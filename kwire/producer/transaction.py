@@ -161,9 +161,13 @@ class Transaction:
             self._view.forget_coordinator(self.route)
         return kind in (Verdict.COORDINATOR, Verdict.RETRY)
 
+    def has_joined(self, place: Place) -> bool:
+        """Whether the partition needs no announcement any more, or never did."""
+        return self.is_v2 or place in self._added
+
     def may_send(self, place: Place) -> bool:
         """Whether a batch of the partition may go out now; if not, the partition is announced first."""
-        if self.is_v2 or place in self._added:
+        if self.has_joined(place):
             self._has_begun = self._is_sure_begun = True
             return True
         self._wanted[place] = None

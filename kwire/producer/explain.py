@@ -1,0 +1,316 @@
+"""Why is it not sent? The reasons that hold a partition's batches back now, each with since when, until when, and why.
+
+Every place in which the sender decides not to send has its reason here. All that hold are told, those first without
+which the others could not end. It changes nothing, but that a connection is begun to a broker that has none and for
+which something waits, as the sender would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from kwire.cluster import Partition, Topic, View
+from kwire.cluster.snapshot import NO_NODE
+from kwire.errors import ErrorCode, KwireError, broker_error
+from kwire.producer.batch import Batch
+from kwire.producer.identity import Identity, IdentityState
+from kwire.producer.intake import Intake
+from kwire.producer.outcomes import Outcomes
+from kwire.producer.partition_queue import PartitionQueue
+from kwire.producer.settings import ProducerSettings
+from kwire.producer.topic_queue import TopicQueue
+from kwire.producer.transaction import Transaction
+
+
+class Hold(StrEnum):
+    """What holds a batch back."""
+
+    METADATA = "metadata"  # the topic is not known yet
+    TOPIC = "topic"  # the brokers refuse it, or do not know it
+    PARTITION = "partition"  # the topic has no such partition
+    LEADER = "leader"  # the partition has none
+    UNREACHABLE = "unreachable"  # its leader cannot be reached
+    CONNECTING = "connecting"  # a connection to its leader is being made
+    IDENTITY = "identity"  # the producer has no usable producer id
+    TRANSACTION = "transaction"  # none is open, or the partition is not a part of it yet
+    BACK_OFF = "back-off"  # after a failure
+    WINDOW = "window"  # for the sake of order: answers to earlier batches are awaited
+    THROTTLED = "throttled"  # the broker asked for a pause
+    BUSY = "busy"  # as many requests are in flight to the broker as may be
+    LINGER = "linger"  # more records may join the batch
+    ANSWER = "answer"  # it has been sent
+    MEMORY = "memory"  # senders wait for room: records cannot even come in
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """`since` and `until` are seconds from now, into the past and the future; None where that is not known.
+
+    `until` is when it ends by itself, or is tried again. `partitions` are those concerned, where the question was about
+    a whole topic.
+    """
+
+    hold: Hold
+    detail: str
+    since: float | None = None
+    until: float | None = None
+    cause: KwireError | None = None
+    partitions: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        text = f"{self.hold}: {self.detail}"
+        if self.partitions:
+            text += f" (partition {', '.join(map(str, self.partitions))})"
+        if self.since is not None:
+            text += f", for {self.since:.3g} s so far"
+        if self.until is not None:
+            text += f", {self.until:.3g} s to go"
+        return f"{text}; the last failure was: {self.cause}" if self.cause is not None else text
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """No reasons: nothing is queued, or it goes with the loop's next turn. `partition` None: the whole topic.
+
+    `oldest` and `given_up_in` are seconds: how long the oldest record without an outcome has been here, and when the
+    first of its kind will be given up.
+    """
+
+    topic: str
+    partition: int | None
+    reasons: tuple[Reason, ...]
+    batches_queued: int
+    records_queued: int
+    batches_in_flight: int
+    oldest: float | None
+    given_up_in: float | None
+
+    def __str__(self) -> str:
+        place = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+        text = f"{place}: {self.batches_queued} batches ({self.records_queued} records) queued, "
+        text += f"{self.batches_in_flight} in flight"
+        if self.oldest is not None:
+            text += f"; the oldest for {self.oldest:.3g} s"
+        if self.given_up_in is not None:
+            text += f", given up in {self.given_up_in:.3g} s"
+        return "\n".join([text, *(f"  {reason}" for reason in self.reasons)])
+
+
+class Explainer(NamedTuple):
+    """What the sender decides by. All methods are for the loop's thread."""
+
+    settings: ProducerSettings
+    topics: Mapping[str, TopicQueue]
+    identity: Identity
+    outcomes: Outcomes
+    transaction: Transaction | None
+    intake: Intake
+
+    def explain(self, topic: str, partition: int | None, now: float, view: View) -> Explanation:
+        held = self.topics.get(topic)
+        queues = [] if held is None else list(held.partitions.values())
+        if partition is not None:
+            queues = [queue for queue in queues if queue.index == partition]
+        waiting = [batch for queue in queues for batch in queue.waiting()]
+        out = [batch for queue in queues for batch in queue.in_flight()]
+        records = sum(map(len, waiting))
+        reasons: list[Reason] = []
+        if held is not None and partition is None:
+            waiting += held.undesignated
+            records += sum(map(len, held.undesignated)) + len(held.unrouted)
+            reasons = self._of_topic(held, now, view)
+        elif queues:
+            reasons = self._of_partition(queues[0], now, view)
+        if self.intake.waiting:
+            reasons.append(self._memory())
+        unresolved = waiting + out
+        return Explanation(
+            topic,
+            partition,
+            tuple(reasons),
+            len(waiting),
+            records,
+            len(out),
+            max((now - batch.created_at for batch in unresolved), default=None),
+            min((batch.deadline - now for batch in unresolved), default=None),
+        )
+
+    def why(self, batch: Batch, now: float, view: View) -> list[Reason]:
+        """What holds this batch back, which may have been taken out of its queue already."""
+        if batch.partition < 0:
+            return self._unplaced(self.topics[batch.topic], now, view)
+        return self._held(self.topics[batch.topic].partition(batch.partition), batch, now, view)
+
+    def cause(self, batch: Batch, now: float, view: View) -> KwireError | None:
+        """What to blame for a batch that was never sent."""
+        reasons = self.why(batch, now, view)
+        for reason in reasons:
+            if reason.cause is not None:
+                return reason.cause
+        if view.trouble is not None or not reasons:
+            return view.trouble
+        return KwireError(
+            reasons[0].detail, topic=batch.topic, partition=batch.partition if batch.partition >= 0 else None
+        )
+
+    # -- of a topic, of a partition
+
+    def _of_topic(self, held: TopicQueue, now: float, view: View) -> list[Reason]:
+        reasons: list[Reason] = []
+        if held.undesignated or held.unrouted:
+            reasons += self._unplaced(held, now, view)
+            if held.undesignated:
+                reasons += self._linger(held.undesignated[0], now)
+        merged: dict[tuple[Hold, str], Reason] = {}
+        for queue in sorted(held.partitions.values(), key=lambda queue: queue.index):
+            _merge(merged, queue.index, self._of_partition(queue, now, view))
+        told = {reason.hold for reason in reasons}
+        return reasons + [reason for reason in merged.values() if reason.hold not in told]
+
+    def _of_partition(self, queue: PartitionQueue, now: float, view: View) -> list[Reason]:
+        waiting = queue.waiting()
+        if waiting:
+            return self._held(queue, waiting[0], now, view)
+        out = queue.in_flight()
+        if not out:
+            return []
+        leader = view.snapshot.leader(queue.topic, queue.index)
+        broker = "its leader" if leader == NO_NODE else f"broker {view.describe(leader)}"
+        sent = f"{len(out)} batches are at {broker}, whose answer is awaited"
+        return [Reason(Hold.ANSWER, sent, now - out[0].created_at, cause=out[0].last_error)]
+
+    def _unplaced(self, held: TopicQueue, now: float, view: View) -> list[Reason]:
+        """Why records that have no partition yet get none."""
+        known = view.snapshot.topics.get(held.name)
+        unknown = self._unknown(held.name, known, held.unknown_since, now, view)
+        if unknown is not None:
+            return [unknown]
+        assert known is not None
+        merged: dict[tuple[Hold, str], Reason] = {}
+        for partition in known.partitions:
+            reasons = self._at_leader(partition, held.partitions.get(partition.index), now, view)
+            if not reasons:
+                merged.clear()
+                break
+            _merge(merged, partition.index, reasons[:1])
+        return [*self._of_producer(None, now), *merged.values()]
+
+    def _held(self, queue: PartitionQueue, head: Batch, now: float, view: View) -> list[Reason]:
+        """Why the first batch of a partition is not sent."""
+        known = view.snapshot.topics.get(queue.topic)
+        held = self.topics[queue.topic]
+        unknown = self._unknown(queue.topic, known, held.unknown_since, now, view)
+        if unknown is not None:
+            return [unknown]
+        assert known is not None
+        if queue.index >= len(known.partitions):
+            until = head.created_at + self.settings.unknown_topic_timeout_ms / 1000 - now
+            return [Reason(Hold.PARTITION, f"the topic has {len(known.partitions)} partitions", until=max(0.0, until))]
+        reasons = self._at_leader(known.partitions[queue.index], queue, now, view)
+        return [*self._of_producer((queue, head), now), *reasons, *self._linger(head, now)]
+
+    # -- each kind
+
+    def _unknown(
+        self, topic: str, known: Topic | None, unknown_since: float | None, now: float, view: View
+    ) -> Reason | None:
+        if known is not None and known.partitions:
+            return None
+        if known is not None and known.error_code:
+            cause = broker_error(known.error_code, api="Metadata", topic=topic)
+            until = None
+            if unknown_since is not None:
+                until = max(0.0, unknown_since + self.settings.unknown_topic_timeout_ms / 1000 - now)
+            since = None if unknown_since is None else now - unknown_since
+            return Reason(Hold.TOPIC, "the brokers do not offer the topic", since, until, cause)
+        status = view.metadata_status()
+        if status.asked_node is not None:
+            asked = f"broker {view.describe(status.asked_node)} is being asked for the topic's partitions"
+            return Reason(Hold.METADATA, asked, now - status.asked_at, cause=status.last_error)
+        cause_or_none = view.trouble or status.last_error
+        if view.trouble is not None:
+            return Reason(Hold.METADATA, "no broker can be reached to ask for the topic", cause=cause_or_none)
+        pause = max(0.0, status.next_at - now)
+        return Reason(Hold.METADATA, "the topic's partitions will be asked for", until=pause, cause=cause_or_none)
+
+    def _at_leader(self, partition: Partition, queue: PartitionQueue | None, now: float, view: View) -> list[Reason]:
+        """What stands between a partition's queue and its leader."""
+        node = partition.leader
+        if node == NO_NODE:
+            status = view.metadata_status()
+            since = None if partition.leaderless_since is None else now - partition.leaderless_since
+            until = None if status.asked_node is not None else max(0.0, status.next_at - now)
+            cause = broker_error(partition.error_code or ErrorCode.LEADER_NOT_AVAILABLE, api="Metadata")
+            return [Reason(Hold.LEADER, "the partition has no leader; newer metadata is awaited", since, until, cause)]
+        broker = f"broker {view.describe(node)}"
+        outage = view.outage(node)
+        if outage is not None:
+            until = max(0.0, outage.probe_at - now)
+            return [Reason(Hold.UNREACHABLE, f"{broker} cannot be reached", now - outage.since, until, outage.cause)]
+        reasons: list[Reason] = []
+        if not view.is_ready(node):
+            reasons.append(Reason(Hold.CONNECTING, f"a connection to {broker} is being made", cause=view.failure(node)))
+        elif view.room(node) < 1:
+            reasons.append(Reason(Hold.BUSY, f"{broker} has as many requests to answer as max_in_flight allows"))
+        muted = self.outcomes.muted_until(node)
+        if now < muted:
+            reasons.append(
+                Reason(Hold.THROTTLED, f"{broker} asked for a pause: a quota is exceeded", until=muted - now)
+            )
+        return (self._window(partition, queue, now) if queue is not None else []) + reasons
+
+    def _window(self, partition: Partition, queue: PartitionQueue, now: float) -> list[Reason]:
+        closed = queue.closed_by((partition.leader, partition.leader_epoch), now)
+        if closed is None:
+            return []
+        waiting = queue.waiting()
+        cause = waiting[0].last_error if waiting else None
+        if now < queue.retry_at:
+            failed = f"{queue.attempts} failures in a row"
+            return [Reason(Hold.BACK_OFF, failed, until=queue.retry_at - now, cause=cause)]
+        out = queue.in_flight()
+        return [Reason(Hold.WINDOW, closed, now - out[0].created_at if out else None, cause=cause)]
+
+    def _of_producer(self, place: tuple[PartitionQueue, Batch] | None, now: float) -> list[Reason]:
+        reasons: list[Reason] = []
+        identity, transaction = self.identity, self.transaction
+        until = identity.retry_at - now if identity.retry_at > now else None
+        match identity.state:
+            case IdentityState.UNKNOWN:
+                wanted = "the producer has no id yet, and is to ask for one"
+                reasons.append(Reason(Hold.IDENTITY, wanted, until=until, cause=identity.last_error))
+            case IdentityState.ASKED:
+                reasons.append(Reason(Hold.IDENTITY, "the producer's id is being asked for", cause=identity.last_error))
+            case IdentityState.BROKEN if place is None or not place[1].is_sequenced or not place[0].sequenced_unsure():
+                broken = "a sequence was lost: what is on its way is settled first, then a new producer id is asked for"
+                reasons.append(Reason(Hold.IDENTITY, broken, until=until, cause=identity.last_error))
+        if transaction is not None and not transaction.sends_records:
+            state = f"the transaction is {transaction.state.name.lower()}"
+            reasons.append(Reason(Hold.TRANSACTION, state, cause=transaction.error))
+        elif transaction is not None and place is not None:
+            queue = place[0]
+            if not transaction.has_joined((queue.topic, queue.index)):
+                pause = transaction.retry_at - now if transaction.retry_at > now else None
+                reasons.append(Reason(Hold.TRANSACTION, "the partition is being added to the transaction", until=pause))
+        return reasons
+
+    def _linger(self, batch: Batch, now: float) -> list[Reason]:
+        until = batch.created_at + self.settings.linger_ms / 1000 - now
+        if batch.is_closed or until <= 0:
+            return []
+        return [Reason(Hold.LINGER, f"more records may join the batch of {len(batch)}", until=until)]
+
+    def _memory(self) -> Reason:
+        used, limit = self.intake.used_bytes, self.intake.bytes_max
+        return Reason(Hold.MEMORY, f"{self.intake.waiting} senders wait for room: {used} of {limit} bytes are buffered")
+
+
+def _merge(into: dict[tuple[Hold, str], Reason], partition: int, reasons: list[Reason]) -> None:
+    """Of several partitions' reasons, one for those that are the same."""
+    for reason in reasons:
+        key = reason.hold, reason.detail
+        partitions = (*into[key].partitions, partition) if key in into else (partition,)
+        into[key] = replace(into.get(key, reason), partitions=partitions)
