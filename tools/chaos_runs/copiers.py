@@ -22,7 +22,7 @@ from random import Random
 from typing import Any
 
 from chaos_runs import copy_job
-from chaos_runs.copy_job import EXIT_FENCED, Job
+from chaos_runs.copy_job import EXIT_FATAL, EXIT_FENCED, Job
 
 _TICK_S = 0.05
 _STOP_S = 90.0
@@ -56,7 +56,7 @@ class Copiers:
         ]
         self._running: list[subprocess.Popen[bytes]] = []
         self._zombies: list[subprocess.Popen[bytes]] = []
-        self._may_be_fenced: set[int] = set()  # process ids
+        self._may_give_up: set[int] = set()  # process ids
         self._lock = threading.Lock()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._keep_alive, name="copiers", daemon=True)
@@ -107,10 +107,14 @@ class Copiers:
             self.complaints.append(f"a frozen copier that was replaced {ended}, rather than being fenced")
 
     def freeze(self, seconds: float) -> None:
-        """SIGSTOP one for a time. It may find that its transaction was ended without it, and end itself for that."""
+        """SIGSTOP one for a time. It may find that its transaction was ended without it, and end itself for that.
+
+        Brokers say so in more than one way: a commit that comes too late is out of a newer epoch to older ones, and in
+        an invalid state to those of 4.x.
+        """
         with self._lock:
             process = self._random.choice(self._running)
-            self._may_be_fenced.add(process.pid)
+            self._may_give_up.add(process.pid)
             process.send_signal(signal.SIGSTOP)
             self.counts["frozen"] += 1
         time.sleep(seconds)
@@ -142,7 +146,7 @@ class Copiers:
                 for index, process in enumerate(self._running):
                     code = process.poll()
                     if code is not None and not self._is_over.is_set():
-                        if code != EXIT_FENCED or process.pid not in self._may_be_fenced:
+                        if code not in (EXIT_FENCED, EXIT_FATAL) or process.pid not in self._may_give_up:
                             self.complaints.append(f"copier {index} ended by itself with code {code}")
                         _release(process)
                         self._running[index] = self._start(self._jobs[index])
@@ -183,7 +187,7 @@ class Copiers:
                 self.counts[line["event"]] += 1
                 if line["event"] != "started" and "why" in line:
                     self.reasons[f"{line['event']}: {line['why']}"] += 1
-                if line["event"] in ("fatal", "died"):
+                if line["event"] == "died" or (line["event"] == "fatal" and line["pid"] not in self._may_give_up):
                     self.complaints.append(f"{job.transactional_id}: {line['event']}: {line['why']}")
         self.complaints += _tracebacks(job.log.with_suffix(".err") for job in self._jobs)
 
