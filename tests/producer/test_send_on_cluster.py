@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from kwire.errors import (
     TopicError,
 )
 from kwire.producer import Message, ProducerRequest
-from kwire.producer.partitioners import murmur2_partition
+from kwire.producer.partitioners import crc32_partition, murmur2_partition
 from kwire.protocol import ApiKey
 
 PARTITIONS = 4
@@ -142,3 +143,55 @@ def test_an_own_partitioner_waits_for_the_topic_for_so_long() -> None:
         pytest.raises(RequestTimeoutError, match="refused"),
     ):
         producer.send("t", b"x")
+
+
+# -- one broker at a time
+
+
+def test_a_producer_that_keeps_to_one_broker_has_one_connection(cluster: Cluster) -> None:
+    """The proposal's wish: with the idle time limit, what is not used (the bootstrap connection) is closed."""
+
+    def open_connections() -> int:
+        return len(cluster._server._connections)
+
+    with kwire.Producer(cluster.bootstrap, partitioner="single_broker", linger_ms=0, idle_timeout_ms=200) as producer:
+
+        def nodes(until: int) -> set[int]:
+            """Send until so many connections are open; to whom it was sent meanwhile."""
+            used = {cluster.leader("t", producer.send("t", b"x").result(PATIENCE).partition)}
+            for _ in range(100_000):
+                if open_connections() == until:
+                    break
+                used.add(cluster.leader("t", producer.send("t", b"x").result(PATIENCE).partition))
+            return used
+
+        (node,) = nodes(until=1)
+        metrics = producer.metrics().cluster
+        assert metrics.connections == open_connections() == 1
+        assert [broker.node for broker in metrics.brokers.values() if broker.is_connected] == [node]
+        assert {broker.node for broker in metrics.brokers.values() if broker.node >= 0} == {node}
+        cluster.stop(node)
+        (other,) = nodes(until=1)
+        assert other != node
+
+
+def test_keys_go_where_they_belong_also_with_one_broker(cluster: Cluster) -> None:
+    with kwire.Producer(cluster.bootstrap, partitioner="crc32+single_broker") as producer:
+        keyed = {key: producer.send("t", b"x", key=key).result(PATIENCE).partition for key in (b"a", b"b", b"c", b"d")}
+    assert keyed == {key: crc32_partition(key, PARTITIONS) for key in keyed}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, 540_000),
+        ({"partitioner": "single_broker"}, 15_000),
+        ({"partitioner": "crc32+single_broker"}, 15_000),
+        ({"partitioner": "single_broker", "idle_timeout_ms": 1_000}, 1_000),
+    ],
+)
+def test_unused_connections_of_a_producer_with_one_broker_are_closed_soon(
+    options: dict[str, Any], expected: int
+) -> None:
+    with kwire.Producer("h:1", **options) as producer:
+        assert producer._core.runtime.config.idle_timeout_ms == expected
