@@ -5,6 +5,7 @@ for their sign), a count is checked against the bytes that remain, a read beyond
 was short leaves the position beyond the end, which the caller compares with it.
 """
 from collections.abc import Iterator
+from functools import partial
 from struct import Struct
 from typing import Any
 
@@ -22,7 +23,7 @@ class DecoderSource(Source):
         self.version = version
         self.flexible = flexible
         self.pending: list[tuple[str, str, int]] = []
-        self.names.update(new=object.__new__, uvarint_tail=primitives.uvarint_tail, read_tagged=primitives.read_tagged)
+        self.names.update(uvarint_tail=primitives.uvarint_tail, read_tagged=primitives.read_tagged)
 
     def whole(self, cls: Any) -> None:
         self.line("end = len(buf)")
@@ -34,7 +35,7 @@ class DecoderSource(Source):
     def struct(self, cls: Any, target: str) -> None:
         """Make an instance of `cls` in the variable `target` and fill it."""
         self.flush()
-        self.line(f"{target} = new({self.constant(cls)})")
+        self.line(f"{target} = {self.maker(cls)}()")
         tagged: list[Field] = []
         for field in cls.FIELDS:
             if not field.exists(self.version):
@@ -50,11 +51,22 @@ class DecoderSource(Source):
             self.flush()
             self.line(f"{target}.unknown_tagged_fields = None")
 
+    def maker(self, cls: Any) -> str:
+        """A name for what makes an empty instance: a partial of object.__new__, faster than the call of it."""
+        name = f"new_{cls.__qualname__.replace('.', '_')}"
+        self.names[name] = partial(object.__new__, cls)
+        return name
+
     def default(self, target: str, field: Field) -> None:
         if isinstance(field.default, list):
             self.line(f"{target} = []")
         elif hasattr(field.default, "FIELDS"):
-            self.line(f"{target} = {self.constant(type(field.default))}()")
+            # As its constructor would, but without the call.
+            item = self.fresh("item")
+            self.line(f"{item} = {target} = {self.maker(type(field.default))}()")
+            for inner in field.default.FIELDS:
+                self.default(f"{item}.{inner.name}", inner)
+            self.line(f"{item}.unknown_tagged_fields = None")
         else:
             self.line(f"{target} = {self.constant(field.default)}")
 
@@ -140,18 +152,20 @@ class DecoderSource(Source):
 
     def array(self, target: str, element: Any, nullable: bool) -> None:
         n = self.length("i")
-        if not nullable:
-            self.elements(target, element, n)
-            return
-        with self.block(f"if {n} == {0 if self.flexible else -1}:"):
-            self.line(f"{target} = None")
+        empty = 1 if self.flexible else 0
+        if nullable:
+            with self.block(f"if {n} == {empty - 1}:"):
+                self.line(f"{target} = None")
+        # Lists are empty more often than not, and a loop that does not turn still costs something.
+        with self.block(f"{'elif' if nullable else 'if'} {n} == {empty}:"):
+            self.line(f"{target} = []")
         with self.block("else:"):
-            self.elements(target, element, n)
+            if isinstance(element, Fixed) and element.name != "uuid":
+                self.numbers(target, element, n)
+            else:
+                self.elements(target, element, n)
 
     def elements(self, target: str, element: Any, n: str) -> None:
-        if isinstance(element, Fixed) and element.name != "uuid":
-            self.numbers(target, element, n)
-            return
         if self.flexible:
             self.line(f"{n} -= 1")
         least = least_size(element, self.version, self.flexible)
