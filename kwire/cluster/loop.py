@@ -459,12 +459,16 @@ class EventLoop:
         if node == NO_NODE:
             return
         self._metadata.start(node, self._now)
-        call = Call(ToNode(node), MetadataRequest, self._metadata.request, self._metadata_done)
+
+        def done(result: Response | KwireError | None, now: float) -> None:
+            self._metadata_done(call, result, now)
+
+        call = Call(ToNode(node), MetadataRequest, self._metadata.request, done)
         self._send(_Waiting(call, self._now + self.config.request_timeout_ms / 1000), node)
 
-    def _metadata_done(self, result: Response | KwireError | None, now: float) -> None:
+    def _metadata_done(self, call: Call, result: Response | KwireError | None, now: float) -> None:
         if isinstance(result, MetadataResponse):
-            self._metadata.answered(result, now)
+            self._metadata.answered(result, now, (call.broker, call.version))
             for event in self._connections.update(self.snapshot, now):
                 self._handle(event)
             self._recovery.keep(self.snapshot.brokers)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kwire.cluster.backoff import Backoff
 from kwire.cluster.snapshot import NO_NODE, Snapshot
@@ -28,6 +28,7 @@ class MetadataStatus(NamedTuple):
     next_at      when the next request may leave; it leaves then if a broker is ready
     reason       why one is wanted; None while none is
     last_error   what became of the last request, if it failed
+    told_by      the broker that answered last, as errors name it, and the version of its answer
     """
 
     asked_node: int | None
@@ -35,6 +36,12 @@ class MetadataStatus(NamedTuple):
     next_at: float
     reason: str | None
     last_error: KwireError | None
+    told_by: tuple[str | None, int | None] = (None, None)
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where an error comes from that the metadata tells."""
+        return {"broker": self.told_by[0], "api": "Metadata", "version": self.told_by[1]}
 
 
 class MetadataUpdater:
@@ -55,6 +62,7 @@ class MetadataUpdater:
         self._in_flight = False
         self._asked_node, self._asked_at = NO_NODE, 0.0
         self._last_error: KwireError | None = None
+        self._told_by: tuple[str | None, int | None] = (None, None)
         self._attempts = 0  # requests in a row that did not bring what was wanted
         self._not_before = 0.0
 
@@ -89,7 +97,7 @@ class MetadataUpdater:
     @property
     def status(self) -> MetadataStatus:
         asked = self._asked_node if self._in_flight else None
-        return MetadataStatus(asked, self._asked_at, self._not_before, self.reason, self._last_error)
+        return MetadataStatus(asked, self._asked_at, self._not_before, self.reason, self._last_error, self._told_by)
 
     def start(self, node: int = NO_NODE, now: float = 0.0) -> None:
         """A request is about to be sent."""
@@ -106,8 +114,11 @@ class MetadataUpdater:
             return MetadataRequest(topics=topics)
         return MetadataRequest(topics=topics, allow_auto_topic_creation=self._allow_auto_create)
 
-    def answered(self, response: MetadataResponse, now: float) -> None:
+    def answered(
+        self, response: MetadataResponse, now: float, told_by: tuple[str | None, int | None] = (None, None)
+    ) -> None:
         self._in_flight = False
+        self._told_by = told_by
         self._last_error = None
         self.snapshot = self.snapshot.updated(response, now)
         unsettled = self._unsettled()

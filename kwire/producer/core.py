@@ -212,7 +212,7 @@ class Core:
         """What to raise when a flush took longer than its caller wants to wait."""
         return RequestTimeoutError(
             f"records are still on their way after {timeout} s ({self.intake.used_bytes} bytes)",
-            remedy="wait longer, or look at the log of kwire.cluster for brokers that cannot be reached",
+            remedy="wait longer, or ask producer.explain(topic) what holds them back",
         )
 
     def close_intake(self) -> None:

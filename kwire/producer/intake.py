@@ -164,7 +164,7 @@ class Intake:
     def full(self) -> BufferFullError:
         return BufferFullError(
             f"{self._used_bytes} of {self.bytes_max} buffered bytes are waiting to be delivered",
-            remedy="send more slowly, raise max_buffered_bytes, or find out why the brokers do not keep up",
+            remedy="send more slowly, raise max_buffered_bytes, or ask producer.explain(topic) why it is not delivered",
         )
 
     def _has_room(self, size: int) -> bool:

@@ -221,7 +221,7 @@ class Sender:
             topic.unknown_since = None
             return None
         if known.error_code in _LASTING_TOPIC_ERRORS:
-            return broker_error(known.error_code, api="Metadata", topic=topic.name)
+            return broker_error(known.error_code, topic=topic.name, **view.metadata_status().place)
         if known.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             topic.unknown_since = now if topic.unknown_since is None else topic.unknown_since
             if now - topic.unknown_since >= self._settings.unknown_topic_timeout_ms / 1000:
@@ -229,8 +229,8 @@ class Sender:
                     known.error_code,
                     f"the brokers did not know the topic for {self._settings.unknown_topic_timeout_ms} ms",
                     remedy="create the topic, check its name, or let the brokers create topics by themselves",
-                    api="Metadata",
                     topic=topic.name,
+                    **view.metadata_status().place,
                 )
         return None
 
@@ -406,6 +406,7 @@ class Sender:
             remedy=f"there is no partition {queue.index}: choose a lower one or add partitions",
             topic=queue.topic,
             partition=queue.index,
+            **view.metadata_status().place,
         )
         while queue.queued:
             batch = queue.queued.popleft()
@@ -448,6 +449,8 @@ class Sender:
                 continue  # without sequences nothing but this keeps order, whatever the other brokers can
             refused = refusal(batch, version, self._settings)
             if refused is not None:
+                assert self._view is not None
+                refused.at(broker=self._view.describe(partition.leader))
                 if batch.is_sequenced:
                     self._identity.break_sequences()
                 self._outcomes.give_up(queue.queued.popleft(), refused)

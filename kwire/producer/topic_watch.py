@@ -33,7 +33,7 @@ class TopicWatch:
         """Why the topic is not known yet, for who has waited long enough."""
         known = view.snapshot.topics.get(topic)
         if known is not None and known.error_code:
-            return broker_error(known.error_code, api="Metadata", topic=topic)
+            return broker_error(known.error_code, topic=topic, **view.metadata_status().place)
         return view.trouble
 
     def topics(self) -> Collection[str]:
@@ -63,5 +63,5 @@ class TopicWatch:
         if known is not None and known.partitions:
             return True, None
         if known is not None and known.error_code in _LASTING:
-            return True, broker_error(known.error_code, api="Metadata", topic=topic)
+            return True, broker_error(known.error_code, topic=topic, **view.metadata_status().place)
         return view.is_hopeless, view.trouble if view.is_hopeless else None
