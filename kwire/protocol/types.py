@@ -5,15 +5,13 @@ would collide with builtins or with field names that Kafka uses end with an unde
 What a type means on the wire follows Kafka's own protocol guide; there is no varint among the types of fields (varints
 are only lengths, counts and tags of the flexible versions, see `compiler`).
 """
-from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 NO_ID = UUID(int=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(NamedTuple):
     """A type of fixed size, `format` being the `struct` module's letter for it, and for integers the bounds."""
 
     name: str
@@ -23,16 +21,14 @@ class Fixed:
     maximum: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Sized:
+class Sized(NamedTuple):
     """A type led by its length, `format` in the old versions, a varint of the length + 1 in the flexible ones."""
 
     name: str
     format: str
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
+class Array(NamedTuple):
     """A list: a count (int32, or a varint of count + 1) and the elements. `element` is a type, or a Struct's class."""
 
     element: Any
