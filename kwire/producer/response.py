@@ -66,7 +66,7 @@ class ProduceResponse:
             if self._add_inline(event.set) and not event.wait(timeout):
                 raise RequestTimeoutError(
                     f"the record is not delivered after {timeout} s; it is still being sent",
-                    remedy="wait longer, lower delivery_timeout_ms to have it given up earlier, or ask producer.explain(topic)",
+                    remedy="wait longer, lower delivery_timeout_ms, or ask producer.explain(topic) what holds it back",
                 )
         return self._outcome()
 
