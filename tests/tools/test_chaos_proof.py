@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from chaos_runs.proof import Proof, judge_copy, judge_log, judge_offsets, judge_readers
+from chaos_runs.proof import Failure, Proof, judge_copy, judge_log, judge_offsets, judge_readers
 from chaos_runs.sequence import Label, Number, Seen, key_of, label_bytes, label_of, number_of, value_of
 
 SENT = {0: 6, 1: 4}
@@ -97,9 +97,23 @@ def test_three_times_is_two_duplicates() -> None:
 
 
 def test_a_record_that_failed_is_an_anomaly_and_not_lost_as_well() -> None:
-    proof = judge_log(SENT, {}, {Number(0, 5): "not delivered within 1 ms"}, LOG[:5] + LOG[6:])
+    failed = {Number(0, 5): Failure("not delivered within 1 ms", False)}
+    proof = judge_log(SENT, {}, failed, LOG[:5] + LOG[6:])
     assert counts(proof) == {"failed": 1}
     assert proof.findings == ["failed: number 5 of lane 0: not delivered within 1 ms"]
+
+
+@pytest.mark.parametrize(
+    ("is_there", "possibly_persisted", "expected"),
+    [(False, False, 0), (False, True, 0), (True, True, 0), (True, False, 1)],
+)
+def test_a_record_that_was_given_up_is_not_where_it_was_said_not_to_be(
+    is_there: bool, possibly_persisted: bool, expected: int
+) -> None:
+    failed = {Number(0, 5): Failure("gave up", possibly_persisted)}
+    proof = judge_log(SENT, {}, failed, LOG if is_there else LOG[:5] + LOG[6:], may_fail=True)
+    assert proof.anomalies == expected
+    assert counts(proof) == {"failed": 1} | ({"denied": 1} if expected else {})
 
 
 def test_an_acknowledgement_need_not_tell_the_offset() -> None:

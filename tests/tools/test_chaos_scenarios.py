@@ -123,6 +123,7 @@ def test_another_seed_is_another_course() -> None:
         ("stop", ["stop"] * 2),
         ("roll", ["stop 1", "stop 2", "stop 3"]),
         ("chase", ["kill"] * 5),
+        ("impatient", ["kill"] * 2),
         ("blackout", ["kill 1", "kill 2", "kill 3"] * 2),
         ("clients", ["kill client"] * 10),
         ("frozen", ["freeze client"] * 4),
@@ -136,6 +137,10 @@ def test_what_a_scenario_does(name: str, entries: list[str]) -> None:
     assert len(done) == len(entries)
     for one, expected in zip(done, entries, strict=True):
         assert one.startswith(expected)
+
+
+def test_only_the_impatient_give_up() -> None:
+    assert [name for name, scenario in SCENARIOS.items() if scenario.may_fail] == ["impatient"]
 
 
 def test_a_pause_outlasts_the_session_and_the_request() -> None:

@@ -8,11 +8,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from chaos_runs.sequence import Label, Number, Seen
 
 # How many findings of a kind are kept to be shown.
 _SHOWN = 3
+
+
+class Failure(NamedTuple):
+    """What the producer said of a record that it gave up: why, and whether the log may have it all the same."""
+
+    why: str
+    possibly_persisted: bool
 
 
 @dataclass
@@ -39,20 +47,24 @@ class Proof:
 def judge_log(
     sent: Mapping[int, int],
     acknowledged: Mapping[Number, tuple[int, int]],
-    failed: Mapping[Number, str],
+    failed: Mapping[Number, Failure],
     log: Sequence[Seen],
     *,
     may_repeat: bool = False,
+    may_fail: bool = False,
 ) -> Proof:
     """The log of a topic to which each lane sent its numbers from 0 to `sent[lane]` - 1.
 
     `acknowledged` is the (partition, offset) that the producer was told, offset -1 where it was not told one. `failed`
-    are those that it could not deliver, with why: each is an anomaly. With `may_repeat` (at least once) a record may be
-    there again; its first place counts for the order.
+    are those that it gave up: anomalies, but with `may_fail` only where one is in the log and was said not to be. With
+    `may_repeat` (at least once) a record may be there again; its first place counts for the order.
     """
-    proof = Proof(len(log), tolerated=frozenset({"duplicated"}) if may_repeat else frozenset())
+    tolerated = {kind for kind, is_allowed in (("duplicated", may_repeat), ("failed", may_fail)) if is_allowed}
+    proof = Proof(len(log), tolerated=frozenset(tolerated))
     places = _places(proof, log)
-    proof.find("failed", (f"{_name(number)}: {why}" for number, why in failed.items()))
+    proof.find("failed", (f"{_name(number)}: {failure.why}" for number, failure in failed.items()))
+    denied = (number for number, failure in failed.items() if number in places and not failure.possibly_persisted)
+    proof.find("denied", (f"{_name(number)} was said to be in no log" for number in denied))
     wanted = (Number(lane, serial) for lane, count in sent.items() for serial in range(count))
     proof.find("lost", (f"{_name(one)} is nowhere" for one in wanted if one not in places and one not in failed))
     proof.find("foreign", (f"{_name(one)} was not sent" for one in places if one.serial >= sent.get(one.lane, 0)))

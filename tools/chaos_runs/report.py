@@ -60,5 +60,8 @@ def show(console: Console, verdicts: Sequence[Verdict]) -> None:
 
 def _faults(proof: Proof) -> str:
     """Lost, twice, out of order, and everything else; what is tolerated is in brackets."""
-    known = [f"({proof.counts[kind]})" if kind in proof.tolerated else str(proof.counts[kind]) for kind in _KINDS]
-    return " ".join([*known, str(sum(count for kind, count in proof.counts.items() if kind not in _KINDS))])
+    shown = [f"({proof.counts[kind]})" if kind in proof.tolerated else str(proof.counts[kind]) for kind in _KINDS]
+    others = {kind: count for kind, count in proof.counts.items() if kind not in _KINDS and count}
+    tolerated = sum(count for kind, count in others.items() if kind in proof.tolerated)
+    rest = str(sum(others.values()) - tolerated)
+    return " ".join([*shown, f"{rest} ({tolerated})" if tolerated else rest])

@@ -90,7 +90,13 @@ class _Run:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kwire-chaos-")))
         log = stack.enter_context(RunLog())
         follower = stack.enter_context(Follower(bootstrap, self._topics))
-        writers = Writers(bootstrap, SOURCE, self._records, self._scenario.seconds)
+        writers = Writers(
+            bootstrap,
+            SOURCE,
+            self._records,
+            self._scenario.seconds,
+            delivery_timeout_ms=self._scenario.delivery_timeout_ms,
+        )
         copiers = self._copiers(bootstrap, directory) if self._is_copied else None
         if copiers is not None:
             stack.enter_context(copiers)
@@ -118,7 +124,8 @@ class _Run:
         logs = {topic: self._reader.read(topic) for topic in self._topics}
         followed = follower.finish({topic: len(log) for topic, log in logs.items()})
         places, failed = writers.outcomes()
-        log = judge_log(writers.sent(), places, failed, logs[SOURCE], may_repeat=not self._is_idempotent)
+        allowed = {"may_repeat": not self._is_idempotent, "may_fail": self._scenario.may_fail}
+        log = judge_log(writers.sent(), places, failed, logs[SOURCE], **allowed)
         judge_readers(log, logs[SOURCE], followed[SOURCE], (self._reader.name, follower.name))
         copy = None
         if copiers is not None:

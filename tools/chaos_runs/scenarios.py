@@ -23,6 +23,8 @@ ZOOKEEPER_MS = 4_000
 # What is frozen for so long has had its transaction aborted by the coordinator, which looks every second.
 _FROZEN_S = 9.0
 _FROZEN_TRANSACTION_MS = 5_000
+# A producer waits for longer than any broker is away, or gives up before.
+_PATIENT_MS, _IMPATIENT_MS = 180_000, 3_000
 
 
 class Stage(Protocol):
@@ -166,8 +168,14 @@ class Scenario:
     client_kills: tuple[float, float] | None = (5.0, 15.0)
     copiers: int = 2
     transaction_timeout_ms: int = 60_000
+    delivery_timeout_ms: int = _PATIENT_MS
     is_relayed: bool = False
     records: int = 200_000
+
+    @property
+    def may_fail(self) -> bool:
+        """Records may be given up, before a broker is back."""
+        return self.delivery_timeout_ms < _PATIENT_MS
 
 
 _BUSY = (
@@ -178,6 +186,13 @@ _BUSY = (
     Scenario("roll", "rolling bounce: each broker in turn", roll, 35),
     Scenario("chase", "the leader of partition 0 is killed, five times", chase, 100),
     Scenario("blackout", "kill -9 of all brokers at once, twice", blackout, 40),
+    Scenario(
+        "impatient",
+        "the same as kill, but records are given up after 3 s",
+        kill,
+        40,
+        delivery_timeout_ms=_IMPATIENT_MS,
+    ),
     Scenario("cuts", "every connection is cut 0.5 to 1.5 s after it began", cuts, 30, is_relayed=True),
     Scenario("clients", "the copying process is killed ten times", clients, 20, client_kills=None),
     Scenario("zombies", "the copying process freezes, is replaced, and wakes up", zombies, 30, client_kills=None),

@@ -11,9 +11,10 @@ import threading
 import time
 from typing import Any
 
+from chaos_runs.proof import Failure
 from chaos_runs.sequence import Number, key_of, value_of
 from kwire import Producer, ProduceResponse
-from kwire.errors import KwireError
+from kwire.errors import DeliveryError, KwireError
 
 LANES = 4
 # Small batches and a small buffer: many requests are under way, and a leader that is away is felt at once.
@@ -21,7 +22,6 @@ _OPTIONS: dict[str, Any] = {
     "batch_bytes": 4_096,
     "max_buffered_bytes": 8 * 1024 * 1024,
     "request_timeout_ms": 10_000,  # a broker that is paused for 20 s is given up, and what it was sent is in doubt
-    "delivery_timeout_ms": 180_000,
     "max_block_ms": 180_000,
 }
 _BURST = 25
@@ -32,7 +32,7 @@ _POLL_S = 0.01
 class Writers:
     """`records` in all lanes together, over `seconds`; use it as a context manager, then ask what happened."""
 
-    def __init__(self, bootstrap: str, topic: str, records: int, seconds: float) -> None:
+    def __init__(self, bootstrap: str, topic: str, records: int, seconds: float, *, delivery_timeout_ms: int) -> None:
         self._topic = topic
         self._share = -(-records // LANES)
         self._rate = self._share / seconds if seconds else float("inf")  # per lane and second
@@ -46,7 +46,7 @@ class Writers:
         self._acknowledged = 0
         self._began_at = self._last_at = time.monotonic()
         self.longest_stall = 0.0
-        self.producer = Producer(bootstrap, client_id="chaos", **_OPTIONS)
+        self.producer = Producer(bootstrap, client_id="chaos", delivery_timeout_ms=delivery_timeout_ms, **_OPTIONS)
 
     def __enter__(self) -> Writers:
         self._began_at = self._last_at = time.monotonic()
@@ -82,10 +82,10 @@ class Writers:
     def sent(self) -> dict[int, int]:
         return {lane: len(responses) for lane, responses in enumerate(self._responses)}
 
-    def outcomes(self) -> tuple[dict[Number, tuple[int, int]], dict[Number, str]]:
+    def outcomes(self) -> tuple[dict[Number, tuple[int, int]], dict[Number, Failure]]:
         """Where each record was acknowledged, as (partition, offset), and why others failed. After `finish`."""
         places: dict[Number, tuple[int, int]] = {}
-        failed: dict[Number, str] = {}
+        failed: dict[Number, Failure] = {}
         for lane, responses in enumerate(self._responses):
             for serial, response in enumerate(responses):
                 number = Number(lane, serial)
@@ -93,7 +93,8 @@ class Writers:
                     place = response.result(0)
                     places[number] = place.partition, place.offset
                 except KwireError as error:
-                    failed[number] = str(error)
+                    in_doubt = isinstance(error, DeliveryError) and error.possibly_persisted
+                    failed[number] = Failure(str(error), in_doubt)
         return places, failed
 
     def _send_lane(self, lane: int) -> None:
