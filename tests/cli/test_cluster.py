@@ -15,6 +15,9 @@ from kwire.cli.produce import split
 from kwire.protocol import ApiKey
 from tests.cli.running import Ran, run
 
+# A partition that the topic lacks may be about to be created: how long to wait for it.
+HASTE = ("-X", "unknown_topic_timeout_ms=500")
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
@@ -185,7 +188,7 @@ def test_produce_reports(cluster: Cluster, topic: str) -> None:
         ("line 1", topic, 0, 0),
         ("line 2", topic, 0, 1),
     ]
-    failed = ask(cluster, "produce", topic, "-p", "7", "--report", stdin="x\n")
+    failed = ask(cluster, "produce", topic, "-p", "7", "--report", *HASTE, stdin="x\n")
     (report,) = failed.lines()
     assert (failed.code, report["input"], report["possibly_persisted"]) == (1, "line 1", False)
     assert "has 1 partition" in report["error"] or "partition 7" in report["error"]
@@ -202,7 +205,7 @@ def test_a_wrong_json_line_ends_it_after_those_before(cluster: Cluster, topic: s
 
 
 def test_many_failures_are_counted_not_listed(cluster: Cluster, topic: str) -> None:
-    ran = ask(cluster, "produce", topic, "-p", "9", stdin="x\n" * 50)
+    ran = ask(cluster, "produce", topic, "-p", "9", *HASTE, stdin="x\n" * 50)
     assert ran.code == 1
     assert "50 failed" in ran.stderr
     assert ran.stderr.count("kwire: line ") == 10

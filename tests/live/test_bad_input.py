@@ -206,7 +206,10 @@ def test_topic_name_that_no_topic_can_have(backend: Backend, name: str) -> None:
 
 def test_partition_that_the_topic_lacks(backend: Backend, make_topic: Callable[[int], str]) -> None:
     topic = make_topic(2)
-    with Producer(backend.bootstrap) as producer, pytest.raises(TopicError, match="2 partitions"):
+    with (
+        Producer(backend.bootstrap, unknown_topic_timeout_ms=1_000) as producer,
+        pytest.raises(TopicError, match="2 partitions"),
+    ):
         producer.send(topic, b"x", partition=2).result(timeout=SECONDS_MAX)
 
 
