@@ -69,6 +69,7 @@ SERIES = (
     _one("records_acknowledged", "counter", "Records that are in the log", "", lambda m: m.records_acknowledged),
     _one("batches_retried", "counter", "Attempts after which a batch is sent again", "", lambda m: m.batches_retried),
     _one("records_retried", "counter", "Records in those batches", "", lambda m: m.records_retried),
+    _one("batches_cut", "counter", "Batches that were too large for a broker", "", lambda m: m.batches_cut),
     _one("batches_failed", "counter", "Batches that were given up", "", lambda m: m.batches_failed),
     Series("records_failed", "counter", "Records that were given up, by error", "", ("error",), _failures),
     _one("batches_in_flight", "gauge", "Batches that wait for an answer", "", lambda m: m.batches_in_flight),

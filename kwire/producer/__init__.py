@@ -15,6 +15,7 @@
     topic_queue      records without a partition yet
     partition_queue  the one owner of a partition's order
     batch            records that travel together
+    split            a batch that is too large for its topic in pieces
     identity         the idempotent producer's id and epoch
     transaction      the transactional producer's state machine; transaction_state and transaction_verdicts, its tables
     request          batches to ProduceRequest and back, by version

@@ -21,6 +21,9 @@ RecordTuple = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | No
 
 NO_SEQUENCE = -1
 
+# Sequences are int32 and wrap to 0 (Kafka's DefaultRecordBatch.incrementSequence).
+SEQUENCES = 2**31
+
 
 class Batch:
     """`partition` is -1 until an unkeyed batch is given one. Times are seconds of the loop's clock."""
@@ -97,6 +100,10 @@ class Batch:
         assert not self.is_sequenced
         self.producer_id, self.producer_epoch, self.sequence = producer_id, producer_epoch, sequence
         self.encoded = None
+
+    def sequence_of(self, index: int) -> int:
+        """The sequence of its record at `index`, or of what comes behind its last one."""
+        return (self.sequence + index) % SEQUENCES
 
     def unstamp(self) -> None:
         """Take the identity back after an epoch bump. Only when it is sure that no broker stored the batch."""

@@ -24,6 +24,7 @@ class ProducerMetrics:
 
     requests_sent ... bytes_sent  every attempt counts; bytes are those of batches, compressed
     *_retried                     attempts that did not settle a batch, so that it is to be sent again
+    batches_cut                   sent in pieces, because a broker found them too large
     failures                      records that failed, by the class of their error
     records_in_flight             now: in requests that wait for their answer
     records_queued                now: waiting to be sent
@@ -41,6 +42,7 @@ class ProducerMetrics:
     records_acknowledged: int
     batches_retried: int
     records_retried: int
+    batches_cut: int
     batches_failed: int
     records_failed: int
     failures: Mapping[str, int]
@@ -59,15 +61,15 @@ class Counters:
     """The counts that only grow."""
 
     __slots__ = (
-        "batches_acknowledged", "batches_failed", "batches_retried", "batches_sent", "bytes_sent", "failures",
-        "queue_time", "records_acknowledged", "records_retried", "records_sent", "requests_sent",
+        "batches_acknowledged", "batches_cut", "batches_failed", "batches_retried", "batches_sent", "bytes_sent",
+        "failures", "queue_time", "records_acknowledged", "records_retried", "records_sent", "requests_sent",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.requests_sent = self.batches_sent = self.records_sent = self.bytes_sent = 0
         self.batches_acknowledged = self.records_acknowledged = 0
         self.batches_retried = self.records_retried = 0
-        self.batches_failed = 0
+        self.batches_cut = self.batches_failed = 0
         self.failures: Counter[str] = Counter()
         self.queue_time = Histogram()
 
@@ -91,6 +93,9 @@ class Counters:
     def retried(self, batch: Batch) -> None:
         self.batches_retried += 1
         self.records_retried += len(batch.records)
+
+    def cut(self, batch: Batch) -> None:
+        self.batches_cut += 1
 
     def failed(self, batch: Batch, error: KwireError) -> None:
         self.batches_failed += 1
@@ -119,6 +124,7 @@ def producer_metrics(
         counters.records_acknowledged,
         counters.batches_retried,
         counters.records_retried,
+        counters.batches_cut,
         counters.batches_failed,
         counters.failures.total(),
         dict(counters.failures),

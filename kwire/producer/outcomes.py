@@ -30,6 +30,7 @@ from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.request import partition_answers
 from kwire.producer.response import resolve_all
 from kwire.producer.settings import ALL_IN_SYNC
+from kwire.producer.split import pieces, too_large_alone
 from kwire.producer.transaction import Transaction
 from kwire.producer.verdicts import Verdict, verdict
 from kwire.protocol import Response
@@ -132,15 +133,36 @@ class Outcomes:
             case Verdict.LOST:
                 batch.is_unsure = True
                 self._refused(queue, batch, error)
+            case Verdict.SIZE if len(batch) > 1 and not batch.is_overdue:
+                _log.debug("%r is too large and sent again in pieces: %s", batch, error)
+                batch.last_error = error
+                queue.limit.refused(batch)
+                self.cut(queue, batch)
+            case Verdict.SIZE:
+                self._refused(queue, batch, too_large_alone(batch, error))
             case Verdict.ORDER | Verdict.EPOCH if self._is_mended(queue, batch):
                 # Refused for its place. With an earlier batch still to come that is only order; otherwise the broker
                 # and we disagree about the sequences, and only a new identity mends that.
-                if not queue.has_earlier(batch):
+                is_first = not queue.has_earlier(batch)
+                if is_first:
                     self._identity.break_sequences()
                     queue.leave_gap()
-                self._retry(queue, batch, error, now)
+                self._retry(queue, batch, error, now, backs_off=is_first)
             case _:
                 self._refused(queue, batch, error)
+
+    def cut(self, queue: PartitionQueue, batch: Batch) -> None:
+        """Put pieces that fit in the place of a batch, everywhere."""
+        made = pieces(batch, queue.limit.bytes_max)
+        self.counters.cut(batch)
+        queue.replace(batch, made)
+        for flush in self._flushes:
+            if batch in flush.batches:
+                flush.batches.remove(batch)
+                flush.batches.update(made)
+        if batch in self.limited:
+            del self.limited[batch]
+            self.limited.update(dict.fromkeys(made))
 
     def _is_mended(self, queue: PartitionQueue, batch: Batch) -> bool:
         """Whether a batch that was refused for its sequence or epoch can be sent again by this producer.
@@ -165,16 +187,19 @@ class Outcomes:
     def _acknowledged(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time_ms: int) -> None:
         if not batch.is_overdue:
             self.counters.acknowledged(batch)
+        queue.limit.taken(batch)
         queue.acknowledged(batch)
         batch.acknowledged(base_offset, append_time_ms)
         self._resolve(batch, None)
 
-    def _retry(self, queue: PartitionQueue, batch: Batch, error: KwireError, now: float) -> None:
+    def _retry(
+        self, queue: PartitionQueue, batch: Batch, error: KwireError, now: float, *, backs_off: bool = True
+    ) -> None:
         batch.last_error = error
         self.counters.retried(batch)
-        queue.attempts += 1
+        queue.attempts += backs_off
         _log.debug("%r is sent again: %s", batch, error)
-        queue.retry(batch, now + self._backoff.seconds(queue.attempts, self._random))
+        queue.retry(batch, now + self._backoff.seconds(queue.attempts, self._random) if backs_off else now)
 
     def _refused(self, queue: PartitionQueue, batch: Batch, error: KwireError) -> None:
         queue.failed(batch)

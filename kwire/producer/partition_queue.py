@@ -14,9 +14,7 @@ from __future__ import annotations
 from collections import deque
 
 from kwire.producer.batch import Batch
-
-# Sequences are int32 and wrap to 0 (Kafka's DefaultRecordBatch.incrementSequence).
-_SEQUENCES = 2**31
+from kwire.producer.split import SizeLimit
 
 
 class PartitionQueue:
@@ -25,11 +23,14 @@ class PartitionQueue:
     `is_ordered`: outcomes are told in the order in which the batches came, whatever the order in which they are known.
     """
 
-    def __init__(self, topic: str, index: int, window_max: int, *, is_ordered: bool = True) -> None:
+    def __init__(
+        self, topic: str, index: int, window_max: int, *, limit: SizeLimit, is_ordered: bool = True
+    ) -> None:
         self.topic = topic
         self.index = index
         self.queued: deque[Batch] = deque()
         self._line: deque[Batch] | None = deque() if is_ordered else None  # every batch whose outcome is not told yet
+        self.limit = limit  # the topic's
         self.retry_at = 0.0
         self.attempts = 0  # failures in a row
         self.next_sequence = 0
@@ -114,7 +115,7 @@ class PartitionQueue:
     def sequence(self, batch: Batch, producer_id: int, producer_epoch: int) -> None:
         """Give a batch that is being written for the first time the next sequence."""
         batch.stamp(producer_id, producer_epoch, self.next_sequence)
-        self.next_sequence = (self.next_sequence + len(batch)) % _SEQUENCES
+        self.next_sequence = batch.sequence_of(len(batch))
 
     def acknowledged(self, batch: Batch) -> None:
         self._remove(batch)
@@ -137,6 +138,23 @@ class PartitionQueue:
         self._is_proven = False
         self.retry_at = max(self.retry_at, retry_at)
         self._settle()
+
+    def replace(self, batch: Batch, pieces: list[Batch]) -> None:
+        """Put pieces in the place of a batch that is first in the queue, or out and refused; then they wait as in
+        `retry`."""
+        if self._line is not None:
+            at = self._line.index(batch)
+            del self._line[at]
+            for piece in reversed(pieces):
+                self._line.insert(at, piece)
+        if self.queued and self.queued[0] is batch:
+            self.queued.popleft()
+            self.queued.extendleft(reversed(pieces))
+        else:
+            self._remove(batch)
+            self._held += pieces
+            self._is_proven = False
+            self._settle()
 
     def has_earlier(self, batch: Batch) -> bool:
         """Whether a batch that was taken before this one, which is out, is still to be settled."""

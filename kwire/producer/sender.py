@@ -441,6 +441,9 @@ class Sender:
         size_bytes = acks = 0
         for queue, partition in led:
             batch = queue.queued[0]
+            if queue.limit.is_exceeded(batch):
+                self._outcomes.cut(queue, batch)
+                batch = queue.queued[0]
             if taken and (
                 size_bytes + batch.size_bytes > self._settings.max_request_bytes or self._acks(batch) != acks
             ):

@@ -19,6 +19,7 @@ from kwire.producer.intake import Incoming
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.partitioners import KeyHash, Turns
 from kwire.producer.producer_request import may_share
+from kwire.producer.split import SizeLimit
 from kwire.producer.spreads import Spread
 
 UNDESIGNATED = -1
@@ -47,7 +48,7 @@ class TopicQueue:
         self._key_hash = key_hash
         self._turns = Turns()  # where there is no hash
         self._spread = spread
-        self._batch_bytes = batch_bytes
+        self._limit = SizeLimit(batch_bytes)
         self._window_max = window_max
         self._is_ordered = is_ordered
         self._delivery_timeout = delivery_timeout
@@ -60,7 +61,9 @@ class TopicQueue:
     def partition(self, index: int) -> PartitionQueue:
         queue = self.partitions.get(index)
         if queue is None:
-            queue = PartitionQueue(self.name, index, self._window_max, is_ordered=self._is_ordered)
+            queue = PartitionQueue(
+                self.name, index, self._window_max, limit=self._limit, is_ordered=self._is_ordered
+            )
             self.partitions[index] = queue
         return queue
 
@@ -160,7 +163,7 @@ class TopicQueue:
         return queue
 
     def _batch(self, partition: int, first: Incoming, now: float) -> Batch:
-        batch = Batch(self.name, partition, self._batch_bytes, now, self._deadline(first, now), first.terms)
+        batch = Batch(self.name, partition, self._limit.bytes_max, now, self._deadline(first, now), first.terms)
         if first.terms is not None and first.terms.timeout is not None:
             self._limited[batch] = None
         return batch

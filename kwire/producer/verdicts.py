@@ -7,6 +7,7 @@
     LOST    perhaps stored, and sending it again would not help
     STORED  it is there already
     ORDER   out of sequence: if an earlier batch is still to come, only a matter of order, else the sequences are broken
+    SIZE    surely not stored, for it is too large: send it again in pieces
     EPOCH   the broker wants a newer producer epoch: surely not stored
     FATAL   it will not be accepted
 
@@ -27,6 +28,7 @@ class Verdict(Enum):
     LOST = auto()
     STORED = auto()
     ORDER = auto()
+    SIZE = auto()
     EPOCH = auto()
     FATAL = auto()
 
@@ -43,6 +45,8 @@ _VERDICTS = {
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Verdict.STORED,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Verdict.ORDER,
     ErrorCode.UNKNOWN_PRODUCER_ID: Verdict.ORDER,
+    ErrorCode.MESSAGE_TOO_LARGE: Verdict.SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: Verdict.SIZE,
     ErrorCode.INVALID_PRODUCER_EPOCH: Verdict.EPOCH,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: Verdict.EPOCH,
 }

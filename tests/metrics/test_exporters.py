@@ -81,6 +81,7 @@ EXPECTED: dict[tuple[str, ...], float] = {
     ("records_acknowledged", "me"): METRICS.records_acknowledged,
     ("batches_retried", "me"): METRICS.batches_retried,
     ("records_retried", "me"): METRICS.records_retried,
+    ("batches_cut", "me"): METRICS.batches_cut,
     ("batches_failed", "me"): METRICS.batches_failed,
     ("records_failed", "me", "DeliveryError"): 9,
     ("batches_in_flight", "me"): METRICS.batches_in_flight,

@@ -254,7 +254,13 @@ TABLE: list[tuple[Callable[[], ProduceResponse], Expected]] = [
     ),
     (
         refused_by_the_broker,
-        Expected(RecordTooLargeError, AT_LEADER, "MESSAGE_TOO_LARGE (10)", "max.message.bytes"),
+        Expected(
+            RecordTooLargeError,
+            AT_LEADER,
+            "is alone in a batch of 69 bytes",
+            "max.message.bytes of topic t",
+            BrokerError,
+        ),
     ),
     (
         refused_after_doubt,

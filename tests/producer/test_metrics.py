@@ -71,7 +71,7 @@ def test_failures_by_class() -> None:
     bench = Bench({"t": [(1, 0), (1, 0)]}, delivery_timeout_ms=1_000)
     bench.send(b"refused", partition=0)
     bench.send(b"refused too", partition=0)
-    bench.turn()[0].answer(bench.now, ErrorCode.MESSAGE_TOO_LARGE)
+    bench.turn()[0].answer(bench.now, ErrorCode.INVALID_TIMESTAMP)
     bench.view.down.add(1)
     bench.send(b"late", partition=1)
     bench.turn()
@@ -80,7 +80,7 @@ def test_failures_by_class() -> None:
     bench.turn()
     bench.sender.closed(ClosedError("closed"))
     end = counted(bench)
-    assert end.failures == {"RecordTooLargeError": 2, "DeliveryError": 1, "ClosedError": 1}
+    assert end.failures == {"BrokerError": 2, "DeliveryError": 1, "ClosedError": 1}
     assert (end.records_failed, end.batches_failed) == (4, 2)
     assert balance(end) == 4
 

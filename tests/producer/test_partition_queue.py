@@ -7,6 +7,7 @@ import pytest
 from kwire.producer.batch import Batch
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.response import ProduceResponse
+from kwire.producer.split import SizeLimit
 
 LEADER, NEW_LEADER = (1, 7), (2, 8)
 
@@ -23,7 +24,7 @@ def batch(name: str, records: int = 1) -> Batch:
 
 
 def queue_of(*batches: Batch, window_max: int = 5) -> PartitionQueue:
-    queue = PartitionQueue("topic", 0, window_max)
+    queue = PartitionQueue("topic", 0, window_max, limit=SizeLimit(1_000))
     queue.queued.extend(batches)
     return queue
 

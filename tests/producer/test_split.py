@@ -1,0 +1,314 @@
+"""A batch that is too large for its topic: sent in pieces, in its place and order, under its own sequences."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import kwire
+from kwire.broker import Cluster, Delay, Disconnect
+from kwire.errors import DeliveryError, DisconnectedError, ErrorCode, RecordTooLargeError
+from kwire.producer.batch import SEQUENCES, Batch
+from kwire.producer.response import ProduceResponse
+from kwire.producer.split import SizeLimit, pieces
+from kwire.protocol import ApiKey
+from kwire.records import BATCH_OVERHEAD_BYTES, record_bytes_max
+from tests.producer.fakes import Bench, Sent
+from tests.producer.test_terms import within
+
+PATIENCE = 30
+TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+CUT = DisconnectedError("the connection broke")
+RECORD = record_bytes_max(None, b"0000")
+
+
+def send(bench: Bench, *numbers: int, **more: object) -> list[ProduceResponse]:
+    return [bench.send(b"%04d" % n, partition=0, size_bytes=RECORD, **more) for n in numbers]  # type: ignore[arg-type]
+
+
+def room_for(records: int) -> int:
+    return BATCH_OVERHEAD_BYTES + records * RECORD
+
+
+def bench_of(records: int) -> Bench:
+    """Batches of so many records; the window is open."""
+    bench = Bench({"t": [(1, 0)]}, batch_bytes=room_for(records))
+    bench.send(b"first", partition=0)
+    bench.turn()[0].answer(bench.now)
+    return bench
+
+
+def sequences(sent: list[Sent]) -> list[tuple[int, list[int]]]:
+    """(first sequence, records) of what was sent to the partition."""
+    return [
+        (one.batches()["t", 0].base_sequence, [int(value or b"") for value in one.values()["t", 0]]) for one in sent
+    ]
+
+
+def batch_of(*values: bytes) -> Batch:
+    made = Batch("t", 0, 1_000_000, 0.0, 100.0)
+    for value in values:
+        made.append((0, None, value, ()), ProduceResponse(lambda *_: None), record_bytes_max(None, value))
+    return made
+
+
+# -- pieces
+
+
+@pytest.mark.parametrize(
+    ("sizes", "bytes_max", "expected"),
+    [
+        ([4, 4], room_for(1), [1, 1]),
+        ([4] * 5, room_for(2), [2, 2, 1]),
+        ([4] * 5, room_for(3), [3, 2]),
+        ([4, 900, 4, 4], room_for(2), [1, 1, 2]),
+        ([900, 900], 1, [1, 1]),
+        ([4] * 4, room_for(4), [4]),
+    ],
+)
+def test_pieces_fit_or_are_of_one_record(sizes: list[int], bytes_max: int, expected: list[int]) -> None:
+    whole = batch_of(*(bytes(size) for size in sizes))
+    made = pieces(whole, bytes_max)
+    assert [len(piece) for piece in made] == expected
+    assert [record for piece in made for record in piece.records] == whole.records
+    assert [response for piece in made for response in piece.responses] == whole.responses
+    assert sum(piece.buffered_bytes for piece in made) == whole.buffered_bytes
+    assert all(piece.size_bytes <= bytes_max or len(piece) == 1 for piece in made)
+    assert all(piece.is_closed and not piece.is_sequenced for piece in made)
+
+
+def test_pieces_share_the_sequences_of_the_whole_across_their_end() -> None:
+    whole = batch_of(*[b"0000"] * 5)
+    whole.stamp(7, 3, SEQUENCES - 3)
+    made = pieces(whole, room_for(2))
+    assert [(piece.producer_id, piece.producer_epoch, piece.sequence) for piece in made] == [
+        (7, 3, SEQUENCES - 3), (7, 3, SEQUENCES - 1), (7, 3, 1)
+    ]  # fmt: skip
+
+
+# -- what is learnt
+
+
+def sized(limit: SizeLimit, size_bytes: int, compressed_to: float = 1.0) -> Batch:
+    batch = batch_of(b"", b"")
+    batch.size_bytes = size_bytes
+    batch.encoded = bytes(int(size_bytes * compressed_to))
+    return batch
+
+
+@pytest.mark.parametrize("actual", [50_000, 51_000, 70_000, 99_999, 10_000, 300])
+def test_the_limit_is_found_within_a_factor_of_two_and_then_kept(actual: int) -> None:
+    limit, refusals = SizeLimit(100_000), []
+    for number in range(200):
+        batch = sized(limit, limit.bytes_max)
+        if batch.size_bytes > actual:
+            limit.refused(batch)
+            refusals.append(number)
+        else:
+            limit.taken(batch)
+    assert actual / 2 <= limit.bytes_max <= actual
+    assert len(refusals) <= 20
+    assert max(refusals) < 60, "each further batch would be refused once more"
+
+
+def test_records_that_compress_badly_for_a_while_do_not_keep_batches_small() -> None:
+    limit = SizeLimit(100_000)
+    limit.refused(sized(limit, 100_000, 0.9))
+    assert limit.bytes_max == 50_000
+    limit.taken(sized(limit, 1_000, 0.1))
+    assert limit.bytes_max == 50_000, "what is not full proves nothing"
+    for _ in range(2):
+        limit.taken(sized(limit, limit.bytes_max, 0.1))
+    assert limit.bytes_max == 100_000
+
+
+# -- the sender
+
+
+@pytest.mark.parametrize("code", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE])
+def test_a_batch_that_is_too_large_is_sent_in_pieces_under_its_sequences(code: ErrorCode) -> None:
+    bench = bench_of(4)
+    responses = send(bench, *range(4))
+    (whole,) = bench.turn()
+    assert sequences([whole]) == [(1, [0, 1, 2, 3])]
+    whole.answer(bench.now, code)
+    assert not any(response.done() for response in responses)
+    halves: list[Sent] = []
+    while not all(response.done() for response in responses):
+        for one in bench.turn():
+            one.answer(bench.now, base_offset=100 + len(halves) * 10)
+            halves.append(one)
+    assert sequences(halves) == [(1, [0]), (2, [1]), (3, [2]), (4, [3])]
+    assert [response.result(0).offset for response in responses] == [100, 110, 120, 130]
+    assert bench.intake.used_bytes == 0
+    assert bench.identities == 1
+
+
+def test_what_is_in_flight_behind_it_keeps_its_place_and_its_sequence() -> None:
+    bench = bench_of(4)
+    responses = send(bench, *range(12))
+    sent = bench.turn()
+    assert sequences(sent) == [(1, [0, 1, 2, 3]), (5, [4, 5, 6, 7]), (9, [8, 9, 10, 11])]
+    before = [one.batches()["t", 0].raw.tobytes() for one in sent[1:]]
+    sent[0].answer(bench.now, TOO_LARGE)
+    assert bench.turn() == [], "nothing overtakes: the answers of those behind it come first"
+    sent[1].answer(bench.now, OUT_OF_ORDER)
+    sent[2].fail(bench.now, CUT)
+    again: list[Sent] = []
+    while not all(response.done() for response in responses):
+        for one in bench.turn(0.2):
+            one.answer(bench.now)
+            again.append(one)
+    assert sequences(again) == [(1, [0]), (2, [1]), (3, [2]), (4, [3]), (5, [4, 5, 6, 7]), (9, [8, 9, 10, 11])]
+    assert [one.batches()["t", 0].raw.tobytes() for one in again[4:]] == before, "a sequenced batch is immutable"
+    assert bench.identities == 1
+
+
+def test_pieces_go_out_without_a_back_off() -> None:
+    bench = bench_of(2)
+    send(bench, *range(4))
+    first, second = bench.turn()
+    first.answer(bench.now, TOO_LARGE)
+    second.answer(bench.now, OUT_OF_ORDER)
+    assert sequences(bench.turn()) == [(1, [0])]
+
+
+def test_the_next_batches_are_smaller_and_so_are_those_that_were_filled_before() -> None:
+    bench = bench_of(8)
+    bench.view.rooms[1] = 1
+    send(bench, *range(24))
+    (whole,) = bench.turn()
+    assert sequences([whole]) == [(1, list(range(8)))]
+    send(bench, *range(24, 28))
+    whole.answer(bench.now, TOO_LARGE)
+    sent: list[Sent] = []
+    for _ in range(20):
+        for one in bench.turn():
+            one.answer(bench.now)
+            sent.append(one)
+    lengths = [len(values) for _, values in sequences(sent)]
+    assert lengths[:3] == [3, 3, 2]
+    assert max(lengths) < 8, "none is as large again as the one that was refused"
+    assert [value for _, values in sequences(sent) for value in values] == list(range(28))
+
+
+def test_a_record_that_is_too_large_alone_names_size_setting_and_remedy() -> None:
+    bench = bench_of(4)
+    (response,) = send(bench, 1)
+    (sent,) = bench.turn()
+    size = len(sent.batches()["t", 0].raw)
+    sent.answer(bench.now, TOO_LARGE)
+    error = response.exception(0)
+    assert isinstance(error, RecordTooLargeError)
+    assert f"of at most {RECORD} bytes, is alone in a batch of {size} bytes" in error.message
+    assert error.remedy == f"raise max.message.bytes of topic t above {size}, compress, or send the record in parts"
+    assert error.code == TOO_LARGE
+
+
+def test_one_record_among_others_fails_alone() -> None:
+    bench = bench_of(4)
+    responses = send(bench, *range(4))
+    while not all(response.done() for response in responses):
+        for one in bench.turn(0.1):
+            one.answer(bench.now, TOO_LARGE if b"0002" in one.values()["t", 0] else 0)
+    assert [type(response.exception(0)) for response in responses] == [
+        type(None), type(None), RecordTooLargeError, type(None)
+    ]  # fmt: skip
+    assert bench.intake.used_bytes == 0
+
+
+def test_when_the_first_attempt_may_be_stored_the_pieces_settle_it() -> None:
+    """The first attempt was stored, then the limit was lowered: the pieces are refused, not stored twice."""
+    bench = bench_of(2)
+    responses = send(bench, 0, 1)
+    bench.turn()[0].fail(bench.now, CUT)
+    bench.turn(0.2)[0].answer(bench.now, TOO_LARGE)
+    (piece,) = bench.turn()
+    assert sequences([piece]) == [(1, [0])]
+    piece.answer(bench.now, OUT_OF_ORDER)
+    error = responses[0].exception(0)
+    assert isinstance(error, DeliveryError)
+    assert error.possibly_persisted
+
+
+def test_flushes_and_time_limits_follow_the_pieces() -> None:
+    bench = bench_of(2)
+    responses = send(bench, 0, 1, terms=within(5.0, bench))
+    done: list[bool] = []
+    bench.sender.flush(lambda: done.append(True), bench.now, bench.view.snapshot)
+    bench.turn()[0].answer(bench.now, TOO_LARGE)
+    bench.turn()[0].answer(bench.now)
+    assert (responses[0].done(), responses[1].done(), done) == (True, False, [])
+    bench.turn()
+    bench.turn(5.0)
+    assert isinstance(responses[1].exception(0), DeliveryError)
+    assert done == []
+    bench.sender.closed(CUT)
+    assert bench.intake.used_bytes == 0
+
+
+def test_without_order_and_without_idempotence_too() -> None:
+    for settings in ({"ordered": False}, {"idempotence": False}):
+        bench = Bench({"t": [(1, 0)]}, batch_bytes=room_for(4), **settings)
+        responses = send(bench, *range(8))
+        for _ in range(20):
+            for one in bench.turn(0.2):
+                one.answer(bench.now, TOO_LARGE if len(one.values()["t", 0]) > 2 else 0)
+        assert [response.exception(0) for response in responses] == [None] * 8
+
+
+# -- the embedded cluster
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+@pytest.mark.parametrize("limit", [150, 700, 5_000])
+@pytest.mark.parametrize("idempotence", [None, False])
+def test_everything_is_stored_once_in_order(compression: str, limit: int, idempotence: bool | None) -> None:
+    chance = random.Random(limit)
+    with Cluster(brokers=2) as cluster:
+        cluster.create_topic("t", partitions=2, configs={"max.message.bytes": str(limit)})
+        if idempotence is None:
+            cluster.add_fault(Disconnect(applied=True), api=ApiKey.PRODUCE, after=3, times=1)
+            cluster.add_fault(Delay(20), api=ApiKey.PRODUCE, after=5, times=3)
+        with kwire.Producer(
+            cluster.bootstrap, batch_bytes=20_000, compression=compression, retry_backoff_ms=10, idempotence=idempotence
+        ) as producer:
+            sent: list[tuple[int, bytes]] = [(n % 2, b"%d " % n + chance.randbytes(50)) for n in range(1_000)]
+            responses = [producer.send("t", value, partition=partition) for partition, value in sent]
+            producer.flush(PATIENCE)
+            assert [response.exception(0) for response in responses] == [None] * len(sent)
+            metrics = producer.metrics()
+            assert 0 < metrics.batches_cut < metrics.batches_acknowledged
+        for partition in range(2):
+            records = cluster.log("t", partition).records()
+            assert [record.value for record in records] == [value for place, value in sent if place == partition]
+            offsets = [one.result(0).offset for one in responses[partition::2]]
+            assert offsets == list(range(len(records)))
+        assert cluster.failures == ()
+
+
+def test_a_transaction_in_pieces() -> None:
+    with Cluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1, configs={"max.message.bytes": "500"})
+        with kwire.Producer(cluster.bootstrap, transactional_id="x") as producer:
+            for begin in (0, 100):
+                with producer.transaction():
+                    for n in range(begin, begin + 100):
+                        producer.send("t", b"%d" % n + bytes(20))
+        values = [int((record.value or b"").rstrip(b"\0")) for record in cluster.log("t").records()]
+        assert values == list(range(200))
+
+
+def test_a_single_record_that_the_topic_does_not_take() -> None:
+    with Cluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1, configs={"max.message.bytes": "500"})
+        with kwire.Producer(cluster.bootstrap, linger_ms=20) as producer:
+            small, large, behind = [producer.send("t", bytes(size), partition=0) for size in (10, 600, 10)]
+            assert small.result(PATIENCE).offset == 0
+            error = large.exception(PATIENCE)
+            assert isinstance(error, RecordTooLargeError)
+            assert "which exceeds the maximum configured value of 500" in error.message
+            assert error.where["topic"] == "t"
+            assert behind.result(PATIENCE).offset == 1
