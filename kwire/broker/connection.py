@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from kwire.broker.apis import Broker
 from kwire.broker.exchange import Answer, CutAnswer, Exchange, HangUp, NoAnswer, Outcome
 from kwire.broker.faults import OF_THE_SESSION, Delay, Disconnect, Mute
-from kwire.broker.node import BrokerState
 from kwire.broker.options import TRANSACTION_VERSIONS
 from kwire.errors import DisconnectedError
 from kwire.protocol import ApiKey
@@ -34,7 +34,7 @@ class Connection:
 
     def __init__(
         self,
-        broker: BrokerState,
+        broker: Broker,
         *,
         apis: Mapping[int, range],
         sasl: SaslServer | None,

@@ -84,16 +84,15 @@ def _check_size(batch: Batch, settings: TopicSettings) -> None:
     if batch.size_bytes > settings.max_message_bytes:
         raise broker_error(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"The record batch size is {batch.size_bytes} bytes, which exceeds the maximum configured value of "
-            f"{settings.max_message_bytes}.",
+            f"the batch has {batch.size_bytes} bytes, the topic's max.message.bytes is {settings.max_message_bytes}",
         )
 
 
 def _check(batch: Batch, settings: TopicSettings, wall_ms: int) -> None:
     if batch.base_offset != 0:
-        raise broker_error(ErrorCode.INVALID_RECORD, f"the base offset should be 0, it is {batch.base_offset}")
+        raise broker_error(ErrorCode.INVALID_RECORD, f"base offset {batch.base_offset}: a producer writes 0")
     if batch.is_control:
-        raise broker_error(ErrorCode.INVALID_RECORD, "clients are not allowed to write control records")
+        raise broker_error(ErrorCode.INVALID_RECORD, "control records are for brokers to write")
     if batch.count < 1 or batch.count != batch.last_offset - batch.base_offset + 1:
         raise broker_error(ErrorCode.INVALID_RECORD, f"{batch.count} records with offsets to {batch.last_offset}")
     if batch.producer_id >= 0 and (batch.producer_epoch < 0 or batch.base_sequence < 0):
@@ -112,7 +111,7 @@ def _check_time(timestamp_ms: int, settings: TopicSettings, wall_ms: int) -> Non
     too_new = timestamp_ms - wall_ms > settings.timestamp_after_max_ms
     if too_new or wall_ms - timestamp_ms > settings.timestamp_before_max_ms:
         least, most = wall_ms - settings.timestamp_before_max_ms, wall_ms + settings.timestamp_after_max_ms
-        raise broker_error(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp_ms} should be within [{least}, {most}]")
+        raise broker_error(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp_ms} is not from {least} to {most}")
 
 
 def _up_converted(messages: list[Batch]) -> Batch:

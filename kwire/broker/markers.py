@@ -7,49 +7,47 @@ log here, the group's pending offsets are settled. Kafka's TransactionMarkerChan
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, NamedTuple
 
-from kwire.broker.offsets import OFFSETS_TOPIC
+from kwire.broker.offsets import OFFSETS_TOPIC, Offsets
 from kwire.broker.partition import NO_LEADER, Partition
-from kwire.broker.transaction import Place
+from kwire.broker.transaction import Marker, Place
 from kwire.errors import BrokerError
 
-if TYPE_CHECKING:
-    from kwire.broker.state import ClusterState
+WallClock = Callable[[float], int]
 
 
-class Marker(NamedTuple):
-    is_commit: bool
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
+class MarkerWriter:
+    """`find(topic, index)` answers the partition, None where there is none any more; `wall_ms(now)` is wall time."""
 
+    def __init__(self, find: Callable[[str, int], Partition | None], offsets: Offsets, wall_ms: WallClock) -> None:
+        self._find = find
+        self._offsets = offsets
+        self._wall_ms = wall_ms
 
-def write_markers(
-    cluster: ClusterState, marker: Marker, places: Collection[Place], on_done: Callable[[float], None], now: float
-) -> None:
-    """`on_done(now)`, at once or later, when every place has its marker, or can have none: a topic that was deleted, a
-    newer epoch of the same producer."""
-    write = _Write(cluster, marker, on_done)
-    for topic, index in places:
-        if topic == OFFSETS_TOPIC:
-            cluster.offsets.settle(marker.producer_id, index, is_commit=marker.is_commit)
-            continue
-        found = cluster.topics.get(topic)
-        partition = found.partition(index) if found is not None else None
-        if partition is not None:
-            write.begin(partition)
-    write.start(now)
+    def write(
+        self, marker: Marker, places: Collection[Place], on_done: Callable[[float], None], now: float
+    ) -> None:
+        """`on_done(now)`, at once or later, when every place has its marker, or can have none: a topic that was
+        deleted, a newer epoch of the same producer."""
+        write = _Write(marker, on_done, self._wall_ms)
+        for topic, index in places:
+            if topic == OFFSETS_TOPIC:
+                self._offsets.settle(marker.producer_id, index, is_commit=marker.is_commit)
+                continue
+            partition = self._find(topic, index)
+            if partition is not None:
+                write.begin(partition)
+        write.start(now)
 
 
 class _Write:
     """One transaction's markers. `_open` are the partitions that miss theirs, with the end offset and the leader epoch
     of what was written there, if it was."""
 
-    def __init__(self, cluster: ClusterState, marker: Marker, on_done: Callable[[float], None]) -> None:
-        self._cluster = cluster
+    def __init__(self, marker: Marker, on_done: Callable[[float], None], wall_ms: WallClock) -> None:
         self._marker = marker
         self._on_done = on_done
+        self._wall_ms = wall_ms
         self._open: dict[Partition, tuple[int, int] | None] = {}
         self._is_over = False
 
@@ -92,5 +90,5 @@ class _Write:
         partition.append_marker(
             "commit" if marker.is_commit else "abort", producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch, coordinator_epoch=marker.coordinator_epoch, now=now,
-            wall_ms=self._cluster.wall_ms(now),
+            wall_ms=self._wall_ms(now),
         )  # fmt: skip

@@ -1,19 +1,11 @@
-"""One broker: takes requests, finds the handler, carries faults out.
+"""One broker as its handlers see it: who it is, and the cluster that it belongs to. Requests come in by `apis`.
 
-Owns the way of a request from its decoded form to its outcome, nothing of what it means: that is `handlers`. No socket,
-no clock.
+Owns nothing but that. No socket, no clock.
 """
 from __future__ import annotations
 
-from typing import Any
-
-from kwire.broker.exchange import Answer, CutAnswer, Exchange, HangUp, Outcome
-from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Fault, Mute, Refuse
-from kwire.broker.handlers.handler import Handler
-from kwire.broker.handlers.table import HANDLERS
 from kwire.broker.state import ClusterState, Node
 from kwire.errors import ErrorCode, broker_error
-from kwire.protocol import ApiKey
 
 
 class BrokerState:
@@ -35,78 +27,3 @@ class BrokerState:
         """Raises NOT_COORDINATOR."""
         if not self.coordinates(key):
             raise broker_error(ErrorCode.NOT_COORDINATOR, f"broker {self.id} does not coordinate {key}")
-
-    def handle(self, exchange: Exchange, now: float) -> None:
-        """`exchange` is finished now, later (by a timer or a change of the cluster's state) or, by a fault, never."""
-        api = ApiKey(exchange.request.API_KEY)
-        handler = HANDLERS[api]
-        self.cluster.requests[api] += 1
-        faults = self.cluster.faults
-        fault = None
-        if faults:
-            places = handler.places(self, exchange.request)
-            fault = faults.match(api, self.id, exchange.client_id, places)
-        if fault is None:
-            self._run(handler, exchange, now)
-        else:
-            self._run_with(fault, handler, exchange, now)
-
-    def _run(self, handler: Handler[Any], exchange: Exchange, now: float) -> None:
-        if not self.node.is_up:  # it was stopped while a fault held the request back
-            return
-        response = handler.handle(self, exchange.request, exchange, now)
-        if response is not None:
-            exchange.answer(response)
-
-    def _apply(self, handler: Handler[Any], exchange: Exchange, now: float) -> None:
-        """Carry out and tell nobody."""
-        self._run(handler, exchange.shadow(_tell_nobody), now)
-
-    def _run_with(self, fault: Fault, handler: Handler[Any], exchange: Exchange, now: float) -> None:
-        match fault.effect:
-            case Refuse(code, applied):
-                self._refuse(fault, handler, exchange, code, applied, now)
-            case Disconnect(applied):
-                if applied:
-                    self._apply(handler, exchange, now)
-                exchange.finish(HangUp())
-            case Cut(keep_bytes):
-                self._run(handler, exchange.shadow(lambda outcome: exchange.finish(_cut(outcome, keep_bytes))), now)
-            case Delay(ms, applied):
-                self._delay(handler, exchange, now + ms / 1000, applied, now)
-            case Mute(applied):
-                if applied:
-                    self._apply(handler, exchange, now)
-            case ApplyLate(ms):
-                self.cluster.timers.at(now + ms / 1000, lambda now: self._apply(handler, exchange, now))
-                exchange.finish(HangUp())
-
-    def _refuse(
-        self, fault: Fault, handler: Handler[Any], exchange: Exchange, code: int, applied: bool, now: float
-    ) -> None:
-        if applied:
-            self._apply(handler, exchange, now)
-        elif fault.has_place and handler.refuses_places:
-            exchange.refusal = fault.refusal
-            self._run(handler, exchange, now)
-            return
-        exchange.answer(handler.refuse(exchange.request, code, exchange.version))
-
-    def _delay(self, handler: Handler[Any], exchange: Exchange, until: float, applied: bool, now: float) -> None:
-        timers = self.cluster.timers
-        if not applied:
-            timers.at(until, lambda now: self._run(handler, exchange, now))
-            return
-
-        def finish(outcome: Outcome) -> None:
-            timers.at(until, lambda _: exchange.finish(outcome))
-
-        self._run(handler, exchange.shadow(finish), now)
-
-
-def _tell_nobody(outcome: Outcome) -> None:
-    pass
-
-
-def _cut(outcome: Outcome, keep_bytes: int) -> Outcome:
-    return CutAnswer(outcome.response, keep_bytes) if isinstance(outcome, Answer) else outcome

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from kwire.broker.apis import Broker
 from kwire.broker.connection import Connection, Pieces, Raw
-from kwire.broker.node import BrokerState
 from kwire.broker.state import ClusterState
 from kwire.net import Clock, KafkaSelector, Tls
 from kwire.net.results import Node
@@ -36,7 +36,7 @@ class Server:
         sasl: SaslServer | None = None,
     ) -> None:
         self.cluster = cluster
-        self.brokers = {id: BrokerState(id, cluster) for id in cluster.nodes}
+        self.brokers = {id: Broker(id, cluster) for id in cluster.nodes}
         self.failures: list[Exception] = []
         self._selector = selector
         self._clock = clock

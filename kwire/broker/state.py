@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 from uuid import UUID
 from zlib import crc32
@@ -17,7 +16,7 @@ from kwire.broker.faults import Faults
 from kwire.broker.groups import Groups
 from kwire.broker.ids import make_uuid
 from kwire.broker.log import Storage
-from kwire.broker.markers import write_markers
+from kwire.broker.markers import MarkerWriter
 from kwire.broker.offsets import Offsets
 from kwire.broker.options import Options, TopicSettings
 from kwire.broker.partition import NO_LEADER, Partition
@@ -73,8 +72,9 @@ class ClusterState:
         self.topics_by_id: dict[UUID, Topic] = {}
         self.groups = Groups(options, self.timers, self.random)
         self.offsets = Offsets(options, self.groups)
+        markers = MarkerWriter(self.maybe_partition, self.offsets, self.wall_ms)
         self.transactions = Transactions(
-            options, self.timers, ProducerIds(), write_markers=partial(write_markers, self), wall_ms=self.wall_ms
+            options, self.timers, ProducerIds(), write_markers=markers.write, wall_ms=self.wall_ms
         )
         self.faults = Faults()
         self.requests: Counter[ApiKey] = Counter()  # handled, of each API
@@ -154,7 +154,7 @@ class ClusterState:
         leader. Raises BrokerError."""
         check_topic_name(name)
         if name in self.topics:
-            raise broker_error(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            raise broker_error(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
         settings = TopicSettings.parse(self.options, configs or {})
         if assignments:
             self._check_room(len(assignments))
@@ -238,6 +238,10 @@ class ClusterState:
         if found is None:
             raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition", topic=topic, partition=index)
         return found
+
+    def maybe_partition(self, topic: str, index: int) -> Partition | None:
+        found = self.topics.get(topic)
+        return found.partition(index) if found is not None else None
 
     def partitions(self) -> list[Partition]:
         return [partition for topic in self.topics.values() for partition in topic.partitions]

@@ -12,14 +12,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from kwire.broker.producer_ids import LAST_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Identity
 from kwire.broker.timers import Timer
 from kwire.errors import BrokerError, ErrorCode, broker_error
 
 Place = tuple[str, int]  # topic, partition
-
 NOT_STARTED = -1
+
+
+class Marker(NamedTuple):
+    """What ends a transaction in a partition's log."""
+
+    is_commit: bool
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
 
 
 class TransactionState(Enum):

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from kwire.broker.markers import Marker
 from kwire.broker.options import Options
 from kwire.broker.producer_ids import NO_PRODUCER_ID, Identity, ProducerIds
 from kwire.broker.timers import Timers
-from kwire.broker.transaction import AT_REST, COMPLETE, ENDING, PREPARE, Place, Transaction, TransactionState
+from kwire.broker.transaction import AT_REST, COMPLETE, ENDING, PREPARE, Marker, Place, Transaction, TransactionState
 from kwire.errors import BrokerError, ErrorCode, broker_error
 
 WriteMarkers = Callable[[Marker, Collection[Place], Callable[[float], None], float], None]

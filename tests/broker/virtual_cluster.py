@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from kwire.broker.apis import Broker
 from kwire.broker.exchange import Answer, Exchange, Outcome
-from kwire.broker.node import BrokerState
 from kwire.broker.options import Options
 from kwire.broker.state import ClusterState, Node
 from kwire.protocol.schema import Request, Response
@@ -37,7 +37,7 @@ class VirtualCluster:
         self.options = Options(**options)
         nodes = [Node(id, f"broker-{id}", 9092) for id in range(1, brokers + 1)]
         self.state = ClusterState(self.options, nodes, origin=(0.0, WALL_MS))
-        self.brokers = {node.id: BrokerState(node.id, self.state) for node in nodes}
+        self.brokers = {node.id: Broker(node.id, self.state) for node in nodes}
         self.now = 0.0
 
     def ask(self, node: int, request: Request[Any], version: int | None = None, *, client_id: str = "test") -> Asked:

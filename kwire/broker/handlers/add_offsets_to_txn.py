@@ -1,18 +1,14 @@
 """AddOffsetsToTxn: a producer of the older protocol says that its transaction will commit offsets of a group."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.transactional import fenced_as
+from kwire.broker.node import BrokerState
 from kwire.broker.offsets import OFFSETS_TOPIC, offsets_partition
 from kwire.broker.producer_ids import Identity
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _FIRST_VERSION_WITH_FENCED = 2
 

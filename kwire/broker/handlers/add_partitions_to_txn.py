@@ -6,11 +6,11 @@ if one partition cannot be added, the others are OPERATION_NOT_ATTEMPTED.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.transactional import fenced_as
+from kwire.broker.node import BrokerState
 from kwire.broker.producer_ids import Identity
 from kwire.broker.transaction import Place
 from kwire.errors import BrokerError, ErrorCode
@@ -20,9 +20,6 @@ from kwire.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
 )
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _FIRST_VERSION_WITH_FENCED = 2
 _FIRST_VERSION_OF_MANY = 4

@@ -1,16 +1,12 @@
 """CreatePartitions: more of them; `count` is the new total."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.faults import NO_PARTITION
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _Asked = CreatePartitionsRequest.Topic
 _Result = CreatePartitionsResponse.Result

@@ -2,18 +2,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from kwire.broker.exchange import Exchange
 from kwire.broker.faults import NO_PARTITION
 from kwire.broker.handlers.configs import DEFAULT_CONFIG, TOPIC_CONFIG
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.broker.state import Topic
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _Result = CreateTopicsResponse.Topic
 

@@ -1,15 +1,11 @@
 """DeleteGroups: empty ones, with their offsets."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _Result = DeleteGroupsResponse.Result
 

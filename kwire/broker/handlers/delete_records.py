@@ -1,15 +1,11 @@
 """DeleteRecords: raise where partitions begin; -1 stands for the high watermark."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _HIGH_WATERMARK = -1
 

@@ -1,15 +1,11 @@
 """DescribeCluster: the brokers and the controller."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import CLUSTER_OPERATIONS, NOT_REQUESTED, Handler
+from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.describe_cluster import BROKERS, DescribeClusterRequest, DescribeClusterResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 
 def handle(

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.configs import (
@@ -15,12 +14,10 @@ from kwire.broker.handlers.configs import (
     type_of,
 )
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.broker.state import check_topic_name
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _Asked = DescribeConfigsRequest.Resource
 _Result = DescribeConfigsResponse.Result

@@ -1,16 +1,12 @@
 """DescribeGroups: state and members of classic groups. A group that does not exist is Dead, since v6 an error."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.group import Group, GroupState
 from kwire.broker.handlers.handler import GROUP_OPERATIONS, NOT_REQUESTED, Handler
+from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _FIRST_VERSION_WITH_NOT_FOUND = 6
 

@@ -1,17 +1,13 @@
 """DescribeProducers: the producers that a partition knows, and where their open transactions begin."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.broker.partition import Partition
 from kwire.broker.state import check_topic_name
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 NO_OFFSET = -1
 

@@ -1,15 +1,11 @@
 """DescribeTransactions: state and partitions of the transactions that this broker coordinates."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _Result = DescribeTransactionsResponse.Transaction
 

@@ -1,17 +1,13 @@
 """EndTxn: commit or abort. From v5 on the answer has the identity to go on with (KIP-890)."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.transactional import fenced_as
+from kwire.broker.node import BrokerState
 from kwire.broker.producer_ids import Identity
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _FIRST_VERSION_WITH_FENCED = 2
 _FIRST_VERSION_WITH_EPOCHS = 5

@@ -6,21 +6,18 @@ partitions. The last batch is cut where the limit falls; before KIP-74 (v0 to v2
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.leaders import Leaders
 from kwire.broker.log import PartitionLog, Stored
+from kwire.broker.node import BrokerState
 from kwire.broker.options import TopicSettings
 from kwire.broker.partition import Partition
 from kwire.broker.state import Topic
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
 from kwire.records import Compression, convert
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _FIRST_VERSION_BY_ID = 13
 _FIRST_VERSION_WITH_LEADERS = 12

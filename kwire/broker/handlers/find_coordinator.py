@@ -1,10 +1,9 @@
 """FindCoordinator: which broker to ask about a group or a transactional id; several at once since v4."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.find_coordinator import (
     GROUP,
@@ -12,9 +11,6 @@ from kwire.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _FIRST_VERSION_OF_MANY = 4
 

@@ -6,13 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kwire.broker.exchange import Exchange
+from kwire.broker.node import BrokerState
 from kwire.protocol.schema import Request, Response
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 R = TypeVar("R", bound=Request[Any])
 

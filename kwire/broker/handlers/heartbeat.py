@@ -1,15 +1,11 @@
 """Heartbeat: a member is alive, and learns whether its group rebalances."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 
 def handle(broker: BrokerState, request: HeartbeatRequest, exchange: Exchange, now: float) -> HeartbeatResponse:

@@ -1,20 +1,16 @@
 """IncrementalAlterConfigs: of topics. They take effect at once, on what is in the log already too."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.configs import LISTS, TOPIC
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.broker.state import Topic
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 

@@ -4,17 +4,13 @@ Of two-phase commit (KIP-939, v6) there is as much as in a Kafka whose administr
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.transactional import fenced_as
+from kwire.broker.node import BrokerState
 from kwire.broker.producer_ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Identity
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _FIRST_VERSION_WITH_FENCED = 4
 

@@ -1,17 +1,13 @@
 """JoinGroup: answered when all members of the group have joined, or the rebalance timeout has passed."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.group import Joined
 from kwire.broker.groups import Join
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _FIRST_VERSION_WITH_KNOWN_ID = 4
 _FIRST_VERSION_WITH_NULL_PROTOCOL = 7

@@ -1,15 +1,11 @@
 """LeaveGroup: one member, or since v3 several, also static ones by their instance id alone."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _FIRST_VERSION_OF_MANY = 3
 

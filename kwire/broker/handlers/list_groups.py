@@ -1,15 +1,11 @@
 """ListGroups: those that this broker coordinates; all are of the classic type."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _TYPE = "classic"
 

@@ -1,19 +1,15 @@
 """ListOffsets: the first and last offset of a partition, or the first one at or after a time."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.fetch import READ_COMMITTED
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.log import NO_TIMESTAMP, Found
+from kwire.broker.node import BrokerState
 from kwire.broker.partition import NO_EPOCH, Partition
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages import list_offsets as names
 from kwire.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _FIRST_VERSION_WITH_EPOCH = 4
 

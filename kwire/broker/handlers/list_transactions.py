@@ -2,16 +2,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.broker.transaction import Transaction, TransactionState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 # "Dead" and "PrepareEpochFence" are states of Kafka's that nobody is ever seen in.
 _NAMES = frozenset({*(state.value for state in TransactionState), "Dead", "PrepareEpochFence"})

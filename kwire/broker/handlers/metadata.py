@@ -1,18 +1,14 @@
 """Metadata: brokers, topics, leaders. Topics that do not exist are made where the cluster and the client allow it."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.faults import NO_PARTITION
 from kwire.broker.handlers.handler import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, Handler
+from kwire.broker.node import BrokerState
 from kwire.broker.partition import NO_LEADER, Partition
 from kwire.broker.state import Topic, check_topic_name
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 # Before v4 the client has no say, and every topic that is asked for is made.
 _FIRST_VERSION_WITH_CONSENT = 4

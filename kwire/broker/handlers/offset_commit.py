@@ -1,17 +1,13 @@
 """OffsetCommit: store how far a group has come. A consumer without a group's members may store under its name too."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.groups import UNKNOWN_GENERATION
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.broker.offsets import Committed
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _FIRST_VERSION_WITH_GROUP_ERROR = 9
 _FIRST_VERSION_BY_ID = 10

@@ -1,17 +1,13 @@
 """OffsetDelete: forget a group's offsets of topics that none of its members subscribes to."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.group import Group
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.errors import DecodeError, ErrorCode
 from kwire.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, decode_versioned
 from kwire.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _Result = OffsetDeleteResponse.Topic
 

@@ -5,17 +5,14 @@ With `require_stable` a partition for which an open transaction has an offset is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.broker.offsets import Committed, Offsets, Place
 from kwire.broker.state import Topic
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _FIRST_VERSION_WITH_ERROR = 2
 _FIRST_VERSION_WITH_EPOCH = 5

@@ -1,15 +1,11 @@
 """OffsetForLeaderEpoch: where an epoch ended, so that a consumer finds out what of its reading is gone (KIP-320)."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _Asked = OffsetForLeaderEpochRequest.Topic.Partition
 _Result = OffsetForLeaderEpochResponse.Topic.Partition

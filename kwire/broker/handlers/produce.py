@@ -4,23 +4,19 @@ With acks=0 there is no answer; an error then closes the connection, which is al
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange, HangUp, NoAnswer
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.leaders import Leaders
 from kwire.broker.handlers.transactional import enter
 from kwire.broker.intake import is_transactional, open_records, validate
 from kwire.broker.log import PartitionLog
+from kwire.broker.node import BrokerState
 from kwire.broker.partition import Partition
 from kwire.broker.producer_ids import Identity
 from kwire.broker.state import Topic
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kwire.records import Batch
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _FIRST_VERSION_BY_ID = 13
 _FIRST_VERSION_WITH_LEADERS = 10

@@ -1,17 +1,13 @@
 """SyncGroup: the leader brings the assignments, everybody gets their part when it has."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.group import Synced
 from kwire.broker.groups import Sync
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 
 def handle(

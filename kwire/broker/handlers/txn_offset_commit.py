@@ -4,19 +4,15 @@ With the member and its generation (v3, KIP-447) a member that has lost its part
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.groups import UNKNOWN_GENERATION
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.transactional import enter
+from kwire.broker.node import BrokerState
 from kwire.broker.offsets import OFFSETS_TOPIC, Committed, Place, offsets_partition
 from kwire.broker.producer_ids import Identity
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _FIRST_VERSION_WITH_ABORTABLE = 4
 _FIRST_VERSION_THAT_ADDS = 5

@@ -1,17 +1,13 @@
 """WriteTxnMarkers: end a transaction in partitions, whatever its coordinator knows; brokers and administrators ask."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kwire.broker.exchange import Exchange
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.node import BrokerState
 from kwire.broker.offsets import OFFSETS_PARTITIONS, OFFSETS_TOPIC
 from kwire.broker.transaction import Place
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-
-if TYPE_CHECKING:
-    from kwire.broker.node import BrokerState
 
 _Asked = WriteTxnMarkersRequest.Marker
 _Result = WriteTxnMarkersResponse.Marker

@@ -11,12 +11,12 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from kwire.broker.apis import Broker
 from kwire.broker.cluster import served_versions
 from kwire.broker.exchange import Answer, Exchange, Outcome
 from kwire.broker.faults import Effect, Fault
 from kwire.broker.handlers.metadata import METADATA
 from kwire.broker.handlers.produce import PRODUCE
-from kwire.broker.node import BrokerState
 from kwire.broker.options import Options
 from kwire.broker.partition import NO_LEADER, Partition
 from kwire.broker.server import Server
@@ -34,7 +34,7 @@ from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 _FIRST_PORT = 9091
 
 
-class SimulatedBroker(BrokerState):
+class SimulatedBroker(Broker):
     """A broker that may lag behind in metadata, and throttle. `seen` counts what it answered."""
 
     def __init__(self, id: int, cluster: ClusterState, seen: Counter[str]) -> None:
