@@ -26,7 +26,7 @@ from kwire.cluster.config import ClientConfig, client_config, parse_bootstrap
 from kwire.cluster.loop import EventLoop
 from kwire.cluster.metrics import BrokerMetrics, ClusterMetrics, Distribution
 from kwire.cluster.runtime import Runtime
-from kwire.cluster.snapshot import Broker, Partition, Snapshot, Topic
+from kwire.cluster.snapshot import Broker, LeaderHint, Partition, Snapshot, Topic
 
 __all__ = [
     "Backoff",
@@ -37,6 +37,7 @@ __all__ = [
     "ClusterMetrics",
     "Distribution",
     "EventLoop",
+    "LeaderHint",
     "Machine",
     "Partition",
     "Route",

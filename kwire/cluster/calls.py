@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from kwire.cluster.metadata import MetadataStatus
     from kwire.cluster.recovery import Failure
-    from kwire.cluster.snapshot import Snapshot
+    from kwire.cluster.snapshot import Broker, LeaderHint, Snapshot
     from kwire.errors import KwireError
     from kwire.protocol import Request, Response
 
@@ -141,6 +141,15 @@ class View(Protocol):
 
     def request_metadata(self, reason: str) -> None:
         """Ask for a refresh as soon as the back-off allows."""
+        ...
+
+    def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
+        """Take the leaders that a response names beside its errors (KIP-951), without a round trip for metadata.
+
+        For `current_leader` and `node_endpoints` of a ProduceResponse (v10) or a FetchResponse (v12, v16) alike. The
+        answer are the (topic, partition) for which that was news, so that they can be asked for at once: what names no
+        higher leader epoch, another topic of the same name, or a broker of unknown address is passed over.
+        """
         ...
 
 

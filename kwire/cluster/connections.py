@@ -18,7 +18,7 @@ from typing import Any
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.greetings import Greeting, Greetings
 from kwire.cluster.metrics import BrokerMetrics, Traffic, broker_metrics
-from kwire.cluster.snapshot import NO_NODE, Snapshot
+from kwire.cluster.snapshot import NO_NODE, Broker, Snapshot
 from kwire.errors import DisconnectedError, KwireError
 from kwire.net import Clock, KafkaSelector
 from kwire.protocol import Request, Response
@@ -130,6 +130,11 @@ class Connections:
             self.last_failure.pop(node, None)
         self.addresses.update(new)
         return events
+
+    def add(self, brokers: Iterable[Broker]) -> None:
+        """Take the addresses of brokers that are not known yet; the others keep theirs."""
+        for broker in brokers:
+            self.addresses.setdefault(broker.id, (broker.host, broker.port))
 
     def start(self, node: int) -> None:
         """Begin to connect, unless that is done or under way. The selector waits out the node's back-off."""

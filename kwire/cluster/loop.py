@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -27,7 +27,7 @@ from kwire.cluster.coordinators import Coordinators
 from kwire.cluster.metadata import MetadataStatus, MetadataUpdater
 from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.recovery import Failure, RecoveryMonitor
-from kwire.cluster.snapshot import NO_NODE, Snapshot
+from kwire.cluster.snapshot import NO_NODE, Broker, LeaderHint, Snapshot
 from kwire.errors import (
     ClosedError,
     DisconnectedError,
@@ -165,6 +165,13 @@ class EventLoop:
 
     def request_metadata(self, reason: str) -> None:
         self._metadata.request_refresh(reason)
+
+    def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
+        news = self._metadata.learn(hints, endpoints)
+        if news:
+            self._connections.add(self.snapshot.brokers.values())
+            self._is_stirred |= self._is_past_machines
+        return news
 
     def metrics(self) -> ClusterMetrics:
         age = self._clock.now() - self.snapshot.at if self.snapshot.brokers else None

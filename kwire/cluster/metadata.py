@@ -8,12 +8,12 @@ never met with a storm of requests. It refuses to know how a request travels.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from random import Random
 from typing import Any, NamedTuple
 
 from kwire.cluster.backoff import Backoff
-from kwire.cluster.snapshot import NO_NODE, Snapshot
+from kwire.cluster.snapshot import NO_NODE, Broker, LeaderHint, Snapshot
 from kwire.errors import ErrorCode, KwireError
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -131,6 +131,11 @@ class MetadataUpdater:
         if not self._topics <= self._asked:  # the wish grew while the request was in flight
             self.request_refresh("topics became wanted")
             self._not_before = now
+
+    def learn(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
+        """Take leaders that brokers named beside an error; the partitions for which that is news."""
+        self.snapshot, news = self.snapshot.with_leaders(hints, endpoints)
+        return news
 
     def failed(self, now: float, error: KwireError | None = None) -> None:
         self._in_flight = False

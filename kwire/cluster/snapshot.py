@@ -1,14 +1,15 @@
 """What a client knows of the cluster at one moment: brokers, topics, partition leaders. Immutable.
 
-A new snapshot is made of the old one and a MetadataResponse. It refuses to go back in time: a broker that has not
-heard of a leader change yet answers with an older leader epoch, and for that partition the older snapshot is kept (as
-Kafka's org.apache.kafka.clients.Metadata does since KIP-320). A topic with a new id was deleted and created again, so
-its epochs start afresh.
+A new snapshot is made of the old one and a MetadataResponse, or of leaders that brokers named when they refused a
+request because they lead no more (KIP-951). It refuses to go back in time: a broker that has not heard of a leader
+change yet answers with an older leader epoch, and for that partition the older snapshot is kept (as Kafka's
+org.apache.kafka.clients.Metadata does since KIP-320), and so is the broker that leads it. A topic with a new id was
+deleted and created again, so its epochs start afresh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -56,6 +57,16 @@ class Topic(NamedTuple):
     error_code: int
 
 
+class LeaderHint(NamedTuple):
+    """What a broker that does not lead a partition says about who does. `topic_id` is the topic that was asked for."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+    leader: int
+    leader_epoch: int
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """`at` is the clock's time of the response; 0.0 with no topics and brokers means that nothing is known yet."""
@@ -91,9 +102,42 @@ class Snapshot:
             if answered.name is None:  # v12 and later, when it was asked for by an id that no longer exists
                 continue
             topics[answered.name] = self._updated_topic(answered, now)
+        leaders = {partition.leader for topic in topics.values() for partition in topic.partitions}
+        for node in leaders - brokers.keys() & self.brokers.keys():
+            brokers[node] = self.brokers[node]  # it leads by newer news than this answer, which does not know it yet
         return Snapshot(
             MappingProxyType(brokers), MappingProxyType(topics), response.controller_id, response.cluster_id, now
         )
+
+    def with_leaders(
+        self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]
+    ) -> tuple[Snapshot, frozenset[tuple[str, int]]]:
+        """The snapshot after hints, and the partitions whose leader is news.
+
+        News are a higher leader epoch, of the same topic (not one created again under its name), and a leader whose
+        address is known. A broker that is known keeps its address: that it moved is for a MetadataResponse to tell.
+        """
+        brokers = {**{broker.id: broker for broker in endpoints}, **self.brokers}
+        led: dict[str, dict[int, Partition]] = {}
+        for hint in hints:
+            topic, known = self.topics.get(hint.topic), self.partition(hint.topic, hint.partition)
+            if topic is None or known is None or topic.id != hint.topic_id or hint.leader not in brokers:
+                continue
+            if hint.leader_epoch > known.leader_epoch:
+                moved = replace(
+                    known, leader=hint.leader, leader_epoch=hint.leader_epoch, error_code=0, leaderless_since=None
+                )
+                led.setdefault(hint.topic, {})[hint.partition] = moved
+        if not led:
+            return self, frozenset()
+        needed = {partition.leader for partitions in led.values() for partition in partitions.values()}
+        topics = dict(self.topics)
+        for name, moves in led.items():
+            partitions = tuple(moves.get(partition.index, partition) for partition in topics[name].partitions)
+            topics[name] = topics[name]._replace(partitions=partitions)
+        kept = {node: broker for node, broker in brokers.items() if node in self.brokers or node in needed}
+        learnt = replace(self, brokers=MappingProxyType(kept), topics=MappingProxyType(topics))
+        return learnt, frozenset((name, index) for name, moves in led.items() for index in moves)
 
     def _updated_topic(self, answered: MetadataResponse.Topic, now: float) -> Topic:
         assert answered.name is not None

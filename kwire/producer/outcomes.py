@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from kwire.cluster import Backoff, Snapshot, View
+from kwire.cluster.snapshot import NO_NODE
 from kwire.errors import (
     BrokerError,
     DecodeError,
@@ -27,7 +28,7 @@ from kwire.producer.identity import Identity
 from kwire.producer.intake import Intake
 from kwire.producer.metrics import Counters
 from kwire.producer.partition_queue import PartitionQueue
-from kwire.producer.request import partition_answers
+from kwire.producer.request import leader_hints, partition_answers
 from kwire.producer.response import resolve_all
 from kwire.producer.settings import ALL_IN_SYNC
 from kwire.producer.split import pieces, too_large_alone
@@ -93,6 +94,9 @@ class Outcomes:
         elif isinstance(result, ProduceResponse):
             if result.throttle_time_ms:
                 self._muted_until[node] = now + result.throttle_time_ms / 1000
+            hints, endpoints = leader_hints(result, version, carried.snapshot)
+            if hints:
+                view.learn_leaders(hints, endpoints)
             answers = partition_answers(result, version, carried.snapshot)
             for queue, batch in carried.taken:
                 place = {**where, "topic": queue.topic, "partition": queue.index}
@@ -104,7 +108,7 @@ class Outcomes:
                     self._acknowledged(queue, batch, answer.base_offset, answer.append_time_ms)
                 else:
                     error = broker_error(answer.error_code, answer.error_message, **place)
-                    self._failed(queue, batch, error, carried.acks, now, view)
+                    self._failed(queue, batch, error, carried, now, view)
         else:
             assert isinstance(result, KwireError)
             view.request_metadata(f"a request to broker {node} failed")
@@ -118,18 +122,20 @@ class Outcomes:
         return self._muted_until.values()
 
     def _failed(
-        self, queue: PartitionQueue, batch: Batch, error: BrokerError, acks: int, now: float, view: View
+        self, queue: PartitionQueue, batch: Batch, error: BrokerError, carried: Carried, now: float, view: View
     ) -> None:
+        # Where another leader is known by now, from this answer at the latest, there is nothing to back off for.
+        backs_off = view.snapshot.leader(queue.topic, queue.index) in (NO_NODE, carried.node)
         if error.code in _METADATA_CODES:
             view.request_metadata(f"{queue.topic}-{queue.index} answered {error.name}")
-        match verdict(error, waits_for_followers=acks == ALL_IN_SYNC):
+        match verdict(error, waits_for_followers=carried.acks == ALL_IN_SYNC):
             case Verdict.STORED:
                 self._acknowledged(queue, batch, -1, -1)
             case Verdict.RETRY:
-                self._retry(queue, batch, error, now)
+                self._retry(queue, batch, error, now, backs_off=backs_off)
             case Verdict.UNSURE:
                 batch.is_unsure = True
-                self._retry(queue, batch, error, now)
+                self._retry(queue, batch, error, now, backs_off=backs_off)
             case Verdict.LOST:
                 batch.is_unsure = True
                 self._refused(queue, batch, error)

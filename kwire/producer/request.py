@@ -1,15 +1,16 @@
 """Batches into a ProduceRequest and its response into an answer per partition: what differs between the versions.
 
 v0-v1 carry message sets of magic 0, v2 of magic 1, v3 and later record batches (KIP-98); zstd needs v7 (KIP-110);
-v13 names topics by id (KIP-516).
+v13 names topics by id (KIP-516). From v10 on a broker that leads no more says who does (KIP-951).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
+from uuid import UUID
 
-from kwire.cluster import Snapshot
+from kwire.cluster import Broker, LeaderHint, Snapshot
 from kwire.cluster.snapshot import NO_ID
 from kwire.errors import KwireError, UnsupportedVersionError
 from kwire.producer.batch import Batch
@@ -89,13 +90,30 @@ def build_request(
     )
 
 
+def leader_hints(response: ProduceResponse, version: int, ids: Snapshot) -> tuple[list[LeaderHint], list[Broker]]:
+    """Who leads the partitions that the broker refused, and the addresses of those; for `View.learn_leaders`."""
+    names = _names(version, ids)
+    hints = [
+        LeaderHint(name, ids.topics[name].id, answer.index, leader.leader_id, leader.leader_epoch)
+        for topic in response.responses
+        if (name := names.get(topic.topic_id, topic.name)) in ids.topics
+        for answer in topic.partition_responses
+        if answer.error_code and (leader := answer.current_leader).leader_id >= 0
+    ]
+    return hints, [Broker(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints]
+
+
 def partition_answers(response: ProduceResponse, version: int, ids: Snapshot) -> dict[tuple[str, int], PartitionAnswer]:
     """The answers by (topic, partition). `ids` is the snapshot that the request was built with."""
-    names = {topic.id: topic.name for topic in ids.topics.values()} if version >= _TOPIC_IDS_SINCE else {}
+    names = _names(version, ids)
     return {
-        (names.get(topic.topic_id, topic.name) if names else topic.name, answer.index): PartitionAnswer(
+        (names.get(topic.topic_id, topic.name), answer.index): PartitionAnswer(
             answer.error_code, answer.error_message, answer.base_offset, answer.log_append_time_ms
         )
         for topic in response.responses
         for answer in topic.partition_responses
     }
+
+
+def _names(version: int, ids: Snapshot) -> dict[UUID, str]:
+    return {topic.id: topic.name for topic in ids.topics.values()} if version >= _TOPIC_IDS_SINCE else {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kwire.cluster import Call, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode, View
+from kwire.cluster import Broker, Call, LeaderHint, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode, View
 from kwire.errors import (
     AuthenticationError,
     BrokerError,
@@ -367,6 +367,21 @@ def test_a_topic_that_a_machine_learns_of_in_its_turn_is_asked_for_though_nothin
     world.net.loop.turn(0.0)
     world.net.run(lambda: world.net.loop.snapshot.leader("u", 0) == 2, seconds=0.5)
     assert len(world.asked("Metadata")) == 2
+
+
+def test_a_leader_that_a_broker_names_is_used_without_asking_for_metadata() -> None:
+    world = World()
+    world.hosts[4] = world.net.hosts["host-4", 9094] = Host(world.handle)
+    world.net.loop.add(Watcher("t"))
+    world.net.run(lambda: world.net.loop.snapshot.topics)
+    topic = world.net.loop.snapshot.topics["t"]
+    asked = len(world.asked("Metadata"))
+    news = world.net.loop.learn_leaders([LeaderHint("t", topic.id, 0, 4, 9)], [Broker(4, "host-4", 9094)])
+    assert news == {("t", 0)}
+    outcome = world.call(ToLeader("t", 0))
+    world.net.run(lambda: outcome)
+    assert world.asked() == [4]
+    assert len(world.asked("Metadata")) == asked
 
 
 def test_a_broker_that_moved_is_connected_to_anew() -> None:

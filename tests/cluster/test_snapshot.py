@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
+from kwire.cluster import Broker, LeaderHint
 from kwire.protocol.messages.metadata import MetadataResponse
 from tests.cluster.snapshots import metadata, snapshot
 
@@ -53,3 +56,52 @@ def test_since_when_a_partition_has_no_leader() -> None:
         known = known.updated(metadata({"t": leaders}), float(now))
         since.append(tuple(partition.leaderless_since for partition in known.topics["t"].partitions))
     assert since == [(None, 0.0), (1.0, 0.0), (1.0, None), (None, 3.0)]
+
+
+FOUR = Broker(4, "host-4", 9094)
+
+
+@pytest.mark.parametrize(
+    ("hint", "leader"),
+    [
+        (LeaderHint("t", A, 1, 3, 6), 3),
+        (LeaderHint("t", A, 1, 4, 6), 4),
+        (LeaderHint("t", A, 1, 3, 5), 2),
+        (LeaderHint("t", A, 1, 3, 4), 2),
+        (LeaderHint("t", B, 1, 3, 6), 2),
+        (LeaderHint("t", A, 1, 5, 6), 2),
+        (LeaderHint("t", A, 9, 3, 6), 2),
+        (LeaderHint("other", A, 1, 3, 6), 2),
+    ],
+    ids=["newer", "and its address", "no news", "older", "another topic", "no address", "no partition", "no topic"],
+)
+def test_a_hint_is_believed_when_it_is_newer_and_leads_somewhere(hint: LeaderHint, leader: int) -> None:
+    known = snapshot({"t": [(1, 5), (2, 5)]}, ids={"t": A})
+    learnt, news = known.with_leaders([hint], [FOUR])
+    assert learnt.leader("t", 1) == leader
+    assert learnt.leader("t", 0) == 1
+    assert news == ({("t", 1)} if leader != 2 else set())
+    assert (4 in learnt.brokers) is (leader == 4)
+    assert (learnt is known) is (leader == 2)
+
+
+def test_a_hint_ends_the_time_without_a_leader() -> None:
+    known = snapshot({"t": [(-1, 5)]}, ids={"t": A})
+    learnt, _ = known.with_leaders([LeaderHint("t", A, 0, 2, 6)], [])
+    partition = learnt.partition("t", 0)
+    assert partition is not None
+    assert (partition.leader, partition.error_code, partition.leaderless_since) == (2, 0, None)
+
+
+def test_an_answer_that_is_older_than_a_hint_takes_neither_the_leader_nor_its_broker_away() -> None:
+    learnt, _ = snapshot({"t": [(1, 5)]}, ids={"t": A}).with_leaders([LeaderHint("t", A, 0, 4, 6)], [FOUR])
+    after = learnt.updated(metadata({"t": [(1, 5)]}, ids={"t": A}), 2.0)
+    assert (after.leader("t", 0), after.brokers[4]) == (4, FOUR)
+    later = after.updated(metadata({"t": [(2, 7)]}, ids={"t": A}), 3.0)
+    assert (later.leader("t", 0), set(later.brokers)) == (2, {1, 2, 3})
+
+
+def test_a_known_broker_keeps_its_address_until_metadata_moves_it() -> None:
+    known = snapshot({"t": [(1, 5)]}, ids={"t": A})
+    learnt, _ = known.with_leaders([LeaderHint("t", A, 0, 2, 6)], [Broker(2, "elsewhere", 1)])
+    assert learnt.brokers[2] == known.brokers[2]

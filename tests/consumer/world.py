@@ -5,12 +5,12 @@ Requests and answers go through the bytes of their version, so that a test sees 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from kwire.cluster import Backoff, Call, Snapshot, ToCoordinator, ToNode
+from kwire.cluster import Backoff, Broker, Call, LeaderHint, Snapshot, ToCoordinator, ToNode
 from kwire.cluster.metadata import MetadataStatus
 from kwire.cluster.recovery import Failure
 from kwire.consumer.fetcher import Fetcher, Start
@@ -76,6 +76,10 @@ class FakeView:
 
     def request_metadata(self, reason: str) -> None:
         self.refreshes.append(reason)
+
+    def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
+        self.snapshot, news = self.snapshot.with_leaders(hints, endpoints)
+        return news
 
 
 def batch(base_offset: int, *values: bytes, **options: Any) -> bytes:

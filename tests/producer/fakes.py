@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from kwire.cluster import Backoff, Call, Snapshot, ToCoordinator
+from kwire.cluster import Backoff, Broker, Call, LeaderHint, Snapshot, ToCoordinator
 from kwire.cluster.metadata import MetadataStatus
 from kwire.cluster.recovery import Failure
 from kwire.cluster.snapshot import NO_ID
@@ -79,6 +79,10 @@ class FakeView:
     def request_metadata(self, reason: str) -> None:
         self.refreshes.append(reason)
 
+    def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
+        self.snapshot, news = self.snapshot.with_leaders(hints, endpoints)
+        return news
+
 
 @dataclass
 class Sent:
@@ -105,13 +109,18 @@ class Sent:
         codes: Mapping[tuple[str, int], int] | int = 0,
         base_offset: int = 100,
         throttle_time_ms: int = 0,
+        leaders: Mapping[tuple[str, int], tuple[int, int]] | None = None,
     ) -> None:
+        """`leaders` are hints: (leader, leader epoch) of a place; broker n is at host-n:9092."""
         topics: dict[str, list[produce.ProduceResponse.Topic.Partition]] = {}
         for name, index in self.batches():
             code = codes if isinstance(codes, int) else codes.get((name, index), 0)
             topics.setdefault(name, []).append(
                 produce.ProduceResponse.Topic.Partition(
-                    index=index, error_code=code, base_offset=-1 if code else base_offset
+                    index=index,
+                    error_code=code,
+                    base_offset=-1 if code else base_offset,
+                    current_leader=_leader(*(leaders or {}).get((name, index), (-1, -1))),
                 )
             )
         self.call.on_done(
@@ -121,6 +130,10 @@ class Sent:
                     for name, partitions in topics.items()
                 ],
                 throttle_time_ms=throttle_time_ms,
+                node_endpoints=[
+                    produce.ProduceResponse.NodeEndpoint(node_id=node, host=f"host-{node}", port=9092)
+                    for node, _ in (leaders or {}).values()
+                ],
             ),
             now,
         )
@@ -200,6 +213,10 @@ class Bench:
         assert isinstance(request, ProduceRequest)
         request.encode(version)  # it must be sendable
         return Sent(call, node, version, request)
+
+
+def _leader(node: int, epoch: int) -> produce.ProduceResponse.Topic.Partition.Leader:
+    return produce.ProduceResponse.Topic.Partition.Leader(leader_id=node, leader_epoch=epoch)
 
 
 def _run_now(function: Callable[..., object], *args: Any) -> None:

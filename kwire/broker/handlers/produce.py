@@ -46,19 +46,29 @@ def handle(broker: BrokerState, request: ProduceRequest, exchange: Exchange, now
                 waiting.append(wait)
         topics.append(ProduceResponse.Topic(name=asked.name, topic_id=asked.topic_id, partition_responses=results))
     response = ProduceResponse(responses=topics)
-    if exchange.version >= _FIRST_VERSION_WITH_LEADERS:
-        response.node_endpoints = [
-            ProduceResponse.NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in leaders.named()
-        ]
     if request.acks == NONE:
         failed = any(result.error_code for topic in topics for result in topic.partition_responses)
         exchange.finish(HangUp() if failed else NoAnswer())
         return None
     if waiting:
-        DelayedProduce(broker, response, waiting, exchange, now + request.timeout_ms / 1000)
+        DelayedProduce(broker, response, waiting, leaders, exchange, now + request.timeout_ms / 1000)
         return None
+    return _with_endpoints(response, leaders)
+
+
+def _with_endpoints(response: ProduceResponse, leaders: Leaders) -> ProduceResponse:
+    response.node_endpoints = [
+        ProduceResponse.NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+        for node in leaders.named()
+    ]
     return response
+
+
+def _hint(result: _Result, partition: Partition, leaders: Leaders, version: int) -> None:
+    """Say who leads, where the version can and the error is worth it."""
+    if version >= _FIRST_VERSION_WITH_LEADERS and leaders.concerns(result.error_code):
+        leader, epoch = leaders.of(partition)
+        result.current_leader = _Result.Leader(leader_id=leader, leader_epoch=epoch)
 
 
 class _Waiting:
@@ -101,9 +111,8 @@ def _append(
         result = _Result(index=data.index, error_code=error.code, base_offset=-1, error_message=error.message)
         if log is not None and error.code not in _WITHOUT_START:
             result.log_start_offset = log.start_offset
-        if partition is not None and exchange.version >= _FIRST_VERSION_WITH_LEADERS and leaders.concerns(error.code):
-            leader, epoch = leaders.of(partition)
-            result.current_leader = _Result.Leader(leader_id=leader, leader_epoch=epoch)
+        if partition is not None:
+            _hint(result, partition, leaders, exchange.version)
         return result, None
     result = _Result(
         index=data.index, error_code=ErrorCode.NONE, base_offset=appended.base_offset,
@@ -144,11 +153,18 @@ class DelayedProduce:
     """A Produce with acks=all that waits for the high watermark to pass its batches, or for its time to be up."""
 
     def __init__(
-        self, broker: BrokerState, response: ProduceResponse, waiting: list[_Waiting], exchange: Exchange, until: float
+        self,
+        broker: BrokerState,
+        response: ProduceResponse,
+        waiting: list[_Waiting],
+        leaders: Leaders,
+        exchange: Exchange,
+        until: float,
     ) -> None:
         self._broker = broker
         self._response = response
         self._waiting = waiting
+        self._leaders = leaders
         self._exchange = exchange
         self._watched = [wait.partition for wait in waiting]
         self._timer = broker.cluster.timers.at(until, self._expire)
@@ -164,6 +180,7 @@ class DelayedProduce:
         partition = wait.partition
         if partition.leader != self._broker.id or partition.leader_epoch != wait.epoch:
             _fail(wait.result, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            _hint(wait.result, partition, self._leaders, self._exchange.version)
             return True
         if partition.log.high_watermark < wait.end_offset:
             return False
@@ -180,7 +197,7 @@ class DelayedProduce:
         self._timer.cancel()
         for partition in self._watched:
             partition.unwatch(self._look)
-        self._exchange.answer(self._response)
+        self._exchange.answer(_with_endpoints(self._response, self._leaders))
 
 
 def _fail(result: _Result, code: ErrorCode) -> None:
