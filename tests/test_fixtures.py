@@ -1,13 +1,25 @@
-"""Every frame in fixtures/, recorded from real brokers, is read, shown and written again byte for byte."""
+"""Every frame in fixtures/, recorded from real brokers, is read, shown and written again byte for byte.
+
+And all are there: every API that a room of kwire sends by itself (`kwire send` can send any) or that its broker
+answers, of every real broker that has it, in every version that both speak.
+"""
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from recording.main import VERSIONS
+from recording.scene import spoken
+from recording.script import APIS
 
+from kwire.broker.handlers.table import HANDLERS
 from kwire.errors import DecodeError
 from kwire.protocol import ApiKey, Request, api
 from kwire.protocol.headers import (
@@ -20,11 +32,13 @@ from kwire.protocol.headers import (
 from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.records import decode_batches
+from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+ROOT = Path(__file__).parents[1]
+FIXTURES = ROOT / "fixtures"
 REQUESTS = sorted(FIXTURES.glob("*/*_request.bin"))
-# What must be there, so that a fixture that got lost is missed: the APIs that carry the main job, by broker.
-BROKERS = {"0.8.2.2": 9, "0.11.0.3": 45, "2.8.2": 117, "4.3.1": 135}
+# Of each API and version one: brokers that speak the same say much the same.
+DIFFERENT_REQUESTS = sorted({path.name: path for path in REQUESTS}.values())
 
 
 def name_of(path: Path) -> str:
@@ -43,10 +57,54 @@ def read_request(path: Path) -> tuple[RequestHeader, Request[Any]]:
     return decode_request(path.read_bytes())
 
 
-def test_every_recording_is_there() -> None:
-    counts = {broker: len(list((FIXTURES / broker).glob("*_request.bin"))) for broker in BROKERS}
-    assert counts == BROKERS
-    assert all(len(list((FIXTURES / broker).iterdir())) == 4 * count for broker, count in counts.items())
+@cache
+def apis_sent() -> set[str]:
+    """Of whose requests some room of clients imports the class: what it does not import it cannot send."""
+    clients = [path for path in (ROOT / "kwire").rglob("*.py") if not {"protocol", "broker"} & {*path.parts}]
+    imports = [
+        node
+        for path in clients
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kwire.protocol.messages.")
+    ]
+    names = {alias.name for node in imports for alias in node.names}
+    return {name.removesuffix("Request") for name in names if name.endswith("Request")}
+
+
+def apis_answered() -> set[str]:
+    return {handler.request.__name__.removesuffix("Request") for handler in HANDLERS.values()}
+
+
+def offered_by(broker: str) -> Mapping[int, range]:
+    """What that broker said itself, where it could be asked."""
+    path = FIXTURES / broker / "api_versions_v0_response.json"
+    if not path.exists():
+        return BROKERS_BEFORE_API_VERSIONS["0.8.2"]
+    keys = json_of(path)["body"]["apiKeys"]
+    return {one["apiKey"]: range(one["minVersion"], one["maxVersion"] + 1) for one in keys}
+
+
+def test_what_is_sent_is_found() -> None:
+    """The set that the next test rests on, by some that stand for many."""
+    sent = apis_sent()
+    assert {"Produce", "InitProducerId", "EndTxn", "TxnOffsetCommit", "Fetch", "SaslAuthenticate"} <= sent
+    assert "WriteTxnMarkers" not in sent
+    assert sent | apis_answered() == set(APIS), "tools/recording/script.py has other APIs"
+
+
+def test_every_broker_is_there() -> None:
+    assert {path.name for path in FIXTURES.iterdir()} == set(VERSIONS)
+
+
+@pytest.mark.parametrize("broker", VERSIONS)
+def test_every_recording_is_there(broker: str) -> None:
+    wanted = {
+        f"{re.sub(r'(?<!^)(?=[A-Z])', '_', name).lower()}_v{version}"
+        for name in apis_sent() | apis_answered()
+        for version in spoken(broker, offered_by(broker), api(name).request)
+    }
+    kinds = [f"_{kind}.{form}" for kind in ("request", "response") for form in ("bin", "json")]
+    assert {path.name for path in (FIXTURES / broker).iterdir()} == {stem + kind for stem in wanted for kind in kinds}
 
 
 def test_every_version_of_the_main_apis_is_there() -> None:
@@ -85,7 +143,7 @@ def test_response(path: Path) -> None:
         assert b"".join(encode_response(again, version, correlation_id)) == frame
 
 
-@pytest.mark.parametrize("path", REQUESTS, ids=name_of)
+@pytest.mark.parametrize("path", DIFFERENT_REQUESTS, ids=name_of)
 def test_response_that_is_cut_or_too_long(path: Path) -> None:
     """At every byte of its body: a DecodeError, nothing else and nothing read by mistake."""
     frame = response_of(path).read_bytes()

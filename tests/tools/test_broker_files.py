@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from brokers.configuration import Node, Plan, listeners, server_properties
+from brokers.configuration import Node, Plan, listeners, login_file, needs_login_file, server_properties
 from brokers.jars import coordinates, version_numbers
 from brokers.probe import brokers_known, free_ports
 
@@ -54,6 +54,15 @@ def test_passwords_are_written_as_java_reads_them() -> None:
     assert 'user_bob="bob\'s \\u00fcnicode"' in settings["listener.name.sasl.plain.sasl.jaas.config"]
 
 
+def test_users_of_an_old_broker_are_in_a_file_of_its_jvm() -> None:
+    settings = properties("1.1.1", sasl=True)
+    assert settings["sasl.enabled.mechanisms"] == "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+    assert not any("jaas" in name for name in settings)
+    assert needs_login_file("1.1.1")
+    assert not needs_login_file("2.8.2")
+    assert 'user_bob="bob\'s ünicode"' in login_file()
+
+
 def test_a_relayed_listener_is_advertised_where_the_relay_is() -> None:
     settings = properties("4.3.1", relayed=True)
     assert "RELAYED://127.0.0.1:1001" in settings["listeners"]
@@ -62,7 +71,7 @@ def test_a_relayed_listener_is_advertised_where_the_relay_is() -> None:
         listeners("0.8.2.2", tls=False, sasl=False, relayed=True)
 
 
-@pytest.mark.parametrize(("version", "kind"), [("2.8.2", "tls"), ("1.1.1", "sasl"), ("0.8.2.2", "tls")])
+@pytest.mark.parametrize(("version", "kind"), [("2.8.2", "tls"), ("0.8.2.2", "sasl"), ("0.8.2.2", "tls")])
 def test_listeners_that_a_version_cannot_have(version: str, kind: str) -> None:
     with pytest.raises(ValueError, match=f"{kind.upper()} listeners need Kafka"):
         listeners(version, tls=kind == "tls", sasl=kind == "sasl")

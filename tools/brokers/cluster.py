@@ -170,11 +170,18 @@ class KafkaCluster:
     def _log4j(self) -> Path:
         return self.directory / "log4j.properties"
 
+    @property
+    def _login_file(self) -> Path | None:
+        is_needed = "sasl" in self.listeners and configuration.needs_login_file(self.version)
+        return self.directory / "login.conf" if is_needed else None
+
     def _node(self, node_id: int) -> Node:
         return self._plan.nodes[node_id - 1]
 
     def _write_files(self) -> None:
         self._log4j.write_text(configuration.log4j_properties())
+        if self._login_file is not None:
+            self._login_file.write_text(configuration.login_file())
         for node in self._plan.nodes:
             node.directory.mkdir()
             text = configuration.server_properties(self._plan, node)
@@ -218,10 +225,10 @@ class KafkaCluster:
 
     def _start_process(self, node: Node) -> None:
         file = node.directory / "server.properties"
-        self._processes[node.id] = self._java("kafka.Kafka", file, heap_mb=self._heap_mb)
+        self._processes[node.id] = self._java("kafka.Kafka", file, heap_mb=self._heap_mb, login_file=self._login_file)
 
-    def _java(self, main: str, file: Path, *, heap_mb: int) -> JavaProcess:
-        command = java_command(self.jars, main, [str(file)], heap_mb=heap_mb, log4j=self._log4j)
+    def _java(self, main: str, file: Path, *, heap_mb: int, login_file: Path | None = None) -> JavaProcess:
+        command = java_command(self.jars, main, [str(file)], heap_mb=heap_mb, log4j=self._log4j, login_file=login_file)
         return JavaProcess(command, file.with_suffix(".log"), detached=self._detached)
 
     def _check_running(self) -> None:

@@ -1,7 +1,7 @@
 """The configuration files of brokers and ZooKeeper, for every version: pure functions from facts to text.
 
 From 3.3 on every node is broker and controller at once (KRaft); older versions have one ZooKeeper for all nodes. A
-broker always has a plaintext listener, and may have others with SASL (from 2.0 on) and TLS (from 3.3 on: 2.7 reads PEM
+broker always has a plaintext listener, and may have others with SASL (from 0.11 on) and TLS (from 3.3 on: 2.7 reads PEM
 files too, but only keys encrypted in a way that Java's own library cannot undo).
 """
 
@@ -17,6 +17,8 @@ from brokers.jars import version_numbers
 HOST = "127.0.0.1"
 USERS: Mapping[str, str] = {"alice": "alice-secret", "bob": "bob's ünicode"}
 SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 # The largest batch a broker takes, the default since 2.0; older versions are given the same.
 MAX_MESSAGE_BYTES = 1_048_588
 
@@ -60,11 +62,20 @@ def is_kraft(version: str) -> bool:
     return version_numbers(version) >= (3, 3)
 
 
+def has_sasl(version: str) -> bool:
+    return version_numbers(version) >= (0, 11)
+
+
+def needs_login_file(version: str) -> bool:
+    """Whether a broker's SASL is configured in a file of the JVM's, and not in server.properties."""
+    return version_numbers(version) < (2,)
+
+
 def listeners(version: str, *, tls: bool, sasl: bool, relayed: bool = False) -> dict[str, str]:
     if tls and not is_kraft(version):
         raise ValueError(f"TLS listeners need Kafka 3.3 or newer, not {version}")
-    if sasl and version_numbers(version) < (2,):
-        raise ValueError(f"SASL listeners need Kafka 2.0 or newer, not {version}")
+    if sasl and not has_sasl(version):
+        raise ValueError(f"SASL listeners need Kafka 0.11 or newer, not {version}")
     if relayed and version_numbers(version) < (0, 10, 2):
         raise ValueError(f"two listeners of one protocol need Kafka 0.10.2 or newer, not {version}")
     chosen = dict(PLAIN_LISTENERS)
@@ -93,7 +104,7 @@ def server_properties(plan: Plan, node: Node) -> str:
     if plan.certificates is not None:
         settings |= _tls(plan.certificates)
     if any(protocol.startswith("SASL") for protocol in plan.listeners.values()):
-        settings |= _sasl(plan.listeners)
+        settings |= _sasl(plan.version, plan.listeners)
     return _properties({**settings, **plan.settings})
 
 
@@ -201,21 +212,27 @@ def _tls(certificates: Certificates) -> dict[str, str]:
     }
 
 
-def _sasl(listeners: Mapping[str, str]) -> dict[str, str]:
+def login_file() -> str:
+    """What the JVM of an old broker is given as java.security.auth.login.config."""
+    return f"KafkaServer {{\n  {_PLAIN_MODULE} required {_users()};\n  {_SCRAM_MODULE} required;\n}};\n"
+
+
+def _sasl(version: str, listeners: Mapping[str, str]) -> dict[str, str]:
     settings = {"sasl.enabled.mechanisms": ",".join(("PLAIN", *SCRAM_MECHANISMS))}
-    users = " ".join(f"user_{name}={_quoted(password)}" for name, password in USERS.items())
+    if needs_login_file(version):
+        return settings
     for name, protocol in listeners.items():
         if not protocol.startswith("SASL"):
             continue
         prefix = f"listener.name.{name}"
-        settings[f"{prefix}.plain.sasl.jaas.config"] = (
-            f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
-        )
+        settings[f"{prefix}.plain.sasl.jaas.config"] = f"{_PLAIN_MODULE} required {_users()};"
         for mechanism in SCRAM_MECHANISMS:
-            settings[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = (
-                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-            )
+            settings[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = f"{_SCRAM_MODULE} required;"
     return settings
+
+
+def _users() -> str:
+    return " ".join(f"user_{name}={_quoted(password)}" for name, password in USERS.items())
 
 
 def _quoted(text: str) -> str:

@@ -8,45 +8,52 @@ import shutil
 from collections.abc import Iterator, Sequence
 
 from brokers.cluster import KafkaCluster
-from brokers.configuration import HOST
-from brokers.jars import version_numbers
+from brokers.configuration import HOST, has_sasl
 
+from kwire.errors import ErrorCode
+from kwire.protocol import api
 from recording import fixtures
-from recording.script import APIS, set_up
+from recording.scene import set_up
+from recording.script import APIS
 from recording.wire import Wire
 
-# Together these have every version that was ever released of every API in the script, up to 4.3.
-VERSIONS = ("0.8.2.2", "0.11.0.3", "2.8.2", "4.3.1")
-# What may be asked for and missed on purpose: partition 1 is fetched beyond its end.
-_WANTED_CODES = {("Fetch", 1)}
+VERSIONS = ("0.8.2.2", "0.11.0.3", "1.1.1", "2.8.2", "3.9.1", "4.3.1")
+# What is answered by an error on purpose: partition 1 is fetched beyond its end; and positions of version 0 are kept in
+# ZooKeeper, so that brokers without one refuse that version, which they offer.
+_WANTED_CODES = {
+    ("Fetch", ErrorCode.OFFSET_OUT_OF_RANGE),
+    ("OffsetCommit", ErrorCode.UNSUPPORTED_VERSION),
+    ("OffsetFetch", ErrorCode.UNSUPPORTED_VERSION),
+}
 
 
 def record(version: str) -> int:
     """Record one broker; the number of exchanges."""
     shutil.rmtree(fixtures.ROOT / version, ignore_errors=True)
     count = 0
-    with KafkaCluster(version, sasl=version_numbers(version) >= (2,)) as cluster, Wire(HOST, cluster.port(1)) as wire:
+    with KafkaCluster(version, sasl=has_sasl(version)) as cluster, Wire(HOST, cluster.port(1)) as wire:
         scene = set_up(cluster, wire)
-        for request, ask in APIS:
-            if "sasl" not in cluster.listeners and request.__name__.startswith("Sasl"):
-                continue
-            for number in scene.versions(request):
-                exchange = ask(scene, number)
-                name = request.__name__.removesuffix("Request")
-                for code in error_codes(exchange.response.to_json(number)):
+        for name, ask in APIS.items():
+            for number in scene.versions(api(name).request):
+                try:
+                    exchange = ask(scene, number)
+                except ConnectionError as error:
+                    raise SystemExit(f"{name} v{number} to {version}: {error}") from error
+                body = exchange.response.to_json(number)
+                for code in error_codes(body):
                     if code and (name, code) not in _WANTED_CODES:
-                        body = json.dumps(exchange.response.to_json(number))
-                        raise SystemExit(f"{name} v{number} was answered with error {code} by {version}: {body}")
+                        said = json.dumps(body)
+                        raise SystemExit(f"{name} v{number} was answered with error {code} by {version}: {said}")
                 fixtures.write(exchange, version)
                 count += 1
     return count
 
 
 def error_codes(body: object) -> Iterator[int]:
-    """Every errorCode in a message's JSON, at any depth."""
+    """Every errorCode in a message's JSON, at any depth, partitionErrorCode too."""
     if isinstance(body, dict):
         for name, value in body.items():
-            if name == "errorCode":
+            if name.lower().endswith("errorcode"):
                 yield value
             else:
                 yield from error_codes(value)
