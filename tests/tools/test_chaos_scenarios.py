@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from chaos_runs.main import main
-from chaos_runs.scenarios import OLD_VERSIONS, PARTITIONS, SCENARIOS, Scenario
+from chaos_runs.main import chosen, main
+from chaos_runs.scenarios import GROUPS, OLD_VERSIONS, PARTITIONS, SCENARIOS, Scenario
 
 DEEDS = ("kill", "stop", "pause", "replace", "freeze")
 
@@ -130,6 +130,7 @@ def test_another_seed_is_another_course() -> None:
         ("zombies", ["replace client"] * 4),
         ("short", ["kill", "kill client", "stop"]),
         ("restart-2.8.2", ["stop 1", "kill 1"]),
+        ("bounce-3.9.1", ["stop 1"]),
     ],
 )
 def test_what_a_scenario_does(name: str, entries: list[str]) -> None:
@@ -153,6 +154,20 @@ def test_every_old_broker_has_its_run() -> None:
         assert (scenario.version, scenario.nodes, scenario.is_relayed) == (version, 1, False)
 
 
+@pytest.mark.parametrize(
+    ("names", "first", "last", "count"),
+    [
+        (["old"], "restart-0.8.2.2", "restart-3.9.1", 5),
+        (["storm", "old"], "storm", "restart-3.9.1", 6),
+        (["ci"], "short", "bounce-3.9.1", 4),
+        ([], "calm", "restart-3.9.1", len(GROUPS["new"]) + len(GROUPS["old"])),
+    ],
+)
+def test_what_is_chosen(names: list[str], first: str, last: str, count: int) -> None:
+    found = [scenario.name for scenario in chosen(names)]
+    assert (found[0], found[-1], len(found)) == (first, last, count)
+
+
 def test_the_list_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
@@ -161,6 +176,6 @@ def test_the_list_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_scenario_that_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["--scenario", "peace"])
+        main(["peace"])
     assert ended.value.code == 2
     assert "storm" in capsys.readouterr().err

@@ -15,7 +15,9 @@ from rich.console import Console
 
 from chaos_runs.report import show
 from chaos_runs.run import Verdict, run
-from chaos_runs.scenarios import SCENARIOS, SHORT
+from chaos_runs.scenarios import GROUPS, SCENARIOS, Scenario
+
+_USUAL = ("new", "old")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -29,15 +31,14 @@ def main(arguments: Sequence[str]) -> int:
     console.print(f"seed {seed}", highlight=False)
     verdicts: list[Verdict] = []
     unjudged: list[str] = []
-    for name in options.scenario or [name for name in SCENARIOS if name != SHORT.name]:
-        scenario = SCENARIOS[name]
-        console.rule(f"{name}: {scenario.about}")
+    for scenario in chosen(options.names):
+        console.rule(f"{scenario.name}: {scenario.about}")
         records = options.records or scenario.records
         try:
             verdict = run(scenario, records, seed, lambda text: console.print(text, markup=False, highlight=False))
         except Exception:  # whatever went wrong with one run, the others are worth their verdicts
             console.print_exception()
-            unjudged.append(name)
+            unjudged.append(scenario.name)
             continue
         verdicts.append(verdict)
         show(console, [verdict])
@@ -48,17 +49,29 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if not unjudged and all(one.holds for one in verdicts) else 1
 
 
+def chosen(names: Sequence[str]) -> list[Scenario]:
+    """Those that are named, by themselves or by their group."""
+    return [one for name in names or _USUAL for one in GROUPS.get(name, ()) or (SCENARIOS[name],)]
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tools/chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    groups = ", ".join(GROUPS)
     parser.add_argument(
-        "--scenario", action="append", choices=SCENARIOS, metavar="NAME", help="may be repeated (default: all)"
+        "names", nargs="*", type=_known, metavar="NAME", help=f"a scenario, or one of {groups} (default: new old)"
     )
     parser.add_argument("--records", type=_positive, help="at least so many per run (default: 200,000)")
     parser.add_argument("--seed", help="what is random is the same for the same seed, but for the machine's own timing")
     parser.add_argument("--list", action="store_true", help="name the scenarios")
     return parser
+
+
+def _known(text: str) -> str:
+    if text not in GROUPS and text not in SCENARIOS:
+        raise argparse.ArgumentTypeError(f"{text} is none of {', '.join([*GROUPS, *SCENARIOS])}")
+    return text
 
 
 def _positive(text: str) -> int:

@@ -5,7 +5,7 @@ A scenario leaves every broker running and in sync. What it does is the same for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
@@ -153,6 +153,12 @@ def restart(stage: Stage) -> None:
         _away(stage, stage.nodes[0], away, seconds)
 
 
+def bounce(stage: Stage) -> None:
+    """For continuous integration: the only broker is stopped and started."""
+    _calm(stage)
+    _away(stage, stage.nodes[0], stage.stop, 0)
+
+
 @dataclass(frozen=True)
 class Scenario:
     """`seconds`: about how long it takes, over which the records are spread. `client_kills`: how many seconds pass
@@ -207,6 +213,10 @@ _BUSY = (
     Scenario("storm", "cuts, kill -9, clean stop, SIGSTOP, killed and frozen clients", storm, 80, is_relayed=True),
     Scenario("storm-3.9.1", "the same with transactions of the older protocol", storm, 80, "3.9.1", is_relayed=True),
 )
+_OLD = tuple(
+    Scenario(f"restart-{version}", f"the one broker, {version}, is stopped, then killed", restart, 15, version, 1)
+    for version in OLD_VERSIONS
+)
 SHORT = Scenario(
     "short",
     "cuts, kill -9, clean stop, killed clients",
@@ -217,11 +227,24 @@ SHORT = Scenario(
     is_relayed=True,
     records=20_000,
 )
-_OLD = tuple(
-    Scenario(f"restart-{version}", f"the one broker, {version}, is stopped, then killed", restart, 15, version, 1)
-    for version in OLD_VERSIONS
+# One without idempotence, the first with it, and the last with transactions of the older protocol.
+BOUNCES = tuple(
+    Scenario(
+        f"bounce-{version}",
+        f"the one broker, {version}, is stopped once",
+        bounce,
+        5,
+        version,
+        nodes=1,
+        client_kills=None,
+        copiers=1,
+        records=20_000,
+    )
+    for version in ("0.8.2.2", "0.11.0.3", "3.9.1")
 )
-SCENARIOS: Mapping[str, Scenario] = {one.name: one for one in (*_BUSY, SHORT, *_OLD)}
+# What may be asked for by one word. `ci` is what continuous integration runs: short forms of the others.
+GROUPS: Mapping[str, Sequence[Scenario]] = {"new": _BUSY, "old": _OLD, "ci": (SHORT, *BOUNCES)}
+SCENARIOS: Mapping[str, Scenario] = {one.name: one for group in GROUPS.values() for one in group}
 
 
 def _calm(stage: Stage) -> None:
