@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Effect, Mute, Refuse
-from kwire.broker.simulation.scenario import Client, Plan, Scenario
+from kwire.broker.simulation.scenario import FOR_EVER_MS, Client, Plan, Scenario
 from kwire.broker.simulation.schedule import (
     AddPartitions,
     CloseProducer,
@@ -36,8 +36,6 @@ from kwire.errors import ErrorCode
 from kwire.protocol import ApiKey
 
 _BROKERS = 3
-_SEND_MAX = 30
-_BURST_MAX = 6
 
 # Codes that a broker answers without having stored anything, and that waiting or new metadata cures.
 _NOT_STORED = (
@@ -56,6 +54,9 @@ _PERHAPS_STORED = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
+# Codes that end a batch.
+_FOR_GOOD = (ErrorCode.INVALID_RECORD, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR)
+_UNKNOWN = ErrorCode.UNKNOWN_SERVER_ERROR
 _IDENTITY_CODES = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -75,7 +76,8 @@ class _Draw:
         # A string is hashed the same way in every process, whatever PYTHONHASHSEED is.
         self._random = Random(f"{scenario.name} {seed}")
         self._seconds = scenario.seconds
-        self._topics = {f"t{index}": self._random.randint(1, 4) for index in range(self._random.randint(1, 2))}
+        topics = self._random.randint(1, scenario.topics_max)
+        self._topics = {f"t{index}": self._random.randint(1, scenario.partitions_max) for index in range(topics)}
         self._names = [f"p{index}" for index in range(self._random.randint(1, 2))]
 
     def plan(self) -> Plan:
@@ -100,7 +102,6 @@ class _Draw:
             work=tuple(sorted(self._work(), key=lambda one: one.at)),
             disturbances=tuple(sorted(disturbances, key=lambda one: one.at)),
             calm_at=self._seconds + 3,
-            delivers=scenario.delivers,
         )
 
     def _choose(self, choices: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
@@ -110,8 +111,8 @@ class _Draw:
         settings = self._choose(self._scenario.settings)
         settings["delivery_timeout_ms"] = self._random.choice(self._scenario.patience_ms)
         config = self._choose(self._scenario.config)
-        config["retry_backoff_ms_max"] = max(config["retry_backoff_ms"], config["retry_backoff_ms_max"])
-        return Client(name=name, settings=settings, config=config)
+        delivers = self._scenario.delivers and settings["delivery_timeout_ms"] == FOR_EVER_MS
+        return Client(name=name, settings=settings, config=config, delivers=delivers)
 
     # Work.
 
@@ -119,7 +120,7 @@ class _Draw:
         random = self._random
         work: list[Work] = []
         for name in self._names:
-            for _ in range(random.randint(_SEND_MAX // 2, _SEND_MAX)):
+            for _ in range(random.randint(*self._scenario.sends)):
                 at = random.uniform(0, self._seconds)
                 topic = random.choice(sorted(self._topics))
                 kind = random.random()
@@ -131,7 +132,7 @@ class _Draw:
                         partition=random.randrange(self._topics[topic]) if kind < 0.4 else None,
                         key=b"k%d" % random.randrange(5) if 0.4 <= kind < 0.75 else None,
                         size=random.choice((0, 30, 150)),
-                        count=random.randint(1, _BURST_MAX),
+                        count=random.randint(1, self._scenario.burst_max),
                     )
                 )
             work += [Flush(at=random.uniform(0, self._seconds), client=name) for _ in range(random.randint(0, 2))]
@@ -162,6 +163,7 @@ class _Draw:
                 at=self._when(), node=self._node(), ms=self._random.randint(1, 800), times=self._random.randint(1, 3)
             ),
             "produce": self._produce,
+            "fatal": self._fatal,
             "metadata": self._metadata,
             "identity": self._identity,
             "greeting": self._greeting,
@@ -243,10 +245,21 @@ class _Draw:
             ApplyLate(random.randint(50, 3_000)),
         ]
         effect = random.choice(effects)
+        if random.random() < 0.5:  # by number, so that it meets a busy partition, or the first request for a new one
+            return FailRequests(
+                at=0.0, api=ApiKey.PRODUCE, effect=effect, after=random.randint(0, 15), times=random.randint(1, 2),
+                **self._place(),
+            )  # fmt: skip
         where = self._place() if isinstance(effect, Refuse) and random.random() < 0.7 else {}
         node = random.choice((None, self._node()))
         return FailRequests(
             at=self._when(), api=ApiKey.PRODUCE, effect=effect, node=node, times=random.randint(1, 3), **where
+        )
+
+    def _fatal(self) -> Disturbance:
+        effect = self._random.choice([Refuse(code) for code in _FOR_GOOD] + [Refuse(_UNKNOWN, applied=True)])
+        return FailRequests(
+            at=0.0, api=ApiKey.PRODUCE, effect=effect, after=self._random.randint(0, 15), **self._place()
         )
 
     def _metadata(self) -> Disturbance:

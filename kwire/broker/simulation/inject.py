@@ -142,8 +142,9 @@ class Injector:
                 self._cluster.brokers[node].throttle(ms, times)
             case FailRequests():
                 fault = self._cluster.add_fault(
-                    one.effect, api=one.api, node=one.node, topic=one.topic, partition=one.partition, times=one.times
-                )
+                    one.effect, api=one.api, node=one.node, topic=one.topic, partition=one.partition, times=one.times,
+                    after=one.after,
+                )  # fmt: skip
                 self._faults.append(fault)
 
     def _change_topic(self, one: CreateTopic | AddPartitions | RecreateTopic | ForgetProducers) -> None:

@@ -118,9 +118,8 @@ class Run:
     def _settle(self) -> None:
         """Everything resolves: by delivery, or by the delivery timeout where that is what the plan is about."""
         patience = _SETTLING_SECONDS
-        if not self.plan.delivers:
-            timeouts = [client.settings["delivery_timeout_ms"] for client in self.plan.clients]
-            patience += max(timeouts) / 1000
+        timeouts = [client.settings["delivery_timeout_ms"] for client in self.plan.clients if not client.delivers]
+        patience += max(timeouts, default=0) / 1000
         self.world.run(self.world.now() + patience, is_over=lambda: not self.history.unresolved)
         for sent in self.history.unresolved:
             self._found.append(Anomaly("stuck", f"{sent.id} after {patience:.0f} s of calm"))
@@ -168,7 +167,7 @@ class Run:
             is_idempotent=settings.wants_idempotence and self.plan.kafka not in WITHOUT_IDEMPOTENCE,
             is_ordered=settings.ordered,
             acks=settings.required_acks,
-            delivers=self.plan.delivers,
+            delivers=client.delivers,
         )
 
     def _look_for_spinning(self) -> None:

@@ -59,11 +59,13 @@ WITHOUT_IDEMPOTENCE = frozenset({"0.8.2", "0.10"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """`settings` are the producer's own options, `config` those of every client."""
+    """`settings` are the producer's own options, `config` those of every client. `delivers`: it has all the time that
+    it takes, so that everything must be acknowledged."""
 
     name: str
     settings: Mapping[str, Any]
     config: Mapping[str, Any]
+    delivers: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,6 @@ class Plan:
     work: tuple[Work, ...]
     disturbances: tuple[Disturbance, ...]
     calm_at: float
-    delivers: bool
 
     def with_disturbances(self, disturbances: Sequence[Disturbance]) -> Plan:
         return replace(self, disturbances=tuple(disturbances))
@@ -107,6 +108,8 @@ _OPTIONS: Mapping[str, Sequence[Any]] = {
     "first_sequence": (FirstSequence.ANY, FirstSequence.ANY, FirstSequence.ZERO_IN_NEW_LOG),
     "auto_create_topics": (False,),
 }
+# A delivery timeout that outlasts every fault and the time after it.
+FOR_EVER_MS = 300_000
 # How often each kind of disturbance is drawn, relative to the others.
 _FAULTS: Mapping[str, int] = {
     "cut": 6,
@@ -128,8 +131,8 @@ _NEWEST = ("newest", "newest", "newest", "2.8", "0.11")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What may be chosen. `patience_ms` are delivery timeouts; with `delivers` they outlast every fault, so that
-    everything must be acknowledged in the end."""
+    """What may be chosen. `patience_ms` are delivery timeouts. Where `delivers` everything is acknowledged in the end
+    by a producer whose patience is FOR_EVER_MS."""
 
     name: str
     about: str
@@ -138,12 +141,28 @@ class Scenario:
     options: Mapping[str, Sequence[Any]] = field(default_factory=lambda: _OPTIONS)
     faults: Mapping[str, int] = field(default_factory=lambda: _FAULTS)
     kafkas: Sequence[str] = _NEWEST
-    patience_ms: Sequence[int] = (300_000,)
+    patience_ms: Sequence[int] = (FOR_EVER_MS,)
     delivers: bool = True
     seconds: float = 6.0  # during which there is work and things go wrong
     faults_max: int = 8
+    topics_max: int = 2
+    partitions_max: int = 4
+    sends: tuple[int, int] = (15, 30)
+    burst_max: int = 6
     topic_is_late: bool = False  # it is made while records wait for it
     closes: bool = False  # some producer is closed half way
+
+
+_CROWD: Mapping[str, Any] = {
+    "settings": {"batch_bytes": (150, 250), "max_request_bytes": (400, 1_000, 4_000)},
+    "config": {"max_in_flight": (3, 5), "request_timeout_ms": (400, 1_000)},
+    "faults_max": 10,
+    "topics_max": 1,
+    "partitions_max": 2,
+    "sends": (6, 12),
+    "burst_max": 25,
+    "seconds": 3.0,
+}
 
 
 def _scenario(name: str, about: str, **choices: Any) -> Scenario:
@@ -162,6 +181,17 @@ SCENARIOS: Mapping[str, Scenario] = {
             "hasty",
             "an idempotent producer that gives records up after seconds",
             patience_ms=(400, 1_500, 4_000),
+        ),
+        _scenario(
+            "rush",
+            "as patient, with many batches at once for few partitions",
+            **_CROWD,
+        ),
+        _scenario(
+            "rough",
+            "many batches for few partitions, impatience, and refusals for good: sequences break, and begin anew",
+            **_CROWD | {"faults": {"fatal": 6}},
+            patience_ms=(600, 2_000, FOR_EVER_MS),
             delivers=False,
         ),
         _scenario(
@@ -179,7 +209,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             "careless",
             "acks=0 and ordered=False: each response resolves once, and no more is promised",
             settings={"acks": (0, "all"), "ordered": (False,)},
-            patience_ms=(1_500, 300_000),
+            patience_ms=(1_500, FOR_EVER_MS),
             delivers=False,
         ),
         _scenario(

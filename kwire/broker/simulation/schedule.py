@@ -107,7 +107,7 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailRequests:
-    """See `kwire.broker.faults`."""
+    """See `kwire.broker.faults`. With `after` it is not time that chooses the requests, but their number."""
 
     at: float
     api: ApiKey
@@ -116,6 +116,7 @@ class FailRequests:
     topic: str | None = None
     partition: int | None = None
     times: int = 1
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

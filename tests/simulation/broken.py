@@ -1,0 +1,112 @@
+"""Senders with a bug each that some client has had: what the simulation is worth is that it finds them.
+
+Each is a function that breaks the producer through pytest's `MonkeyPatch`, which mends it again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pytest
+
+from kwire.errors import ErrorCode
+from kwire.producer import outcomes, verdicts
+from kwire.producer.batch import NO_SEQUENCE, Batch
+from kwire.producer.identity import Identity
+from kwire.producer.outcomes import Outcomes
+from kwire.producer.partition_queue import PartitionQueue
+from kwire.producer.verdicts import Verdict
+
+
+def no_first_ack_gate(patch: pytest.MonkeyPatch) -> None:
+    """KAFKA-15591: five batches go to a leader that has acknowledged none."""
+    patch.setattr(PartitionQueue, "window", property(lambda queue: queue._window_max))
+    intact = PartitionQueue.closed_by
+
+    def closed_by(queue: PartitionQueue, leader: tuple[int, int], now: float) -> str | None:
+        if not queue._out:
+            queue._leader = leader
+        return intact(queue, leader, now)
+
+    patch.setattr(PartitionQueue, "closed_by", closed_by)
+
+
+def back_of_the_queue(patch: pytest.MonkeyPatch) -> None:
+    """Sarama's many: what failed goes behind what has come since."""
+
+    def settle(queue: PartitionQueue) -> None:
+        if not queue._out and queue._held:
+            queue.queued.extend(queue._held)
+            queue._held.clear()
+
+    patch.setattr(PartitionQueue, "_settle", settle)
+
+
+def sequence_used_again(patch: pytest.MonkeyPatch) -> None:
+    """franz-go#1217: the next batch gets the sequence of one that was given up, and is taken for it."""
+    patch.setattr(Identity, "break_sequences", lambda identity: None)
+    intact = PartitionQueue.expired
+
+    def expired(queue: PartitionQueue, now: float) -> list[Batch]:
+        overdue = intact(queue, now)
+        used = [batch.sequence for batch in overdue if batch.is_sequenced]
+        if used:
+            queue.next_sequence = used[0]
+        return overdue
+
+    patch.setattr(PartitionQueue, "expired", expired)
+
+
+def new_identity_for_what_may_be_stored(patch: pytest.MonkeyPatch) -> None:
+    """KAFKA-14034: after a change of ids a batch of open fate is sent again as if it were new."""
+
+    def unstamp(batch: Batch) -> None:
+        batch.sequence, batch.encoded = NO_SEQUENCE, None
+
+    patch.setattr(PartitionQueue, "sequenced_unsure", lambda queue: False)
+    patch.setattr(Batch, "unstamp", unstamp)
+
+
+def new_leader_at_once(patch: pytest.MonkeyPatch) -> None:
+    """The new leader is sent to while the old one's answer is awaited."""
+    intact, take = PartitionQueue.closed_by, PartitionQueue.take
+
+    def closed_by(queue: PartitionQueue, leader: tuple[int, int], now: float) -> str | None:
+        if queue._leader is None or queue._leader[0] == leader[0]:
+            return intact(queue, leader, now)
+        out, queue._out = queue._out, deque()
+        try:
+            return intact(queue, leader, now)
+        finally:
+            queue._out = out
+
+    def take_at_once(queue: PartitionQueue, leader: tuple[int, int]) -> Batch:
+        if queue._out:
+            queue._leader = leader
+        return take(queue, leader)
+
+    patch.setattr(PartitionQueue, "closed_by", closed_by)
+    patch.setattr(PartitionQueue, "take", take_at_once)
+
+
+def not_the_leader_is_taken_for_no(patch: pytest.MonkeyPatch) -> None:
+    """A leader that leads no more answers so when its followers come too late, with the batch in its log."""
+    table = {**verdicts._VERDICTS, ErrorCode.NOT_LEADER_OR_FOLLOWER: Verdict.RETRY}
+    patch.setattr(verdicts, "_VERDICTS", table)
+
+
+def outcomes_as_they_come(patch: pytest.MonkeyPatch) -> None:
+    def resolve(self: Outcomes, batch: Batch, error: Any) -> None:
+        batch.is_decided, batch.error = True, error
+        if batch.line is not None:
+            batch.line.remove(batch)
+        self._tell(batch)
+        self._end_flushes()
+
+    patch.setattr(outcomes.Outcomes, "_resolve", resolve)
+
+
+def failed_batch_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Its responses never resolve."""
+    patch.setattr(PartitionQueue, "retry", lambda queue, batch, retry_at: queue.failed(batch))
