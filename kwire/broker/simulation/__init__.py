@@ -5,7 +5,7 @@
 
 The code under test is the real one: event loop, sessions, codecs, sender; `Server`, handlers, logs. Simulated are
 sockets, time and chance. What a run does is a function of its plan, and a plan is a function of scenario and seed:
-`tools/simulate --scenario patient --seed 1234` shows the same run again.
+`tools/simulate --replay patient 1234` shows the same run again.
 
     world      virtual time, and loops that turn until they would sleep
     pipe       one direction of a connection: delay, pieces, standstill, cut at any byte, silence

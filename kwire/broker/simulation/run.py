@@ -38,6 +38,8 @@ _LATE_SECONDS = 15.0
 # Turns that a loop may make for each virtual second, and for each record.
 _TURNS_PER_SECOND, _TURNS_PER_RECORD = 60, 40
 
+_FAULT = "fault: "  # how their names begin in the coverage
+
 _Probe = tuple[SimulatedProducer, str, int]
 
 
@@ -55,6 +57,11 @@ class Report:
     @property
     def kinds(self) -> frozenset[str]:
         return frozenset(anomaly.kind for anomaly in self.anomalies)
+
+    @property
+    def faults(self) -> int:
+        """How many disturbances found something to disturb."""
+        return sum(count for name, count in self.coverage.items() if name.startswith(_FAULT))
 
 
 def run(plan: Plan, *, sender: type[Sender] = Sender, keeps_trace: bool = False) -> Report:
@@ -183,7 +190,7 @@ class Run:
             self._found.append(Anomaly("crash", f"a broker: {type(error).__name__}: {error}{_where(error)}"))
 
     def _coverage(self) -> Counter[str]:
-        found = Counter({f"fault: {name}": count for name, count in self.injector.hits.items()})
+        found = Counter({f"{_FAULT}{name}": count for name, count in self.injector.hits.items()})
         found.update({f"net: {name}": count for name, count in self.net.seen.items()})
         sent = list(self.history.sent.values())
         found["records: sent"] = len(sent)

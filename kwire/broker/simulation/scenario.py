@@ -190,7 +190,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         _scenario(
             "rough",
             "many batches for few partitions, impatience, and refusals for good: sequences break, and begin anew",
-            **_CROWD | {"faults": {"fatal": 6}},
+            **{**_CROWD, "faults": {"fatal": 6}},
             patience_ms=(600, 2_000, FOR_EVER_MS),
             delivers=False,
         ),

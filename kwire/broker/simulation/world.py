@@ -17,6 +17,8 @@ from kwire.net.clock import Select, T
 
 # So many turns of one loop in one moment are a loop that does not sleep although nothing happens.
 _TURNS_PER_MOMENT_MAX = 2_000
+# And so many rounds of things to do in one moment are loops, or timers, that keep each other awake.
+_ROUNDS_PER_MOMENT_MAX = 10_000
 
 
 class WouldSleepError(Exception):
@@ -24,7 +26,7 @@ class WouldSleepError(Exception):
 
 
 class SpinningError(Exception):
-    """A loop turns and time does not move."""
+    """There is always something to do at once, and time does not move."""
 
 
 class Loop:
@@ -86,10 +88,14 @@ class World:
 
     def run(self, until: float, *, is_over: Callable[[], bool] = lambda: False) -> None:
         """Let time pass until then, or until `is_over` says so."""
+        rounds = 0
         while not is_over():
             due = self._timers.deadline()
             if due is None or due > until:
                 self._now = max(self._now, until)
                 return
+            rounds = rounds + 1 if due == self._now else 0
+            if rounds > _ROUNDS_PER_MOMENT_MAX:
+                raise SpinningError(f"{rounds} rounds at {due:.3f} s")
             self._now = due
             self._timers.run(due)

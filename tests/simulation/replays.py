@@ -1,0 +1,18 @@
+"""Running seeds in tests: what failed, and how to see it again."""
+
+from __future__ import annotations
+
+from kwire.broker.simulation import Report, simulate
+
+
+def check(scenario: str, seed: int) -> Report:
+    """Run a seed that must show no anomaly."""
+    report = simulate(scenario, seed)
+    assert not report.anomalies, explain(report)
+    return report
+
+
+def explain(report: Report) -> str:
+    found = "\n".join(map(str, report.anomalies[:10]))
+    plan = report.plan
+    return f"{found}\nreplay: tools/simulate --replay {plan.scenario} {plan.seed} --trace"

@@ -1,0 +1,31 @@
+"""What the simulation is worth: senders with a bug that some client has had are caught, each within so many seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kwire.broker.simulation import simulate
+from tests.simulation import broken
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+# The bug, where it is looked for, which anomaly gives it away, the seed from which on is looked, how many seeds suffice.
+CASES: list[tuple[Break, str, set[str], int, int]] = [
+    (broken.no_first_ack_gate, "rough", {"order"}, 60, 15),
+    (broken.back_of_the_queue, "rush", {"order", "duplicate"}, 0, 10),
+    (broken.sequence_used_again, "rough", {"lost", "offset", "probe"}, 0, 10),
+    (broken.outcomes_as_they_come, "rough", {"outcomes' order"}, 0, 15),
+    (broken.failed_batch_is_forgotten, "hasty", {"stuck"}, 0, 5),
+]
+
+
+@pytest.mark.parametrize(
+    ("break_it", "scenario", "kinds", "first", "seeds"), CASES, ids=lambda case: getattr(case, "__name__", "")
+)
+def test_broken_senders_are_caught(
+    break_it: Break, scenario: str, kinds: set[str], first: int, seeds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_it(monkeypatch)
+    assert any(simulate(scenario, seed).kinds & kinds for seed in range(first, first + seeds))

@@ -1,0 +1,52 @@
+"""A run is a function of its scenario and seed: in this process, in another one, with another hash seed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kwire.broker.simulation import SCENARIOS, plan, run, simulate
+
+_PRINT_DIGESTS = """
+from kwire.broker.simulation import SCENARIOS, simulate
+import logging
+logging.getLogger("kwire").setLevel(logging.CRITICAL)
+for name in SCENARIOS:
+    print(name, simulate(name, 7).digest)
+"""
+
+
+def digests(hash_seed: str) -> dict[str, str]:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(
+        [sys.executable, "-c", _PRINT_DIGESTS], env=environment, capture_output=True, text=True, check=True
+    )
+    return dict(line.split() for line in done.stdout.splitlines())
+
+
+def test_two_runs_of_a_seed_are_one() -> None:
+    here = {name: simulate(name, 7).digest for name in SCENARIOS}
+    assert digests("1") == here
+    assert digests("2") == here
+
+
+def test_seeds_differ() -> None:
+    assert len({simulate("patient", seed).digest for seed in range(10)}) == 10
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_plan_is_a_value(scenario: str) -> None:
+    assert plan(SCENARIOS[scenario], 3) == plan(SCENARIOS[scenario], 3)
+    assert plan(SCENARIOS[scenario], 3) != plan(SCENARIOS[scenario], 4)
+
+
+def test_a_trace_is_kept_only_for_a_reader() -> None:
+    one = plan(SCENARIOS["patient"], 1)
+    quiet, told = run(one), run(one, keeps_trace=True)
+    assert quiet.trace is None
+    assert told.trace is not None
+    assert len(told.trace) > 100
+    assert quiet.digest == told.digest

@@ -1,0 +1,74 @@
+"""300 seeds of all scenarios: no anomaly, and everything that can go wrong did, somewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from kwire.broker.simulation import SCENARIOS
+from tests.simulation.replays import check
+
+SEEDS = 300
+
+CASES = [(list(SCENARIOS)[number % len(SCENARIOS)], number // len(SCENARIOS)) for number in range(SEEDS)]
+
+# Of the seeds that have run, by scenario.
+_seen: dict[str, Counter[str]] = {name: Counter() for name in SCENARIOS}
+_runs: Counter[str] = Counter()
+
+
+@pytest.mark.parametrize(("scenario", "seed"), CASES)
+def test_no_anomaly(scenario: str, seed: int) -> None:
+    _seen[scenario] += check(scenario, seed).coverage
+    _runs[scenario] += 1
+
+
+# What has to have happened in the seeds above for their silence to mean something.
+HAPPENED = [
+    "fault: CutConnection",
+    "fault: Silence",
+    "fault: Hold",
+    "fault: Trickle",
+    "fault: RefuseConnections",
+    "fault: StopBroker",
+    "fault: MoveLeader",
+    "fault: LagMetadata",
+    "fault: Throttle",
+    "fault: FailRequests Refuse",
+    "fault: FailRequests Disconnect",
+    "fault: FailRequests Cut",
+    "fault: FailRequests Delay",
+    "fault: FailRequests Mute",
+    "fault: FailRequests ApplyLate",
+    "fault: AddPartitions",
+    "fault: RecreateTopic",
+    "fault: CloseProducer",
+    "net: connections cut inside a frame",
+    "net: frames from an end that was gone",
+    "net: dials refused",
+    "net: dials swallowed",
+    "net: metadata of yesterday",
+    "net: answers throttled",
+    "net: duplicates recognised",
+    "net: answered NOT_LEADER_OR_FOLLOWER",
+    "net: answered OUT_OF_ORDER_SEQUENCE_NUMBER",
+    "records: lost with a leader",
+    "records: given up, surely not stored",
+    "records: given up, possibly stored",
+    "records: refused for want of memory",
+]
+
+
+@pytest.mark.parametrize("what", HAPPENED)
+def test_it_happened(what: str) -> None:
+    if _runs.total() < SEEDS:
+        pytest.skip("only meaningful after all seeds in this process")
+    assert sum(counter[what] for counter in _seen.values()) > 0
+
+
+def test_most_records_are_acknowledged() -> None:
+    if _runs.total() < SEEDS:
+        pytest.skip("only meaningful after all seeds in this process")
+    for name, counter in _seen.items():
+        assert counter["records: acknowledged"] > counter["records: sent"] / 2, name
