@@ -11,7 +11,7 @@ from tests.simulation import broken
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
-# The bug, where it is looked for, which anomaly gives it away, the seed from which on is looked, how many seeds suffice.
+# The bug, where to look for it, which anomaly gives it away, the first seed, and how many seeds suffice.
 CASES: list[tuple[Break, str, set[str], int, int]] = [
     (broken.no_first_ack_gate, "rough", {"order"}, 60, 15),
     (broken.back_of_the_queue, "rush", {"order", "duplicate"}, 0, 10),
