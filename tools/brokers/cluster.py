@@ -34,7 +34,8 @@ class KafkaCluster:
     Beside `plaintext` there are, with `tls`, the listeners `tls` and `mtls` (which asks for a client's certificate),
     with `sasl` `sasl`, and with both also `sasl_tls`. With `relayed` there is one of that name whose clients are sent
     to the port named "relay" instead: the caller passes on to the port "relayed" what arrives there, as it likes.
-    `settings` are added to every server.properties.
+    `settings` are added to every server.properties. Not `is_brief`: a broker that begins slowly and then is fast, for
+    benchmarks.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class KafkaCluster:
         settings: Mapping[str, str] | None = None,
         heap_mb: int = 320,
         detached: bool = False,
+        is_brief: bool = True,
     ) -> None:
         self.version = version
         self.jars = fetch_jars("kafka", version)
@@ -56,6 +58,7 @@ class KafkaCluster:
         self.certificates: Certificates | None = make_certificates(self.directory / "tls") if tls else None
         self._heap_mb = heap_mb
         self._detached = detached
+        self._is_brief = is_brief
         chosen = configuration.listeners(version, tls=tls, sasl=sasl, relayed=relayed)
         self._plan = self._make_plan(nodes, chosen, partitions, settings or {})
         self._processes: dict[int, JavaProcess] = {}
@@ -228,7 +231,10 @@ class KafkaCluster:
         self._processes[node.id] = self._java("kafka.Kafka", file, heap_mb=self._heap_mb, login_file=self._login_file)
 
     def _java(self, main: str, file: Path, *, heap_mb: int, login_file: Path | None = None) -> JavaProcess:
-        command = java_command(self.jars, main, [str(file)], heap_mb=heap_mb, log4j=self._log4j, login_file=login_file)
+        command = java_command(
+            self.jars, main, [str(file)], heap_mb=heap_mb, log4j=self._log4j, login_file=login_file,
+            is_brief=self._is_brief,
+        )  # fmt: skip
         return JavaProcess(command, file.with_suffix(".log"), detached=self._detached)
 
     def _check_running(self) -> None:

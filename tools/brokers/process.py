@@ -29,11 +29,16 @@ def java() -> str:
 
 
 def java_command(
-    jars: Path, main: str, arguments: Sequence[str], *, heap_mb: int, log4j: Path, login_file: Path | None = None
-) -> list[str]:
-    """The command line of a class in a folder of jars. Compiled once only, which halves the time to be up."""
+    jars: Path, main: str, arguments: Sequence[str], *, heap_mb: int, log4j: Path, login_file: Path | None = None,
+    is_brief: bool = True,
+) -> list[str]:  # fmt: skip
+    """The command line of a class in a folder of jars.
+
+    What `is_brief` is compiled once only, which halves the time to be up; what is to be fast for long is not.
+    """
+    haste = ["-XX:TieredStopAtLevel=1"] if is_brief else []
     return [
-        java(), "-server", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xss512k", "-Xms32m", f"-Xmx{heap_mb}m",
+        java(), "-server", *haste, "-XX:+UseSerialGC", "-Xss512k", "-Xms32m", f"-Xmx{heap_mb}m",
         "-Djava.net.preferIPv4Stack=true", "-Djava.awt.headless=true", "-Dfile.encoding=UTF-8",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", f"-Dlog4j.configuration=file:{log4j}",
         *([f"-Djava.security.auth.login.config={login_file}"] if login_file else []),

@@ -1,0 +1,88 @@
+"""What each client does in each bench. A name is "client" or "client, manner"; `bench.settings` says with what options.
+
+A contestant is a function of a Task and a Coordination that answers a Sample. It runs in a process of its own, which
+has the environment that stands here: kwire's two implementations are two contestants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from bench.task import Sample, Task
+    from bench.worker import Coordination
+
+Run = Callable[["Task", "Coordination"], "Sample"]
+
+_C: Mapping[str, str] = {"KWIRE_IMPL": "c"}
+_PYTHON: Mapping[str, str] = {"KWIRE_IMPL": "python"}
+
+
+class Contestant(NamedTuple):
+    """Where its function is, and the environment that it needs."""
+
+    place: str
+    environment: Mapping[str, str] = {}
+
+
+def _kwire(function: str) -> dict[str, Contestant]:
+    manner = {"iterate": ", iteration", "send_many": ", send_many", "send_arrow": ", send_arrow"}
+    manner |= {"poll_batch": ", poll_batch", "poll_arrow": ", poll_arrow"}
+    place, said = f"kwire_client:{function}", manner.get(function, "")
+    return {f"kwire C{said}": Contestant(place, _C), f"kwire Python{said}": Contestant(place, _PYTHON)}
+
+
+CONTESTANTS: Mapping[str, Mapping[str, Contestant]] = {
+    "produce": {
+        **_kwire("produce"),
+        "confluent-kafka": Contestant("confluent:produce"),
+        "Java": Contestant("java:produce"),
+        "aiokafka": Contestant("asyncio_client:produce"),
+        "kafka-python": Contestant("kafka_python:produce"),
+    },
+    "consume": {
+        **_kwire("consume"),
+        **_kwire("iterate"),
+        "confluent-kafka": Contestant("confluent:consume"),
+        "confluent-kafka, poll": Contestant("confluent:poll"),
+        "Java": Contestant("java:consume"),
+        "aiokafka": Contestant("asyncio_client:consume"),
+        "kafka-python": Contestant("kafka_python:consume"),
+    },
+    "bulk": {
+        **_kwire("send_many"),
+        **_kwire("send_arrow"),
+        "confluent-kafka": Contestant("confluent:produce_batch"),
+        "Java": Contestant("java:produce"),
+        "aiokafka": Contestant("asyncio_client:send_batch"),
+    },
+    "bulk-consume": {
+        **_kwire("poll_batch"),
+        **_kwire("poll_arrow"),
+        "confluent-kafka": Contestant("confluent:consume"),
+        "Java": Contestant("java:consume"),
+        "aiokafka": Contestant("asyncio_client:consume"),
+        "kafka-python": Contestant("kafka_python:consume"),
+    },
+    "latency": {
+        **_kwire("latency"),
+        "confluent-kafka": Contestant("confluent:latency"),
+        "aiokafka": Contestant("asyncio_client:latency"),
+        "kafka-python": Contestant("kafka_python:latency"),
+    },
+    "memory": {
+        **_kwire("memory"),
+        "confluent-kafka": Contestant("confluent:memory"),
+        "kafka-python": Contestant("kafka_python:memory"),
+    },
+}
+
+
+def contestant(name: str) -> Run:
+    """By "bench/name", as tasks name it."""
+    bench, _, own = name.partition("/")
+    module, _, function = CONTESTANTS[bench][own].place.partition(":")
+    run: Run = getattr(import_module(f"bench.contestants.{module}"), function)
+    return run

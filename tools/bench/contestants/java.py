@@ -1,0 +1,79 @@
+"""Kafka's own client, by Kafka's own tools: ProducerPerformance and ConsumerPerformance.
+
+They tell records per second but no processor's time, and a JVM's start would be most of a short run's. So each round
+is two runs, a short one of `warmup` records and one of `warmup + records`: what the long one needed more is counted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+from brokers.cluster import NEWEST
+from brokers.jars import fetch_jars
+from brokers.process import java
+
+from bench.settings import JAVA_OPTIONS, JAVA_PRODUCER
+from bench.task import Sample, Task, payloads
+
+if TYPE_CHECKING:
+    from bench.worker import Coordination
+
+_PRODUCED = re.compile(r"(\d+) records sent, ([\d.]+) records/sec")
+
+
+def produce(task: Task, coordination: Coordination) -> Sample:
+    if task.keys:
+        raise RuntimeError("ProducerPerformance sends no keys")
+    properties = JAVA_PRODUCER | {"compression.type": task.compression}
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"\n".join(payloads(task.size)))
+        file.flush()
+
+        def arguments(count: int) -> list[str]:
+            return [
+                "--bootstrap-server", task.bootstrap, "--topic", task.topic, "--num-records", str(count),
+                "--throughput", "-1", "--payload-file", file.name,
+                *[part for name, value in properties.items() for part in ("--command-property", f"{name}={value}")],
+            ]  # fmt: skip
+
+        less, _ = _run("ProducerPerformance", arguments(task.warmup))
+        cpu_s, printed = _run("ProducerPerformance", arguments(task.warmup + task.records))
+    count, per_second = _PRODUCED.findall(printed)[-1]
+    if int(count) != task.warmup + task.records:
+        raise RuntimeError(f"ProducerPerformance sent {count} records: {printed}")
+    # The short run's records arrived too, and are counted at the broker as warm-up.
+    return Sample(task.records, cpu_s - less, task.records / float(per_second), {"extra": task.warmup}, NEWEST)
+
+
+def consume(task: Task, coordination: Coordination) -> Sample:
+    def arguments(topic: str, count: int) -> list[str]:
+        return ["--bootstrap-server", task.bootstrap, "--topic", topic, "--num-records", str(count), "--hide-header"]
+
+    less, _ = _run("ConsumerPerformance", arguments(task.warm_topic, task.warmup))
+    cpu_s, printed = _run("ConsumerPerformance", arguments(task.topic, task.records))
+    # start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, fetch MB/s, fetch records/s
+    fields = [field.strip() for field in printed.strip().splitlines()[-1].split(", ")]
+    if int(fields[4]) < task.records:
+        raise RuntimeError(f"ConsumerPerformance read {fields[4]} records: {printed}")
+    records = int(fields[4]) - task.warmup
+    return Sample(records, cpu_s - less, records / float(fields[9]), version=NEWEST)
+
+
+def _run(tool: str, arguments: list[str]) -> tuple[float, str]:
+    """(seconds of the processor, what it printed) of one run."""
+    jars = fetch_jars("kafka", NEWEST)
+    command = [java(), *JAVA_OPTIONS, "-cp", f"{jars}/*", f"org.apache.kafka.tools.{tool}", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr, stdin=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    with process.stdout:
+        printed = process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{tool} ended with {process.returncode}: {printed}")
+    return used.ru_utime + used.ru_stime, printed

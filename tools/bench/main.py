@@ -1,0 +1,151 @@
+"""Reads the arguments of `tools/bench/run`, runs the bench, and shows what it found.
+
+Exit code 0 only if every contestant did what it was asked to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import latency, memory, report, throughput
+from bench.contest import Result
+from bench.plot import write_svg
+from bench.report import Column, ratio_columns
+from bench.stand import Stand
+
+Tell = Callable[[str], object]
+BOTH = ("kwire C", "kwire Python")
+
+
+class Bench(NamedTuple):
+    """How it runs, what its table shows, and what its plot measures."""
+
+    run: Callable[[argparse.Namespace, Stand, Tell], Iterator[Result]]
+    columns: Sequence[Column]
+    plotted: tuple[str, str]
+    help: str
+    records: int
+    rounds: int = 5
+
+
+def _speeds(ours: Sequence[str]) -> list[Column]:
+    return [
+        Column("us CPU\na record", "us_cpu"),
+        *ratio_columns("per_cpu", "records a CPU-second", ours),
+        Column("records\na second", "per_second"),
+        *ratio_columns("per_second", "records a second", ours[:1]),
+    ]
+
+
+_PER_CPU = ("per_cpu", "records per second of the client's processor")
+_BULK = ("kwire C, send_many", "kwire C, send_arrow")
+_LATENCIES = [
+    *(Column(f"p{percent} ms", f"p{percent}_ms") for percent in (50, 90, 99)),
+    *(
+        column
+        for percent in (50, 99)
+        for column in ratio_columns(f"p{percent}_ms", f"p{percent}", BOTH[:1], is_less_better=True)
+    ),
+    Column("us CPU\na record", "us_cpu"),
+]
+_MEMORY = [
+    Column("bytes a\nqueued record", "bytes_per_record"),
+    *ratio_columns("bytes_per_record", "bytes", BOTH, is_less_better=True),
+    Column("records\nqueued", "records"),
+    Column("MB at\nthe peak", "peak_mb"),
+]
+
+
+def _bulk(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[Result]:
+    if options.consume:
+        return throughput.consume(options, stand, tell, "bulk-consume")
+    return throughput.produce(options, stand, tell, "bulk")
+
+
+BENCHES = {
+    "produce": Bench(
+        lambda options, stand, tell: throughput.produce(options, stand, tell, "produce"),
+        _speeds(BOTH), _PER_CPU, "one record at a time, with a delivery report for each", 500_000,
+    ),
+    "consume": Bench(
+        lambda options, stand, tell: throughput.consume(options, stand, tell, "consume"),
+        _speeds(BOTH), _PER_CPU, "record by record, each value looked at", 500_000,
+    ),
+    "bulk": Bench(_bulk, _speeds(_BULK), _PER_CPU, "many records in a call; with --consume, columns out", 1_000_000),
+    "latency": Bench(
+        latency.latency, _LATENCIES, ("p99_ms", "ms, 99th percentile"), "an acknowledged send at linger 0", 400
+    ),
+    "memory": Bench(
+        memory.memory, _MEMORY, ("bytes_per_record", "bytes for each queued record"),
+        "queued records while the broker does not answer", 200_000, 3,
+    ),
+}  # fmt: skip
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def _words(text: str) -> list[str]:
+    return text.split(",")
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="tools/bench/run", description="Benchmarks against named peers, in one run.")
+    verbs = top.add_subparsers(required=True, metavar="BENCH", dest="bench")
+    for name, bench in BENCHES.items():
+        one = verbs.add_parser(name, help=bench.help, description=bench.help)
+        one.add_argument("--bootstrap", help="a cluster of yours (default: one broker is started)")
+        one.add_argument("--rounds", type=int, default=bench.rounds, help=f"default: {bench.rounds}")
+        one.add_argument("--records", type=int, default=bench.records, help=f"default: {bench.records:,}")
+        one.add_argument("--warmup", type=int, default=20_000, help="records before the clock starts (default: 20,000)")
+        one.add_argument("--sizes", type=_numbers, default=[100], help="bytes of a value, such as 100,1000")
+        one.add_argument("--compression", type=_words, default=["none"], help="such as none,lz4")
+        one.add_argument("--partitions", type=_numbers, default=[4], help="such as 1,4,1000 (default: 4)")
+        one.add_argument("--keys", type=int, default=0, help="how many different keys (default: none)")
+        one.add_argument("--only", type=_words, help="contestants, by how their names begin")
+        one.add_argument("--json", type=Path, help="write every sample to this file")
+        one.add_argument("--svg", type=Path, help="draw the medians into this file")
+        if name == "bulk":
+            one.add_argument("--consume", action="store_true", help="read in bulk instead")
+    verbs.add_parser("settings", help="the settings of every contestant, with reasons")
+    return top
+
+
+def run(options: argparse.Namespace, command: Sequence[str], tell: Tell) -> list[Result]:
+    bench = BENCHES[options.bench]
+    results: list[Result] = []
+    with Stand(options.bootstrap) as stand:
+        about = report.circumstances(stand.broker, command)
+        print(f"{about['broker']}; {about['machine']}, load {about['load']:.1f}; Python {about['python']}", flush=True)
+        for result in bench.run(options, stand, tell):
+            tell("")
+            report.print_result(result, bench.columns)
+            results.append(result)
+            if options.json:
+                report.write_json(options.json, about, results)
+            if options.svg:
+                write_svg(options.svg, results, *bench.plotted)
+    return results
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parser().parse_args(arguments)
+    if options.bench == "settings":
+        report.print_settings()
+        return 0
+
+    def tell(words: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\033[K{words[:100]}", end="", file=sys.stderr, flush=True)
+
+    results = run(options, arguments, tell)
+    return 1 if any(result.failures for result in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,54 @@
+"""Processor's and clock's time of a part of this process, and its memory."""
+
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from bench.task import Sample
+
+
+class Meter:
+    """`with Meter() as meter: ...`, then `meter.sample(records)`: all threads count, and children that have ended."""
+
+    def __enter__(self) -> Self:
+        self._cpu, self._wall = cpu_seconds(), time.perf_counter()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.cpu_s, self.wall_s = cpu_seconds() - self._cpu, time.perf_counter() - self._wall
+
+    def sample(self, records: int, **more: Any) -> Sample:
+        return Sample(records, self.cpu_s, self.wall_s, **more)
+
+
+def cpu_seconds() -> float:
+    """User and system, of this process and of its children that have been waited for."""
+    total = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        used = resource.getrusage(who)
+        total += used.ru_utime + used.ru_stime
+    return total
+
+
+def resident_bytes() -> int:
+    """What of this process is in memory now."""
+    return _status("VmRSS")
+
+
+def peak_bytes() -> int:
+    """The most that was in memory since the process began, or since `forget_peak`."""
+    return _status("VmHWM")
+
+
+def forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _status(name: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/self/status has no {name}")

@@ -1,0 +1,49 @@
+"""Medians with their spread, and ratios that are paired by round: what was slow in a round was slow for both."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Spread(NamedTuple):
+    """The median of some samples and the quartiles around it; with fewer than four samples the least and the most."""
+
+    low: float
+    median: float
+    high: float
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Spread:
+        if not samples:
+            raise ValueError("there is no spread of nothing")
+        if len(samples) < 4:
+            return cls(min(samples), statistics.median(samples), max(samples))
+        low, median, high = statistics.quantiles(samples, n=4, method="inclusive")
+        return cls(low, median, high)
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """How many times theirs ours is, round by round."""
+    return [one / other for one, other in zip(ours, theirs, strict=True)]
+
+
+def percentile(samples: Sequence[float], percent: float) -> float:
+    """The smallest sample that so many percent of the samples do not exceed."""
+    if not samples:
+        raise ValueError("there is no percentile of nothing")
+    ordered = sorted(samples)
+    rank = -(-len(ordered) * percent // 100)  # rounded up: the nearest-rank method
+    return ordered[max(0, int(rank) - 1)]
+
+
+def shown(spread: Spread, unit: str = "x") -> str:
+    """`4.61x (4.40-4.90)`: three digits each, for a table."""
+    return f"{_three(spread.median)}{unit} ({_three(spread.low)}-{_three(spread.high)})"
+
+
+def _three(value: float) -> str:
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,0 +1,101 @@
+"""What a bench found: a table for people, and everything as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.contest import Result
+from bench.ratios import shown
+from bench.settings import SETTINGS
+
+
+class Column(NamedTuple):
+    """`measure` of each contestant; or, with `ours`, how many times as much `ours` has as the row's contestant.
+
+    `is_less_better`: how many times as much the row's contestant has. Above 1 is good for `ours` in both.
+    """
+
+    title: str
+    measure: str
+    unit: str = ""
+    ours: str | None = None
+    is_less_better: bool = False
+
+
+def ratio_columns(measure: str, what: str, ours: Sequence[str], *, is_less_better: bool = False) -> list[Column]:
+    said = "times\n{}'s {}" if is_less_better else "{} has\n{}"
+    return [Column(said.format(name, what), measure, "x", name, is_less_better) for name in ours]
+
+
+def cell(result: Result, name: str, column: Column) -> str:
+    if column.ours is None:
+        return shown(result.spread(name, column.measure), column.unit)
+    if name == column.ours:
+        return ""
+    first, second = (name, column.ours) if column.is_less_better else (column.ours, name)
+    spread = result.ratio(first, second, column.measure)
+    return "" if spread is None else shown(spread, column.unit)
+
+
+def print_result(result: Result, columns: Sequence[Column]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
+    table = Table(title=result.title, title_justify="left", title_style="bold")
+    table.add_column("median (quartiles)")
+    for column in columns:
+        table.add_column(column.title, justify="right")
+    for name, samples in result.samples.items():
+        failure = result.failure(name)
+        if failure is not None:
+            table.add_row(name, f"[red]failed: {failure.splitlines()[0][:60]}")
+        else:
+            label = f"{name} [dim]{samples[0].version}"
+            table.add_row(label, *(cell(result, name, column) for column in columns))
+    console.print(table)
+    for name, failure in result.failures.items():
+        console.print(f"{name} failed: {failure}", style="red", markup=False)
+
+
+def print_settings() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("client", "setting", "reason", title="Settings", title_justify="left", title_style="bold")
+    for setting in SETTINGS:
+        table.add_row(*setting)
+    Console(width=None if sys.stdout.isatty() else 150, highlight=False).print(table)
+
+
+def circumstances(stand: str, command: Sequence[str]) -> dict[str, Any]:
+    """Without which no figure means anything."""
+    return {
+        "command": ["tools/bench/run", *command],
+        "broker": stand,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {processor()}, {os.cpu_count()} processors",
+        "load": os.getloadavg()[0],
+    }
+
+
+def processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return "an unknown processor"
+
+
+def write_json(path: Path, about: dict[str, Any], results: Sequence[Result]) -> None:
+    cases = [
+        {"title": result.title, "samples": {name: [asdict(one) for one in all] for name, all in result.samples.items()}}
+        for result in results
+    ]
+    path.write_text(json.dumps({**about, "cases": cases}, indent=1) + "\n")

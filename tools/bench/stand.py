@@ -1,0 +1,125 @@
+"""Where the contest takes place: one real broker, its topics, and the count of what arrived.
+
+confluent-kafka counts and fills, so that kwire does not judge itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Self
+
+import confluent_kafka
+from brokers.cluster import NEWEST, KafkaCluster
+
+from bench.task import Task
+
+FILL_BATCH_BYTES = 131_072  # of the batches in a log that is to be read
+_admin: Any = import_module("confluent_kafka.admin")  # a type checker would say that it exports no names
+_DELETE_AT_ONCE = {"file.delete.delay.ms": "100", "retention.ms": "-1"}
+
+
+class Stand:
+    """A broker of its own, or the cluster at `bootstrap`."""
+
+    def __init__(self, bootstrap: str | None = None) -> None:
+        self._given = bootstrap
+        self._cluster: KafkaCluster | None = None
+        self._numbers = itertools.count(1)
+        self._topics: set[str] = set()
+
+    def __enter__(self) -> Self:
+        if self._given is None:
+            self._cluster = KafkaCluster(NEWEST, heap_mb=768, is_brief=False).start()
+        self._admin: Any = _admin.AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.go_on()
+            if self._given is not None:
+                self.delete(*self._topics)
+        finally:
+            if self._cluster is not None:
+                self._cluster.stop()
+
+    @property
+    def bootstrap(self) -> str:
+        if self._given is not None:
+            return self._given
+        assert self._cluster is not None
+        return self._cluster.bootstrap
+
+    @property
+    def broker(self) -> str:
+        """What it is, for the report."""
+        return f"the cluster at {self._given}" if self._given else f"one broker, Kafka {NEWEST}, on this machine"
+
+    # -- topics
+
+    def new_topic(self, partitions: int) -> str:
+        name = f"bench-{os.getpid()}-{next(self._numbers)}"
+        wanted = _admin.NewTopic(name, partitions, 1, config=_DELETE_AT_ONCE)
+        for future in self._admin.create_topics([wanted]).values():
+            future.result()
+        self._topics.add(name)
+        return name
+
+    def delete(self, *names: str) -> None:
+        if names:
+            for future in self._admin.delete_topics(list(names)).values():
+                future.result()
+        self._topics.difference_update(names)
+
+    def count(self, topic: str, partitions: int) -> int:
+        """How many records a topic has, by its end offsets."""
+        latest = _admin.OffsetSpec.latest()
+        wanted = {confluent_kafka.TopicPartition(topic, index): latest for index in range(partitions)}
+        return sum(future.result().offset for future in self._admin.list_offsets(wanted).values())
+
+    def fill(self, topic: str, task: Task, count: int) -> None:
+        """`count` records, the same number in every partition give or take one, in batches of FILL_BATCH_BYTES."""
+        producer: Any = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 50,
+                "batch.size": FILL_BATCH_BYTES,
+                "compression.type": task.compression,
+            }
+        )
+        run = max(1, min(1_000, count // task.partitions))  # records of a partition in a row
+        for number, value in enumerate(task.values(count)):
+            while True:
+                try:
+                    producer.produce(topic, value, partition=number // run % task.partitions)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        producer.flush()
+        arrived = self.count(topic, task.partitions)
+        if arrived != count:
+            raise RuntimeError(f"{arrived} of {count} records arrived in the topic that was to be filled")
+
+    # -- a broker that does not answer
+
+    @property
+    def can_stop(self) -> bool:
+        return self._cluster is not None
+
+    def stop(self) -> None:
+        """The broker keeps its connections and does nothing, until `go_on`."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._cluster is not None:
+            for process in self._cluster.processes.values():
+                os.kill(process.pid, number)

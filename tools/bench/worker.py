@@ -1,0 +1,47 @@
+"""One contestant's turn, in a process of its own: a Task comes on standard input, a Sample goes to standard output.
+
+Steps in between are a line each way: a contestant that must wait for the contest says a word and reads one
+(`Coordination`). Whatever a library prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import TextIO
+
+from bench.contestants import contestant
+from bench.task import Sample, Task
+
+
+class Coordination:
+    """`say("queued")` tells the contest where we are, and waits until it answers."""
+
+    def __init__(self, reads: TextIO, writes: TextIO) -> None:
+        self._reads, self._writes = reads, writes
+
+    def say(self, word: str) -> None:
+        print(word, file=self._writes, flush=True)
+        if not self._reads.readline():
+            raise SystemExit("the contest has ended")
+
+
+def main() -> int:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    task = Task.from_json(sys.stdin.readline())
+    try:
+        chosen = contestant(task.contestant)
+        sample = chosen(task, Coordination(sys.stdin, answers))
+    except Exception as error:
+        traceback.print_exc()
+        sample = Sample(failure=f"{type(error).__name__}: {error}")
+    print(sample.to_json(), file=answers, flush=True)
+    # A client whose broker was stalled may not end by itself, and what was asked for has been answered.
+    sys.stderr.flush()
+    os._exit(0 if sample.failure is None else 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
