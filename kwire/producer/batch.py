@@ -31,8 +31,8 @@ class Batch:
     __slots__ = (
         "_append_time_ms", "_base_offset", "attempts", "bytes_max", "created_at", "deadline", "encoded", "error",
         "is_closed", "is_decided", "is_overdue", "is_transactional", "is_unsure", "last_error", "line", "magic",
-        "partition", "producer_epoch", "producer_id", "records", "responses", "sequence", "size_bytes", "terms",
-        "topic", "tried_at", "was_designated",
+        "partition", "producer_epoch", "producer_id", "records", "responses", "retries", "sequence", "size_bytes",
+        "terms", "topic", "tried_at", "was_designated", "was_named",
     )  # fmt: skip
 
     def __init__(
@@ -50,7 +50,9 @@ class Batch:
         self.is_closed = False
         self.was_designated = False  # given its partition when drained
         self.attempts = 0
+        self.retries = 0  # attempts that failed for a reason of its own
         self.tried_at: tuple[str, int] | None = None  # the broker that it was sent to last, and the version of Produce
+        self.was_named = False  # some request asked for its topic by name, not by id
         self.last_error: KwireError | None = None
         # True when a request that carried it may have been applied: no answer came, or one that leaves it open.
         self.is_unsure = False

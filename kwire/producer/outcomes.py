@@ -24,7 +24,7 @@ from kwire.errors import (
     broker_error,
 )
 from kwire.producer.batch import Batch
-from kwire.producer.identity import Identity
+from kwire.producer.identity import Identity, IdentityState
 from kwire.producer.intake import Intake
 from kwire.producer.metrics import Counters
 from kwire.producer.partition_queue import PartitionQueue
@@ -69,7 +69,11 @@ class Outcomes:
         backoff: Backoff,
         random: Random,
         transaction: Transaction | None = None,
+        *,
+        retries_max: int | None = None,
     ) -> None:
+        """`retries_max`: None for no bound but the batches' time."""
+        self._retries_max = retries_max
         self._transaction = transaction
         self._identity = identity
         self._intake = intake
@@ -149,11 +153,13 @@ class Outcomes:
             case Verdict.ORDER | Verdict.EPOCH if self._is_mended(queue, batch):
                 # Refused for its place. With an earlier batch still to come that is only order; otherwise the broker
                 # and we disagree about the sequences, and only a new identity mends that.
-                is_first = not queue.has_earlier(batch)
-                if is_first:
+                if not queue.has_earlier(batch):
+                    is_news = self._identity.state is IdentityState.KNOWN  # else a batch before it left the gap
                     self._identity.break_sequences()
                     queue.leave_gap()
-                self._retry(queue, batch, error, now, backs_off=is_first)
+                    self._retry(queue, batch, error, now, counts=is_news)
+                else:
+                    self._retry(queue, batch, error, now, backs_off=False, counts=False)
             case _:
                 self._refused(queue, batch, error)
 
@@ -199,19 +205,34 @@ class Outcomes:
         self._resolve(batch, None)
 
     def _retry(
-        self, queue: PartitionQueue, batch: Batch, error: KwireError, now: float, *, backs_off: bool = True
+        self,
+        queue: PartitionQueue,
+        batch: Batch,
+        error: KwireError,
+        now: float,
+        *,
+        backs_off: bool = True,
+        counts: bool = True,
     ) -> None:
         batch.last_error = error
+        if counts and batch.retries == self._retries_max:
+            self._leave(queue, batch)
+            self.undelivered(batch, f"given up after {batch.retries + 1} attempt{'s' * (batch.retries > 0)}", error)
+            return
+        batch.retries += counts
         self.counters.retried(batch)
         queue.attempts += backs_off
         _log.debug("%r is sent again: %s", batch, error)
         queue.retry(batch, now + self._backoff.seconds(queue.attempts, self._random) if backs_off else now)
 
     def _refused(self, queue: PartitionQueue, batch: Batch, error: KwireError) -> None:
+        self._leave(queue, batch)
+        self.give_up(batch, error)
+
+    def _leave(self, queue: PartitionQueue, batch: Batch) -> None:
         queue.failed(batch)
         if batch.is_sequenced:
             self._identity.break_sequences()  # its sequence is burnt: the batches behind it would be out of order
-        self.give_up(batch, error)
 
     # -- ends
 

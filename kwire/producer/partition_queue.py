@@ -6,13 +6,22 @@
       '------------------ back to the front, in the order in which they were first taken
 
 Nothing overtakes: while a batch is held, nothing new is taken (rules 1 and 3), and a new leader gets nothing before the
-old one's answers are in (rule 4). It decides nothing about errors; the sender does, and tells it `retry` or `failed`.
+old one's answers are in (rule 4).
+
+A topic that was deleted and created again is another log under the same name. What is queued goes there, since callers
+mean the name; that some of it may have been stored in the old log does not matter, for that is gone. Sequences begin
+anew, except where a request by name got no answer: that may have reached the new log already, which then knows the
+batch by its sequence.
+
+It decides nothing about errors; the sender does, and tells it `retry` or `failed`.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from uuid import UUID
 
+from kwire.cluster.snapshot import NO_ID
 from kwire.producer.batch import Batch
 from kwire.producer.split import SizeLimit
 
@@ -42,6 +51,7 @@ class PartitionQueue:
         # second could be stored and the first refused (KAFKA-15591), and then the first is lost.
         self._leader: tuple[int, int] | None = None
         self._is_proven = False
+        self._topic_id = NO_ID
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.topic}-{self.index}: {len(self.queued)} queued, {len(self._out)} out>"
@@ -99,6 +109,28 @@ class PartitionQueue:
         if len(self._out) >= window:
             return f"window of {window}"
         return None
+
+    def is_of(self, topic_id: UUID) -> bool:
+        """Whether batches can be taken for the topic with this id; it may be another than before.
+
+        Not while answers from the old one are awaited; then all that was settled with that begins anew. Brokers before
+        2.8 tell no ids, and nothing begins anew.
+        """
+        if self._topic_id not in (topic_id, NO_ID) and topic_id != NO_ID:
+            if self._out:
+                return False
+            self._begin_anew()
+        if topic_id != NO_ID:
+            self._topic_id = topic_id
+        return True
+
+    def _begin_anew(self) -> None:
+        self._leader, self._is_proven = None, False
+        if any(batch.is_sequenced and batch.is_unsure and batch.was_named for batch in self.queued):
+            return
+        for batch in self.queued:
+            batch.is_unsure = False
+        self.restart_sequences()
 
     def take(self, leader: tuple[int, int]) -> Batch:
         """Move the first queued batch out, to this leader. `closed_by` was asked before."""

@@ -47,6 +47,8 @@ class Producer:
     max_buffered_bytes      the bound on records that are not yet delivered; when it is reached, `send` blocks for
                             max_block_ms (when_full="block") or raises BufferFullError (when_full="raise")
     delivery_timeout_ms     from `send` to giving up, retries included
+    retries                 how often a batch is sent again before it is given up; None (the default): as often as that
+                            time allows. Waiting for an earlier batch and being cut in pieces are no retries
     transactional_id        makes the producer transactional: `begin`, `send`, `send_offsets`, `commit` or `abort`
     transaction_timeout_ms  brokers abort a transaction that takes longer
     unknown_topic_timeout_ms  how long brokers may say that they do not know the topic, which may be about to be created

@@ -40,6 +40,11 @@ def magic(version: int) -> int:
     return 1 if version >= _TIMESTAMPS_SINCE else 0
 
 
+def names_topics(version: int) -> bool:
+    """Whether a request says a topic's name, which a topic created again has too, and not its id."""
+    return version < _TOPIC_IDS_SINCE
+
+
 def version_limit(topics: Iterable[str], snapshot: Snapshot) -> int | None:
     """The highest version to use: topic ids are on the wire from v13, and must be known then."""
     known = (snapshot.topics.get(topic) for topic in topics)

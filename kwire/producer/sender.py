@@ -24,7 +24,7 @@ from kwire.producer.metrics import ProducerMetrics, producer_metrics
 from kwire.producer.outcomes import Carried, Outcomes, Taken
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.partitioners import routing
-from kwire.producer.request import build_request, magic, refusal, version_limit
+from kwire.producer.request import build_request, magic, names_topics, refusal, version_limit
 from kwire.producer.response import resolve_all
 from kwire.producer.settings import IDEMPOTENT_WINDOW, ProducerSettings
 from kwire.producer.topic_queue import TopicQueue
@@ -63,7 +63,9 @@ class Sender:
             self.transaction = Transaction(
                 settings.transactional_id, self._identity, backoff=backoff, random=random, on_renewed=self._restart
             )
-        self._outcomes = Outcomes(self._identity, intake, backoff, random, self.transaction)
+        self._outcomes = Outcomes(
+            self._identity, intake, backoff, random, self.transaction, retries_max=settings.retries
+        )
         self._key_hash, make_spread = routing(settings.partitioner)
         self._spread = make_spread(random, settings.batch_bytes)
         self._topics: dict[str, TopicQueue] = {}
@@ -273,6 +275,10 @@ class Sender:
         is_wanted = self._has_work() if self.transaction is None else self.transaction.wants_identity
         if not is_wanted:
             return []
+        for queue in self._active:
+            known = view.snapshot.topics.get(queue.topic)
+            if known is not None:
+                queue.is_of(known.id)  # what was open in a topic that was deleted needs no settling any more
         is_drained = not any(queue.out or queue.sequenced_unsure() for queue in self._active)
         if not identity.must_ask(now, is_drained):
             return []
@@ -377,6 +383,8 @@ class Sender:
         if partition is None or partition.leader == NO_NODE:
             view.request_metadata(f"{queue.topic}-{queue.index} has no leader")
             return None
+        if known is not None and not queue.is_of(known.id):
+            return None
         return partition if self._can_send(queue, partition, now) else None
 
     def _can_send(self, queue: PartitionQueue, partition: Partition, now: float) -> bool:
@@ -473,6 +481,7 @@ class Sender:
         tried_at = view.describe(node), version
         for batch in batches:
             batch.tried_at = tried_at
+            batch.was_named |= names_topics(version)
         acks, replicas_ms = self._acks(batches[0]), max(map(self._replicas_ms, batches))
         carried = Carried(node, version, taken, view.snapshot, acks)
 

@@ -38,6 +38,7 @@ class ProducerSettings:
     when_full: WhenFull = "block"
     max_block_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
+    retries: int | None = None
     unknown_topic_timeout_ms: int = 10_000
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
@@ -69,6 +70,8 @@ class ProducerSettings:
         for name in ("linger_ms", "max_block_ms", "unknown_topic_timeout_ms"):
             if getattr(self, name) < 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}", remedy="give a number from 0 up")
+        if self.retries is not None and (isinstance(self.retries, bool) or self.retries < 0):
+            raise ConfigurationError(f"retries is {self.retries!r}", remedy="give a number from 0 up, or None")
         if isinstance(self.compression, str):
             object.__setattr__(self, "compression", Compression.of(self.compression))
         own_rule(self.partitioner)

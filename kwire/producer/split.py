@@ -73,7 +73,8 @@ def _piece(batch: Batch, start: int, end: int, records_bytes: int) -> Batch:
     piece.records, piece.responses = batch.records[start:end], batch.responses[start:end]
     piece.size_bytes += records_bytes
     piece.is_closed = True
-    for name in ("attempts", "is_transactional", "is_unsure", "last_error", "line", "tried_at", "was_designated"):
+    piece.was_designated, piece.was_named = batch.was_designated, batch.was_named
+    for name in ("attempts", "is_transactional", "is_unsure", "last_error", "line", "retries", "tried_at"):
         setattr(piece, name, getattr(batch, name))
     if batch.is_sequenced:
         piece.stamp(batch.producer_id, batch.producer_epoch, batch.sequence_of(start))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from kwire.cluster import Backoff, Broker, Call, LeaderHint, Snapshot, ToCoordinator
 from kwire.cluster.metadata import MetadataStatus
@@ -92,10 +93,11 @@ class Sent:
     node: int
     version: int
     request: ProduceRequest
+    ids: Mapping[str, UUID] = field(default_factory=dict)  # of the topics, as they were then
 
     def batches(self) -> dict[tuple[str, int], Batch]:
         return {
-            (topic.name, partition.index): next(iter(decode_batches(partition.records or b"")))
+            (self._name(topic), partition.index): next(iter(decode_batches(partition.records or b"")))
             for topic in self.request.topic_data
             for partition in topic.partition_data
         }
@@ -126,7 +128,9 @@ class Sent:
         self.call.on_done(
             produce.ProduceResponse(
                 responses=[
-                    produce.ProduceResponse.Topic(name=name, partition_responses=partitions)
+                    produce.ProduceResponse.Topic(
+                        name=name, topic_id=self.ids.get(name, NO_ID), partition_responses=partitions
+                    )
                     for name, partitions in topics.items()
                 ],
                 throttle_time_ms=throttle_time_ms,
@@ -137,6 +141,9 @@ class Sent:
             ),
             now,
         )
+
+    def _name(self, topic: ProduceRequest.Topic) -> str:
+        return topic.name or next(name for name, topic_id in self.ids.items() if topic_id == topic.topic_id)
 
     def fail(self, now: float, error: KwireError, *, was_written: bool = True) -> None:
         self.call.was_written = was_written
@@ -212,7 +219,8 @@ class Bench:
         request = call.build(version)
         assert isinstance(request, ProduceRequest)
         request.encode(version)  # it must be sendable
-        return Sent(call, node, version, request)
+        ids = {topic.name: topic.id for topic in self.view.snapshot.topics.values()}
+        return Sent(call, node, version, request, ids)
 
 
 def _leader(node: int, epoch: int) -> produce.ProduceResponse.Topic.Partition.Leader:
