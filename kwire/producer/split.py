@@ -52,8 +52,10 @@ class SizeLimit:
 
 
 def pieces(batch: Batch, bytes_max: int) -> list[Batch]:
-    """Closed batches of the same records in the same order, each within `bytes_max` or of one record."""
+    """Closed batches of the same records in the same order, each within `bytes_max` or of one record; at least
+    two, unless the batch has one record."""
     sizes = [record_bytes_max(key, value, headers) for _, key, value, headers in batch.records]
+    bytes_max = min(bytes_max, BATCH_OVERHEAD_BYTES + sum(sizes) - 1)
     cuts = [0]
     size_bytes = BATCH_OVERHEAD_BYTES
     for index, size in enumerate(sizes):

@@ -65,7 +65,8 @@ def batch_of(*values: bytes) -> Batch:
         ([4] * 5, room_for(3), [3, 2]),
         ([4, 900, 4, 4], room_for(2), [1, 1, 2]),
         ([900, 900], 1, [1, 1]),
-        ([4] * 4, room_for(4), [4]),
+        ([4] * 4, room_for(4), [3, 1]),
+        ([4], room_for(1), [1]),
     ],
 )
 def test_pieces_fit_or_are_of_one_record(sizes: list[int], bytes_max: int, expected: list[int]) -> None:
