@@ -3,7 +3,10 @@
 One flat Python function per (message, version): adjacent fields of fixed size, the length of the string that follows
 and the first byte of a varint are read or written in one `struct` call. `decoding` and `encoding` write the text.
 
-The functions only *detect* that something is wrong, by any exception of UNDECODABLE or UNENCODABLE; which field it was
+Where there is the accelerator, it decodes instead of a function: it is given a plan, which is the same knowledge as
+data, and walks it in C (`plans`).
+
+They only *detect* that something is wrong, by None or any exception of UNDECODABLE or UNENCODABLE; which field it was
 is found by a second, interpretive pass (`annotate`, `validate`), so that good messages do not pay for the error
 messages of bad ones.
 """
@@ -14,9 +17,10 @@ from typing import Any, TypeAlias
 from kwire.protocol.decoding import DecoderSource
 from kwire.protocol.encoding import EncoderSource
 from kwire.protocol.fields import REQUIRED
+from kwire.protocol.plans import plan
 from kwire.protocol.source import Source
 
-Decoder: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
+Decoder: TypeAlias = Callable[[bytes, int], Any]
 Encoder: TypeAlias = Callable[[Any, list[Any], list[int]], None]
 
 UNDECODABLE = (IndexError, ValueError, OverflowError, _struct_error)
@@ -26,7 +30,14 @@ UNENCODABLE = (
 
 
 def decoder(cls: Any, version: int) -> Decoder:
-    """decode(data, start) -> (message, end)."""
+    """decode(data, start) -> the message that is `data` from `start` to its end."""
+    from kwire.wire import accel  # brings its own specification with it, of which who only encodes needs nothing
+
+    return accel.message_reader(plan(cls, version, is_flexible(cls, version))) or python_decoder(cls, version)
+
+
+def python_decoder(cls: Any, version: int) -> Decoder:
+    """The same as a function in Python, which says what the accelerator has to answer."""
     source = DecoderSource(version, is_flexible(cls, version))
     source.whole(cls)
     return source.function(f"decode_{cls.__name__}_v{version}(buf, pos)")

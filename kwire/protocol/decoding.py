@@ -2,7 +2,7 @@
 
 Why nothing is read beyond the frame, though slices are not checked one by one: positions only grow (lengths are checked
 for their sign), a count is checked against the bytes that remain, a read beyond the end raises, and a last slice that
-was short leaves the position beyond the end, which the caller compares with it.
+was short leaves the position beyond the end, with which it is compared.
 """
 from collections.abc import Iterator
 from functools import partial
@@ -30,7 +30,7 @@ class DecoderSource(Source):
         if any(isinstance(t, Sized) and t.name == "records" for t in _types(cls)):
             self.line("view = memoryview(buf)")
         self.struct(cls, "message")
-        self.line("return message, pos")
+        self.line("return message if pos == end else None")
 
     def struct(self, cls: Any, target: str) -> None:
         """Make an instance of `cls` in the variable `target` and fill it."""

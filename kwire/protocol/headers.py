@@ -120,7 +120,7 @@ def decode_request(frame: BytesLike) -> tuple[RequestHeader, Request[Any]]:
     not declared."""
     frame = bytes(frame)
     header, start = decode_request_header(frame)
-    return header, api(header.api_key).request.decode_from(frame, start, header.api_version)
+    return header, api(header.api_key).request.decode(frame, header.api_version, start)
 
 
 def decode_response(frame: BytesLike, request_class: type[Request[R]], version: int) -> tuple[int, R]:
@@ -133,7 +133,7 @@ def decode_response(frame: BytesLike, request_class: type[Request[R]], version: 
             _, pos = _tagged(frame, pos)
         except UNDECODABLE as error:
             raise _header_error(f"a bad response header: {error}", pos) from None
-    return correlation_id, response.decode_from(frame, pos, version)  # type: ignore[return-value]
+    return correlation_id, response.decode(frame, version, pos)  # type: ignore[return-value]
 
 
 def peek_correlation_id(frame: BytesLike) -> int:

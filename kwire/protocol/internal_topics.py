@@ -168,12 +168,12 @@ def _decode_coordinator_record(types: Mapping[int, str], key: bytes | None, valu
         raise DecodeError("a record without a key", path="key", offset=0)
     type_ = _number(key, "key")
     name = _name(types, type_, "key")
-    key_message = message_class(f"{name}Key").decode_from(key, _INT16.size, 0)
+    key_message = message_class(f"{name}Key").decode(key, 0, _INT16.size)
     if value is None:
         return InternalRecord(key_message, None)
     version = _number(value, "value")
     value_class = _with_version(f"{name}Value", version)
-    return InternalRecord(key_message, value_class.decode_from(value, _INT16.size, version), version)
+    return InternalRecord(key_message, value_class.decode(value, version, _INT16.size), version)
 
 
 def _decode_framed_record(types: Mapping[int, str], value: bytes) -> InternalRecord:
@@ -186,7 +186,7 @@ def _decode_framed_record(types: Mapping[int, str], value: bytes) -> InternalRec
     if frame != _FRAME_VERSION:
         raise DecodeError(f"a frame of version {frame}, not {_FRAME_VERSION}", path="value", offset=0)
     value_class = _with_version(_name(types, type_, "value"), version)
-    return InternalRecord(None, value_class.decode_from(value, pos, version), version)
+    return InternalRecord(None, value_class.decode(value, version, pos), version)
 
 
 def _number(data: bytes, path: str) -> int:

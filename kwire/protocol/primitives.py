@@ -3,7 +3,7 @@
 They raise what compiled code may raise (`compiler.UNDECODABLE`, `compiler.UNENCODABLE`), not the public errors.
 """
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from struct import Struct
 from typing import Any
 from uuid import UUID
@@ -60,7 +60,7 @@ def string_length(n: int) -> bytes:
 
 
 def read_tagged(buf: bytes, pos: int, end: int, count: int, spans: bool = False) -> tuple[Any, int]:
-    """A struct's tagged fields as {tag: bytes}, with `spans` {tag: (start, stop)}; and the position after them.
+    """A struct's tagged fields as {tag: bytes} or None, with `spans` {tag: (start, stop)}; and the position after them.
 
     `count` is the first byte of their number.
     """
@@ -77,7 +77,7 @@ def read_tagged(buf: bytes, pos: int, end: int, count: int, spans: bool = False)
             raise ValueError("a tagged field that is beyond the end, or there twice")
         found[tag] = (pos, stop) if spans else buf[pos:stop]
         pos = stop
-    return found, pos
+    return found if spans else found or None, pos  # a count of 0 can be written in two bytes, too
 
 
 def write_tagged(fields: Mapping[int, bytes]) -> bytes:
@@ -90,10 +90,20 @@ def write_tagged(fields: Mapping[int, bytes]) -> bytes:
     return b"".join(parts)
 
 
-@lru_cache(maxsize=4096)
-def uuid_of(raw: bytes) -> UUID:
-    """A UUID from its 16 bytes. Cached: making one costs microseconds, and topic ids come again and again."""
-    return UUID(bytes=raw)
+class _Uuids(dict[bytes, UUID]):
+    """UUIDs by their 16 bytes: making one costs microseconds, and topic ids come again and again."""
+
+    MOST = 4096  # are kept
+
+    def __missing__(self, raw: bytes) -> UUID:
+        if len(self) >= self.MOST:
+            self.clear()
+        made = self[raw] = UUID(bytes=raw)
+        return made
+
+
+UUIDS = _Uuids()
+uuid_of: Callable[[bytes], UUID] = UUIDS.__getitem__
 
 
 def sequence(value: Any) -> Any:

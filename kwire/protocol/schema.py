@@ -129,25 +129,22 @@ class Message(Struct):
     _encoders: ClassVar[dict[int, compiler.Encoder]]
 
     @classmethod
-    def decode(cls, data: BytesLike, version: int) -> Self:
-        """Read a message that is the whole of `data`. For bad bytes raises DecodeError (path, offset), nothing else."""
-        return cls.decode_from(data, 0, version)
-
-    @classmethod
-    def decode_from(cls, data: BytesLike, start: int, version: int) -> Self:
-        """Read a message that is `data` from `start` to its end. Records are views into `data` if that is bytes."""
+    def decode(cls, data: BytesLike, version: int, start: int = 0) -> Self:
+        """Read a message that is the whole of `data`, or `data` from `start` to its end. For bad bytes raises
+        DecodeError (path, offset), nothing else. Records are views into `data` if that is bytes.
+        """
         decoder = cls._decoders.get(version)
         if decoder is None:
             decoder = cls._decoders[version] = compiler.decoder(cls.supported(version), version)
         if type(data) is not bytes:
             data = bytes(data)  # the views handed out must not change under their reader
         try:
-            message, end = decoder(data, start)
+            message: Self | None = decoder(data, start)
         except compiler.UNDECODABLE:
-            raise annotate.decode_error(cls, data, start, version) from None
-        if end != len(data):
+            message = None
+        if message is None:
             raise annotate.decode_error(cls, data, start, version)
-        return message  # type: ignore[no-any-return]
+        return message
 
     def encode(self, version: int) -> bytes:
         """The message's bytes. Raises EncodeError (path) for a value that its type or this version cannot carry."""

@@ -421,7 +421,7 @@ class Session:
                 )
             if self._state is not State.READY and key not in OWN_APIS:
                 raise AuthenticationError(f"the client sent {api(key).name} before it had authenticated")
-            request: Request[Any] = api(key).request.decode_from(frame, start, version)
+            request: Request[Any] = api(key).request.decode(frame, version, start)
         except KwireError as error:
             return self._break(error)
         owed = _Owed(header)

@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <string.h>
 
-typedef const unsigned char *bytes_t;
 
 #define CASTAGNOLI 0x82F63B78u
 

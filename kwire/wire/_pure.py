@@ -16,7 +16,7 @@ from kwire.wire._decode import decode_records
 from kwire.wire._encode import encode_records
 from kwire.wire.rows import Bytes
 
-__all__ = ["crc32c", "decode_records", "encode_records", "murmur2"]
+__all__ = ["crc32c", "decode_records", "encode_records", "message_reader", "murmur2"]
 
 
 def _fastest_crc32c() -> Callable[..., int]:
@@ -31,6 +31,10 @@ def _fastest_crc32c() -> Callable[..., int]:
 
 # (data, value=0): the CRC of RFC 3720 (Castagnoli) of `data` after what has the CRC `value`.
 crc32c = _fastest_crc32c()
+
+
+def message_reader(plan: object) -> None:
+    """Nothing here reads by a plan: messages are read by the functions in Python that kwire.protocol writes."""
 
 
 def murmur2(data: Bytes) -> int:

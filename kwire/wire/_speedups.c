@@ -8,11 +8,7 @@
  * and using it: types are exact, and the interpreter's lock is held but in crc32c over large buffers, which are
  * exported to it meanwhile.
  */
-#define Py_LIMITED_API 0x030b0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#include "_speedups.h"
 
 #include "_crc32c.h"
 
@@ -506,10 +502,10 @@ static PyMethodDef methods[] = {
 };
 
 static int
-execute(PyObject *Py_UNUSED(module))
+execute(PyObject *module)
 {
     prepare_crc();
-    return 0;
+    return add_messages(module);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, execute}, {0, NULL}};

@@ -11,6 +11,7 @@ import importlib
 import os
 from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any, TypeAlias
 
 from kwire.wire import _pure
 from kwire.wire.rows import Header, Headers, NewRecord, Row
@@ -20,12 +21,20 @@ __all__ = [
     "Header",
     "Headers",
     "NewRecord",
+    "Plan",
+    "ReadMessage",
     "Row",
     "crc32c",
     "decode_records",
     "encode_records",
+    "message_reader",
     "murmur2",
 ]
+
+# How a message is read, as tuples (`_messages.c` has the grammar), and what reads it: (data, start) -> the message that
+# is `data` from `start` to its end, or None if there is none.
+Plan: TypeAlias = tuple[Any, ...]
+ReadMessage: TypeAlias = Callable[[bytes, int], Any]
 
 
 class Accelerated:
@@ -37,6 +46,7 @@ class Accelerated:
     def __init__(self, speedups: ModuleType) -> None:
         self._encode = speedups.encode_records
         self._decode = speedups.decode_records
+        self._reader = speedups.MessageReader
         self.crc32c = speedups.crc32c
         self.murmur2 = speedups.murmur2
 
@@ -62,6 +72,13 @@ class Accelerated:
         rows: list[Row] | None = self._decode(data, *where)
         return _pure.decode_records(data, *where) if rows is None else rows
 
+    def message_reader(self, plan: Plan) -> ReadMessage | None:
+        try:
+            read: ReadMessage = self._reader(plan).read
+        except ValueError:  # a Python that keeps slots where C does not find them
+            return None
+        return read
+
 
 def choose(asked: str) -> ModuleType | Accelerated:
     """`asked` is KWIRE_IMPL, "" if unset."""
@@ -85,3 +102,4 @@ crc32c: Callable[..., int] = _chosen.crc32c
 murmur2: Callable[..., int] = _chosen.murmur2
 encode_records = _chosen.encode_records
 decode_records = _chosen.decode_records
+message_reader: Callable[[Plan], ReadMessage | None] = _chosen.message_reader

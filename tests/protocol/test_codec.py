@@ -80,7 +80,7 @@ def test_round_trips(cls: type[Message]) -> None:
         assert annotate.decode(cls, data, version) == message, "the interpretive reader agrees with the compiled one"
         assert b"".join(message.encode_parts(version)) == data
         assert cls.decode(memoryview(bytearray(data)), version) == message
-        assert cls.decode_from(b"header" + data, 6, version) == message
+        assert cls.decode(b"header" + data, version, 6) == message
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -229,7 +229,7 @@ def test_records_are_views_into_the_frame() -> None:
 
 
 def test_sources_show_in_tracebacks() -> None:
-    decoder = compiler.decoder(MetadataRequest, 12)
+    decoder: Any = compiler.python_decoder(MetadataRequest, 12)
     lines = linecache.getlines(decoder.__code__.co_filename)
     assert lines[0] == "def decode_MetadataRequest_v12(buf, pos):\n"
     linecache.checkcache()

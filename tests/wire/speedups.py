@@ -33,7 +33,8 @@ CAN_COMPILE = _COMPILER is not None and (_INCLUDE / "Python.h").is_file()
 def speedups() -> ModuleType:
     """Compiled once for each state of the source."""
     assert _COMPILER is not None
-    texts = [(_SOURCES / name).read_bytes() for name in ("_speedups.c", "_crc32c.h")]
+    sources = sorted(_SOURCES.glob("*.c"))
+    texts = [path.read_bytes() for path in (*sources, *sorted(_SOURCES.glob("*.h")))]
     key = hashlib.sha256(b"\0".join([*texts, *map(str.encode, _FLAGS), str(_INCLUDE).encode()])).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"kwire-speedups-{os.getuid()}-{key}"
     library = folder / "_speedups.so"
@@ -42,7 +43,7 @@ def speedups() -> ModuleType:
         unfinished = folder / f"{os.getpid()}.so"
         command = [
             _COMPILER, "-std=c11", *_FLAGS, "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{_INCLUDE}",
-            str(_SOURCES / "_speedups.c"), "-o", str(unfinished),
+            *map(str, sources), "-o", str(unfinished),
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

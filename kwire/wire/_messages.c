@@ -1,0 +1,674 @@
+/* Messages from bytes, by a plan: what the compiler of kwire.protocol knows of a message in one version, as tuples.
+ *
+ *     plan    (is_flexible, shape)                   is_flexible: lengths are varints of one more, 0 being null
+ *     shape   (class, fields, tagged, unknown)       an instance of a class with slots
+ *     fields  ((slot, step), ...)                    in the order of the wire
+ *     tagged  ((tag, slot, step), ...) or None       None: no section of tagged fields follows
+ *     unknown slot                                   gets {tag: bytes}, or None if there are none
+ *     step    (kind, is_nullable, detail, number)    where a value comes from:
+ *
+ *     b h i q H I d ?   a number or boolean, big-endian, by the letters of Python's struct
+ *     u                 what the dict `detail` has for 16 bytes, or makes of them by its __missing__
+ *     s y r             a string, bytes, and a view of the bytes, with their length before them
+ *     [                 a list: a count and as many values of the step `detail`, each of at least `number` bytes
+ *     {                 the shape `detail`; if nullable, after a byte that is 1, or `number` for None
+ *     = e               no bytes: `detail` itself, and a fresh empty list
+ *
+ * Such a reader answers None for bytes that are no message, whatever is wrong with them: which field it was, and why,
+ * is for the reader in Python to say. It takes memory in proportion to the bytes that are there.
+ *
+ * An instance is filled through the addresses of its slots. The limited API does not tell where they are, so each is
+ * looked for once for each plan: a value is put into it by name, and is then seen at one place of the instance. Where
+ * it is not, there is no reader (ValueError), and messages are read in Python.
+ */
+#include "_speedups.h"
+
+#define STRING_BYTES_MAX 32767 /* Kafka's classes refuse longer ones, even where a compact length could tell them */
+#define RESERVED_MAX 1024      /* elements of a list for which there is room before they are seen */
+#define TAGGED_MAX 64          /* fields of a shape */
+
+typedef struct step step;
+typedef struct shape shape;
+
+struct step {
+    int kind, is_nullable;
+    PyObject *detail; /* borrowed from the plan */
+    Py_ssize_t number;
+    step *element; /* of a list */
+    shape *inner;  /* of a struct */
+};
+
+typedef struct {
+    Py_ssize_t offset; /* of the slot, in bytes from the start of the instance */
+    uint32_t tag;
+    step from;
+} field;
+
+struct shape {
+    PyTypeObject *class;
+    Py_ssize_t unknown;
+    Py_ssize_t field_count, tagged_count; /* tagged_count is -1 where no section follows */
+    field *fields, *tagged;
+};
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *plan; /* keeps alive whatever is borrowed from it */
+    int is_flexible;
+    shape *whole;
+} reader;
+
+/* ---- reading --------------------------------------------------------------------------------------------------- */
+
+/* NULL without an exception, or -1 for a number that cannot be below 0: these bytes are no message. */
+
+typedef struct {
+    bytes_t start, at, end;
+    int is_flexible, is_collected; /* is_collected: the collector of garbage was on */
+    PyObject *data, *view;         /* view: of all data, made when first needed */
+} cursor;
+
+static PyObject *get_value(cursor *c, const step *from);
+
+static PyObject **
+slot(PyObject *instance, Py_ssize_t offset)
+{
+    return (PyObject **)((char *)instance + offset);
+}
+
+static PyObject *
+same(PyObject *object)
+{
+    Py_INCREF(object);
+    return object;
+}
+
+static uint64_t
+big_endian(bytes_t at, int size)
+{
+    uint64_t n = 0;
+    for (int index = 0; index < size; index++) {
+        n = n << 8 | at[index];
+    }
+    return n;
+}
+
+/* Python 3.11 looks for garbage after every so many new objects, of which a message has none: a third of the time it takes
+ * to read a large one, so that the collector is off meanwhile. (From 3.12 it never runs in the middle of C.) It is on
+ * again wherever code in Python may run, which could ask for it or switch it.
+ */
+static void
+begin_without_collector(cursor *c)
+{
+    c->is_collected = PyGC_Disable();
+}
+
+static void
+end_without_collector(const cursor *c)
+{
+    if (c->is_collected) {
+        PyGC_Enable();
+    }
+}
+
+/* A varint of up to 32 bits, or -1. */
+static int64_t
+get_uvarint(cursor *c)
+{
+    uint64_t n = 0;
+    for (int shift = 0; shift < 35 && c->at < c->end; shift += 7) {
+        unsigned char byte = *c->at++;
+        n |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            return n >> 32 ? -1 : (int64_t)n;
+        }
+    }
+    return -1;
+}
+
+/* A length or count into `n`, -1 being null; answers whether it is one. */
+static int
+get_length(cursor *c, int size, int is_nullable, int64_t *n)
+{
+    if (c->is_flexible) {
+        int64_t more = get_uvarint(c);
+        if (more < 0) {
+            return 0;
+        }
+        *n = more - 1;
+    }
+    else {
+        if (c->end - c->at < size) {
+            return 0;
+        }
+        *n = size == 2 ? (int16_t)big_endian(c->at, 2) : (int32_t)big_endian(c->at, 4);
+        c->at += size;
+    }
+    return *n >= 0 || (*n == -1 && is_nullable);
+}
+
+/* A view of `size` bytes from `at`, of the data: no copy. */
+static PyObject *
+view_of(cursor *c, bytes_t at, int64_t size)
+{
+    if (c->view == NULL && (c->view = PyMemoryView_FromObject(c->data)) == NULL) {
+        return NULL;
+    }
+    PyObject *first = PyLong_FromSsize_t(at - c->start), *after = PyLong_FromSsize_t(at - c->start + size);
+    PyObject *range = first && after ? PySlice_New(first, after, NULL) : NULL;
+    Py_XDECREF(first);
+    Py_XDECREF(after);
+    PyObject *view = range ? PyObject_GetItem(c->view, range) : NULL;
+    Py_XDECREF(range);
+    return view;
+}
+
+static PyObject *
+get_sized(cursor *c, const step *from)
+{
+    int64_t size;
+    if (!get_length(c, from->kind == 's' ? 2 : 4, from->is_nullable, &size) || size > c->end - c->at) {
+        return NULL;
+    }
+    if (size < 0) {
+        return same(Py_None);
+    }
+    bytes_t at = c->at;
+    c->at += size;
+    if (from->kind == 'r') {
+        return view_of(c, at, size);
+    }
+    if (from->kind == 'y') {
+        return PyBytes_FromStringAndSize((const char *)at, (Py_ssize_t)size);
+    }
+    if (size > STRING_BYTES_MAX) {
+        return NULL;
+    }
+    PyObject *text = PyUnicode_DecodeUTF8((const char *)at, (Py_ssize_t)size, NULL);
+    if (text == NULL && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
+        PyErr_Clear();
+    }
+    return text;
+}
+
+static PyObject *
+get_fixed(cursor *c, const step *from, int size)
+{
+    bytes_t at = c->at;
+    if (c->end - at < size) {
+        return NULL;
+    }
+    c->at += size;
+    uint64_t n = big_endian(at, size);
+    switch (from->kind) {
+    case 'b':
+        return PyLong_FromLong((int8_t)n);
+    case 'h':
+        return PyLong_FromLong((int16_t)n);
+    case 'i':
+        return PyLong_FromLong((int32_t)n);
+    case 'q':
+        return PyLong_FromLongLong((int64_t)n);
+    case 'd': {
+        double real;
+        memcpy(&real, &n, sizeof real);
+        return PyFloat_FromDouble(real);
+    }
+    case '?':
+        return PyBool_FromLong(n != 0);
+    default:
+        return PyLong_FromUnsignedLong((unsigned long)n); /* H and I */
+    }
+}
+
+static PyObject *
+get_converted(cursor *c, const step *from)
+{
+    if (c->end - c->at < 16) {
+        return NULL;
+    }
+    PyObject *raw = PyBytes_FromStringAndSize((const char *)c->at, 16);
+    c->at += 16;
+    PyObject *value = raw ? PyDict_GetItemWithError(from->detail, raw) : NULL;
+    Py_XINCREF(value);
+    if (raw != NULL && value == NULL && !PyErr_Occurred()) {
+        end_without_collector(c);
+        value = PyObject_GetItem(from->detail, raw);
+        begin_without_collector(c);
+    }
+    Py_XDECREF(raw);
+    return value;
+}
+
+static PyObject *
+get_list(cursor *c, const step *from)
+{
+    int64_t count;
+    if (!get_length(c, 4, from->is_nullable, &count) || count > (c->end - c->at) / from->number) {
+        return NULL;
+    }
+    if (count < 0) {
+        return same(Py_None);
+    }
+    Py_ssize_t reserved = count < RESERVED_MAX ? (Py_ssize_t)count : RESERVED_MAX;
+    PyObject *list = PyList_New(reserved);
+    for (Py_ssize_t index = 0; list != NULL && index < count; index++) {
+        PyObject *item = get_value(c, from->element);
+        if (item != NULL && index < reserved) {
+            PyList_SetItem(list, index, item);
+            continue;
+        }
+        if (item == NULL || PyList_Append(list, item) < 0) {
+            Py_DECREF(list);
+            list = NULL;
+        }
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
+/* Put a tagged field that no slot is for into the dict that is or will be in the slot for such. */
+static int
+keep_unknown(cursor *c, PyObject **unknown, uint32_t tag, int64_t size)
+{
+    if (*unknown == Py_None) {
+        PyObject *fresh = PyDict_New();
+        if (fresh == NULL) {
+            return 0;
+        }
+        Py_DECREF(*unknown);
+        *unknown = fresh;
+    }
+    PyObject *key = PyLong_FromUnsignedLong(tag);
+    PyObject *content = key ? PyBytes_FromStringAndSize((const char *)c->at, (Py_ssize_t)size) : NULL;
+    c->at += size;
+    int is_kept = content && PyDict_Contains(*unknown, key) == 0 && PyDict_SetItem(*unknown, key, content) == 0;
+    Py_XDECREF(content);
+    Py_XDECREF(key);
+    return is_kept;
+}
+
+/* The section of tagged fields; answers whether it is one. */
+static int
+get_tagged(cursor *c, const shape *of, PyObject *instance)
+{
+    int64_t count = get_uvarint(c);
+    if (count < 0 || count > (c->end - c->at) / 2) {
+        return 0;
+    }
+    uint64_t seen = 0;
+    for (; count > 0; count--) {
+        int64_t tag = get_uvarint(c), size = tag < 0 ? -1 : get_uvarint(c);
+        if (size < 0 || size > c->end - c->at) {
+            return 0;
+        }
+        Py_ssize_t index = 0;
+        while (index < of->tagged_count && of->tagged[index].tag != tag) {
+            index++;
+        }
+        if (index == of->tagged_count) {
+            if (!keep_unknown(c, slot(instance, of->unknown), (uint32_t)tag, size)) {
+                return 0;
+            }
+            continue;
+        }
+        bytes_t stop = c->at + size;
+        PyObject *value = seen >> index & 1 ? NULL : get_value(c, &of->tagged[index].from);
+        if (value == NULL || c->at != stop) {
+            Py_XDECREF(value);
+            return 0;
+        }
+        seen |= (uint64_t)1 << index;
+        PyObject **place = slot(instance, of->tagged[index].offset), *before = *place;
+        *place = value;
+        Py_DECREF(before);
+    }
+    return 1;
+}
+
+static PyObject *
+get_struct(cursor *c, const shape *of)
+{
+    PyObject *instance = PyType_GenericAlloc(of->class, 0); /* its slots are NULL */
+    if (instance == NULL) {
+        return NULL;
+    }
+    *slot(instance, of->unknown) = same(Py_None);
+    for (const field *each = of->fields, *end = each + of->field_count; each < end; each++) {
+        PyObject *value = get_value(c, &each->from);
+        if (value == NULL) {
+            Py_DECREF(instance);
+            return NULL;
+        }
+        *slot(instance, each->offset) = value;
+    }
+    if (of->tagged_count >= 0 && !get_tagged(c, of, instance)) {
+        Py_DECREF(instance);
+        return NULL;
+    }
+    return instance;
+}
+
+static PyObject *
+get_struct_or_none(cursor *c, const step *from)
+{
+    if (from->is_nullable) {
+        int marker = c->at < c->end ? *c->at++ : -1;
+        if (marker == from->number) {
+            return same(Py_None);
+        }
+        if (marker != 1) {
+            return NULL;
+        }
+    }
+    return get_struct(c, from->inner);
+}
+
+static PyObject *
+get_value(cursor *c, const step *from)
+{
+    switch (from->kind) {
+    case 'b':
+    case '?':
+        return get_fixed(c, from, 1);
+    case 'h':
+    case 'H':
+        return get_fixed(c, from, 2);
+    case 'i':
+    case 'I':
+        return get_fixed(c, from, 4);
+    case 'q':
+    case 'd':
+        return get_fixed(c, from, 8);
+    case 'u':
+        return get_converted(c, from);
+    case '[':
+        return get_list(c, from);
+    case '{':
+        return get_struct_or_none(c, from);
+    case '=':
+        return same(from->detail);
+    case 'e':
+        return PyList_New(0);
+    default:
+        return get_sized(c, from);
+    }
+}
+
+/* (data: bytes, start) -> the message that is `data` from `start` to its end | None */
+static PyObject *
+read_message(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2 || !PyBytes_CheckExact(args[0]) || !PyLong_CheckExact(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "read takes bytes and where to start");
+        return NULL;
+    }
+    Py_ssize_t from = PyLong_AsSsize_t(args[1]), size = PyBytes_Size(args[0]);
+    if (from == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (from < 0 || from > size) {
+        Py_RETURN_NONE;
+    }
+    bytes_t start = (bytes_t)PyBytes_AsString(args[0]);
+    cursor c = {start, start + from, start + size, ((reader *)self)->is_flexible, 0, args[0], NULL};
+    begin_without_collector(&c);
+    PyObject *message = get_struct(&c, ((reader *)self)->whole);
+    end_without_collector(&c);
+    Py_XDECREF(c.view);
+    if (message != NULL && c.at == c.end) {
+        return message;
+    }
+    Py_XDECREF(message);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* ---- the plan -------------------------------------------------------------------------------------------------- */
+
+/* NULL or 0 with an exception set. */
+
+static void free_shape(shape *of);
+
+static void
+free_step(step *of)
+{
+    if (of->element != NULL) {
+        free_step(of->element);
+        PyMem_Free(of->element);
+    }
+    free_shape(of->inner);
+}
+
+static void
+free_fields(field *fields, Py_ssize_t count)
+{
+    for (Py_ssize_t index = 0; fields != NULL && index < count; index++) {
+        free_step(&fields[index].from);
+    }
+    PyMem_Free(fields);
+}
+
+static void
+free_shape(shape *of)
+{
+    if (of != NULL) {
+        free_fields(of->fields, of->field_count);
+        free_fields(of->tagged, of->tagged_count);
+        PyMem_Free(of);
+    }
+}
+
+static void *
+zeros(size_t count, size_t size)
+{
+    void *made = PyMem_Calloc(count ? count : 1, size);
+    if (made == NULL) {
+        PyErr_NoMemory();
+    }
+    return made;
+}
+
+/* Where the slot is in the instances of a class, `probe` being one of them. */
+static int
+find_slot(PyObject *probe, Py_ssize_t size, PyObject *name, Py_ssize_t *found)
+{
+    PyObject *mark = PyList_New(0);
+    *found = 0;
+    if (mark == NULL || PyObject_SetAttr(probe, name, mark) < 0) {
+        Py_XDECREF(mark);
+        return 0;
+    }
+    Py_ssize_t places = 0, last = size - (Py_ssize_t)sizeof mark;
+    for (Py_ssize_t at = sizeof(PyObject); at <= last; at += sizeof mark) {
+        if (*slot(probe, at) == mark) {
+            *found = at;
+            places++;
+        }
+    }
+    Py_DECREF(mark);
+    if (PyObject_DelAttr(probe, name) < 0) {
+        return 0;
+    }
+    if (places != 1 || *slot(probe, *found) != NULL) {
+        PyErr_SetString(PyExc_ValueError, "a slot that is not seen in the instance");
+        return 0;
+    }
+    return 1;
+}
+
+static shape *make_shape(PyObject *plan);
+
+static int
+make_step(PyObject *plan, step *made)
+{
+    if (!PyTuple_Check(plan)) {
+        PyErr_SetString(PyExc_TypeError, "a step is a tuple");
+        return 0;
+    }
+    if (!PyArg_ParseTuple(plan, "CpOn", &made->kind, &made->is_nullable, &made->detail, &made->number)) {
+        return 0;
+    }
+    if (made->kind <= 0 || made->kind > 127 || strchr("bhiqHId?usyr[{=e", made->kind) == NULL) {
+        PyErr_SetString(PyExc_ValueError, "a step of an unknown kind");
+        return 0;
+    }
+    if (made->kind == 'u' && !PyDict_Check(made->detail)) {
+        PyErr_SetString(PyExc_TypeError, "what makes values of bytes is a dict");
+        return 0;
+    }
+    if (made->kind == '{') {
+        return (made->inner = make_shape(made->detail)) != NULL;
+    }
+    if (made->kind == '[') {
+        if (made->number < 1) {
+            PyErr_SetString(PyExc_ValueError, "a list of elements without size");
+            return 0;
+        }
+        return (made->element = zeros(1, sizeof(step))) != NULL && make_step(made->detail, made->element);
+    }
+    return 1;
+}
+
+/* One of the fields, or of the tagged fields. */
+static int
+make_field(PyObject *plan, int is_tagged, PyObject *probe, Py_ssize_t size, field *made)
+{
+    PyObject *name, *from;
+    unsigned long tag = 0;
+    if (!PyTuple_Check(plan)) {
+        PyErr_SetString(PyExc_TypeError, "a field is a tuple");
+        return 0;
+    }
+    if (!(is_tagged ? PyArg_ParseTuple(plan, "kUO", &tag, &name, &from) : PyArg_ParseTuple(plan, "UO", &name, &from))) {
+        return 0;
+    }
+    made->tag = (uint32_t)tag;
+    return find_slot(probe, size, name, &made->offset) && make_step(from, &made->from);
+}
+
+static int
+fill_shape(shape *made, PyObject *fields, PyObject *tagged, PyObject *unknown)
+{
+    PyObject *basic = PyObject_GetAttrString((PyObject *)made->class, "__basicsize__");
+    Py_ssize_t size = basic ? PyLong_AsSsize_t(basic) : -1;
+    Py_XDECREF(basic);
+    PyObject *probe = size < 0 ? NULL : PyType_GenericAlloc(made->class, 0);
+    if (probe == NULL) {
+        return 0;
+    }
+    int is_made = find_slot(probe, size, unknown, &made->unknown);
+    for (Py_ssize_t index = 0; is_made && index < made->field_count; index++) {
+        is_made = make_field(PyTuple_GetItem(fields, index), 0, probe, size, &made->fields[index]);
+    }
+    for (Py_ssize_t index = 0; is_made && index < made->tagged_count; index++) {
+        is_made = make_field(PyTuple_GetItem(tagged, index), 1, probe, size, &made->tagged[index]);
+    }
+    Py_DECREF(probe);
+    return is_made;
+}
+
+static shape *
+make_shape(PyObject *plan)
+{
+    PyObject *class, *fields, *tagged, *unknown;
+    if (!PyTuple_Check(plan)) {
+        PyErr_SetString(PyExc_TypeError, "a shape is a tuple");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(plan, "O!O!OU", &PyType_Type, &class, &PyTuple_Type, &fields, &tagged, &unknown)) {
+        return NULL;
+    }
+    if (tagged != Py_None && (!PyTuple_Check(tagged) || PyTuple_Size(tagged) > TAGGED_MAX)) {
+        PyErr_SetString(PyExc_ValueError, "tagged is a tuple of a few fields, or None");
+        return NULL;
+    }
+    shape *made = zeros(1, sizeof(shape));
+    if (made == NULL) {
+        return NULL;
+    }
+    made->class = (PyTypeObject *)class;
+    made->field_count = PyTuple_Size(fields);
+    made->tagged_count = tagged == Py_None ? -1 : PyTuple_Size(tagged);
+    if ((made->fields = zeros((size_t)made->field_count, sizeof(field))) == NULL ||
+        (made->tagged = zeros(tagged == Py_None ? 0 : (size_t)made->tagged_count, sizeof(field))) == NULL ||
+        !fill_shape(made, fields, tagged, unknown)) {
+        free_shape(made);
+        return NULL;
+    }
+    return made;
+}
+
+/* ---- the type -------------------------------------------------------------------------------------------------- */
+
+static PyObject *
+reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords))
+{
+    PyObject *plan, *whole;
+    int is_flexible;
+    if (!PyArg_ParseTuple(args, "O!", &PyTuple_Type, &plan) || !PyArg_ParseTuple(plan, "pO", &is_flexible, &whole)) {
+        return NULL;
+    }
+    reader *made = (reader *)PyType_GenericAlloc(type, 0);
+    if (made == NULL) {
+        return NULL;
+    }
+    made->plan = same(plan);
+    made->is_flexible = is_flexible;
+    made->whole = make_shape(whole);
+    if (made->whole == NULL) {
+        Py_DECREF(made);
+        return NULL;
+    }
+    return (PyObject *)made;
+}
+
+/* The classes that a plan names hold their readers. */
+static int
+reader_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((reader *)self)->plan);
+    return 0;
+}
+
+static void
+reader_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    free_shape(((reader *)self)->whole);
+    Py_XDECREF(((reader *)self)->plan);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef reader_methods[] = {
+    {"read", (PyCFunction)(void (*)(void))read_message, METH_FASTCALL, "read(data, start, /) -> message | None"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot reader_slots[] = {
+    {Py_tp_doc, "MessageReader(plan, /)"},
+    {Py_tp_new, reader_new},
+    {Py_tp_traverse, reader_traverse},
+    {Py_tp_dealloc, reader_dealloc},
+    {Py_tp_methods, reader_methods},
+    {0, NULL},
+};
+
+static PyType_Spec reader_spec = {
+    "kwire.wire._speedups.MessageReader", sizeof(reader), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE, reader_slots,
+};
+
+int
+add_messages(PyObject *module)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, &reader_spec, NULL);
+    int outcome = type == NULL ? -1 : PyModule_AddType(module, (PyTypeObject *)type);
+    Py_XDECREF(type);
+    return outcome;
+}

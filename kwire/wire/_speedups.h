@@ -1,0 +1,12 @@
+/* What the sources of the accelerator share: the limited API of Python 3.11, so that one build serves all versions, and
+ * the functions by which each source adds what it has to the module (0, or -1 and an exception).
+ */
+#define Py_LIMITED_API 0x030b0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef const unsigned char *bytes_t;
+
+int add_messages(PyObject *module);
