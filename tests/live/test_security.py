@@ -107,6 +107,17 @@ def test_wrong_user_or_password(secured: Secured, mechanism: str, user: str, pas
     assert password not in str(error)
 
 
+def test_sasl_of_a_broker_before_1_0() -> None:
+    """Its messages have no header, and a refusal is a closed connection (KIP-152 came later)."""
+    with KafkaCluster("0.11.0.3", sasl=True) as old:
+        old.commands.create_topic("secured")
+        for mechanism, user in zip(MECHANISMS, ("alice", "bob", "bob"), strict=True):
+            round_trip(old.addresses("sasl"), sasl=Sasl(mechanism, user, USERS[user]))
+        error = failure(old.addresses("sasl"), sasl=Sasl("PLAIN", "alice", "wrong"))
+    assert isinstance(error, AuthenticationError)
+    assert error.remedy
+
+
 def test_broker_whose_authority_is_not_trusted(secured: Secured) -> None:
     error = failure(secured.addresses["tls"], tls=secured.tls(ca_file=str(secured.files.other_ca_file)))
     assert isinstance(error, TlsError)
