@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from brokers.cluster import KafkaCluster
 from brokers.configuration import MAX_MESSAGE_BYTES
+from chaos_runs.run import cluster_for
+from chaos_runs.scenarios import SHORT
 
 from tests.conftest import missing
 from tests.live import backends
@@ -53,6 +55,13 @@ def secure() -> Iterator[KafkaCluster]:
     """A real broker with every kind of listener; topics are not created by use."""
     with KafkaCluster(tls=True, sasl=True, settings={"auto.create.topics.enable": "false"}) as cluster:
         cluster.commands.create_topic("secured")
+        yield cluster
+
+
+@pytest.fixture(scope="package")
+def three_brokers() -> Iterator[KafkaCluster]:
+    """Three real brokers that go and come back: who asks for them finds all of them running, and leaves them so."""
+    with cluster_for(SHORT) as cluster:
         yield cluster
 
 

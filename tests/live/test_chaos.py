@@ -7,15 +7,16 @@ torn, says librdkafka, and kwire.Consumer has read the same while it happened.
 from __future__ import annotations
 
 import pytest
-from chaos_runs.run import Verdict, run
+from brokers.cluster import KafkaCluster
+from chaos_runs.run import Verdict, run, run_on
 from chaos_runs.scenarios import BOUNCES, SHORT, Scenario
 
 SEED = "kwire"
 
 
 @pytest.mark.timeout(240)
-def test_what_is_promised_holds_under_chaos() -> None:
-    verdict = run(SHORT, SHORT.records, SEED, print)
+def test_what_is_promised_holds_under_chaos(three_brokers: KafkaCluster) -> None:
+    verdict = run_on(three_brokers, SHORT, SHORT.records, SEED, print)
     assert_holds(verdict)
     # And it did happen: nobody is impressed by a calm day.
     assert verdict.copy is not None

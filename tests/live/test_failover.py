@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 
 import pytest
 from brokers.cluster import KafkaCluster
@@ -14,15 +13,10 @@ PARTITIONS = 6
 RECORDS = 30_000
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster(nodes=3, settings={"unclean.leader.election.enable": "false"}) as one:
-        yield one
-
-
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("graceful", [True, False], ids=["stopped", "killed"])
-def test_broker_that_goes_and_comes_back(cluster: KafkaCluster, graceful: bool) -> None:
+def test_broker_that_goes_and_comes_back(three_brokers: KafkaCluster, graceful: bool) -> None:
+    cluster = three_brokers
     topic = f"failover-{graceful}"
     with Admin(cluster.bootstrap) as admin:
         # Two copies are enough for an acknowledgement, so the topic stays writable while one broker is away.

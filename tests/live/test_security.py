@@ -70,7 +70,7 @@ def round_trip(bootstrap: str, **options: Any) -> None:
 
 def failure(bootstrap: str, **options: Any) -> KwireError:
     """The error behind a record that is not delivered."""
-    with Producer(bootstrap, delivery_timeout_ms=8_000, **options) as producer, pytest.raises(KwireError) as caught:
+    with Producer(bootstrap, delivery_timeout_ms=2_000, **options) as producer, pytest.raises(KwireError) as caught:
         producer.send("secured", b"never", partition=0).result(timeout=20)
     error = caught.value
     while isinstance(error, DeliveryError) and isinstance(error.__cause__, KwireError):

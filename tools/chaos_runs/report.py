@@ -18,7 +18,7 @@ _FAULTS = "lost, twice,\norder, other"
 def table(verdicts: Sequence[Verdict]) -> Table:
     made = Table(title="chaos: what was sent and copied, against what is in the logs", box=SIMPLE_HEAD)
     made.add_column("scenario")
-    for name in ("sent", _FAULTS):
+    for name in ("in the log", _FAULTS):
         made.add_column(name, justify="right")
     for name in ("copied", _FAULTS, "transactions\n+ aborted", "clients\nkilled"):
         made.add_column(name, justify="right", style="cyan")

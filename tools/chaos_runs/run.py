@@ -53,14 +53,21 @@ class Verdict:
 
 def run(scenario: Scenario, records: int, seed: str, say: Callable[[str], None]) -> Verdict:
     """Raises what the harness itself meets: brokers that do not start, a reader that cannot read."""
+    with cluster_for(scenario) as cluster:
+        return run_on(cluster, scenario, records, seed, say)
+
+
+def run_on(
+    cluster: KafkaCluster, scenario: Scenario, records: int, seed: str, say: Callable[[str], None]
+) -> Verdict:
+    """The same on brokers that are up, as `cluster_for` starts them, and that have seen no run."""
     began_at = time.monotonic()
 
     def tell(text: str) -> None:
         say(f"{time.monotonic() - began_at:6.1f} s  {text}")
 
+    tell(f"{scenario.nodes} x Kafka {scenario.version} {'are' if scenario.nodes > 1 else 'is'} up")
     with contextlib.ExitStack() as stack:
-        cluster = stack.enter_context(_cluster(scenario))
-        tell(f"{scenario.nodes} x Kafka {scenario.version} {'are' if scenario.nodes > 1 else 'is'} up")
         return _Run(scenario, cluster, records, seed, tell).verdict(stack)
 
 
@@ -179,7 +186,7 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _cluster(scenario: Scenario) -> Iterator[KafkaCluster]:
+def cluster_for(scenario: Scenario) -> Iterator[KafkaCluster]:
     settings = {"auto.create.topics.enable": "false"}
     if scenario.nodes > 1:
         # Of three copies two must have a record: one broker may be away, and what was acknowledged survives it.
