@@ -182,13 +182,13 @@ class Producer:
         flushed = Signal()
         self._core.flush(flushed.tell)
         if not await flushed.wait(timeout):
-            raise self._core.not_flushed(timeout)
+            raise await self._late("flush()", timeout)
 
     # -- transactions
 
     async def init_transactions(self, timeout: float | None = 60.0) -> None:
         """Get the producer id and fence earlier producers with this transactional id; `begin` does it by itself."""
-        await self._await_loop(self._core.transaction().init, timeout)
+        await self._await_loop("init_transactions()", self._core.transaction().init, timeout)
 
     async def begin(self, timeout: float | None = 60.0) -> None:
         """Begin a transaction: what is sent from now on becomes visible at once with `commit`, or never."""
@@ -205,15 +205,18 @@ class Producer:
         """Make a group's positions a part of the transaction: see `kwire.Producer.send_offsets`."""
         transaction = self._core.transaction()
         member = GroupMetadata(group) if isinstance(group, str) else group
-        await self._await_loop(lambda future: transaction.add_offsets(dict(offsets), member, future), timeout)
+        positions = dict(offsets)
+        await self._await_loop(
+            "send_offsets()", lambda future: transaction.add_offsets(positions, member, future), timeout
+        )
 
     async def commit(self, timeout: float | None = 60.0) -> None:
         """Deliver what was sent, then make it visible. Errors as in `kwire.Producer.commit`."""
-        await self._end(timeout, is_commit=True)
+        await self._end("commit()", timeout, is_commit=True)
 
     async def abort(self, timeout: float | None = 60.0) -> None:
         """Throw the transaction away: what was not sent yet fails with AbortableError."""
-        await self._end(timeout, is_commit=False)
+        await self._end("abort()", timeout, is_commit=False)
 
     @contextlib.asynccontextmanager
     async def transaction(self, timeout: float | None = 60.0) -> AsyncIterator[None]:
@@ -228,12 +231,24 @@ class Producer:
             await self.abort(timeout)
             raise
 
-    async def _end(self, timeout: float | None, *, is_commit: bool) -> None:
+    async def _end(self, what: str, timeout: float | None, *, is_commit: bool) -> None:
         transaction = self._core.transaction()
-        await self._await_loop(lambda future: self._core.sender.end(transaction, future, is_commit=is_commit), timeout)
+        await self._await_loop(
+            what, lambda future: self._core.sender.end(transaction, future, is_commit=is_commit), timeout
+        )
 
-    async def _await_loop(self, start: Callable[[Future[None]], None], timeout: float | None) -> None:
-        await result_of(self._core.on_loop(start), timeout)
+    async def _await_loop(self, what: str, start: Callable[[Future[None]], None], timeout: float | None) -> None:
+        future = self._core.on_loop(start)
+        try:
+            await result_of(future, timeout)
+        except RequestTimeoutError:
+            if future.done():  # the answer itself, or it came just now
+                return future.result()
+            late = await self._late(what, timeout)
+            raise late from late.__cause__
+
+    async def _late(self, what: str, timeout: float | None) -> RequestTimeoutError:
+        return await self._on_loop_or_after(lambda: self._core.late(what, timeout))
 
     async def _on_loop(self, function: Callable[[], T], timeout: float | None = None) -> T:
         """Run on the client's own thread; answers what that answers or raises."""

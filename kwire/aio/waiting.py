@@ -50,5 +50,8 @@ async def result_of(future: Future[T], timeout: float | None = None) -> T:
     signal = Signal()
     future.add_done_callback(lambda _: signal.tell())
     if not await signal.wait(timeout):
-        raise RequestTimeoutError("the event loop did not answer")
+        raise RequestTimeoutError(
+            f"the client's own thread did not answer within {timeout} s",
+            remedy="it is held up: look for what keeps the interpreter busy, and in the log",
+        )
     return future.result()

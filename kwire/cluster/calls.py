@@ -83,6 +83,8 @@ class Call:
     # Set by the loop when it sends: the broker as errors name it, and the version of the API.
     broker: str | None = field(default=None, init=False)
     version: int | None = field(default=None, init=False)
+    # Set by the loop while the call waits: what became of its last attempt, or of looking for its broker.
+    last_error: KwireError | None = field(default=None, init=False)
 
 
 class View(Protocol):

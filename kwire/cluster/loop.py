@@ -64,7 +64,6 @@ class _Waiting:
     deadline: float
     attempts: int = 0
     retry_at: float = 0.0
-    last_error: KwireError | None = None
 
 
 class EventLoop:
@@ -286,7 +285,7 @@ class EventLoop:
             and not self._is_closed
         ):
             waiting.attempts += 1
-            waiting.last_error = result
+            waiting.call.last_error = result
             waiting.retry_at = self._now + self._backoff.seconds(waiting.attempts, self._random)
             self._waiting.append(waiting)
         else:
@@ -375,7 +374,7 @@ class EventLoop:
                     for one in self._waiting:
                         if one.call.route == route:
                             one.attempts += 1
-                            one.last_error = result
+                            one.call.last_error = result
                             one.retry_at = now + self._backoff.seconds(one.attempts, self._random)
 
             self.call(
@@ -424,7 +423,7 @@ class EventLoop:
 
     def _too_late(self, waiting: _Waiting) -> RequestTimeoutError:
         call = waiting.call
-        cause = waiting.last_error or self.trouble
+        cause = call.last_error or self.trouble
         why = f"; the last failure was: {cause}" if cause else self._absence(call.route)
         error = RequestTimeoutError(
             f"no answer in time{why}",

@@ -231,7 +231,10 @@ class Runtime:
         except FutureTimeoutError as error:
             if isinstance(error, KwireError):  # the answer itself, not the lack of one
                 raise
-            raise RequestTimeoutError("the event loop did not answer") from error
+            raise RequestTimeoutError(
+                f"the client's own thread did not answer within {timeout} s",
+                remedy="it is held up: look for what keeps the interpreter busy, and in the log",
+            ) from error
 
     def _run(self) -> None:
         error = ClosedError("the client was closed")

@@ -10,6 +10,7 @@
     intake           the door between threads and the loop: bounded memory, inbox
     sender           the state machine: takes in, routes, collates, sends
     explain          why something is not sent
+    lateness         what a wait that took too long was about
     outcomes         what answers mean; flushes
     verdicts         what each error code means, a table
     topic_queue      records without a partition yet

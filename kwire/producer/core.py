@@ -6,7 +6,10 @@ waits for nothing.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
@@ -36,6 +39,11 @@ from kwire.producer.transaction import Transaction
 from kwire.records import record_bytes_max
 
 T = TypeVar("T")
+
+_log = logging.getLogger("kwire.producer")
+
+# How long an interpreter that ends waits for the records of a producer that nobody closed.
+EXIT_SECONDS = 5.0
 
 _SETTINGS = frozenset(field.name for field in fields(ProducerSettings))
 
@@ -70,6 +78,7 @@ class Core:
         )
         self.watch = TopicWatch()
         self.is_started = False
+        self._at_exit: weakref.finalize[[Core], Runtime] | None = None
         self._lock = threading.Lock()
         self._record_bytes_max = self.settings.max_request_bytes
         self._time_ms = self.runtime.clock.time_ms
@@ -82,6 +91,8 @@ class Core:
                 self.runtime.add(self.sender)
                 if self.rule is not None:
                     self.runtime.add(self.watch)
+                # A loop that turns keeps its Runtime alive, and this Core through it, until it is closed.
+                self._at_exit = weakref.finalize(self.runtime, _deliver_at_exit, self)
                 self.is_started = True
 
     def incoming(
@@ -208,15 +219,14 @@ class Core:
         """On the loop's thread, or where there is none."""
         return self.sender.metrics(self.runtime.metrics())
 
-    def not_flushed(self, timeout: float | None) -> RequestTimeoutError:
-        """What to raise when a flush took longer than its caller wants to wait."""
-        return RequestTimeoutError(
-            f"records are still on their way after {timeout} s ({self.intake.used_bytes} bytes)",
-            remedy="wait longer, or ask producer.explain(topic) what holds them back",
-        )
+    def late(self, what: str, timeout: float | None) -> RequestTimeoutError:
+        """What to raise when `what` took longer than its caller wants to wait. On the loop's thread, or without one."""
+        return self.sender.late(what, timeout, self.runtime.clock.now(), self.runtime.view)
 
     def close_intake(self) -> None:
         self.intake.close(ClosedError("the producer is closed"))
+        if self._at_exit is not None:
+            self._at_exit.detach()
 
     # -- transactions
 
@@ -249,3 +259,14 @@ class Core:
         if not self.is_started:
             self.start()
         return self.on_loop(act)
+
+
+def _deliver_at_exit(core: Core) -> None:
+    """The interpreter ends, and nobody closed the producer: the last chance for its records, and a word about them."""
+    done = threading.Event()
+    with contextlib.suppress(ClosedError):  # in a forked child they are the parent's affair
+        core.flush(done.set)
+        if not done.wait(EXIT_SECONDS):
+            late = core.runtime.on_loop_or_after(lambda: core.late("flush()", EXIT_SECONDS), EXIT_SECONDS)
+            _log.error("nobody closed the producer, and the interpreter ends before all is delivered: %s", late.message)
+    core.close_intake()

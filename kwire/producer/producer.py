@@ -24,6 +24,9 @@ from kwire.producer.producer_request import ProducerRequest, Terms
 from kwire.producer.response import Callback, ProduceResponse
 from kwire.producer.transaction import GroupMetadata
 
+# How long the loop's thread may take to say what a wait is about.
+_GRACE = 5.0
+
 
 class Producer:
     """Sends records to a Kafka cluster; safe to use from many threads.
@@ -54,6 +57,10 @@ class Producer:
     unknown_topic_timeout_ms  how long brokers may say that they do not know the topic, which may be about to be created
 
     and the options of `kwire.cluster.ClientConfig`: client_id, tls, sasl, request_timeout_ms, ...
+
+    Close it, or use `with`. When the interpreter ends and nobody did, records that were handed over get five seconds
+    more (in a transaction only to be sent: what was not committed is not visible), and an error in the log tells of
+    those that are not delivered by then. A forked child cannot use it: make another one there.
 
     Raises ConfigurationError for options that are unknown or contradict each other. No broker is contacted before the
     first `send`, and an unreachable one makes responses fail, not the constructor.
@@ -161,7 +168,7 @@ class Producer:
         done = threading.Event()
         self._core.flush(done.set)
         if not done.wait(timeout):
-            raise self._core.not_flushed(timeout)
+            raise self._late("flush()", timeout)
 
     # -- transactions
 
@@ -171,7 +178,7 @@ class Producer:
         Raises FencedError, FatalError, or RequestTimeoutError after `timeout` seconds: then it may be called again.
         """
         transaction = self._core.transaction()
-        self._await_loop(transaction.init, timeout)
+        self._await_loop("init_transactions()", transaction.init, timeout)
 
     def begin(self, timeout: float | None = 60.0) -> None:
         """Begin a transaction: what is sent from now on becomes visible at once with `commit`, or never."""
@@ -192,7 +199,10 @@ class Producer:
         """
         transaction = self._core.transaction()
         member = GroupMetadata(group) if isinstance(group, str) else group
-        self._await_loop(lambda future: transaction.add_offsets(dict(offsets), member, future), timeout)
+        positions = dict(offsets)
+        self._await_loop(
+            "send_offsets()", lambda future: transaction.add_offsets(positions, member, future), timeout
+        )
 
     def commit(self, timeout: float | None = 60.0) -> None:
         """Deliver what was sent, then make it visible. Returns when that is certain.
@@ -200,13 +210,11 @@ class Producer:
         AbortableError: something could not be delivered; call `abort`. FatalError or FencedError: close the producer.
         RequestTimeoutError: it is still being committed; call `commit` again.
         """
-        transaction = self._core.transaction()
-        self._await_loop(lambda future: self._core.sender.end(transaction, future, is_commit=True), timeout)
+        self._end("commit()", timeout, is_commit=True)
 
     def abort(self, timeout: float | None = 60.0) -> None:
         """Throw the transaction away: what was not sent yet fails with AbortableError. Errors as in `commit`."""
-        transaction = self._core.transaction()
-        self._await_loop(lambda future: self._core.sender.end(transaction, future, is_commit=False), timeout)
+        self._end("abort()", timeout, is_commit=False)
 
     @contextlib.contextmanager
     def transaction(self, timeout: float | None = 60.0) -> Iterator[None]:
@@ -226,9 +234,25 @@ class Producer:
             self.abort(timeout)
             raise
 
-    def _await_loop(self, start: Callable[[Future[None]], None], timeout: float | None) -> None:
+    def _end(self, what: str, timeout: float | None, *, is_commit: bool) -> None:
+        transaction = self._core.transaction()
+        self._await_loop(
+            what, lambda future: self._core.sender.end(transaction, future, is_commit=is_commit), timeout
+        )
+
+    def _await_loop(self, what: str, start: Callable[[Future[None]], None], timeout: float | None) -> None:
         """Run `start(future)` on the loop's thread and wait for what it resolves the future with."""
-        self._runtime.wait(self._core.on_loop(start), timeout)
+        future = self._core.on_loop(start)
+        try:
+            self._runtime.wait(future, timeout)
+        except RequestTimeoutError:
+            if future.done():  # the answer itself, or it came just now
+                return future.result()
+            late = self._late(what, timeout)
+            raise late from late.__cause__
+
+    def _late(self, what: str, timeout: float | None) -> RequestTimeoutError:
+        return self._runtime.on_loop_or_after(lambda: self._core.late(what, timeout), _GRACE)
 
     # -- the rest
 

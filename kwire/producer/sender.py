@@ -15,11 +15,20 @@ from random import Random
 
 from kwire.cluster import Backoff, Call, ClusterMetrics, Partition, Snapshot, ToAny, ToNode, View
 from kwire.cluster.snapshot import NO_NODE
-from kwire.errors import AbortableError, ErrorCode, KwireError, TopicError, UnsupportedVersionError, broker_error
+from kwire.errors import (
+    AbortableError,
+    ErrorCode,
+    KwireError,
+    RequestTimeoutError,
+    TopicError,
+    UnsupportedVersionError,
+    broker_error,
+)
 from kwire.producer.batch import Batch
 from kwire.producer.explain import Explainer, Explanation
 from kwire.producer.identity import Identity, IdentityState
 from kwire.producer.intake import Incoming, Intake
+from kwire.producer.lateness import awaited, late
 from kwire.producer.metrics import ProducerMetrics, producer_metrics
 from kwire.producer.outcomes import Carried, Outcomes, Taken
 from kwire.producer.partition_queue import PartitionQueue
@@ -58,6 +67,7 @@ class Sender:
             transactional_id=settings.transactional_id,
             timeout_ms=settings.transaction_timeout_ms,
         )
+        self._identity_call: Call | None = None
         self.transaction: Transaction | None = None
         if settings.transactional_id is not None:
             self.transaction = Transaction(
@@ -113,7 +123,8 @@ class Sender:
                 self._refuse(topic.unrouted.popleft()[0], error)
             for batch in topic.unresolved():
                 if not batch.is_decided:
-                    self._outcomes.undelivered(batch, "the producer was closed before it was delivered", error)
+                    why = batch.last_error or error
+                    self._outcomes.undelivered(batch, "the producer was closed before it was delivered", why)
         if self.transaction is not None:
             self.transaction.closed(error)
         self._topics.clear()
@@ -132,6 +143,11 @@ class Sender:
         """Why a partition's, or a topic's, records are not sent now."""
         self._take_in(now, view.snapshot)
         return self._explainer.explain(topic, partition, now, view)
+
+    def late(self, what: str, timeout: float | None, now: float, view: View) -> RequestTimeoutError:
+        """What to raise when `what` took longer than its caller wants to wait."""
+        self._take_in(now, view.snapshot)
+        return late(what, timeout, awaited(self.transaction, self._identity_call, self._explainer, now, view))
 
     def metrics(self, cluster: ClusterMetrics) -> ProducerMetrics:
         return producer_metrics(self._outcomes.counters, self._topics.values(), self._intake, cluster)
@@ -288,12 +304,13 @@ class Sender:
         def done(result: Response | KwireError | None, now: float) -> None:
             self._identified(call, result, now)
 
-        call = Call(route, InitProducerIdRequest, identity.request, done, may_retry=True)
+        call = self._identity_call = Call(route, InitProducerIdRequest, identity.request, done, may_retry=True)
         return [call]
 
     def _identified(self, call: Call, result: Response | KwireError | None, now: float) -> None:
         if isinstance(result, InitProducerIdResponse) and not result.error_code:
             self._identity.answered(result)
+            self._identity_call = None
             self._restart()
             if self.transaction is not None:
                 self.transaction.initialized()

@@ -89,7 +89,8 @@ class Transaction:
         self._is_sure_begun = False  # and not just may
         self._view: View | None = None  # the newest
         self._waiting: list[Future[None]] = []  # for the present move: init, commit or abort
-        self._is_asking = False
+        self.asked: Call | None = None  # the one request that is under way
+        self.last_error: KwireError | None = None  # why the last one is to be asked again
         self._has_doubt = False  # an EndTxn got no answer
         self._attempts = 0
         self.retry_at = 0.0
@@ -208,7 +209,7 @@ class Transaction:
     def calls(self, now: float, view: View, *, is_drained: bool) -> list[Call]:
         """The one request that is next, if any. `is_drained`: no batch is unresolved."""
         self._view = view
-        if self._is_asking or now < self.retry_at or self.state is State.FATAL:
+        if self.asked is not None or now < self.retry_at or self.state is State.FATAL:
             return []
         # What a request says is settled here, not when it is written: the coordinator may have to be found first, and
         # the transaction may fail meanwhile.
@@ -234,11 +235,10 @@ class Transaction:
         at_most: int | None,
         route: ToCoordinator | None = None,
     ) -> Call:
-        self._is_asking = True
         target = route or self.route
 
         def done(result: Response | KwireError | None, now: float) -> None:
-            self._is_asking = False
+            self.asked = None
             if self.state is State.FATAL:
                 return
             try:
@@ -248,10 +248,11 @@ class Transaction:
                     raise result
                 on_answer(result)
                 self._attempts = 0
+                self.last_error = None
             except KwireError as error:
                 self._judge(error, target, now)
 
-        call = Call(target, api, build, done, at_most=at_most)
+        self.asked = call = Call(target, api, build, done, at_most=at_most)
         return call
 
     def _judge(self, error: KwireError, route: ToCoordinator, now: float) -> None:
@@ -261,6 +262,7 @@ class Transaction:
             self._view.forget_coordinator(route)
         if kind in (Verdict.COORDINATOR, Verdict.RETRY):
             self._attempts += 1
+            self.last_error = error
             self.retry_at = now + self._backoff.seconds(self._attempts, self._random)
         else:
             self.fail(error)

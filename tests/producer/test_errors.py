@@ -269,7 +269,7 @@ TABLE: list[tuple[Callable[[], ProduceResponse], Expected]] = [
     (time_is_up_in_flight, Expected(DeliveryError, AT_LEADER, "not acknowledged within 0.5 s", OPEN, None, True)),
     (
         closed_in_flight,
-        Expected(DeliveryError, AT_LEADER, "the producer was closed before it was delivered", OPEN, ClosedError, True),
+        Expected(DeliveryError, AT_LEADER, "was closed before it was delivered; the last", OPEN, CUT, True),
     ),
     (topic_unknown, Expected(TopicError, BY_METADATA, "did not know the topic for 500 ms", "create the topic")),
     (topic_forbidden, Expected(BrokerError, BY_METADATA, "TOPIC_AUTHORIZATION_FAILED (29)", "ACL")),

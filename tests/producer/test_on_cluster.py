@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import subprocess
 import sys
 import threading
@@ -318,7 +317,53 @@ def test_the_interpreter_ends_though_nobody_closed(cluster: Cluster) -> None:
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert "offset=0" in done.stdout
     assert done.stderr == ""
-    assert os.getpid()
+
+
+EXITS = """
+import kwire, kwire.producer.core
+kwire.producer.core.EXIT_SECONDS = {seconds}
+producer = kwire.Producer({bootstrap!r}, linger_ms={linger_ms}{more})
+{begin}
+for n in range(100):
+    producer.send("t", b"%d" % n, partition=2)
+"""
+
+
+def run_out(cluster: Cluster, seconds: float, linger_ms: int = 0, more: str = "", begin: str = "") -> str:
+    """Send without waiting and without closing, and let the interpreter end; what it says on its way out."""
+    source = EXITS.format(
+        seconds=seconds, bootstrap=cluster.bootstrap, linger_ms=linger_ms, more=f", {more}" if more else "", begin=begin
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_what_was_handed_over_is_delivered_though_the_interpreter_ends(cluster: Cluster) -> None:
+    assert run_out(cluster, seconds=PATIENCE, linger_ms=60_000) == ""
+    assert stored(cluster)[2] == [b"%d" % n for n in range(100)]
+
+
+def test_what_cannot_be_delivered_when_the_interpreter_ends_is_told(cluster: Cluster) -> None:
+    cluster.add_fault(Mute(), api=ApiKey.PRODUCE, times=None)
+    told = run_out(cluster, seconds=0.3)
+    assert "nobody closed the producer, and the interpreter ends before all is delivered: " in told
+    assert "100 of topic t" in told
+
+
+def test_a_transaction_that_the_interpreters_end_cuts_short_is_not_visible(cluster: Cluster) -> None:
+    assert run_out(cluster, seconds=PATIENCE, more="transactional_id='x'", begin="producer.begin()") == ""
+    assert cluster.log("t", 2).last_stable_offset == 0
+
+
+def test_closing_with_no_time_fails_what_is_left_and_returns(cluster: Cluster) -> None:
+    cluster.add_fault(Mute(), api=ApiKey.PRODUCE, times=None)
+    producer = kwire.Producer(cluster.bootstrap, linger_ms=60_000)
+    response = producer.send("t", b"v")
+    producer.close(timeout=0)
+    error = response.exception(0)
+    assert isinstance(error, DeliveryError)
+    assert "the producer was closed before it was delivered" in error.message
 
 
 @pytest.mark.parametrize(
