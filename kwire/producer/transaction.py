@@ -5,8 +5,10 @@ protocols are spoken (KIP-890): before transaction.version 2 each partition is a
 group by AddOffsetsToTxn, since then the first write does that, and every end brings a new epoch. It refuses to know
 about batches: the sender tells when all are settled (`is_drained`).
 
-A delayed EndTxn of the older protocol could end the *next* transaction, since both have the same epoch (KAFKA-17754).
-So after an end whose first attempt got no answer, the producer takes a new epoch before it begins again.
+A request of the older protocol that was given up for lost and comes late meets the *next* transaction, since both
+have the same epoch: an EndTxn ends it (KAFKA-17754), an AddPartitionsToTxn or AddOffsetsToTxn begins one, or adds to it
+what is not a part of it. So when any request of a transaction got no answer, the producer takes a new epoch after its
+end, and what comes late is refused.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ class Transaction:
         self._waiting: list[Future[None]] = []  # for the present move: init, commit or abort
         self.asked: Call | None = None  # the one request that is under way
         self.last_error: KwireError | None = None  # why the last one is to be asked again
-        self._has_doubt = False  # an EndTxn got no answer
+        self._has_doubt = False  # a request of this transaction got no answer: it may come late
         self._attempts = 0
         self.retry_at = 0.0
 
@@ -243,7 +245,7 @@ class Transaction:
                 return
             try:
                 if isinstance(result, KwireError):
-                    self._has_doubt |= api is EndTxnRequest and call.was_written
+                    self._has_doubt |= call.was_written
                     self._has_begun |= call.was_written
                     raise result
                 on_answer(result)

@@ -442,15 +442,26 @@ def test_a_broken_sequence_means_a_new_epoch_before_the_next_transaction(bench: 
         assert (renewal.producer_id, renewal.producer_epoch) == (7, 5), "so that a fenced producer learns it (KIP-360)"
 
 
-def test_an_end_in_doubt_means_a_new_epoch_in_the_older_protocol(bench: TransactionBench) -> None:
-    """A delayed EndTxn must not end the next transaction (KAFKA-17754)."""
-    bench.answers[EndTxnRequest] = [CUT]
+@pytest.mark.parametrize(
+    "api", [EndTxnRequest, AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, TxnOffsetCommitRequest]
+)
+def test_a_request_in_doubt_means_a_new_epoch_in_the_older_protocol(
+    bench: TransactionBench, api: type[Request[Any]]
+) -> None:
+    """What comes late must not end the next transaction (KAFKA-17754), nor begin one or add to it."""
+    if bench.v2 and api in (AddPartitionsToTxnRequest, AddOffsetsToTxnRequest):
+        return  # there the first write does that
+    bench.answers[api] = [CUT]
     bench.open()
     bench.send()
+    offsets = bench.future(
+        lambda future: bench.transaction.add_offsets({("in", 0): 1}, GroupMetadata("group"), future)
+    )
     committed = bench.end(commit=True)
     bench.settle()
+    offsets.result(0)
     committed.result(0)
-    assert bench.names.count("EndTxn") == 2
+    assert bench.names.count(api.__name__.removesuffix("Request")) == 2
     assert bench.names.count("InitProducerId") == (1 if bench.v2 else 2)
     assert bench.state is State.READY
 
