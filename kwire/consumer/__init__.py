@@ -2,6 +2,7 @@
 
     consumer   the face: assign, poll, iterate, seek, ask                       (users' threads)
     lane       what was fetched of a partition and not yet read; decoding       (users' threads)
+    columns    what was polled, as columns and for Arrow                        (users' threads)
     inbox      what crosses over, and how much of it there is
     fetcher    what to fetch from whom, and when                                (state machine, loop)
     position   where fetching stands in a partition                             (loop)
@@ -15,12 +16,22 @@
 
 It refuses to decode on the loop's thread, and to hand out a record that is not counted as read from then on.
 
-Imports: cluster, protocol, records.
+Imports: cluster, protocol, records, wire.
 """
 
+from kwire.consumer.columns import PartitionColumns, PolledBatch
 from kwire.consumer.consumer import Consumer, TopicPartition
 from kwire.consumer.offsets import AtTimestamp, StartOffset
 from kwire.consumer.options import ConsumerOptions
 from kwire.consumer.record import ConsumerRecord
 
-__all__ = ["AtTimestamp", "Consumer", "ConsumerOptions", "ConsumerRecord", "StartOffset", "TopicPartition"]
+__all__ = [
+    "AtTimestamp",
+    "Consumer",
+    "ConsumerOptions",
+    "ConsumerRecord",
+    "PartitionColumns",
+    "PolledBatch",
+    "StartOffset",
+    "TopicPartition",
+]

@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from kwire.cluster import Backoff, Runtime, client_config
+from kwire.consumer.columns import PolledBatch, check_pyarrow, records_of
 from kwire.consumer.fetcher import Fetcher, Start
 from kwire.consumer.inbox import Chunk, Inbox, Trouble
 from kwire.consumer.lane import Lane
@@ -32,14 +33,22 @@ from kwire.consumer.queries import OffsetsQuery, PartitionsQuery, ask
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import ClosedError, ConfigurationError, KwireError, RequestTimeoutError
 from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
+from kwire.wire.accel import RecordStream
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kwire.wire.accel import Cursor, Piece
 
 TopicPartition = tuple[str, int]
 
+# What one poll gathers at most (bytes, decompressed): the ends of Arrow's columns have 31 bits.
+_POLL_BYTES_MAX = 256 * 1024 * 1024
 # Sleep no longer than this (seconds) without looking around: a wait that nothing ends would be a defect, not a hang.
 _NAP = 1.0
 
 
-class Consumer:
+class Consumer(RecordStream):
     """Reads records of the partitions that it is assigned.
 
     >>> with kwire.Consumer("localhost:9092") as consumer:            # doctest: +SKIP
@@ -79,7 +88,9 @@ class Consumer:
         self._lanes: dict[TopicPartition, Lane] = {}
         self._by_generation: dict[int, Lane] = {}
         self._ready: deque[Lane] = deque()  # lanes to be looked at, the next first; each at most once
-        self._reading: Lane | None = None  # whose batch the iteration is in
+        self._reading = None  # the cursor that the iteration is in, which it uses without the lock
+        self._read: list[Cursor] = []  # read to the end since the last poll ...
+        self._read_before: list[Cursor] = []  # ... and in the one before
         self._generations = itertools.count(1)
         self._troubles: deque[KwireError] = deque()
         self._is_assigned = False
@@ -128,6 +139,7 @@ class Consumer:
             lane.restart(generation, offset if isinstance(offset, int) else None)
             self._by_generation[generation] = lane
             self._inbox.pause(generation, lane.is_paused)
+            self._reading = None
             self._runtime.call_soon(self._fetcher.seek, Start(topic, partition, generation, offset, lane.is_paused))
 
     def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
@@ -175,6 +187,49 @@ class Consumer:
         Answers as soon as there are any, and an empty list after `timeout` seconds (None: waits without end).
         Raises the typed error of a partition once, or of the connection when no broker can be reached; see the class.
         """
+        return records_of(self._poll(max_records, timeout))
+
+    def poll_batch(self, max_records: int = 100_000, timeout: float | None = 1.0) -> PolledBatch:
+        """As `poll`, but all at once: what was fetched is decoded, and no record is made before it is asked for.
+
+        The quick way to `to_arrow`, or to columns of a partition's offsets, times, keys and values. Empty after
+        `timeout` seconds.
+        """
+        return PolledBatch(self._poll(max_records, timeout))
+
+    def poll_arrow(
+        self, max_records: int = 100_000, timeout: float | None = 1.0, *, include_headers: bool = False
+    ) -> pa.RecordBatch:
+        """`poll_batch` as a pyarrow.RecordBatch, of no rows after `timeout` seconds: see `PolledBatch.to_arrow`.
+
+        ConfigurationError where pyarrow is not installed, before anything was read.
+        """
+        check_pyarrow()
+        return self.poll_batch(max_records, timeout).to_arrow(include_headers=include_headers)
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Self: ...
+        def __next__(self) -> ConsumerRecord: ...
+
+    def _next_cursor(self) -> Cursor:
+        """For the iteration, which waits without end, until another thread closes the consumer."""
+        while True:
+            nudges = self._inbox.nudges
+            with self._lock:
+                if self._is_closed:
+                    raise StopIteration
+                self._check_readable()
+                self._absorb()
+                self._age()
+                lane = self._next_lane()
+                if lane is not None:
+                    self._ready.rotate(-1)  # the next batch is another partition's
+                    assert lane.cursor is not None
+                    return lane.cursor
+            self._inbox.wait(nudges, _NAP)
+
+    def _poll(self, max_records: int, timeout: float | None) -> list[Piece]:
         if max_records < 1:
             raise ConfigurationError(f"max_records is {max_records!r}", remedy="give a whole number above 0")
         clock = self._runtime.clock
@@ -184,35 +239,14 @@ class Consumer:
             with self._lock:
                 self._check_readable()
                 self._absorb()
-                records = self._collect(max_records)
-            if records:
-                return records
+                self._age()
+                pieces = self._collect(max_records)
+            if pieces:
+                return pieces
             nap = _NAP if deadline is None else min(_NAP, deadline - clock.now())
             if nap <= 0:
                 return []
             self._inbox.wait(nudges, nap)
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> ConsumerRecord:
-        """The next record, waited for without end; the iteration ends when another thread closes the consumer."""
-        while True:
-            nudges = self._inbox.nudges
-            with self._lock:
-                if self._reading is not None and not self._is_closed:
-                    record = self._reading.next_decoded()
-                    if record is not None:
-                        return record
-                if self._is_closed:
-                    raise StopIteration
-                self._check_readable()
-                self._absorb()
-                self._reading = self._next_lane()
-                if self._reading is not None:
-                    self._ready.rotate(-1)  # the next batch is another partition's
-                    continue
-            self._inbox.wait(nudges, _NAP)
 
     # -- asking
 
@@ -257,6 +291,7 @@ class Consumer:
         Threads that wait in `poll` get ClosedError, and iterations end.
         """
         self._is_closed = True
+        self._reading = None
         self._runtime.close(timeout)
         self._inbox.close(ClosedError("the consumer is closed"))
 
@@ -277,6 +312,7 @@ class Consumer:
             start if isinstance(start, int) else None,
             check_crc=self._options.check_crc,
             release=self._inbox.release,
+            retire=self._retire_cursor,
         )
         self._by_generation[lane.generation] = lane
         return lane
@@ -298,6 +334,7 @@ class Consumer:
             keys = list(self._lanes) if partitions is None else list(partitions)
             for lane in [self._lane(*key) for key in keys]:
                 lane.is_paused = is_paused
+                self._reading = None
                 self._inbox.pause(lane.generation, is_paused)
                 if not is_paused:
                     self._queue(lane)
@@ -335,23 +372,41 @@ class Consumer:
                 self._raise_of(lane)
         return None
 
-    def _collect(self, max_records: int) -> list[ConsumerRecord]:
-        lane = self._next_lane()
-        if lane is None:
-            return []
-        records = lane.take(max_records)
-        while len(records) < max_records and self._ready:
+    def _collect(self, max_records: int) -> list[Piece]:
+        pieces: list[Piece] = []
+        while not pieces:
+            lane = self._next_lane()
+            if lane is None:
+                return []
+            piece = lane.cut(max_records)
+            if piece[2]:  # another thread's iteration, which needs no lock, may have taken the last
+                pieces.append(piece)
+        left = max_records - pieces[0][2]
+        left_bytes = _POLL_BYTES_MAX - pieces[0][0].size_bytes
+        while left > 0 and left_bytes > 0 and self._ready:
             # An error further on waits for the next poll: these records come before it.
             lane = self._ready[0]
             if lane.is_paused or not lane.has_next():
                 if lane.error is not None and not lane.is_paused and not lane.is_told:
-                    return records
+                    return pieces
                 self._ready.popleft()
                 lane.is_queued = False
             else:
-                records += lane.take(max_records - len(records))
+                piece = lane.cut(left)
+                pieces.append(piece)
+                left -= piece[2]
+                left_bytes -= piece[0].size_bytes
         self._ready.rotate(-1)  # the next poll begins with another partition
-        return records
+        return pieces
+
+    def _retire_cursor(self, cursor: Cursor) -> None:
+        self._read.append(cursor)
+
+    def _age(self) -> None:
+        """Records that outlived the last two polls let go of their batches; few do, so it costs next to nothing."""
+        old, self._read_before, self._read = self._read_before, self._read, []
+        for cursor in old:
+            cursor.detach()
 
     def _raise_of(self, lane: Lane) -> NoReturn:
         assert lane.error is not None

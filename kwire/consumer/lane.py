@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 from kwire.consumer.aborted import BatchFilter
@@ -23,39 +22,44 @@ from kwire.records import decode_batches
 
 if TYPE_CHECKING:
     from kwire.records import Batch
-
-_new = ConsumerRecord.__new__
+    from kwire.wire.accel import Cursor, Piece
 
 
 class Lane:
-    """Not thread-safe: the consumer's lock is around every call. `release` is told of every chunk that is done with."""
+    """Not thread-safe, but for what may be done with its `cursor`: the consumer's lock is around every call.
+
+    `release` is told of every chunk that is done with, and `retire` of every cursor: its records may still be about.
+    """
 
     __slots__ = (
-        "_batches", "_chunk", "_filter", "_items", "_next_offset", "_records", "_release", "_taken",
-        "check_crc", "error", "generation", "is_paused", "is_queued", "is_told", "partition", "position", "topic",
+        "_batches", "_chunk", "_filter", "_items", "_position", "_release", "_retire", "check_crc", "cursor", "error",
+        "generation", "is_paused", "is_queued", "is_told", "partition", "topic",
     )  # fmt: skip
 
     def __init__(
         self, topic: str, partition: int, generation: int, position: int | None,
-        *, check_crc: bool, release: Callable[[Chunk], None],
+        *, check_crc: bool, release: Callable[[Chunk], None], retire: Callable[[Cursor], None],
     ) -> None:  # fmt: skip
         self.topic = topic
         self.partition = partition
         self.generation = generation
-        self.position = position  # None until the loop has found it
+        self._position = position  # where `cursor` is not; None until the loop has found it
         self.is_paused = False
         self.is_queued = False  # the consumer will look at it
         self.is_told = False  # the user was given `error`
         self.check_crc = check_crc
         self.error: KwireError | None = None  # raised to the user, or about to be; the lane ends here until a seek
         self._release = release
+        self._retire = retire
         self._items: deque[Chunk | Moved | Failure] = deque()
         self._chunk: Chunk | None = None  # being read
         self._batches: Iterator[Batch] = iter(())
         self._filter = BatchFilter(())
-        self._records: list[ConsumerRecord] = []  # of one batch; the first `_taken` were handed out
-        self._taken = 0
-        self._next_offset = 0  # where the position will be when `_records` are used up
+        self.cursor: Cursor | None = None  # in the batch being handed out
+
+    @property
+    def position(self) -> int | None:
+        return self._position if self.cursor is None else self.cursor.position
 
     def put(self, item: Chunk | Moved | Failure) -> None:
         """What the loop posted for this generation, in its order."""
@@ -65,18 +69,20 @@ class Lane:
         elif self.position is not None:
             self._items.append(item)
         elif isinstance(item, Moved):
-            self.position = item.offset  # nothing can stand before it, and who asks for the position waits for this
+            self._position = item.offset  # nothing can stand before it, and who asks for the position waits for this
         elif isinstance(item, Failure):
             self._fail(item.error)
 
     def restart(self, generation: int, position: int | None) -> None:
         """Stand elsewhere: nothing of the older generation will be handed out."""
         self.clear()
-        self.generation, self.position = generation, position
+        self.generation, self._position = generation, position
         self.error, self.is_told = None, False
 
     def clear(self) -> None:
         """Throw away everything not handed out; the position stays."""
+        if self.cursor is not None:
+            self._leave(self.cursor)
         if self._chunk is not None:
             self._release(self._chunk)
             self._chunk = None
@@ -84,33 +90,25 @@ class Lane:
             if isinstance(item, Chunk):
                 self._release(item)
         self._items.clear()
-        self._batches, self._records, self._taken = iter(()), [], 0
+        self._batches = iter(())
 
     def has_next(self) -> bool:
-        """Whether `take` would answer records, having read as far as needed to know. If not, `error` may be set."""
-        while self._taken >= len(self._records):
+        """Whether `cursor` has records, having read as far as needed to know. If not, `error` may be set."""
+        while self.cursor is None or not len(self.cursor):
+            if self.cursor is not None:
+                self._leave(self.cursor)
             if self.error is not None or not self._read_on():
                 return False
         return True
 
-    def take(self, count: int) -> list[ConsumerRecord]:
+    def cut(self, count: int) -> Piece:
         """The next records, at most `count` and of one batch at most; moves the position. Only after `has_next()`."""
-        taken = self._records[self._taken : self._taken + count]
-        self._taken += len(taken)
-        if self._taken < len(self._records):
-            self.position = taken[-1].offset + 1
-        else:
-            self.position, self._records, self._taken = self._next_offset, [], 0
-        return taken
+        assert self.cursor is not None
+        return (self.cursor, *self.cursor.cut(count))
 
-    def next_decoded(self) -> ConsumerRecord | None:
-        """The next record of the batch at hand, for those who iterate; None at its end, and when the lane is paused."""
-        if self._taken >= len(self._records) or self.is_paused:
-            return None
-        record = self._records[self._taken]
-        self._taken += 1
-        self.position = record.offset + 1 if self._taken < len(self._records) else self._next_offset
-        return record
+    def _leave(self, cursor: Cursor) -> None:
+        self._position, self.cursor = cursor.stop(), None  # an iteration may have it in hand
+        self._retire(cursor)
 
     # -- reading on
 
@@ -131,7 +129,7 @@ class Lane:
                 self._batches = decode_batches(chunk.data, check_crc=self.check_crc)
                 self._filter = BatchFilter(chunk.aborted)
             case Moved(offset=offset):
-                self.position = offset
+                self._position = offset
             case Failure() as failure:
                 self._fail(failure.error)
         return True
@@ -139,21 +137,14 @@ class Lane:
     def _read_batch(self, chunk: Chunk) -> None:
         batch = next(self._batches, None)
         if batch is None:
-            self._chunk, self._records, self._taken = None, [], 0
+            self._chunk = None
             self._release(chunk)
             return
-        assert self.position is not None
+        assert self._position is not None
         if self._filter.hides(batch):
-            records = []
+            self._position = max(batch.next_offset, self._position)
         else:
-            records = records_of(batch, self.topic, self.partition)
-            # A batch is sent whole though the fetch asked for an offset in its middle.
-            if records and records[0].offset < self.position:
-                records = [record for record in records if record.offset >= self.position]
-        self._records, self._taken = records, 0
-        self._next_offset = max(batch.next_offset, self.position)
-        if not records:
-            self.position = self._next_offset  # compacted away, hidden or read before
+            self.cursor = batch.cursor(ConsumerRecord, self.topic, self.partition, self._position)
 
     def _fail(self, error: KwireError) -> None:
         self.clear()
@@ -173,15 +164,3 @@ class Lane:
         error.__cause__ = cause
         return error
 
-
-def records_of(batch: Batch, topic: str, partition: int) -> list[ConsumerRecord]:
-    """Decode a batch. Assigning slot by slot takes half the time of a call of `__init__` with eight arguments."""
-    rows = batch.rows()
-    timestamp_type = batch.timestamp_type
-    records: list[ConsumerRecord] = list(map(_new, repeat(ConsumerRecord, len(rows))))
-    for record, row in zip(records, rows, strict=True):
-        record.topic = topic
-        record.partition = partition
-        record.timestamp_type = timestamp_type
-        record.offset, record.timestamp_ms, record.key, record.value, record.headers = row
-    return records

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Self
 
-class ConsumerRecord:
+from kwire.wire.accel import RecordFields
+
+
+class ConsumerRecord(RecordFields):
     """One record of a partition. Records compare by value, pickle, and are the user's: nothing of kwire's changes them.
 
     topic, partition, offset  where it is
@@ -11,9 +15,13 @@ class ConsumerRecord:
     timestamp_type   0: the producer set it; 1: the broker, on appending; -1: there is none
     key, value       bytes, or None
     headers          ((name, bytes or None), ...), in the order written; names may repeat
+
+    With the C accelerator key, value and headers are made when they are first asked for. Until then a record refers to
+    the (decompressed) batch that it came in, never to the whole fetch; one that is still there two polls later, or two
+    batches later where one iterates, gets a copy of its own bytes and lets the batch go.
     """
 
-    __slots__ = ("headers", "key", "offset", "partition", "timestamp_ms", "timestamp_type", "topic", "value")
+    __slots__ = ()
 
     def __init__(
         self,
@@ -46,6 +54,9 @@ class ConsumerRecord:
 
     def __hash__(self) -> int:
         return hash(self._fields())
+
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
+        return type(self), self._fields()
 
     def __repr__(self) -> str:
         return (

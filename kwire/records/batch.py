@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from kwire.errors import CorruptRecordsError
 from kwire.records.compression import Compression
 from kwire.records.control import ControlRecord, decode_control
 from kwire.records.record import CREATE_TIME, Record
-from kwire.wire.accel import Row
+from kwire.wire.accel import Cursor, Row
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -30,6 +31,7 @@ class Batch:
     """
 
     __slots__ = (
+        "_open_cursor",
         "_rows",
         "base_offset",
         "base_sequence",
@@ -51,6 +53,7 @@ class Batch:
         self,
         raw: memoryview,
         rows: Callable[[], list[Row]],
+        open_cursor: Callable[..., Cursor],
         *,
         magic: int,
         base_offset: int,
@@ -68,6 +71,7 @@ class Batch:
     ) -> None:
         self.raw = raw
         self._rows = rows
+        self._open_cursor = open_cursor
         self.magic = magic
         self.base_offset = base_offset
         self.last_offset = last_offset
@@ -109,6 +113,15 @@ class Batch:
         CorruptRecordsError if they are not what the header says.
         """
         return self._rows()
+
+    def cursor(self, kind: type[Any], topic: str, partition: int, position: int) -> Cursor:
+        """A way through the records from `position` on, which are made when they are handed out, as `kind`.
+
+        All are checked now: CorruptRecordsError as for `rows`. The cursor copies or decompresses the batch, and does
+        not keep what it was found in.
+        """
+        next_offset = max(self.next_offset, position)
+        return self._open_cursor(kind, topic, partition, self.timestamp_type, position, next_offset)
 
     def records(self) -> list[Record]:
         """`rows()` with names."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 from zlib import crc32
 
 from kwire.errors import ConfigurationError, CorruptRecordsError, EncodeError
 from kwire.records.batch import Batch
 from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression, compress, decompress
 from kwire.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
-from kwire.wire.accel import NewRecord, Row
+from kwire.wire.accel import Cursor, NewRecord, Row
 
 # Offset, size, CRC, magic, attributes, in v1 the timestamp, and the length of the key.
 _HEADS = struct.Struct(">qiIbbi"), struct.Struct(">qiIbbqi")
@@ -121,9 +122,17 @@ def decode_message(
             inside = error.where.get("offset")
             where = "" if inside is None else f", at {inside} of the messages decompressed"
             raise CorruptRecordsError(f"{error.message}{where}", offset=at, remedy=error.remedy) from None
+    size_bytes = sum(len(key or b"") + len(value or b"") for _, _, key, value, _ in rows)
+
+    def open_cursor(
+        kind: type[Any], topic: str, partition: int, timestamp_type: int, position: int, next_offset: int
+    ) -> Cursor:
+        return Cursor(kind, topic, partition, timestamp_type, position, next_offset, rows, size_bytes)
+
     return Batch(
         raw,
         rows.copy,
+        open_cursor,
         magic=magic,
         base_offset=rows[0][0],
         last_offset=rows[-1][0],

@@ -7,7 +7,9 @@ computing it anew: `assign_offsets`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from kwire.errors import CorruptRecordsError, EncodeError
 from kwire.records.batch import (
@@ -21,7 +23,9 @@ from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression
 from kwire.records.control import encode_end_transaction
 from kwire.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
 from kwire.wire import accel
-from kwire.wire.accel import Headers, NewRecord, Row
+from kwire.wire.accel import Headers, NewRecord
+
+T = TypeVar("T")
 
 # Base offset, length, leader epoch, magic, CRC | attributes, last offset delta, base and max timestamp, producer id and
 # epoch, base sequence, count.
@@ -164,18 +168,19 @@ def decode_v2(
         raise CorruptRecordsError(f"a batch has compression {attributes & _CODEC}, which is not known", offset=at)
     timestamp_type = LOG_APPEND_TIME if attributes & _LOG_APPEND else CREATE_TIME
 
-    def rows() -> list[Row]:
+    def read(loop: Callable[..., T], *arguments: Any) -> T:
         data = raw[BATCH_OVERHEAD_BYTES:]
         timestamp = max_timestamp if timestamp_type == LOG_APPEND_TIME else None
         try:
             plain = decompress(codec, data, max_decompressed_bytes) if codec and len(data) else bytes(data)
-            return accel.decode_records(plain, 0, count, base_offset, base_timestamp, last_delta, timestamp)
+            return loop(*arguments, plain, 0, count, base_offset, base_timestamp, last_delta, timestamp)
         except CorruptRecordsError as error:
             raise _located(error, at, BATCH_OVERHEAD_BYTES, codec) from None
 
     return Batch(
         raw,
-        rows,
+        partial(read, accel.decode_records),
+        partial(read, accel.open_cursor),
         magic=magic,
         base_offset=base_offset,
         last_offset=base_offset + last_delta,

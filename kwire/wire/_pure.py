@@ -12,11 +12,22 @@ from importlib.util import find_spec
 
 import crcmod
 
+from kwire.wire._cursor import RecordFields, RecordStream, columns, open_cursor
 from kwire.wire._decode import decode_records
 from kwire.wire._encode import encode_records
 from kwire.wire.rows import Bytes
 
-__all__ = ["crc32c", "decode_records", "encode_records", "message_reader", "murmur2"]
+__all__ = [
+    "RecordFields",
+    "RecordStream",
+    "columns",
+    "crc32c",
+    "decode_records",
+    "encode_records",
+    "message_reader",
+    "murmur2",
+    "open_cursor",
+]
 
 
 def _fastest_crc32c() -> Callable[..., int]:

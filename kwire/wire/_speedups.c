@@ -505,7 +505,7 @@ static int
 execute(PyObject *module)
 {
     prepare_crc();
-    return add_messages(module);
+    return add_messages(module) < 0 ? -1 : add_consume(module);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, execute}, {0, NULL}};

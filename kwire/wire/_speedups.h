@@ -10,3 +10,4 @@
 typedef const unsigned char *bytes_t;
 
 int add_messages(PyObject *module);
+int add_consume(PyObject *module);

@@ -11,24 +11,33 @@ import importlib
 import os
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kwire.wire import _pure
+from kwire.wire._cursor import BytesColumn, Columns, Cursor, Piece
 from kwire.wire.rows import Header, Headers, NewRecord, Row
 
 __all__ = [
     "IMPLEMENTATION",
+    "BytesColumn",
+    "Columns",
+    "Cursor",
     "Header",
     "Headers",
     "NewRecord",
+    "Piece",
     "Plan",
     "ReadMessage",
+    "RecordFields",
+    "RecordStream",
     "Row",
+    "columns",
     "crc32c",
     "decode_records",
     "encode_records",
     "message_reader",
     "murmur2",
+    "open_cursor",
 ]
 
 # How a message is read, as tuples (`_messages.c` has the grammar), and what reads it: (data, start) -> the message that
@@ -47,6 +56,10 @@ class Accelerated:
         self._encode = speedups.encode_records
         self._decode = speedups.decode_records
         self._reader = speedups.MessageReader
+        self._open = speedups.open_cursor
+        self._columns = speedups.columns
+        self.RecordFields = speedups.RecordFields
+        self.RecordStream = speedups.RecordStream
         self.crc32c = speedups.crc32c
         self.murmur2 = speedups.murmur2
 
@@ -79,6 +92,14 @@ class Accelerated:
             return None
         return read
 
+    def open_cursor(self, *batch: Any) -> Cursor:
+        cursor: Cursor | None = self._open(*batch)
+        return _pure.open_cursor(*batch) if cursor is None else cursor
+
+    def columns(self, pieces: Sequence[Piece], has_headers: bool) -> Columns:
+        found: Columns | None = self._columns(pieces, has_headers)
+        return _pure.columns(pieces, has_headers) if found is None else found
+
 
 def choose(asked: str) -> ModuleType | Accelerated:
     """`asked` is KWIRE_IMPL, "" if unset."""
@@ -103,3 +124,11 @@ murmur2: Callable[..., int] = _chosen.murmur2
 encode_records = _chosen.encode_records
 decode_records = _chosen.decode_records
 message_reader: Callable[[Plan], ReadMessage | None] = _chosen.message_reader
+open_cursor: Callable[..., Cursor] = _chosen.open_cursor
+columns = _chosen.columns
+
+if TYPE_CHECKING:
+    from kwire.wire._cursor import RecordFields, RecordStream
+else:
+    RecordFields = _chosen.RecordFields
+    RecordStream = _chosen.RecordStream

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kwire.consumer.aborted import AbortedTransaction
+from kwire.consumer.columns import records_of
 from kwire.consumer.inbox import Chunk, Failure, Moved
 from kwire.consumer.lane import Lane
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import AuthorizationError, CorruptRecordsError, ErrorCode
 from kwire.records import encode_batch, encode_control_batch
+from kwire.wire.accel import Cursor
 from tests.consumer.world import batch
 
 
@@ -18,7 +20,10 @@ class Reading:
 
     def __init__(self, position: int | None = 5, *, check_crc: bool = True) -> None:
         self.released: list[Chunk] = []
-        self.lane = Lane("t", 3, 1, position, check_crc=check_crc, release=self.released.append)
+        self.retired: list[Cursor] = []
+        self.lane = Lane(
+            "t", 3, 1, position, check_crc=check_crc, release=self.released.append, retire=self.retired.append
+        )
 
     def put(self, offset: int, *parts: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> Chunk:
         chunk = Chunk(1, offset, memoryview(b"".join(parts)), tuple(AbortedTransaction(*one) for one in aborted))
@@ -26,7 +31,7 @@ class Reading:
         return chunk
 
     def take(self, count: int = 100) -> list[bytes | None]:
-        return [record.value for record in self.lane.take(count)] if self.lane.has_next() else []
+        return [record.value for record in records_of([self.lane.cut(count)])] if self.lane.has_next() else []
 
 
 def test_a_record_counts_as_read_when_it_is_handed_out() -> None:
@@ -45,16 +50,20 @@ def test_a_record_counts_as_read_when_it_is_handed_out() -> None:
 def test_one_by_one() -> None:
     reading = Reading()
     reading.put(5, batch(5, b"a", b"b"))
-    assert reading.lane.next_decoded() is None, "nothing is decoded yet"
+    assert reading.lane.cursor is None, "nothing is decoded yet"
     assert reading.lane.has_next()
-    steps = []
-    while (record := reading.lane.next_decoded()) is not None:
-        steps.append((record.value, reading.lane.position))
-    assert steps == [(b"a", 6), (b"b", 7)]
-    reading.put(7, batch(7, b"c"))
+    cursor = reading.lane.cursor
+    assert cursor is not None
+    assert [(record.value, reading.lane.position) for record in cursor] == [(b"a", 6), (b"b", 7)]
+    reading.put(7, batch(7, b"c", b"d"))
     assert reading.lane.has_next()
-    reading.lane.is_paused = True
-    assert reading.lane.next_decoded() is None
+    assert reading.retired == [cursor]
+    cursor = reading.lane.cursor
+    assert cursor is not None
+    assert next(cursor).value == b"c"
+    reading.lane.restart(2, 50)
+    assert list(cursor) == [], "who has the cursor in hand gets nothing more of it"
+    assert reading.retired[1:] == [cursor]
 
 
 def test_all_of_a_record_is_there() -> None:
@@ -62,7 +71,7 @@ def test_all_of_a_record_is_there() -> None:
     reading = Reading()
     reading.put(5, encode_batch(rows, base_offset=5, timestamp_type=1))
     assert reading.lane.has_next()
-    first, second = reading.lane.take(2)
+    first, second = records_of([reading.lane.cut(2)])
     assert first == ConsumerRecord("t", 3, 5, first.timestamp_ms, 1, b"k", None, (("h", b"1"), ("h", None)))
     assert (second.key, second.value, second.headers, second.offset) == (None, b"", (), 6)
 

@@ -13,6 +13,7 @@ from typing import Any
 from kwire.cluster import Backoff, Broker, Call, LeaderHint, Snapshot, ToCoordinator, ToNode
 from kwire.cluster.metadata import MetadataStatus
 from kwire.cluster.recovery import Failure
+from kwire.consumer.columns import records_of
 from kwire.consumer.fetcher import Fetcher, Start
 from kwire.consumer.inbox import Inbox, Item, Trouble
 from kwire.consumer.lane import Lane
@@ -235,7 +236,8 @@ class World:
         self.generation += 1
         position = start if isinstance(start, int) else None
         self.lanes[self.generation] = Lane(
-            topic, partition, self.generation, position, check_crc=True, release=self.inbox.release
+            topic, partition, self.generation, position, check_crc=True, release=self.inbox.release,
+            retire=lambda cursor: None,
         )
         return Start(topic, partition, self.generation, start)
 
@@ -275,7 +277,7 @@ class World:
                 self.lanes[item.generation].put(item)
         for lane in self.lanes.values():
             while lane.has_next():
-                values.setdefault((lane.topic, lane.partition), []).extend(r.value for r in lane.take(100))
+                values.setdefault((lane.topic, lane.partition), []).extend(r.value for r in records_of([lane.cut(100)]))
             if lane.error is not None:
                 self.failures[lane.generation] = lane.error
         return values

@@ -1,0 +1,140 @@
+"""What one poll brought, by the column: buffers, Arrow arrays, or records where somebody iterates after all.
+
+Owns the columns' names and Arrow types. Nothing is decoded here: a `Piece` is a range of a batch that was looked
+through. pyarrow is an extra, imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, overload
+
+from kwire.consumer.record import ConsumerRecord
+from kwire.errors import ConfigurationError
+from kwire.wire import accel
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kwire.wire.accel import BytesColumn, Columns, Piece
+
+
+def records_of(pieces: Sequence[Piece]) -> list[ConsumerRecord]:
+    records: list[ConsumerRecord] = []
+    for cursor, start, count in pieces:
+        records += cursor.records(start, count)
+    return records
+
+
+def check_pyarrow() -> None:
+    if find_spec("pyarrow") is None:
+        raise ConfigurationError(
+            "pyarrow is not installed", remedy="install kwire[arrow], or iterate over poll() or poll_batch()"
+        )
+
+
+class BytesView(Sequence[bytes | None]):
+    """A column of byte strings as a sequence of bytes or None, each made when it is asked for.
+
+    `data` is all bytes one after the other, and those of item n are `data[ends[n]:ends[n + 1]]`; `validity` has a bit
+    for each, from the lowest of the first byte on, that is 0 where the item is None; itself None where none is.
+    """
+
+    __slots__ = ("data", "ends", "validity")
+
+    def __init__(self, column: BytesColumn) -> None:
+        validity, ends, data = column
+        self.validity = validity
+        self.ends = memoryview(ends).cast("i")
+        self.data = memoryview(data)
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> bytes | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes | None]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes | None] | None:
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        if self.validity is not None and not self.validity[index >> 3] >> (index & 7) & 1:
+            return None
+        return bytes(self.data[self.ends[index] : self.ends[index + 1]])
+
+
+class PartitionColumns:
+    """The records of one partition in the order of its log, as columns of the same length.
+
+    offsets, timestamps_ms   memoryviews of int64
+    timestamp_types          memoryview of int32, with the values of `ConsumerRecord.timestamp_type`
+    keys, values             `BytesView`
+    """
+
+    __slots__ = ("keys", "offsets", "partition", "timestamp_types", "timestamps_ms", "topic", "values")
+
+    def __init__(self, topic: str, partition: int, columns: Columns) -> None:
+        _, _, _, offsets, timestamps, types, keys, values, _ = columns
+        self.topic = topic
+        self.partition = partition
+        self.offsets = memoryview(offsets).cast("q")
+        self.timestamps_ms = memoryview(timestamps).cast("q")
+        self.timestamp_types = memoryview(types).cast("i")
+        self.keys = BytesView(keys)
+        self.values = BytesView(values)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} records of {self.topic}-{self.partition}>"
+
+
+class PolledBatch:
+    """The records of one `poll_batch`, in the order in which `poll` would have handed them out.
+
+    It holds the (decompressed) batches that they came in, and so do the records that it makes while it is iterated.
+    Columns and Arrow arrays are copies and hold nothing.
+    """
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._pieces = list(pieces)
+
+    def __len__(self) -> int:
+        return sum(count for _, _, count in self._pieces)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        for cursor, start, count in self._pieces:
+            yield from cursor.records(start, count)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} records of {len(self._by_partition())} partitions>"
+
+    def partitions(self) -> list[PartitionColumns]:
+        """The records as columns, each partition's by itself."""
+        return [
+            PartitionColumns(topic, partition, accel.columns(pieces, False))
+            for (topic, partition), pieces in self._by_partition().items()
+        ]
+
+    def to_arrow(self, *, include_headers: bool = False) -> pa.RecordBatch:
+        """All records as one pyarrow.RecordBatch.
+
+        topic string, partition int32, offset int64, timestamp timestamp[ms, UTC] (-1 ms where a record has none),
+        timestamp_type int32, key binary, value binary; with `include_headers` headers
+        list<struct<key: string, value: binary>>, null where a record has none.
+        """
+        check_pyarrow()
+        from kwire.consumer import arrow  # importing pyarrow takes longer than all of kwire
+
+        return arrow.record_batch(accel.columns(self._pieces, include_headers))
+
+    def _by_partition(self) -> dict[tuple[str, int], list[Piece]]:
+        found: dict[tuple[str, int], list[Piece]] = {}
+        for piece in self._pieces:
+            found.setdefault((piece[0].topic, piece[0].partition), []).append(piece)
+        return found

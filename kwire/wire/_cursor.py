@@ -1,0 +1,219 @@
+"""The records of a batch as a consumer hands them out, in Python: one by one, in lists, or as columns.
+
+A `Cursor` stands in one batch and knows how far it was handed out. It can be asked by several threads at once, and
+hands out each record once. Owns the position within the batch; refuses to know where batches come from.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import abstractmethod
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, repeat
+from typing import Any
+
+from kwire.errors import CorruptRecordsError
+from kwire.wire._decode import decode_records
+from kwire.wire.rows import Row
+
+
+class RecordFields:
+    """The fields of a consumed record. In C they are made from the batch when they are asked for."""
+
+    __slots__ = ("headers", "key", "offset", "partition", "timestamp_ms", "timestamp_type", "topic", "value")
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Cursor:
+    """Iterate, or `take` lists, or `cut` ranges to be read later with `records`, `rows` or `columns`.
+
+    `position` is the offset of the next record to be handed out: `position` as given at the start, `next_offset` at
+    the end. Records before the position given are left out: a batch is sent whole.
+    """
+
+    __slots__ = (
+        "_kind", "_next_offset", "_rows", "_start", "_unread", "partition", "size_bytes", "timestamp_type", "topic",
+    )  # fmt: skip
+
+    def __init__(
+        self, kind: type[Any], topic: str, partition: int, timestamp_type: int, position: int, next_offset: int,
+        rows: list[Row], size_bytes: int,
+    ) -> None:  # fmt: skip
+        self._kind = kind
+        self.topic = topic
+        self.partition = partition
+        self.timestamp_type = timestamp_type
+        if rows and rows[0][0] < position:
+            rows = [row for row in rows if row[0] >= position]
+        self.size_bytes = size_bytes  # of all the records
+        self._start, self._next_offset = position, next_offset
+        self._rows = rows
+        self._unread = iter(range(len(rows)))  # one step of it cannot be cut by another thread
+
+    def __len__(self) -> int:
+        """How many are still to be handed out."""
+        return operator.length_hint(self._unread)
+
+    def __iter__(self) -> Cursor:
+        return self
+
+    def __next__(self) -> Any:
+        return self._records([self._rows[next(self._unread)]])[0]
+
+    @property
+    def position(self) -> int:
+        return self._position(self._unread)
+
+    def _position(self, unread: Iterator[int]) -> int:
+        left = operator.length_hint(unread)
+        if left == 0:
+            return self._next_offset
+        return self._start if left == len(self._rows) else self._rows[-left - 1][0] + 1
+
+    def take(self, count: int) -> list[Any]:
+        """The next records, at most `count`."""
+        return self.records(*self.cut(count))
+
+    def cut(self, count: int) -> tuple[int, int]:
+        """The next records, at most `count`, as (start, count)."""
+        taken = list(islice(self._unread, max(0, count)))
+        return (taken[0], len(taken)) if taken else (len(self._rows) - len(self), 0)
+
+    def records(self, start: int, count: int) -> list[Any]:
+        return self._records(self.rows(start, count))
+
+    def rows(self, start: int, count: int) -> list[Row]:
+        if not (start >= 0 and 0 <= count <= len(self._rows) - start):
+            raise IndexError("not within the batch")
+        return self._rows[start : start + count]
+
+    def stop(self) -> int:
+        """Hand out nothing more. Answers the position, where it ended."""
+        unread, self._unread = self._unread, iter(range(0))
+        return self._position(unread)
+
+    def detach(self) -> None:
+        """Let the records handed out not depend on the batch any more; here they never do."""
+
+    def _records(self, rows: list[Row]) -> list[Any]:
+        """Assigning slot by slot takes half the time of a call of `__init__` with eight arguments."""
+        kind, topic, partition, timestamp_type = self._kind, self.topic, self.partition, self.timestamp_type
+        new: Any = kind.__new__
+        records: list[Any] = list(map(new, repeat(kind, len(rows))))
+        for record, row in zip(records, rows, strict=True):
+            record.topic = topic
+            record.partition = partition
+            record.timestamp_type = timestamp_type
+            record.offset, record.timestamp_ms, record.key, record.value, record.headers = row
+        return records
+
+
+def open_cursor(
+    kind: type[Any], topic: str, partition: int, timestamp_type: int, position: int, next_offset: int,
+    data: bytes, pos: int, count: int, base_offset: int, base_timestamp: int, last_delta: int, timestamp: int | None,
+) -> Cursor:  # fmt: skip
+    """A cursor over the records of a v2 batch, which `data` from `pos` on is; all of them are checked now."""
+    rows = decode_records(data, pos, count, base_offset, base_timestamp, last_delta, timestamp)
+    return Cursor(kind, topic, partition, timestamp_type, position, next_offset, rows, len(data) - pos)
+
+
+class RecordStream:
+    """Iterates over the cursors that `_next_cursor` answers; StopIteration there ends it.
+
+    `_reading` is the one at hand. To set it to None makes the next step ask for another.
+    """
+
+    _reading: Any = None
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            reading = self._reading
+            if reading is not None:
+                for record in reading:
+                    return record
+                if self._reading is not reading:
+                    continue
+            self._reading = self._next_cursor()
+
+    @abstractmethod
+    def _next_cursor(self) -> Any:
+        """The cursor to go on with."""
+
+
+# What `cut` answered, with the cursor in front.
+Piece = tuple[Any, int, int]
+# (validity or None, ends, bytes) as Arrow lays out a column of byte strings: a bit a row, an int32 a row and one more.
+BytesColumn = tuple[bytes | None, bytes, bytes]
+# Rows, topic, partition int32, offset int64, timestamp int64, timestamp type int32, key, value, and headers: validity
+# and ends of the lists, names, contents.
+Columns = tuple[
+    int, BytesColumn, bytes, bytes, bytes, bytes, BytesColumn, BytesColumn,
+    tuple[bytes | None, bytes, BytesColumn, BytesColumn] | None,
+]  # fmt: skip
+
+
+def columns(pieces: Sequence[Piece], has_headers: bool) -> Columns:
+    """The records of some pieces as columns, one under the other.
+
+    A record without headers has null for its list. Names that are no UTF-8 have U+FFFD for what is wrong.
+    """
+    rows: list[Row] = []
+    topics: list[bytes] = []
+    partitions, types = array("i"), array("i")
+    for cursor, start, count in pieces:
+        rows += cursor.rows(start, count)
+        topics += [cursor.topic.encode()] * count
+        partitions.extend([cursor.partition] * count)
+        types.extend([cursor.timestamp_type] * count)
+    try:
+        offsets, timestamps = array("q", [row[0] for row in rows]), array("q", [row[1] for row in rows])
+    except OverflowError:
+        raise CorruptRecordsError("an offset or a time has more than 64 bits") from None
+    keys, values = _bytes_column([row[2] for row in rows]), _bytes_column([row[3] for row in rows])
+    headers = _headers_column(rows) if has_headers else None
+    numbers = partitions.tobytes(), offsets.tobytes(), timestamps.tobytes(), types.tobytes()
+    return (len(rows), _bytes_column(topics), *numbers, keys, values, headers)
+
+
+def _bytes_column(items: Sequence[bytes | None]) -> BytesColumn:
+    found = [b"" if item is None else item for item in items]
+    validity = None if None not in items else _bits(item is not None for item in items)
+    return validity, _ends(map(len, found)), b"".join(found)
+
+
+def _headers_column(rows: Sequence[Row]) -> tuple[bytes | None, bytes, BytesColumn, BytesColumn]:
+    headers = [header for row in rows for header in row[4]]
+    names = [name.encode(errors="surrogateescape").decode(errors="replace").encode() for name, _ in headers]
+    validity = None if all(row[4] for row in rows) else _bits(bool(row[4]) for row in rows)
+    return (
+        validity,
+        _ends(len(row[4]) for row in rows),
+        _bytes_column(names),
+        _bytes_column([value for _, value in headers]),
+    )
+
+
+def _ends(sizes: Iterable[int]) -> bytes:
+    ends, at = array("i", [0]), 0
+    for size in sizes:
+        at += size
+        ends.append(at)
+    return ends.tobytes()
+
+
+def _bits(flags: Iterable[bool]) -> bytes:
+    """The first flag is the lowest bit of the first byte."""
+    text = "".join("1" if flag else "0" for flag in flags)
+    return int(text[::-1] or "0", 2).to_bytes((len(text) + 7) // 8, "little")
