@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 def records_of(pieces: Sequence[Piece]) -> list[ConsumerRecord]:
     records: list[ConsumerRecord] = []
-    for cursor, start, count in pieces:
-        records += cursor.records(start, count)
+    for piece in pieces:
+        records += piece.records()
     return records
 
 
@@ -105,11 +105,11 @@ class PolledBatch:
         self._pieces = list(pieces)
 
     def __len__(self) -> int:
-        return sum(count for _, _, count in self._pieces)
+        return sum(map(len, self._pieces))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        for cursor, start, count in self._pieces:
-            yield from cursor.records(start, count)
+        for piece in self._pieces:
+            yield from piece.records()
 
     def __repr__(self) -> str:
         return f"<{len(self)} records of {len(self._by_partition())} partitions>"
@@ -136,5 +136,5 @@ class PolledBatch:
     def _by_partition(self) -> dict[tuple[str, int], list[Piece]]:
         found: dict[tuple[str, int], list[Piece]] = {}
         for piece in self._pieces:
-            found.setdefault((piece[0].topic, piece[0].partition), []).append(piece)
+            found.setdefault((piece.cursor.topic, piece.cursor.partition), []).append(piece)
         return found

@@ -379,10 +379,10 @@ class Consumer(RecordStream):
             if lane is None:
                 return []
             piece = lane.cut(max_records)
-            if piece[2]:  # another thread's iteration, which needs no lock, may have taken the last
+            if len(piece):  # another thread's iteration, which needs no lock, may have taken the last
                 pieces.append(piece)
-        left = max_records - pieces[0][2]
-        left_bytes = _POLL_BYTES_MAX - pieces[0][0].size_bytes
+        left = max_records - len(piece)
+        left_bytes = _POLL_BYTES_MAX - piece.cursor.size_bytes
         while left > 0 and left_bytes > 0 and self._ready:
             # An error further on waits for the next poll: these records come before it.
             lane = self._ready[0]
@@ -394,8 +394,8 @@ class Consumer(RecordStream):
             else:
                 piece = lane.cut(left)
                 pieces.append(piece)
-                left -= piece[2]
-                left_bytes -= piece[0].size_bytes
+                left -= len(piece)
+                left_bytes -= piece.cursor.size_bytes
         self._ready.rotate(-1)  # the next poll begins with another partition
         return pieces
 

@@ -104,7 +104,7 @@ class Lane:
     def cut(self, count: int) -> Piece:
         """The next records, at most `count` and of one batch at most; moves the position. Only after `has_next()`."""
         assert self.cursor is not None
-        return (self.cursor, *self.cursor.cut(count))
+        return self.cursor.cut(count)
 
     def _leave(self, cursor: Cursor) -> None:
         self._position, self.cursor = cursor.stop(), None  # an iteration may have it in hand

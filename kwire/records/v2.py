@@ -172,7 +172,7 @@ def decode_v2(
         data = raw[BATCH_OVERHEAD_BYTES:]
         timestamp = max_timestamp if timestamp_type == LOG_APPEND_TIME else None
         try:
-            plain = decompress(codec, data, max_decompressed_bytes) if codec and len(data) else bytes(data)
+            plain = decompress(codec, data, max_decompressed_bytes) if codec and len(data) else data
             return loop(*arguments, plain, 0, count, base_offset, base_timestamp, last_delta, timestamp)
         except CorruptRecordsError as error:
             raise _located(error, at, BATCH_OVERHEAD_BYTES, codec) from None

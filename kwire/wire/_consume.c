@@ -2,10 +2,11 @@
  *
  * `_cursor` is the specification, in Python. `open_cursor` looks once at all records of a batch and answers None for
  * whatever is out of the ordinary, as decode_records does; from then on every place in the batch is known to be right.
+ * Nothing is remembered of that walk: to walk again, without checks, costs less than the memory for an index.
  *
- * A record refers to its cursor, which owns the bytes of the batch and knows, without owning them, the records that it
+ * A record refers to its cursor, which holds the bytes of the batch and knows, without owning them, the records that it
  * has handed out: `detach` gives those that are still alive a copy of their own bytes, so that one record that somebody
- * keeps does not keep its whole batch.
+ * keeps does not keep what it was fetched with.
  *
  * The interpreter's lock is held but where columns are filled, which reads bytes and places that nobody changes and
  * writes into buffers that nobody else has seen yet. Limited API of Python 3.11.
@@ -22,38 +23,51 @@ typedef const unsigned char *bytes_t;
 /* Where the fields of a record are in its bytes; a size of -1 is null. */
 typedef struct {
     int64_t offset, timestamp;
-    uint32_t key_at, value_at, headers_at, end;
+    bytes_t key, value, headers, end;
     int32_t key_size, value_size, header_count;
 } place;
 
-typedef struct {
+typedef struct cursor cursor;
+
+typedef struct record {
     PyObject_HEAD
     PyObject *home; /* the cursor; or, detached, bytes of its own; NULL where there is nothing lazy */
-    bytes_t bytes;  /* of the home */
     PyObject *topic;
     PyObject *key, *value, *headers; /* once made */
     PyObject *assigned;              /* a dict of what was set from Python, or NULL */
     place where;
-    Py_ssize_t index; /* among the cursor's, -1 if detached */
+    struct record *previous, *next; /* those alive of the same cursor */
+    int is_detached;
     int32_t partition, timestamp_type;
 } record;
 
 typedef struct {
-    place where;
-    record *given; /* not owned: while it lives */
-} entry;
+    int64_t base_offset, base_timestamp, last_delta, timestamp;
+    int has_timestamp; /* one for all records */
+} origin;
 
-typedef struct {
+struct cursor {
     PyObject_HEAD
-    PyTypeObject *kind; /* of the records */
+    PyTypeObject *piece_type, *kind; /* kind: of the records */
     allocfunc allocate;
     PyObject *topic;
-    PyObject *data;
+    Py_buffer data;
     PyObject *start, *next_offset; /* positions before the first and after the last */
-    entry *entries;
-    Py_ssize_t count, at;
+    origin from;
+    Py_ssize_t count, handed; /* of records */
+    bytes_t at;               /* the next record */
+    int64_t last_offset;      /* of the record before it */
+    record *alive;
     int32_t partition, timestamp_type;
-} cursor;
+};
+
+/* Some records of a cursor. */
+typedef struct {
+    PyObject_HEAD
+    cursor *from;
+    bytes_t at; /* the first */
+    Py_ssize_t count;
+} piece;
 
 /* ---- records --------------------------------------------------------------------------------------------------- */
 
@@ -102,10 +116,10 @@ header_at(bytes_t *at)
 }
 
 static PyObject *
-headers_of(bytes_t bytes, const place *where)
+headers_of(const place *where)
 {
     PyObject *headers = PyTuple_New(where->header_count);
-    bytes_t at = bytes + where->headers_at;
+    bytes_t at = where->headers;
     for (int32_t index = 0; headers != NULL && index < where->header_count; index++) {
         PyObject *header = header_at(&at);
         if (header == NULL) {
@@ -123,9 +137,9 @@ made(record *self, PyObject **kept, enum field field)
 {
     if (*kept == NULL) {
         const place *where = &self->where;
-        *kept = field == KEY     ? bytes_or_none(self->bytes + where->key_at, where->key_size)
-                : field == VALUE ? bytes_or_none(self->bytes + where->value_at, where->value_size)
-                                 : headers_of(self->bytes, where);
+        *kept = field == KEY     ? bytes_or_none(where->key, where->key_size)
+                : field == VALUE ? bytes_or_none(where->value, where->value_size)
+                                 : headers_of(where);
     }
     return Py_XNewRef(*kept);
 }
@@ -189,13 +203,29 @@ set_field(PyObject *object, PyObject *value, void *closure)
     return PyDict_SetItemString(self->assigned, name, value);
 }
 
+/* The cursor forgets the record, which goes or gets bytes of its own. */
+static void
+unlink_record(record *self)
+{
+    if (self->previous != NULL) {
+        self->previous->next = self->next;
+    }
+    else {
+        ((cursor *)self->home)->alive = self->next;
+    }
+    if (self->next != NULL) {
+        self->next->previous = self->previous;
+    }
+    self->previous = self->next = NULL;
+}
+
 static void
 free_record(PyObject *object)
 {
     record *self = (record *)object;
     PyTypeObject *type = Py_TYPE(object);
-    if (self->home != NULL && self->index >= 0) {
-        ((cursor *)self->home)->entries[self->index].given = NULL;
+    if (self->home != NULL && !self->is_detached) {
+        unlink_record(self);
     }
     Py_XDECREF(self->key);
     Py_XDECREF(self->value);
@@ -269,17 +299,12 @@ get_span(bytes_t at, bytes_t end, int is_nullable, bytes_t *start, int64_t *size
     return at + (*size > 0 ? *size : 0);
 }
 
-typedef struct {
-    int64_t base_offset, base_timestamp, last_delta, timestamp;
-    int has_timestamp; /* one for all records */
-} origin;
-
-/* The place of the record at `at`, and where it ends; NULL if anything is wrong with it. */
+/* Whether the record at `at` is right: then where it ends and its offset, else NULL. */
 static bytes_t
-get_place(bytes_t data, bytes_t at, bytes_t data_end, const origin *from, place *found)
+check_record(bytes_t at, bytes_t data_end, const origin *from, int64_t *offset)
 {
-    int64_t size, after, delta, key_size, value_size, header_count;
-    bytes_t key, value, start;
+    int64_t size, after, delta, header_count, timestamp;
+    bytes_t start;
     at = get_varint(at, data_end, &size);
     if (at == NULL || size < 1 || size > data_end - at) {
         return NULL;
@@ -290,95 +315,92 @@ get_place(bytes_t data, bytes_t at, bytes_t data_end, const origin *from, place 
     if (at == NULL || delta < 0 || delta > from->last_delta) {
         return NULL;
     }
-    at = get_span(at, end, 1, &key, &key_size);
-    at = at == NULL ? NULL : get_span(at, end, 1, &value, &value_size);
+    at = get_span(at, end, 1, &start, &size);
+    at = at == NULL ? NULL : get_span(at, end, 1, &start, &size);
     at = at == NULL ? NULL : get_varint(at, end, &header_count);
     if (at == NULL || header_count < 0 || header_count > (end - at) / 2) {
         return NULL;
     }
-    found->headers_at = (uint32_t)(at - data);
     for (int64_t index = 0; index < header_count && at != NULL; index++) {
         at = get_span(at, end, 0, &start, &size);
         at = at == NULL ? NULL : get_span(at, end, 1, &start, &size);
     }
-    if (at != end || __builtin_add_overflow(from->base_timestamp, after, &found->timestamp) ||
-        __builtin_add_overflow(from->base_offset, delta, &found->offset)) {
+    if (at != end || __builtin_add_overflow(from->base_timestamp, after, &timestamp) ||
+        __builtin_add_overflow(from->base_offset, delta, offset)) {
         return NULL;
     }
-    if (from->has_timestamp) {
-        found->timestamp = from->timestamp;
-    }
-    found->key_at = (uint32_t)(key - data);
-    found->value_at = (uint32_t)(value - data);
-    found->end = (uint32_t)(end - data);
-    found->key_size = (int32_t)key_size;
-    found->value_size = (int32_t)value_size;
-    found->header_count = (int32_t)header_count;
     return end;
 }
 
 #define RECORD_BYTES_MIN 7
 
-/* All records of a batch, which must end where its data ends. NULL with nothing set if anything is wrong. */
-static entry *
-look_through(PyObject *data, int64_t pos, int64_t count, const origin *from)
+/* Whether all `*count` records are right and end where the data ends. Those before `position`, which a batch has that is
+ * sent whole, are left out of `*count`; answers where the others begin, or NULL. */
+static bytes_t
+look_through(bytes_t at, bytes_t end, const origin *from, int64_t position, int64_t *count)
 {
-    int64_t size = PyBytes_Size(data);
-    if (pos < 0 || pos > size || size > INT32_MAX || count < 0 || count > (size - pos) / RECORD_BYTES_MIN) {
-        return NULL;
-    }
-    bytes_t start = (bytes_t)PyBytes_AsString(data), at = start + pos, end = start + size;
-    entry *entries = PyMem_Malloc((size_t)(count ? count : 1) * sizeof(entry));
-    if (entries == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    for (int64_t index = 0; index < count && at != NULL; index++) {
-        at = get_place(start, at, end, from, &entries[index].where);
-        entries[index].given = NULL;
-    }
-    if (at != end) {
-        PyMem_Free(entries);
-        return NULL;
-    }
-    return entries;
-}
-
-/* Of a batch that begins before the position, which is sent whole. */
-static Py_ssize_t
-without_earlier(entry *entries, Py_ssize_t count, int64_t position)
-{
-    if (count == 0 || entries[0].where.offset >= position) {
-        return count;
-    }
-    Py_ssize_t kept = 0;
-    for (Py_ssize_t index = 0; index < count; index++) {
-        if (entries[index].where.offset >= position) {
-            entries[kept++] = entries[index];
+    bytes_t begin = at;
+    int64_t earlier = 0, offset = 0;
+    for (int64_t index = 0; index < *count; index++) {
+        at = check_record(at, end, from, &offset);
+        if (at == NULL || offset == INT64_MAX) {
+            return NULL;
+        }
+        if (offset < position) {
+            if (earlier < index) {
+                return NULL; /* offsets that do not ascend */
+            }
+            earlier++;
+            begin = at;
         }
     }
-    return kept;
+    *count -= earlier;
+    return at == end ? begin : NULL;
+}
+
+static inline bytes_t
+known_span(bytes_t at, bytes_t *start, int32_t *size)
+{
+    int64_t found;
+    *start = known_varint(at, &found);
+    *size = (int32_t)found;
+    return *start + (found > 0 ? found : 0);
+}
+
+/* The place of the record at `at`, in a batch that was looked through, and where the next begins. */
+static inline bytes_t
+get_place(bytes_t at, const origin *from, place *found)
+{
+    int64_t size, after, delta, header_count;
+    at = known_varint(at, &size);
+    found->end = at + size;
+    at = known_varint(known_varint(at + 1, &after), &delta);
+    found->offset = from->base_offset + delta;
+    found->timestamp = from->has_timestamp ? from->timestamp : from->base_timestamp + after;
+    at = known_span(at, &found->key, &found->key_size);
+    at = known_span(at, &found->value, &found->value_size);
+    found->headers = known_varint(at, &header_count);
+    found->header_count = (int32_t)header_count;
+    return found->end;
 }
 
 /* ---- cursors --------------------------------------------------------------------------------------------------- */
 
 static record *
-new_record(cursor *self, Py_ssize_t index)
+new_record(cursor *self, bytes_t *at)
 {
-    entry *from = &self->entries[index];
-    if (from->given != NULL) {
-        return (record *)Py_NewRef((PyObject *)from->given);
-    }
     record *made = (record *)self->allocate(self->kind, 0);
     if (made != NULL) {
+        *at = get_place(*at, &self->from, &made->where);
         made->home = Py_NewRef((PyObject *)self);
-        made->bytes = (bytes_t)PyBytes_AsString(self->data);
         made->topic = Py_NewRef(self->topic);
-        made->where = from->where;
-        made->index = index;
         made->partition = self->partition;
         made->timestamp_type = self->timestamp_type;
-        from->given = made;
+        made->next = self->alive;
+        if (made->next != NULL) {
+            made->next->previous = made;
+        }
+        self->alive = made;
     }
     return made;
 }
@@ -387,35 +409,57 @@ static PyObject *
 next_record(PyObject *object)
 {
     cursor *self = (cursor *)object;
-    return self->at < self->count ? (PyObject *)new_record(self, self->at++) : NULL;
-}
-
-/* `start` and `count` of a call, within the batch; 0 and an exception if not. */
-static int
-is_range(cursor *self, PyObject *const *args, Py_ssize_t nargs, Py_ssize_t *start, Py_ssize_t *count)
-{
-    if (nargs != 2) {
-        PyErr_SetString(PyExc_TypeError, "start and count are taken");
-        return 0;
+    if (self->handed == self->count) {
+        return NULL;
     }
-    *start = PyLong_AsSsize_t(args[0]);
-    *count = *start == -1 && PyErr_Occurred() ? -1 : PyLong_AsSsize_t(args[1]);
-    if (PyErr_Occurred()) {
-        return 0;
+    record *made = new_record(self, &self->at);
+    if (made != NULL) {
+        self->handed++;
+        self->last_offset = made->where.offset;
     }
-    if (*start < 0 || *count < 0 || *start > self->count || *count > self->count - *start) {
-        PyErr_SetString(PyExc_IndexError, "not within the batch");
-        return 0;
-    }
-    return 1;
+    return (PyObject *)made;
 }
 
 static PyObject *
-list_of_records(cursor *self, Py_ssize_t start, Py_ssize_t count)
+cursor_cut(PyObject *object, PyObject *wanted)
 {
-    PyObject *records = PyList_New(count);
-    for (Py_ssize_t index = 0; records != NULL && index < count; index++) {
-        record *one = new_record(self, start + index);
+    cursor *self = (cursor *)object;
+    Py_ssize_t count = PyLong_AsSsize_t(wanted);
+    if (count == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    Py_ssize_t left = self->count - self->handed;
+    piece *made = (piece *)((allocfunc)PyType_GetSlot(self->piece_type, Py_tp_alloc))(self->piece_type, 0);
+    if (made == NULL) {
+        return NULL;
+    }
+    made->from = (cursor *)Py_NewRef(object);
+    made->at = self->at;
+    made->count = count > left ? left : count < 0 ? 0 : count;
+    if (made->count > 0) {
+        bytes_t last = self->at;
+        int64_t size;
+        for (Py_ssize_t index = 0; index < made->count; index++) {
+            last = self->at;
+            self->at = known_varint(last, &size);
+            self->at += size;
+        }
+        place where;
+        get_place(last, &self->from, &where);
+        self->handed += made->count;
+        self->last_offset = where.offset;
+    }
+    return (PyObject *)made;
+}
+
+static PyObject *
+piece_records(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    piece *self = (piece *)object;
+    bytes_t at = self->at;
+    PyObject *records = PyList_New(self->count);
+    for (Py_ssize_t index = 0; records != NULL && index < self->count; index++) {
+        record *one = new_record(self->from, &at);
         if (one == NULL) {
             Py_CLEAR(records);
         }
@@ -427,51 +471,11 @@ list_of_records(cursor *self, Py_ssize_t start, Py_ssize_t count)
 }
 
 static PyObject *
-cursor_take(PyObject *object, PyObject *wanted)
+row_of(const place *where)
 {
-    cursor *self = (cursor *)object;
-    Py_ssize_t count = PyLong_AsSsize_t(wanted);
-    if (count == -1 && PyErr_Occurred()) {
-        return NULL;
-    }
-    count = count > self->count - self->at ? self->count - self->at : count;
-    PyObject *records = list_of_records(self, self->at, count < 0 ? 0 : count);
-    if (records != NULL) {
-        self->at += PyList_Size(records);
-    }
-    return records;
-}
-
-static PyObject *
-cursor_cut(PyObject *object, PyObject *wanted)
-{
-    cursor *self = (cursor *)object;
-    Py_ssize_t count = PyLong_AsSsize_t(wanted);
-    if (count == -1 && PyErr_Occurred()) {
-        return NULL;
-    }
-    count = count > self->count - self->at ? self->count - self->at : count < 0 ? 0 : count;
-    Py_ssize_t start = self->at;
-    self->at += count;
-    return Py_BuildValue("(nn)", start, count);
-}
-
-static PyObject *
-cursor_records(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
-{
-    Py_ssize_t start, count;
-    cursor *self = (cursor *)object;
-    return is_range(self, args, nargs, &start, &count) ? list_of_records(self, start, count) : NULL;
-}
-
-static PyObject *
-row_of(cursor *self, Py_ssize_t index)
-{
-    const place *where = &self->entries[index].where;
-    bytes_t bytes = (bytes_t)PyBytes_AsString(self->data);
-    PyObject *key = bytes_or_none(bytes + where->key_at, where->key_size);
-    PyObject *value = key == NULL ? NULL : bytes_or_none(bytes + where->value_at, where->value_size);
-    PyObject *headers = value == NULL ? NULL : headers_of(bytes, where);
+    PyObject *key = bytes_or_none(where->key, where->key_size);
+    PyObject *value = key == NULL ? NULL : bytes_or_none(where->value, where->value_size);
+    PyObject *headers = value == NULL ? NULL : headers_of(where);
     PyObject *row = headers == NULL ? NULL
                                     : Py_BuildValue("(LLOOO)", (long long)where->offset, (long long)where->timestamp,
                                                     key, value, headers);
@@ -482,13 +486,15 @@ row_of(cursor *self, Py_ssize_t index)
 }
 
 static PyObject *
-cursor_rows(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+piece_rows(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
-    Py_ssize_t start, count;
-    cursor *self = (cursor *)object;
-    PyObject *rows = is_range(self, args, nargs, &start, &count) ? PyList_New(count) : NULL;
-    for (Py_ssize_t index = 0; rows != NULL && index < count; index++) {
-        PyObject *row = row_of(self, start + index);
+    piece *self = (piece *)object;
+    bytes_t at = self->at;
+    PyObject *rows = PyList_New(self->count);
+    for (Py_ssize_t index = 0; rows != NULL && index < self->count; index++) {
+        place where;
+        at = get_place(at, &self->from->from, &where);
+        PyObject *row = row_of(&where);
         if (row == NULL) {
             Py_CLEAR(rows);
         }
@@ -499,24 +505,46 @@ cursor_rows(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
     return rows;
 }
 
+static Py_ssize_t
+piece_length(PyObject *object)
+{
+    return ((piece *)object)->count;
+}
+
+static PyObject *
+piece_cursor(PyObject *object, void *Py_UNUSED(closure))
+{
+    return Py_NewRef((PyObject *)((piece *)object)->from);
+}
+
+static void
+free_piece(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    Py_XDECREF((PyObject *)((piece *)object)->from);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
 /* The record gets a copy of its own bytes, and lets go of the cursor. */
 static int
 detach_record(record *self)
 {
     place *where = &self->where;
-    uint32_t start = where->key_at;
-    PyObject *own = PyBytes_FromStringAndSize((const char *)self->bytes + start, (Py_ssize_t)(where->end - start));
+    bytes_t start = where->key;
+    PyObject *own = PyBytes_FromStringAndSize((const char *)start, where->end - start);
     if (own == NULL) {
         return -1;
     }
+    bytes_t bytes = (bytes_t)PyBytes_AsString(own);
     PyObject *home = self->home;
+    unlink_record(self);
     self->home = own;
-    self->bytes = (bytes_t)PyBytes_AsString(own);
-    self->index = -1;
-    where->key_at -= start;
-    where->value_at -= start;
-    where->headers_at -= start;
-    where->end -= start;
+    self->is_detached = 1;
+    where->value = bytes + (where->value - start);
+    where->headers = bytes + (where->headers - start);
+    where->end = bytes + (where->end - start);
+    where->key = bytes;
     Py_DECREF(home);
     return 0;
 }
@@ -525,14 +553,9 @@ static PyObject *
 cursor_detach(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
     cursor *self = (cursor *)object;
-    for (Py_ssize_t index = 0; index < self->count; index++) {
-        record *given = self->entries[index].given;
-        if (given != NULL) {
-            self->entries[index].given = NULL;
-            if (detach_record(given) < 0) {
-                self->entries[index].given = given;
-                return NULL;
-            }
+    while (self->alive != NULL) {
+        if (detach_record(self->alive) < 0) {
+            return NULL;
         }
     }
     Py_RETURN_NONE;
@@ -542,17 +565,17 @@ static Py_ssize_t
 cursor_length(PyObject *object)
 {
     cursor *self = (cursor *)object;
-    return self->count - self->at;
+    return self->count - self->handed;
 }
 
 static PyObject *
 cursor_position(PyObject *object, void *Py_UNUSED(closure))
 {
     cursor *self = (cursor *)object;
-    if (self->at == self->count) {
+    if (self->handed == self->count) {
         return Py_NewRef(self->next_offset);
     }
-    return self->at == 0 ? Py_NewRef(self->start) : PyLong_FromLongLong(self->entries[self->at - 1].where.offset + 1);
+    return self->handed == 0 ? Py_NewRef(self->start) : PyLong_FromLongLong(self->last_offset + 1);
 }
 
 static PyObject *
@@ -560,14 +583,14 @@ cursor_stop(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
     cursor *self = (cursor *)object;
     PyObject *position = cursor_position(object, NULL);
-    self->at = self->count;
+    self->handed = self->count;
     return position;
 }
 
 static PyObject *
 cursor_size_bytes(PyObject *object, void *Py_UNUSED(closure))
 {
-    return PyLong_FromSsize_t(PyBytes_Size(((cursor *)object)->data));
+    return PyLong_FromSsize_t(((cursor *)object)->data.len);
 }
 
 static PyObject *
@@ -593,10 +616,10 @@ free_cursor(PyObject *object)
 {
     cursor *self = (cursor *)object;
     PyTypeObject *type = Py_TYPE(object);
-    PyMem_Free(self->entries);
     Py_XDECREF((PyObject *)self->kind);
+    Py_XDECREF((PyObject *)self->piece_type);
     Py_XDECREF(self->topic);
-    Py_XDECREF(self->data);
+    PyBuffer_Release(&self->data);
     Py_XDECREF(self->start);
     Py_XDECREF(self->next_offset);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
@@ -604,10 +627,7 @@ free_cursor(PyObject *object)
 }
 
 static PyMethodDef cursor_methods[] = {
-    {"take", cursor_take, METH_O, "take(count) -> list of the next records"},
-    {"cut", cursor_cut, METH_O, "cut(count) -> (start, count) of the next records, which count as handed out"},
-    {"records", (PyCFunction)(void (*)(void))cursor_records, METH_FASTCALL, "records(start, count) -> list"},
-    {"rows", (PyCFunction)(void (*)(void))cursor_rows, METH_FASTCALL, "rows(start, count) -> list of tuples"},
+    {"cut", cursor_cut, METH_O, "cut(count) -> Piece of the next records, which count as handed out"},
     {"stop", cursor_stop, METH_NOARGS, "stop() -> the position; nothing more is handed out"},
     {"detach", cursor_detach, METH_NOARGS, "detach(): records that are alive get bytes of their own"},
     {NULL, NULL, 0, NULL},
@@ -658,7 +678,7 @@ open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     origin from;
     if (nargs != 13 || !PyType_Check(args[0]) || !PyUnicode_CheckExact(args[1]) || !is_int64(args[2], &partition) ||
         !is_int64(args[3], &timestamp_type) || !is_int64(args[4], &position) || !PyLong_CheckExact(args[5]) ||
-        !PyBytes_CheckExact(args[6]) || !is_int64(args[7], &pos) || !is_int64(args[8], &count) ||
+        !PyObject_CheckBuffer(args[6]) || !is_int64(args[7], &pos) || !is_int64(args[8], &count) ||
         !is_int64(args[9], &from.base_offset) || !is_int64(args[10], &from.base_timestamp) ||
         !is_int64(args[11], &from.last_delta) || partition != (int32_t)partition ||
         timestamp_type != (int32_t)timestamp_type) {
@@ -674,18 +694,31 @@ open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (is_kind <= 0) {
         return is_kind < 0 ? NULL : Py_NewRef(Py_None);
     }
-    entry *entries = look_through(args[6], pos, count, &from);
-    if (entries == NULL) {
-        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-    }
-    PyObject *type = PyObject_GetAttrString(module, "Cursor");
-    cursor *made = type == NULL ? NULL : (cursor *)((allocfunc)PyType_GetSlot((PyTypeObject *)type, Py_tp_alloc))(
-                                             (PyTypeObject *)type, 0);
-    Py_XDECREF(type);
-    if (made == NULL) {
-        PyMem_Free(entries);
+    Py_buffer data;
+    if (PyObject_GetBuffer(args[6], &data, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
+    bytes_t begin = NULL;
+    if (pos >= 0 && pos <= data.len && data.len <= INT32_MAX && count >= 0 &&
+        count <= (data.len - pos) / RECORD_BYTES_MIN) {
+        bytes_t bytes = data.buf;
+        Py_BEGIN_ALLOW_THREADS
+        begin = look_through(bytes + pos, bytes + data.len, &from, position, &count);
+        Py_END_ALLOW_THREADS
+    }
+    PyObject *type = begin == NULL ? NULL : PyObject_GetAttrString(module, "Cursor");
+    PyObject *piece_type = type == NULL ? NULL : PyObject_GetAttrString(module, "Piece");
+    cursor *made = NULL;
+    if (piece_type != NULL) {
+        made = (cursor *)((allocfunc)PyType_GetSlot((PyTypeObject *)type, Py_tp_alloc))((PyTypeObject *)type, 0);
+    }
+    Py_XDECREF(type);
+    if (made == NULL) {
+        Py_XDECREF(piece_type);
+        PyBuffer_Release(&data);
+        return begin == NULL ? Py_NewRef(Py_None) : NULL;
+    }
+    made->piece_type = (PyTypeObject *)piece_type;
     made->kind = (PyTypeObject *)Py_NewRef(args[0]);
     made->allocate = (allocfunc)PyType_GetSlot(made->kind, Py_tp_alloc);
     made->topic = Py_NewRef(args[1]);
@@ -693,20 +726,44 @@ open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     made->timestamp_type = (int32_t)timestamp_type;
     made->start = Py_NewRef(args[4]);
     made->next_offset = Py_NewRef(args[5]);
-    made->data = Py_NewRef(args[6]);
-    made->entries = entries;
-    made->count = without_earlier(entries, (Py_ssize_t)count, position);
+    made->data = data;
+    made->from = from;
+    made->at = begin;
+    made->count = (Py_ssize_t)count;
     return (PyObject *)made;
 }
+
+static PyMethodDef piece_methods[] = {
+    {"records", piece_records, METH_NOARGS, "records() -> list"},
+    {"rows", piece_rows, METH_NOARGS, "rows() -> list of tuples"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef piece_attributes[] = {
+    {"cursor", piece_cursor, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot piece_slots[] = {
+    {Py_tp_methods, piece_methods},
+    {Py_tp_getset, piece_attributes},
+    {Py_sq_length, piece_length},
+    {Py_tp_dealloc, free_piece},
+    {Py_tp_doc, "Some records of a cursor, to be made when they are asked for."},
+    {0, NULL},
+};
+
+static PyType_Spec piece_spec = {
+    "kwire.wire._speedups.Piece", sizeof(piece), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, piece_slots,
+};
 
 /* ---- columns --------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    cursor *from;
-    Py_ssize_t start, count;
+    const piece *of;
     const char *topic;
     Py_ssize_t topic_size;
-} piece;
+} part;
 
 /* A column of byte strings in Arrow's layout: bits that say which are not null, int32 ends, all bytes. */
 typedef struct {
@@ -734,9 +791,9 @@ count_in(column *self, int64_t size)
 }
 
 static void
-count_headers(table *self, bytes_t bytes, const place *where)
+count_headers(table *self, const place *where)
 {
-    bytes_t at = bytes + where->headers_at;
+    bytes_t at = where->headers;
     int64_t size;
     for (int32_t index = 0; index < where->header_count; index++) {
         at = known_varint(at, &size);
@@ -752,20 +809,22 @@ count_headers(table *self, bytes_t bytes, const place *where)
 }
 
 static void
-count_piece(table *self, const piece *part, int has_headers)
+count_piece(table *self, const part *from, int has_headers)
 {
-    bytes_t bytes = (bytes_t)PyBytes_AsString(part->from->data);
-    for (Py_ssize_t index = 0; index < part->count; index++) {
-        const place *where = &part->from->entries[part->start + index].where;
-        count_in(&self->key, where->key_size);
-        count_in(&self->value, where->value_size);
+    const piece *of = from->of;
+    bytes_t at = of->at;
+    for (Py_ssize_t index = 0; index < of->count; index++) {
+        place where;
+        at = get_place(at, &of->from->from, &where);
+        count_in(&self->key, where.key_size);
+        count_in(&self->value, where.value_size);
         if (has_headers) {
-            count_headers(self, bytes, where);
+            count_headers(self, &where);
         }
     }
-    self->rows += part->count;
-    self->topic.rows += part->count;
-    self->topic.size += (int64_t)part->topic_size * part->count;
+    self->rows += of->count;
+    self->topic.rows += of->count;
+    self->topic.size += (int64_t)from->topic_size * of->count;
 }
 
 static int
@@ -822,9 +881,9 @@ put_in(column *self, bytes_t from, int64_t size)
 }
 
 static void
-put_headers(table *self, bytes_t bytes, const place *where)
+put_headers(table *self, const place *where)
 {
-    bytes_t at = bytes + where->headers_at;
+    bytes_t at = where->headers;
     int64_t size;
     for (int32_t index = 0; index < where->header_count; index++) {
         at = known_varint(at, &size);
@@ -835,42 +894,46 @@ put_headers(table *self, bytes_t bytes, const place *where)
     }
 }
 
-/* The numbers of a piece's records, from row `first` on. */
-static void
-put_numbers(table *self, const piece *part, int64_t first)
+typedef struct {
+    int32_t *partitions, *types, *ends;
+    int64_t *offsets, *timestamps;
+    unsigned char *bits;
+} targets;
+
+static targets
+targets_of(const table *self, int has_headers)
 {
-    int32_t *partitions = (int32_t *)(void *)PyBytes_AsString(self->fixed[0]) + first;
-    int64_t *offsets = (int64_t *)(void *)PyBytes_AsString(self->fixed[1]) + first;
-    int64_t *timestamps = (int64_t *)(void *)PyBytes_AsString(self->fixed[2]) + first;
-    int32_t *types = (int32_t *)(void *)PyBytes_AsString(self->fixed[3]) + first;
-    for (Py_ssize_t index = 0; index < part->count; index++) {
-        const place *where = &part->from->entries[part->start + index].where;
-        partitions[index] = part->from->partition;
-        offsets[index] = where->offset;
-        timestamps[index] = where->timestamp;
-        types[index] = part->from->timestamp_type;
-        put_in(&self->topic, (bytes_t)part->topic, part->topic_size);
-    }
+    return (targets){
+        .partitions = (int32_t *)(void *)PyBytes_AsString(self->fixed[0]),
+        .offsets = (int64_t *)(void *)PyBytes_AsString(self->fixed[1]),
+        .timestamps = (int64_t *)(void *)PyBytes_AsString(self->fixed[2]),
+        .types = (int32_t *)(void *)PyBytes_AsString(self->fixed[3]),
+        .ends = has_headers ? (int32_t *)(void *)PyBytes_AsString(self->lists[1]) : NULL,
+        .bits = has_headers && self->lists[0] != Py_None ? (unsigned char *)PyBytes_AsString(self->lists[0]) : NULL,
+    };
 }
 
+/* The records of a piece, from row `row` on. */
 static void
-put_piece(table *self, const piece *part, int64_t first, int has_headers)
+put_piece(table *self, const part *from, const targets *to, int64_t row)
 {
-    bytes_t bytes = (bytes_t)PyBytes_AsString(part->from->data);
-    unsigned char *bits = has_headers && self->lists[0] != Py_None ? (unsigned char *)PyBytes_AsString(self->lists[0])
-                                                                   : NULL;
-    int32_t *ends = has_headers ? (int32_t *)(void *)PyBytes_AsString(self->lists[1]) : NULL;
-    put_numbers(self, part, first);
-    for (Py_ssize_t index = 0; index < part->count; index++) {
-        const place *where = &part->from->entries[part->start + index].where;
-        put_in(&self->key, bytes + where->key_at, where->key_size);
-        put_in(&self->value, bytes + where->value_at, where->value_size);
-        if (has_headers) {
-            int64_t row = first + index;
-            put_headers(self, bytes, where);
-            ends[row + 1] = (int32_t)self->name.row;
-            if (bits != NULL && where->header_count > 0) {
-                bits[row >> 3] |= (unsigned char)(1 << (row & 7));
+    const piece *of = from->of;
+    bytes_t at = of->at;
+    for (Py_ssize_t index = 0; index < of->count; index++, row++) {
+        place where;
+        at = get_place(at, &of->from->from, &where);
+        to->partitions[row] = of->from->partition;
+        to->offsets[row] = where.offset;
+        to->timestamps[row] = where.timestamp;
+        to->types[row] = of->from->timestamp_type;
+        put_in(&self->topic, (bytes_t)from->topic, from->topic_size);
+        put_in(&self->key, where.key, where.key_size);
+        put_in(&self->value, where.value, where.value_size);
+        if (to->ends != NULL) {
+            put_headers(self, &where);
+            to->ends[row + 1] = (int32_t)self->name.row;
+            if (to->bits != NULL && where.header_count > 0) {
+                to->bits[row >> 3] |= (unsigned char)(1 << (row & 7));
             }
         }
     }
@@ -933,24 +996,18 @@ table_value(const table *self, int has_headers)
                          column_value(&self->value), headers);
 }
 
-/* The pieces of a list of (Cursor, start, count); 0 where one is of another kind, and -1 is an exception. */
+/* The parts that a tuple of pieces makes; 0 where one is of another kind, and -1 is an exception. */
 static int
-get_pieces(PyObject *list, PyObject *type, piece *pieces)
+get_parts(PyObject *pieces, PyObject *type, part *parts)
 {
-    for (Py_ssize_t index = 0; index < PyList_Size(list); index++) {
-        PyObject *item = PyList_GetItem(list, index);
-        if (!PyTuple_CheckExact(item) || PyTuple_Size(item) != 3 ||
-            (PyObject *)Py_TYPE(PyTuple_GetItem(item, 0)) != type) {
+    for (Py_ssize_t index = 0; index < PyTuple_Size(pieces); index++) {
+        PyObject *item = PyTuple_GetItem(pieces, index);
+        if ((PyObject *)Py_TYPE(item) != type) {
             return 0;
         }
-        piece *part = &pieces[index];
-        part->from = (cursor *)PyTuple_GetItem(item, 0);
-        PyObject *range[] = {PyTuple_GetItem(item, 1), PyTuple_GetItem(item, 2)};
-        if (!is_range(part->from, range, 2, &part->start, &part->count)) {
-            return -1;
-        }
-        part->topic = PyUnicode_AsUTF8AndSize(part->from->topic, &part->topic_size);
-        if (part->topic == NULL) {
+        parts[index].of = (piece *)item;
+        parts[index].topic = PyUnicode_AsUTF8AndSize(((piece *)item)->from->topic, &parts[index].topic_size);
+        if (parts[index].topic == NULL) {
             return -1;
         }
     }
@@ -958,12 +1015,12 @@ get_pieces(PyObject *list, PyObject *type, piece *pieces)
 }
 
 static PyObject *
-columns_of(const piece *pieces, Py_ssize_t count, int has_headers)
+columns_of(const part *parts, Py_ssize_t count, int has_headers)
 {
     table found = {0};
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t index = 0; index < count; index++) {
-        count_piece(&found, &pieces[index], has_headers);
+        count_piece(&found, &parts[index], has_headers);
     }
     Py_END_ALLOW_THREADS
     if (found.has_foreign_name || !is_countable(&found.topic) || !is_countable(&found.key) ||
@@ -972,11 +1029,12 @@ columns_of(const piece *pieces, Py_ssize_t count, int has_headers)
     }
     PyObject *value = NULL;
     if (make_table(&found, has_headers)) {
-        Py_BEGIN_ALLOW_THREADS
+        targets to = targets_of(&found, has_headers);
         int64_t first = 0;
+        Py_BEGIN_ALLOW_THREADS
         for (Py_ssize_t index = 0; index < count; index++) {
-            put_piece(&found, &pieces[index], first, has_headers);
-            first += pieces[index].count;
+            put_piece(&found, &parts[index], &to, first);
+            first += parts[index].of->count;
         }
         Py_END_ALLOW_THREADS
         value = table_value(&found, has_headers);
@@ -985,34 +1043,30 @@ columns_of(const piece *pieces, Py_ssize_t count, int has_headers)
     return value;
 }
 
-/* (pieces: list of (Cursor, start, count), has_headers: bool) -> tuple of buffers | None; see `_columns` */
+/* (pieces: sequence of Piece, has_headers: bool) -> tuple of buffers | None; see `_cursor.columns` */
 static PyObject *
 columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs != 2 || !PyList_CheckExact(args[0])) {
+    if (nargs != 2) {
         Py_RETURN_NONE;
     }
-    /* A tuple of them cannot change while the lock is given up. */
-    PyObject *held = PyList_AsTuple(args[0]);
-    PyObject *type = PyObject_GetAttrString(module, "Cursor");
-    Py_ssize_t count = PyList_Size(args[0]);
-    piece *pieces = PyMem_Malloc((size_t)(count ? count : 1) * sizeof(piece));
+    PyObject *pieces = PySequence_Tuple(args[0]); /* which cannot change while the lock is given up */
+    PyObject *type = pieces == NULL ? NULL : PyObject_GetAttrString(module, "Piece");
+    Py_ssize_t count = type == NULL ? 0 : PyTuple_Size(pieces);
+    part *parts = type == NULL ? NULL : PyMem_Malloc((size_t)(count ? count : 1) * sizeof(part));
     PyObject *value = NULL;
-    if (held != NULL && type != NULL && pieces != NULL) {
-        int outcome = get_pieces(args[0], type, pieces);
-        if (outcome == 1) {
-            value = columns_of(pieces, count, args[1] == Py_True);
-        }
-        else if (outcome == 0) {
-            value = Py_NewRef(Py_None);
+    if (parts != NULL) {
+        int outcome = get_parts(pieces, type, parts);
+        if (outcome >= 0) {
+            value = outcome == 0 ? Py_NewRef(Py_None) : columns_of(parts, count, args[1] == Py_True);
         }
     }
-    else if (pieces == NULL) {
+    else if (type != NULL) {
         PyErr_NoMemory();
     }
-    PyMem_Free(pieces);
+    PyMem_Free(parts);
     Py_XDECREF(type);
-    Py_XDECREF(held);
+    Py_XDECREF(pieces);
     return value;
 }
 
@@ -1113,7 +1167,7 @@ add_consume(PyObject *module)
     static const struct {
         const char *name;
         PyType_Spec *spec;
-    } TYPES[] = {{"RecordFields", &record_spec}, {"Cursor", &cursor_spec}, {"RecordStream", &stream_spec}};
+    } TYPES[] = {{"RecordFields", &record_spec}, {"Cursor", &cursor_spec}, {"Piece", &piece_spec}, {"RecordStream", &stream_spec}};
     for (size_t index = 0; index < sizeof(TYPES) / sizeof(*TYPES); index++) {
         PyObject *type = PyType_FromSpec(TYPES[index].spec);
         int outcome = type == NULL ? -1 : PyModule_AddObjectRef(module, TYPES[index].name, type);

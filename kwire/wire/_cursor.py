@@ -15,7 +15,7 @@ from typing import Any
 
 from kwire.errors import CorruptRecordsError
 from kwire.wire._decode import decode_records
-from kwire.wire.rows import Row
+from kwire.wire.rows import Bytes, Row
 
 
 class RecordFields:
@@ -34,7 +34,7 @@ class RecordFields:
 
 
 class Cursor:
-    """Iterate, or `take` lists, or `cut` ranges to be read later with `records`, `rows` or `columns`.
+    """Iterate, or `cut` pieces, whose records or columns are made when they are asked for.
 
     `position` is the offset of the next record to be handed out: `position` as given at the start, `next_offset` at
     the end. Records before the position given are left out: a batch is sent whole.
@@ -67,7 +67,7 @@ class Cursor:
         return self
 
     def __next__(self) -> Any:
-        return self._records([self._rows[next(self._unread)]])[0]
+        return self.records([self._rows[next(self._unread)]])[0]
 
     @property
     def position(self) -> int:
@@ -79,22 +79,10 @@ class Cursor:
             return self._next_offset
         return self._start if left == len(self._rows) else self._rows[-left - 1][0] + 1
 
-    def take(self, count: int) -> list[Any]:
-        """The next records, at most `count`."""
-        return self.records(*self.cut(count))
-
-    def cut(self, count: int) -> tuple[int, int]:
-        """The next records, at most `count`, as (start, count)."""
+    def cut(self, count: int) -> Piece:
+        """The next records, at most `count`, which count as handed out."""
         taken = list(islice(self._unread, max(0, count)))
-        return (taken[0], len(taken)) if taken else (len(self._rows) - len(self), 0)
-
-    def records(self, start: int, count: int) -> list[Any]:
-        return self._records(self.rows(start, count))
-
-    def rows(self, start: int, count: int) -> list[Row]:
-        if not (start >= 0 and 0 <= count <= len(self._rows) - start):
-            raise IndexError("not within the batch")
-        return self._rows[start : start + count]
+        return Piece(self, self._rows[taken[0] : taken[0] + len(taken)] if taken else [])
 
     def stop(self) -> int:
         """Hand out nothing more. Answers the position, where it ended."""
@@ -104,7 +92,7 @@ class Cursor:
     def detach(self) -> None:
         """Let the records handed out not depend on the batch any more; here they never do."""
 
-    def _records(self, rows: list[Row]) -> list[Any]:
+    def records(self, rows: list[Row]) -> list[Any]:
         """Assigning slot by slot takes half the time of a call of `__init__` with eight arguments."""
         kind, topic, partition, timestamp_type = self._kind, self.topic, self.partition, self.timestamp_type
         new: Any = kind.__new__
@@ -117,9 +105,29 @@ class Cursor:
         return records
 
 
+class Piece:
+    """Some records of a cursor."""
+
+    __slots__ = ("_rows", "cursor")
+
+    def __init__(self, cursor: Cursor, rows: list[Row]) -> None:
+        self.cursor = cursor
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def records(self) -> list[Any]:
+        return self.cursor.records(self._rows)
+
+    def rows(self) -> list[Row]:
+        """As tuples: offset, timestamp, key, value, headers."""
+        return self._rows
+
+
 def open_cursor(
     kind: type[Any], topic: str, partition: int, timestamp_type: int, position: int, next_offset: int,
-    data: bytes, pos: int, count: int, base_offset: int, base_timestamp: int, last_delta: int, timestamp: int | None,
+    data: Bytes, pos: int, count: int, base_offset: int, base_timestamp: int, last_delta: int, timestamp: int | None,
 ) -> Cursor:  # fmt: skip
     """A cursor over the records of a v2 batch, which `data` from `pos` on is; all of them are checked now."""
     rows = decode_records(data, pos, count, base_offset, base_timestamp, last_delta, timestamp)
@@ -152,8 +160,6 @@ class RecordStream:
         """The cursor to go on with."""
 
 
-# What `cut` answered, with the cursor in front.
-Piece = tuple[Any, int, int]
 # (validity or None, ends, bytes) as Arrow lays out a column of byte strings: a bit a row, an int32 a row and one more.
 BytesColumn = tuple[bytes | None, bytes, bytes]
 # Rows, topic, partition int32, offset int64, timestamp int64, timestamp type int32, key, value, and headers: validity
@@ -172,8 +178,9 @@ def columns(pieces: Sequence[Piece], has_headers: bool) -> Columns:
     rows: list[Row] = []
     topics: list[bytes] = []
     partitions, types = array("i"), array("i")
-    for cursor, start, count in pieces:
-        rows += cursor.rows(start, count)
+    for piece in pieces:
+        cursor, count = piece.cursor, len(piece)
+        rows += piece.rows()
         topics += [cursor.topic.encode()] * count
         partitions.extend([cursor.partition] * count)
         types.extend([cursor.timestamp_type] * count)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from kwire.errors import CorruptRecordsError
 from kwire.wire._runs import RUN_MIN, Origin, decode_run
-from kwire.wire.rows import Header, Row
+from kwire.wire.rows import Bytes, Header, Row
 
 # Length, attributes, timestamp, offset, lengths of key and value, count of headers.
 RECORD_BYTES_MIN = 7
@@ -20,13 +20,14 @@ _BETWEEN_RUNS = 64
 
 
 def decode_records(
-    data: bytes, pos: int, count: int, base_offset: int, base_timestamp: int, last_delta: int, timestamp: int | None
+    data: Bytes, pos: int, count: int, base_offset: int, base_timestamp: int, last_delta: int, timestamp: int | None
 ) -> list[Row]:
     """All `count` records of a v2 batch, which must end where `data` ends.
 
     `timestamp`, if not None, is that of every record (log append time). `last_delta` is the greatest offset delta
     that the batch's header allows.
     """
+    data = bytes(data)
     if not 0 <= count <= (len(data) - pos) // RECORD_BYTES_MIN:
         raise CorruptRecordsError(f"{count} records cannot be in {len(data) - pos} bytes", offset=pos)
     rows: list[Row] = []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kwire.wire import _pure
 from kwire.wire._cursor import BytesColumn, Columns, Cursor, Piece
-from kwire.wire.rows import Header, Headers, NewRecord, Row
+from kwire.wire.rows import Bytes, Header, Headers, NewRecord, Row
 
 __all__ = [
     "IMPLEMENTATION",
@@ -73,7 +73,7 @@ class Accelerated:
 
     def decode_records(
         self,
-        data: bytes,
+        data: Bytes,
         pos: int,
         count: int,
         base_offset: int,
@@ -81,6 +81,7 @@ class Accelerated:
         last_delta: int,
         timestamp: int | None,
     ) -> list[Row]:
+        data = bytes(data)
         where = pos, count, base_offset, base_timestamp, last_delta, timestamp
         rows: list[Row] | None = self._decode(data, *where)
         return _pure.decode_records(data, *where) if rows is None else rows

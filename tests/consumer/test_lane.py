@@ -50,7 +50,6 @@ def test_a_record_counts_as_read_when_it_is_handed_out() -> None:
 def test_one_by_one() -> None:
     reading = Reading()
     reading.put(5, batch(5, b"a", b"b"))
-    assert reading.lane.cursor is None, "nothing is decoded yet"
     assert reading.lane.has_next()
     cursor = reading.lane.cursor
     assert cursor is not None
@@ -181,3 +180,12 @@ def test_a_fetch_that_does_not_follow_on_is_a_defect() -> None:
     reading.put(6, batch(6, b"a"))
     with pytest.raises(AssertionError):
         reading.take()
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_message_formats_have_cursors_too(magic: int) -> None:
+    rows = [(17, b"k", b"a", ()), (18, None, b"b", ())]
+    reading = Reading()
+    reading.put(5, encode_batch(rows, base_offset=5, magic=magic))
+    assert reading.take() + reading.take() == [b"a", b"b"]
+    assert reading.lane.position == 7

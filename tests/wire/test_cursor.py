@@ -1,0 +1,293 @@
+"""Cursors, pieces and columns: the specification's own rules, and C against it in values and in errors."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+import threading
+from array import array
+from collections.abc import Iterator
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kwire.wire import _cursor, _pure
+from kwire.wire.accel import NewRecord
+
+from .speedups import CAN_COMPILE, accelerated, speedups
+from .test_record_loops import LISTS, NOON
+from .test_speedups import outcome, record_of, records
+
+needs_c = pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler or no headers of Python")
+IMPLEMENTATIONS = ["python", pytest.param("c", marks=needs_c)]
+FIELDS = ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
+
+
+@cache
+def wire(name: str) -> Any:
+    """The implementation, with a kind of record that stands on its fields."""
+    loops = accelerated() if name == "c" else _pure
+    kind = type("Kind", (loops.RecordFields,), {"__slots__": ()})
+    return SimpleNamespace(loops=loops, kind=kind)
+
+
+def open_over(
+    name: str, given: list[NewRecord], *, position: int = 100, deltas: list[int] | None = None, stamp: int | None = None
+) -> Any:
+    data = _pure.encode_records(given, NOON, deltas)
+    last = max(deltas) if deltas else len(given)
+    where = wire(name).kind, "t", 3, 1, position, max(position, 101 + last)
+    return wire(name).loops.open_cursor(*where, memoryview(data), 0, len(given), 100, NOON, last, stamp)
+
+
+def seen(record: Any) -> tuple[object, ...]:
+    return tuple(getattr(record, field) for field in FIELDS)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("given", LISTS.values(), ids=LISTS)
+def test_every_way_through_is_the_same(name: str, given: list[NewRecord]) -> None:
+    expected = [("t", 3, 100 + n, when, 1, key, value, headers) for n, (when, key, value, headers) in enumerate(given)]
+    assert [seen(record) for record in open_over(name, given)] == expected
+    cursor, found, positions = open_over(name, given), [], []
+    while len(cursor):
+        piece = cursor.cut(7)
+        assert [row[0] for row in piece.rows()] == [record.offset for record in piece.records()]
+        found += [seen(record) for record in piece.records()]
+        positions.append(cursor.position)
+    assert found == expected
+    assert positions == [*range(107, 100 + len(given), 7), *([101 + len(given)] if given else [])]
+    assert len(cursor.cut(5)) == 0
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_the_position_moves_with_what_is_handed_out(name: str) -> None:
+    given: list[NewRecord] = [(NOON, None, b"v", ())] * 4
+    cursor = open_over(name, given, deltas=[0, 2, 5, 9])
+    assert (cursor.position, len(cursor)) == (100, 4)
+    positions = []
+    for _ in cursor:
+        positions.append(cursor.position)
+    assert positions == [101, 103, 106, 110]
+    cursor = open_over(name, given, deltas=[0, 2, 5, 9])
+    next(cursor)
+    assert cursor.stop() == 101
+    assert (list(cursor), len(cursor)) == ([], 0)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize(
+    ("deltas", "position", "expected"),
+    [
+        ([0, 2, 5], 100, [100, 102, 105]),
+        ([0, 2, 5], 101, [102, 105]),
+        ([0, 2, 5], 105, [105]),
+        ([0, 2, 5], 106, []),
+        ([5, 0, 6, 2], 103, [105, 100, 106, 102]),  # as the whole batch is taken that begins at or after the position
+        ([0, 5, 1, 6], 103, [105, 106]),
+    ],
+)
+def test_records_before_the_position_are_left_out(
+    name: str, deltas: list[int], position: int, expected: list[int]
+) -> None:
+    given: list[NewRecord] = [(NOON, None, b"v", ())] * len(deltas)
+    cursor = open_over(name, given, deltas=deltas, position=position)
+    assert cursor.position == (position if expected else max(position, 101 + max(deltas)))
+    assert [record.offset for record in cursor] == expected
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_fields_can_be_set(name: str) -> None:
+    record = next(open_over(name, [(NOON, b"k", b"v", ())]))
+    record.value, record.offset = ["decoded"], "elsewhere"
+    assert seen(record) == ("t", 3, "elsewhere", NOON, 1, b"k", ["decoded"], ())
+    empty = wire(name).kind()
+    with pytest.raises(AttributeError):
+        _ = empty.value
+    empty.value = b"x"
+    assert empty.value == b"x"
+    with pytest.raises(AttributeError):
+        _ = empty.key
+    with pytest.raises(AttributeError):
+        record.other = 1
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_each_record_once_whoever_asks(name: str) -> None:
+    given: list[NewRecord] = [(NOON, None, b"%d" % n, ()) for n in range(4_000)]
+    cursor, found = open_over(name, given), [[] for _ in range(4)]  # type: list[Any], list[list[int]]
+
+    def read(into: list[int]) -> None:
+        for record in cursor:
+            into.append(int(record.value))
+
+    threads = [threading.Thread(target=read, args=(into,)) for into in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30.0)
+    assert sorted(number for into in found for number in into) == list(range(4_000))
+    assert all(into == sorted(into) for into in found)
+
+
+@needs_c
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_c_answers_as_the_specification_does(data: st.DataObject) -> None:
+    given = data.draw(records.filter(lambda found: all(0 <= record[0] < 1 << 60 for record in found)))
+    encoded = bytearray(_pure.encode_records(given, 0))
+    for _ in range(data.draw(st.integers(0, 3))):
+        if encoded:
+            encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    count = max(0, len(given) + data.draw(st.sampled_from([0, 0, 0, 0, -1, 1])))
+    position = data.draw(st.integers(0, 12))
+    numbers = 0, count, 5, NOON, max(0, count - data.draw(st.integers(0, 2))), data.draw(st.sampled_from([None, 7]))
+
+    def walk(name: str) -> object:
+        return outcome(lambda: walked(name, bytes(encoded), position, numbers))
+
+    assert walk("c") == walk("python")
+
+
+def walked(name: str, data: bytes, position: int, numbers: tuple[Any, ...]) -> object:
+    both = wire(name)
+    cursor = both.loops.open_cursor(both.kind, "t\N{SNOWMAN}", 3, 0, position, 77, data, *numbers)
+    positions = [cursor.position]
+    first = cursor.cut(2)
+    positions.append(cursor.position)
+    rest = [seen(record) for record in cursor]
+    pieces = [first, both.loops.open_cursor(both.kind, "u", 4, 1, position, 77, data, *numbers).cut(1_000)]
+    columns = [both.loops.columns(pieces, has_headers) for has_headers in (False, True)]
+    return positions, [seen(record) for record in first.records()], first.rows(), rest, cursor.position, columns
+
+
+@needs_c
+@pytest.mark.parametrize("given", LISTS.values(), ids=LISTS)
+def test_columns_of_lists(given: list[NewRecord]) -> None:
+    for has_headers in (False, True):
+        c, python = (
+            wire(name).loops.columns([open_over(name, given).cut(9_000)], has_headers) for name in ("c", "python")
+        )
+        assert c == python
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_columns(name: str) -> None:
+    given: list[NewRecord] = [
+        (NOON, b"k", None, ()),
+        (NOON + 1, None, b"", (("a", b"1"), ("b", None))),
+        (NOON + 2, b"key", b"value", (("\udcff", b""),)),
+    ]
+    rows, topic, partition, offset, timestamp, kind, key, value, headers = wire(name).loops.columns(
+        [open_over(name, given).cut(9)], True
+    )
+
+    def numbers(data: bytes, letter: str = "i") -> list[int]:
+        return array(letter, data).tolist()
+
+    assert (rows, topic[0], numbers(topic[1]), topic[2]) == (3, None, [0, 1, 2, 3], b"ttt")
+    assert (numbers(partition), numbers(offset, "q"), numbers(kind)) == ([3] * 3, [100, 101, 102], [1] * 3)
+    assert numbers(timestamp, "q") == [NOON, NOON + 1, NOON + 2]
+    assert (key[0], numbers(key[1]), key[2]) == (b"\x05", [0, 1, 1, 4], b"kkey")
+    assert (value[0], numbers(value[1]), value[2]) == (b"\x06", [0, 0, 0, 5], b"value")
+    validity, ends, names, contents = headers
+    assert (validity, numbers(ends)) == (b"\x06", [0, 0, 2, 3])
+    assert (numbers(names[1]), names[2]) == ([0, 1, 2, 5], "ab\ufffd".encode())
+    assert (contents[0], numbers(contents[1]), contents[2]) == (b"\x05", [0, 1, 1, 1], b"1")
+
+
+@needs_c
+def test_pieces_of_both_kinds_make_one_table() -> None:
+    given: list[NewRecord] = [(NOON, b"k", b"v", ())] * 3
+    pieces = [open_over("c", given).cut(2), open_over("python", given).cut(2)]
+    assert accelerated().columns(pieces, True) == _pure.columns(pieces, True)
+
+
+def damaged() -> Iterator[bytes]:
+    good = _pure.encode_records([(NOON, b"key", b"value", (("name", b"content"), ("null", None)))] * 3, NOON)
+    for size in range(len(good)):
+        yield good[:size] + bytes(len(good) - size)
+    yield record_of(0, 0, -1, 0x7FFFFFFF, b"xx") + good
+
+
+@needs_c
+def test_nothing_leaks() -> None:
+    given: list[NewRecord] = [(NOON, b"key", b"value", (("name", b"content"), ("null", None)))] * 20
+    kind = wire("c").kind
+
+    def work() -> None:
+        cursor = open_over("c", given)
+        piece = cursor.cut(10)
+        kept = [*piece.records(), *cursor, *piece.records()]
+        kept[0].value = b"set"
+        wholes = [seen(record) for record in kept[::2]]
+        cursor.detach()
+        assert [seen(record) for record in kept[::2]] == wholes
+        speedups().columns([piece], True)
+        piece.rows()
+        for data in damaged():
+            speedups().open_cursor(kind, "t", 0, 0, 0, 9, data, 0, 3, 0, NOON, 3, None)
+        for odd in ((), (kind,), (int, "t", 0, 0, 0, 9, b"", 0, 0, 0, 0, 0, None)):
+            assert speedups().open_cursor(*odd) is None
+
+    for _ in range(3):
+        work()
+    gc.collect()
+    before, of_none, of_kind = sys.getallocatedblocks(), sys.getrefcount(None), sys.getrefcount(kind)
+    for _ in range(50):
+        work()
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 50
+    assert abs(sys.getrefcount(None) - of_none) < 50
+    assert sys.getrefcount(kind) == of_kind
+
+
+@needs_c
+def test_a_record_lets_go_of_its_batch() -> None:
+    """Whoever is still there when it is detached has its own bytes; the batch's buffer is exported no more."""
+    given: list[NewRecord] = [(NOON, b"k%d" % n, b"v%d" % n, (("h", b"%d" % n),)) for n in range(100)]
+    data = bytearray(_pure.encode_records(given, NOON))
+    both = wire("c")
+    cursor = both.loops.open_cursor(both.kind, "t", 0, 0, 0, 100, data, 0, 100, 0, NOON, 100, None)
+    chance = random.Random(5)
+    kept = [record for record in cursor if chance.random() < 0.2]
+    chance.shuffle(kept)
+    del kept[::3]
+    with pytest.raises(BufferError):
+        data.clear()
+    cursor.detach()
+    del cursor
+    data.clear()
+    for record in kept:
+        number = b"%d" % record.offset
+        assert (record.key, record.value, record.headers) == (b"k" + number, b"v" + number, (("h", number),))
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_a_stream_goes_on_after_an_error_and_where_it_is_told_to(name: str) -> None:
+    class Stream(wire(name).loops.RecordStream):  # type: ignore[misc]
+        def __init__(self, *groups: object) -> None:
+            self.groups = list(groups)
+
+        def _next_cursor(self) -> object:
+            if not self.groups:
+                raise StopIteration
+            group = self.groups.pop(0)
+            if isinstance(group, Exception):
+                raise group
+            return group
+
+    stream = Stream(iter([1, 2]), iter([]), ValueError("once"), iter([3, 4]), iter([5]))
+    assert iter(stream) is stream
+    assert [next(stream), next(stream)] == [1, 2]
+    with pytest.raises(ValueError, match="once"):
+        next(stream)
+    assert next(stream) == 3
+    stream._reading = None
+    assert list(stream) == [5]
+    assert _cursor.RecordStream is _pure.RecordStream
