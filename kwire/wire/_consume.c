@@ -8,17 +8,10 @@
  * has handed out: `detach` gives those that are still alive a copy of their own bytes, so that one record that somebody
  * keeps does not keep what it was fetched with.
  *
- * The interpreter's lock is held but where columns are filled, which reads bytes and places that nobody changes and
- * writes into buffers that nobody else has seen yet. Limited API of Python 3.11.
+ * The interpreter's lock is held but while a batch is looked through and while columns are filled: that reads buffers
+ * which are exported to us, and writes into others that nobody else has seen yet.
  */
-#define Py_LIMITED_API 0x030b0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-typedef const unsigned char *bytes_t;
+#include "_speedups.h"
 
 /* Where the fields of a record are in its bytes; a size of -1 is null. */
 typedef struct {
@@ -1158,8 +1151,6 @@ static PyMethodDef functions[] = {
     {"columns", (PyCFunction)(void (*)(void))columns, METH_FASTCALL, "(pieces, has_headers, /)"},
     {NULL, NULL, 0, NULL},
 };
-
-int add_consume(PyObject *module);
 
 int
 add_consume(PyObject *module)
