@@ -222,7 +222,7 @@ class Runtime:
                 remedy="make a new client after the fork: share configurations, not connections",
             )
         if self._is_closing:
-            raise ClosedError("the client is closed")
+            raise ClosedError("the client is closed", remedy="make another one, or close it later")
 
     def wait(self, future: Future[T], timeout: float | None) -> T:
         """What the loop puts into `future`; RequestTimeoutError after `timeout` seconds."""

@@ -182,8 +182,7 @@ class Core:
         error = RequestTimeoutError(
             f"the topic's partitions are not known after {self.settings.max_block_ms} ms{why}",
             remedy="a partitioner of your own needs them: check that the topic exists and that a broker can be reached",
-            api="Metadata",
-            topic=topic,
+            **({"api": "Metadata", "topic": topic} | (cause.where if cause is not None else {})),
         )
         error.__cause__ = cause
         return error
@@ -224,7 +223,7 @@ class Core:
         return self.sender.late(what, timeout, self.runtime.clock.now(), self.runtime.view)
 
     def close_intake(self) -> None:
-        self.intake.close(ClosedError("the producer is closed"))
+        self.intake.close(ClosedError("the producer is closed", remedy="make another one, or close it later"))
         if self._at_exit is not None:
             self._at_exit.detach()
 

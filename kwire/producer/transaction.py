@@ -252,7 +252,7 @@ class Transaction:
                 self._attempts = 0
                 self.last_error = None
             except KwireError as error:
-                self._judge(error, target, now)
+                self._judge(error.at(broker=call.broker, version=call.version), target, now)
 
         self.asked = call = Call(target, api, build, done, at_most=at_most)
         return call
