@@ -18,7 +18,7 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
  * A line in is "json TAB class TAB version TAB text" or "bytes TAB class TAB version TAB hex"; the line out is
  * "ok TAB hex TAB text", or "error TAB reason". Each line is read into a message, which is then written both ways.
  * "header TAB api key TAB version TAB" asks for the versions of its headers: "ok TAB request's TAB response's".
- * Classes go by their full names. Run with Kafka's jars and Jackson on the class path: java -cp 'jars/*' Oracle.java
+ * The line "===" is answered by itself, when all before it are. Classes go by their full names. Run with Kafka's jars and Jackson on the class path: java -cp 'jars/*' Oracle.java
  */
 public class Oracle {
     private static final ObjectMapper MAPPER = new ObjectMapper();
@@ -27,9 +27,13 @@ public class Oracle {
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            out.print(answer(line.split("\t", 4)) + "\n");
+            if (line.equals("===")) {
+                out.print("===\n");
+                out.flush();
+            } else {
+                out.print(answer(line.split("\t", 4)) + "\n");
+            }
         }
-        out.flush();
     }
 
     private static String answer(String[] question) {

@@ -20,13 +20,18 @@ import org.apache.kafka.server.common.serialization.AbstractApiMessageSerde;
  * How Kafka's coordinators and controllers read the records of their topics, and write them again, as a filter of lines.
  *
  * A line in is "topic TAB key TAB value", in hex, "-" for none; the line out is "ok TAB key TAB value TAB class of key TAB
- * class of value TAB version of value", or "error TAB reason".
+ * class of value TAB version of value", or "error TAB reason". The line "===" is answered by itself, when all before it are.
  */
 public class RecordOracle {
     public static void main(String[] args) throws Exception {
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
+            if (line.equals("===")) {
+                out.print("===\n");
+                out.flush();
+                continue;
+            }
             String[] question = line.split("\t");
             try {
                 out.print("ok\t" + answer(question[0], bytes(question[1]), bytes(question[2])) + "\n");
@@ -34,7 +39,6 @@ public class RecordOracle {
                 out.print("error\t" + String.valueOf(error).replaceAll("\\s+", " ") + "\n");
             }
         }
-        out.flush();
     }
 
     private static String answer(String topic, ByteBuffer key, ByteBuffer value) {

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.conformance import oracle
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -12,3 +15,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.live)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _programs() -> Iterator[None]:
+    """The Java programs live as long as somebody here may ask them."""
+    yield
+    oracle.end_programs()

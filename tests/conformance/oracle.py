@@ -18,9 +18,12 @@ from typing import Any
 
 import pytest
 
+from tests.java_program import JavaProgram
+
 RELEASES = ("4.4.0", "3.9.1", "2.8.2")  # newest first
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 300
+_programs: list[JavaProgram] = []
 
 
 # The artifacts whose jars have a release's messages. The newest broker is not on Maven as a whole, its parts are.
@@ -156,7 +159,7 @@ class Answer:
 
 
 def ask(release: str, questions: Sequence[Question]) -> list[Answer]:
-    """Have one JVM answer all questions."""
+    """What Kafka's classes of a release answer."""
     lines = [f"{q.kind}\t{_java_class(release, q.name)}\t{_java_version(release, q)}\t{q.text}" for q in questions]
     return [_answer(line) for line in filtered(release, "Oracle.java", lines)]
 
@@ -176,15 +179,22 @@ def filtered(release: str, program: str, lines: Sequence[str]) -> list[str]:
     """The lines that one of the Java programs here answers to `lines`, one for each."""
     if not lines:
         return []
-    command = [needed("java"), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", class_path(release)]
-    done = subprocess.run(
-        [*command, str(Path(__file__).with_name(program))],
-        input="".join(f"{line}\n" for line in lines).encode(), capture_output=True, timeout=_TIMEOUT_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr.decode()
-    answers = done.stdout.decode().split("\n")[:-1]
+    answers = _program(release, program).ask(lines)
     assert len(answers) == len(lines)
     return answers
+
+
+@functools.cache
+def _program(release: str, program: str) -> JavaProgram:
+    needed("java")
+    _programs.append(JavaProgram(class_path(release), Path(__file__).with_name(program)))
+    return _programs[-1]
+
+
+def end_programs() -> None:
+    _program.cache_clear()
+    while _programs:
+        _programs.pop().close()
 
 
 def _answer(line: str) -> Answer:

@@ -41,10 +41,13 @@ public class RecordsOracle {
                 case "marker" -> OUT.println(field[1] + "\t" + written(marker(field)));
                 case "read" -> read(field[1], bytes(field[2]));
                 case "murmur2" -> OUT.println(field[1] + "\t" + Utils.murmur2(bytes(field[2])));
+                case "===" -> {
+                    OUT.println("===");
+                    OUT.flush();
+                }
                 default -> throw new IllegalArgumentException(line);
             }
         }
-        OUT.flush();
     }
 
     static ByteBuffer build(String[] field, BufferedReader in) throws Exception {

@@ -1,4 +1,4 @@
-"""Kafka's own code as a judge: RecordsOracle.java, run once for a list of requests."""
+"""Kafka's own code as a judge: RecordsOracle.java, asked with a list of requests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kwire.records import NO_LEADER_EPOCH, Record
 from kwire.wire.accel import NewRecord
+from tests.java_program import JavaProgram
 
 from .cases import APPENDED, Case
 
@@ -19,30 +20,24 @@ _JARS = _HERE.parents[1] / "tools" / "jars"
 
 
 class Oracle:
-    """A version of kafka-clients, its jars fetched by Maven where they are not there."""
+    """A version of kafka-clients, its jars fetched by Maven where they are not there. Close it."""
 
     def __init__(self, version: str, scratch: Path) -> None:
         done = subprocess.run([_JARS, "kafka-clients", version], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        self.class_path = f"{done.stdout.strip().splitlines()[-1]}/*"
-        self.source = scratch / "RecordsOracle.java"
+        source = scratch / "RecordsOracle.java"
         text = _SOURCE.read_text()
         if version.startswith("4.4"):
             text = re.sub(r"(import org\.apache\.kafka\.common\.record\.)(?!TimestampType)", r"\1internal.", text)
-        self.source.write_text(text)
+        source.write_text(text)
+        self._program = JavaProgram(f"{done.stdout.strip().splitlines()[-1]}/*", source)
 
     def ask(self, requests: Iterable[str]) -> list[list[str]]:
         """The answers' fields."""
-        done = subprocess.run(
-            ["java", "-cp", self.class_path, str(self.source)],
-            input="".join(f"{request}\n" for request in requests),
-            capture_output=True,
-            encoding="utf-8",
-            timeout=100,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return [line.split("\t") for line in done.stdout.splitlines()]
+        return [line.split("\t") for line in self._program.ask([*requests])]
+
+    def close(self) -> None:
+        self._program.close()
 
 
 def written(data: bytes | bytearray | memoryview | None) -> str:

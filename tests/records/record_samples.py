@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from .cases import CASES, NOON
@@ -39,8 +40,8 @@ def samples() -> dict[str, str]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        answers = Oracle(SAMPLES_VERSION, Path(scratch)).ask(requests())
+    with tempfile.TemporaryDirectory() as scratch, closing(Oracle(SAMPLES_VERSION, Path(scratch))) as oracle:
+        answers = oracle.ask(requests())
     _FILE.write_text(json.dumps(dict(answers), indent=0) + "\n")
 
 

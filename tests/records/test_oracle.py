@@ -6,6 +6,8 @@ Random batches too: what we make of any records, in any format and codec, Kafka 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -26,8 +28,9 @@ def loops() -> None:
 
 
 @pytest.fixture(params=VERSIONS, scope="module")
-def oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
-    return Oracle(request.param, tmp_path_factory.mktemp("oracle"))
+def oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
+    with closing(Oracle(request.param, tmp_path_factory.mktemp("oracle"))) as one:
+        yield one
 
 
 def test_samples_are_what_kafka_writes(oracle: Oracle) -> None:
@@ -58,6 +61,13 @@ def test_murmur2(oracle: Oracle) -> None:
     keys = [rng.randbytes(size) for size in range(70)]
     answers = dict(oracle.ask(f"murmur2\t{key.hex()}\t{written(key)}" for key in keys))
     assert answers == {key.hex(): str(murmur2(key)) for key in keys}
+
+
+def test_a_question_that_it_does_not_know_ends_it(oracle: Oracle) -> None:
+    """And says which; the next one starts it again."""
+    with pytest.raises(AssertionError, match="nonsense"):
+        oracle.ask(["murmur2\tempty\t.", "nonsense"])
+    assert oracle.ask(["murmur2\tempty\t."]) == [["empty", str(murmur2(b""))]]
 
 
 def random_batches() -> list[tuple[str, tuple[bytes, list[Record]]]]:
