@@ -20,7 +20,7 @@ import kwire
 from kwire.broker import ApplyLate, Cluster, Cut, Delay, Disconnect, Fault, Mute, Refuse
 from kwire.broker.faults import Effect
 from kwire.broker.producer_ids import LAST_EPOCH
-from kwire.broker.transaction import ENDING
+from kwire.broker.transaction import ENDING, TransactionState
 from kwire.errors import AbortableError, ErrorCode, FencedError, TransactionError
 from kwire.producer.transaction import Transaction
 from kwire.protocol import ApiKey
@@ -346,6 +346,28 @@ class TestDelayedEnd:
             producer.begin(PATIENCE)
             producer.send("t", b"4", partition=0)
             producer.commit(PATIENCE)
+
+
+class TestDelayedBegin:
+    """An AddPartitionsToTxn that the client has given up arrives when its transaction is over, and begins another."""
+
+    @pytest.mark.parametrize("protocol", ["old", "before KIP-890"])
+    @pytest.mark.parametrize("is_defended", [True, False])
+    def test_begins_no_transaction_that_nobody_ends(
+        self, protocol: str, is_defended: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if not is_defended:  # so that this test is known to provoke it
+            never = property(lambda self: False, lambda self, value: None)
+            monkeypatch.setattr(Transaction, "_has_doubt", never, False)
+        with cluster_of(protocol) as cluster, producer_on(cluster) as producer:
+            cluster.add_fault(ApplyLate(ms=400), api=ADD)
+            with producer.transaction(PATIENCE):
+                producer.send("t", b"1", partition=0)
+            producer.init_transactions(PATIENCE)
+            wait(cluster, 500)
+            state = cluster.call(lambda state, now: next(iter(state.transactions)).state)
+            assert (state is TransactionState.ONGOING) is not is_defended
+            check_visible(cluster, [1])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
