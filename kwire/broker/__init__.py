@@ -7,7 +7,7 @@ Sockets are in `server` alone; below it everything is pure state that is told th
 decoded request and answers now or later, `state.ClusterState` is what brokers know together. `faults` makes things go
 wrong; `simulation` runs brokers and clients in one thread on virtual time.
 
-Imports: producer, cluster, net, session, protocol, records, wire.
+Imports: consumer, producer, cluster, net, session, protocol, records, wire.
 """
 from kwire.broker.cluster import Cluster, LogSnapshot
 from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Fault, Mute, Refuse

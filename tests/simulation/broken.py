@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from kwire.cluster import Call, View
+from kwire.consumer.aborted import BatchFilter
 from kwire.errors import ErrorCode
 from kwire.producer import outcomes, verdicts
 from kwire.producer.batch import NO_SEQUENCE, Batch
 from kwire.producer.identity import Identity
 from kwire.producer.outcomes import Outcomes
 from kwire.producer.partition_queue import PartitionQueue
+from kwire.producer.transaction import Transaction
 from kwire.producer.verdicts import Verdict
 
 
@@ -110,3 +113,37 @@ def outcomes_as_they_come(patch: pytest.MonkeyPatch) -> None:
 def failed_batch_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Its responses never resolve."""
     patch.setattr(PartitionQueue, "retry", lambda queue, batch, retry_at: queue.failed(batch))
+
+
+# Transactions.
+
+
+def no_new_epoch_after_doubt(patch: pytest.MonkeyPatch) -> None:
+    """KAFKA-17754: an EndTxn of the older protocol that comes late ends the next transaction."""
+
+    def ended(transaction: Transaction) -> None:
+        transaction._has_doubt = False
+        intact(transaction)
+
+    intact = Transaction._ended
+    patch.setattr(Transaction, "_ended", ended)
+
+
+def commit_before_all_is_written(patch: pytest.MonkeyPatch) -> None:
+    """EndTxn does not wait for the batches."""
+    intact = Transaction.calls
+
+    def calls(transaction: Transaction, now: float, view: View, *, is_drained: bool) -> list[Call]:
+        return intact(transaction, now, view, is_drained=True)
+
+    patch.setattr(Transaction, "calls", calls)
+
+
+def commit_whatever_failed(patch: pytest.MonkeyPatch) -> None:
+    """A record that could not be delivered does not keep the rest from being committed."""
+    patch.setattr(Transaction, "fail", lambda transaction, error, in_produce=False: None)
+
+
+def aborted_records_are_read(patch: pytest.MonkeyPatch) -> None:
+    """The reader does not look at the list of aborted transactions."""
+    patch.setattr(BatchFilter, "hides", lambda _, batch: batch.is_control)

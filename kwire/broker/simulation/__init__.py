@@ -12,10 +12,11 @@ sockets, time and chance. What a run does is a function of its plan, and a plan 
     connection two pipes and their ends
     net        who listens, who is connected
     selector   the face of KafkaSelector
-    brokers    the embedded brokers in a world; producer: a client in it
+    brokers    the embedded brokers in a world; producer, reader: clients in it
+    job        a program that writes in transactions
     schedule   the words for work and disturbances; inject: carrying them out; chance: drawing them
     scenario   named families of runs
-    history    what happened; checker: whether that was promised
+    history    what happened; checker: whether that was promised; isolation: the same for transactions
     run        one run; shrink: the fewest disturbances that still break it
     trace      every event of a run, hashed
 """

@@ -219,6 +219,9 @@ class SimulatedCluster:
     def log(self, topic: str, index: int = 0) -> LogCopy:
         return _copies(self.state.find_topic(topic))[index]
 
+    def end_offsets(self) -> dict[tuple[str, int], int]:
+        return {(one.topic, one.index): one.log.end_offset for one in self.state.partitions()}
+
     def copy_logs(self) -> None:
         for name in self.state.topics:
             self._history.logs += _copies(self.state.topics[name])
@@ -240,9 +243,12 @@ def _records(partition: Partition) -> list[tuple[int, bytes | None]]:
 
 def _copies(topic: Topic, *, is_deleted: bool = False) -> list[LogCopy]:
     return [
-        LogCopy(topic.name, topic.id, partition.index, tuple(_records(partition)), is_deleted)
+        LogCopy(
+            topic.name, topic.id, partition.index, tuple(_records(partition)), is_deleted,
+            open_from=partition.log.producers.first_open_offset(),
+        )
         for partition in topic.partitions
-    ]
+    ]  # fmt: skip
 
 
 def _tail(partition: Partition) -> list[tuple[int, RecordId | None]]:

@@ -24,11 +24,13 @@ from kwire.broker.simulation.schedule import (
     MoveLeader,
     RecreateTopic,
     RefuseConnections,
+    Rival,
     Send,
     Silence,
     StopBroker,
     Throttle,
     Toward,
+    Transact,
     Trickle,
     Work,
 )
@@ -62,6 +64,19 @@ _IDENTITY_CODES = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.CONCURRENT_TRANSACTIONS,
+)
+_COORDINATOR_APIS = (
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.END_TXN,
+    ApiKey.END_TXN,
+    ApiKey.FIND_COORDINATOR,
+)
+_COORDINATOR_CODES = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
 )
 
 
@@ -109,6 +124,8 @@ class _Draw:
 
     def _client(self, name: str) -> Client:
         settings = self._choose(self._scenario.settings)
+        if self._scenario.transactions is not None:
+            settings["transactional_id"] = name
         settings["delivery_timeout_ms"] = self._random.choice(self._scenario.patience_ms)
         config = self._choose(self._scenario.config)
         delivers = self._scenario.delivers and settings["delivery_timeout_ms"] == FOR_EVER_MS
@@ -120,23 +137,36 @@ class _Draw:
         random = self._random
         work: list[Work] = []
         for name in self._names:
-            for _ in range(random.randint(*self._scenario.sends)):
-                at = random.uniform(0, self._seconds)
-                topic = random.choice(sorted(self._topics))
-                kind = random.random()
-                work.append(
-                    Send(
-                        at=at,
-                        client=name,
-                        topic=topic,
-                        partition=random.randrange(self._topics[topic]) if kind < 0.4 else None,
-                        key=b"k%d" % random.randrange(5) if 0.4 <= kind < 0.75 else None,
-                        size=random.choice((0, 30, 150)),
-                        count=random.randint(1, self._scenario.burst_max),
-                    )
-                )
+            if self._scenario.transactions is not None:
+                work += [self._transact(name) for _ in range(random.randint(*self._scenario.transactions))]
+                continue
+            work += [self._send(name) for _ in range(random.randint(*self._scenario.sends))]
             work += [Flush(at=random.uniform(0, self._seconds), client=name) for _ in range(random.randint(0, 2))]
         return work
+
+    def _send(self, name: str) -> Send:
+        random = self._random
+        topic = random.choice(sorted(self._topics))
+        kind = random.random()
+        return Send(
+            at=random.uniform(0, self._seconds),
+            client=name,
+            topic=topic,
+            partition=random.randrange(self._topics[topic]) if kind < 0.4 else None,
+            key=b"k%d" % random.randrange(5) if 0.4 <= kind < 0.75 else None,
+            size=random.choice((0, 30, 150)),
+            count=random.randint(1, self._scenario.burst_max),
+        )
+
+    def _transact(self, name: str) -> Transact:
+        random = self._random
+        return Transact(
+            at=random.uniform(0, self._seconds),
+            client=name,
+            sends=tuple(self._send(name) for _ in range(random.randint(0, 4))),
+            pause=random.choice((0.0, 0.01, random.uniform(0, 0.5))),
+            is_commit=random.random() < 0.75,
+        )
 
     # What goes wrong.
 
@@ -169,6 +199,9 @@ class _Draw:
             "greeting": self._greeting,
             "grow": lambda: AddPartitions(at=self._when(), topic=self._topic(), more=self._random.randint(1, 2)),
             "recreate": self._recreate,
+            "coordinator": self._coordinator,
+            "rival": lambda: Rival(at=self._when(), client=self._random.choice(self._names)),
+            "kill": lambda: CloseProducer(at=self._when(), client=self._random.choice(self._names)),
         }
         return makers[kind]()
 
@@ -281,6 +314,19 @@ class _Draw:
         return FailRequests(
             at=self._when() / 4, api=ApiKey.INIT_PRODUCER_ID, effect=random.choice(effects), times=random.randint(1, 3)
         )
+
+    def _coordinator(self) -> Disturbance:
+        random = self._random
+        api = random.choice(_COORDINATOR_APIS)
+        effects: list[Effect] = [
+            Refuse(random.choice(_COORDINATOR_CODES)), Refuse(random.choice(_COORDINATOR_CODES), applied=True),
+            Disconnect(), Disconnect(applied=True), Cut(random.randint(1, 20)), Mute(), Mute(applied=True),
+            Delay(random.randint(50, 2_000)), Delay(random.randint(50, 2_000), applied=True),
+            ApplyLate(random.randint(20, 2_000)),
+        ]  # fmt: skip
+        if random.random() < 0.5:
+            return FailRequests(at=0.0, api=api, effect=random.choice(effects), after=random.randint(0, 6))
+        return FailRequests(at=self._when(), api=api, effect=random.choice(effects), times=random.randint(1, 2))
 
     def _greeting(self) -> Disturbance:
         random = self._random

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from kwire.errors import DeliveryError, KwireError
+from kwire.errors import DeliveryError, KwireError, TransactionError
 from kwire.producer.response import ProduceResponse, RecordMetadata
 
 _PADDING = b"."
@@ -77,6 +77,8 @@ class Sent:
         """Where the outcome says that it is, or was to go."""
         if self.acknowledged is not None:
             return self.acknowledged.partition
+        if isinstance(self.error, TransactionError):  # it says where the transaction failed, perhaps elsewhere
+            return None
         found = self.error.where.get("partition") if self.error is not None else None
         return found if isinstance(found, int) else None
 
@@ -87,17 +89,46 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class LogCopy:
-    """A partition's log at its end: of the run, or of the topic. `topic_id` tells topics of one name apart."""
+    """A partition's log at its end: of the run, or of the topic. `topic_id` tells topics of one name apart, `open_from`
+    is where the first transaction begins that has no end."""
 
     topic: str
     topic_id: UUID
     partition: int
     records: tuple[tuple[int, bytes | None], ...]  # (offset, value)
     is_deleted: bool = False
+    open_from: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Transacted:
+    """A transaction, as its user knows it. `is_commit_asked` but neither end known: it may have gone either way."""
+
+    producer: str
+    number: int
+    records: list[RecordId] = field(default_factory=list)
+    is_commit_asked: bool = False
+    is_committed: bool = False
+    is_aborted: bool = False
+
+    def __str__(self) -> str:
+        return f"transaction {self.number} of {self.producer}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCopy:
+    """What a reader with read_committed was given of a partition, in its order."""
+
+    reader: str
+    topic: str
+    partition: int
+    records: tuple[tuple[int, bytes | None], ...]
 
 
 @dataclass(slots=True)
 class History:
+    transactions: list[Transacted] = field(default_factory=list)
+    reads: list[ReadCopy] = field(default_factory=list)
     sent: dict[RecordId, Sent] = field(default_factory=dict)
     logs: list[LogCopy] = field(default_factory=list)
     truncated: Counter[RecordId] = field(default_factory=Counter)  # were in a log, and lost with its leader

@@ -11,6 +11,7 @@ from functools import partial
 from kwire.broker.faults import Fault
 from kwire.broker.simulation.brokers import SimulatedCluster
 from kwire.broker.simulation.connection import Connection
+from kwire.broker.simulation.job import Job
 from kwire.broker.simulation.net import Net
 from kwire.broker.simulation.producer import SimulatedProducer
 from kwire.broker.simulation.schedule import (
@@ -26,6 +27,7 @@ from kwire.broker.simulation.schedule import (
     MoveLeader,
     RecreateTopic,
     RefuseConnections,
+    Rival,
     Silence,
     StopBroker,
     Throttle,
@@ -39,12 +41,19 @@ _MAKING_PAUSE = 0.5
 class Injector:
     """`hits` counts disturbances by kind."""
 
-    def __init__(self, net: Net, cluster: SimulatedCluster, producers: Mapping[str, SimulatedProducer]) -> None:
+    def __init__(
+        self,
+        net: Net,
+        cluster: SimulatedCluster,
+        producers: Mapping[str, SimulatedProducer],
+        jobs: Mapping[str, Job],
+    ) -> None:
         self.hits: Counter[str] = Counter()
         self._net = net
         self._world = net.world
         self._cluster = cluster
         self._producers = producers
+        self._jobs = jobs
         self._faults: list[Fault] = []
 
     def plan(self, disturbances: Sequence[Disturbance]) -> None:
@@ -80,7 +89,13 @@ class Injector:
                 self._change_topic(one)
             case CloseProducer(client=client):
                 self._hit(one)
-                self._producers[client].close()
+                if client in self._jobs:
+                    self._jobs[client].kill()
+                else:
+                    self._producers[client].close()
+            case Rival(client=client):
+                self._hit(one)
+                self._jobs[client].rival()
             case _:
                 self._disturb_brokers(one)
 

@@ -24,7 +24,8 @@ from kwire.records import record_bytes_max
 
 
 class SimulatedProducer:
-    """`sender` is the class to use: a test may have one that is broken."""
+    """`sender` is the class to use: a test may have one that is broken. `machine` is what the network knows it as, by
+    default its name."""
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class SimulatedProducer:
         config: ClientConfig,
         settings: ProducerSettings,
         sender: type[Sender] = Sender,
+        machine: str | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -46,7 +48,7 @@ class SimulatedProducer:
         self.loop = Loop(net.world, name, self._turn)
         selector = SimulatedSelector(
             net,
-            name,
+            machine or name,
             random,
             ring=self.loop.ring,
             max_frame_bytes=config.max_frame_bytes,

@@ -14,13 +14,17 @@ from kwire.broker.simulation.brokers import SimulatedCluster
 from kwire.broker.simulation.checker import Anomaly, Checker, Promises
 from kwire.broker.simulation.history import History, Sent
 from kwire.broker.simulation.inject import Injector
+from kwire.broker.simulation.isolation import anomalies_of_transactions
+from kwire.broker.simulation.job import Job
 from kwire.broker.simulation.net import Net
 from kwire.broker.simulation.producer import SimulatedProducer
+from kwire.broker.simulation.reader import SimulatedReader
 from kwire.broker.simulation.scenario import KAFKAS, WITHOUT_IDEMPOTENCE, Client, Plan
-from kwire.broker.simulation.schedule import Flush, Send, Work
+from kwire.broker.simulation.schedule import Flush, Send, Transact, Work
 from kwire.broker.simulation.trace import Trace
 from kwire.broker.simulation.world import SpinningError, World
 from kwire.cluster import ClientConfig
+from kwire.consumer.options import ConsumerOptions
 from kwire.errors import DeliveryError
 from kwire.producer.sender import Sender
 from kwire.producer.settings import ProducerSettings
@@ -81,8 +85,16 @@ class Run:
         )
         for name, partitions in plan.topics.items():
             self.cluster.create_topic(name, partitions)
-        self.producers = {client.name: self._producer(client, sender) for client in plan.clients}
-        self.injector = Injector(self.net, self.cluster, self.producers)
+        self._sender = sender
+        self.producers: dict[str, SimulatedProducer] = {}  # also the instances of jobs
+        self.jobs: dict[str, Job] = {}
+        for client in plan.clients:
+            if "transactional_id" in client.settings:
+                self.jobs[client.name] = Job(self.world, self.history, client.name, partial(self._producer, client))
+            else:
+                self._producer(client, client.name)
+        self.readers = [self._reader("reader")] if self.jobs else []
+        self.injector = Injector(self.net, self.cluster, self.producers, self.jobs)
         self._found: list[Anomaly] = []
 
     def run(self) -> Report:
@@ -97,15 +109,24 @@ class Run:
         self._find_crashes_of_brokers()
         self.cluster.copy_logs()
         buffered = {name: producer.intake.used_bytes for name, producer in self.producers.items()}
-        for producer in self.producers.values():
-            producer.close()
-        checker = Checker(self.history, {client.name: self._promises(client) for client in self.plan.clients}, buffered)
-        report.anomalies = self._found + (checker.anomalies() if not self._has_crashed else [])
+        self._look_at_readers()
+        for job in self.jobs.values():
+            job.close()
+        for one in self._clients:
+            one.close()
+        if not self._has_crashed:
+            checker = Checker(self.history, self._promises(), buffered)
+            self._found += [*checker.anomalies(), *anomalies_of_transactions(self.history)]
+        report.anomalies = self._found
         report.seconds = self.world.now()
         report.digest = self.trace.digest()
         report.coverage = self._coverage()
         report.trace = self.trace.lines
         return report
+
+    @property
+    def _clients(self) -> list[SimulatedProducer | SimulatedReader]:
+        return [*self.producers.values(), *self.readers]
 
     @property
     def _has_crashed(self) -> bool:
@@ -118,6 +139,7 @@ class Run:
         self.world.run(self.plan.calm_at)
         self.injector.heal()
         self._settle()
+        self._probe_jobs()
         self._probe()
         self.world.run(self.world.now() + _LATE_SECONDS)
         self._look_for_spinning()
@@ -127,15 +149,48 @@ class Run:
         patience = _SETTLING_SECONDS
         timeouts = [client.settings["delivery_timeout_ms"] for client in self.plan.clients if not client.delivers]
         patience += max(timeouts, default=0) / 1000
-        self.world.run(self.world.now() + patience, is_over=lambda: not self.history.unresolved)
+        self.world.run(self.world.now() + patience, is_over=self._is_settled)
         for sent in self.history.unresolved:
             self._found.append(Anomaly("stuck", f"{sent.id} after {patience:.0f} s of calm"))
+        for job in self.jobs.values():
+            if not job.is_idle:
+                self._found.append(Anomaly("stuck", f"job {job.name} after {patience:.0f} s of calm"))
+
+    def _is_settled(self) -> bool:
+        return not self.history.unresolved and all(job.is_idle for job in self.jobs.values())
+
+    def _probe_jobs(self) -> None:
+        """A job that came through commits a transaction in every partition."""
+        places = list(self.cluster.end_offsets())
+        before = {name: self._committed(name) for name in self.jobs}
+        for _ in range(_PROBES):
+            for name, job in self.jobs.items():
+                if self._committed(name) == before[name]:
+                    now = self.world.now()
+                    sends = tuple(Send(at=now, client=name, topic=topic, partition=index) for topic, index in places)
+                    job.add(Transact(at=now, client=name, sends=sends, pause=0.0, is_commit=True))
+            self.world.run(self.world.now() + _PROBE_SECONDS, is_over=self._is_settled)
+        for name in self.jobs:
+            if self._committed(name) == before[name] and not self._found:
+                self._found.append(Anomaly("probe", f"job {name} commits nothing any more"))
+
+    def _committed(self, job: str) -> int:
+        return sum(one.is_committed for one in self.history.transactions if one.producer.rpartition(".")[0] == job)
+
+    def _look_at_readers(self) -> None:
+        ends = self.cluster.end_offsets()
+        for reader in self.readers:
+            self.history.reads += reader.copies()
+            self._found += [Anomaly("reader", f"{reader.name}: {error}") for error in reader.errors]
+            for place, position in reader.positions().items():
+                if position < ends[place]:
+                    self._found.append(Anomaly("behind", f"{reader.name} at {position} of {ends[place]} in {place}"))
 
     def _probe(self) -> None:
         """A producer that came through is as good as new: it reaches every partition."""
         wanted = [
             (producer, topic.name, partition.index)
-            for producer in self.producers.values() if not producer.is_closed
+            for producer in self.producers.values() if not producer.is_closed and producer.sender.transaction is None
             for topic in self.cluster.state.topics.values()
             for partition in topic.partitions
         ]  # fmt: skip
@@ -158,28 +213,32 @@ class Run:
         return missed
 
     def _work(self, one: Work, now: float) -> None:
-        producer = self.producers[one.client]
         match one:
             case Send():
                 for _ in range(one.count):
-                    producer.send(one.topic, partition=one.partition, key=one.key, size=one.size)
+                    self.producers[one.client].send(one.topic, partition=one.partition, key=one.key, size=one.size)
             case Flush():
-                producer.flush()
+                self.producers[one.client].flush()
+            case Transact():
+                self.jobs[one.client].add(one)
 
     # What was promised, and what was found.
 
-    def _promises(self, client: Client) -> Promises:
-        settings = ProducerSettings(**client.settings)
-        return Promises(
-            is_idempotent=settings.wants_idempotence and self.plan.kafka not in WITHOUT_IDEMPOTENCE,
-            is_ordered=settings.ordered,
-            acks=settings.required_acks,
-            delivers=client.delivers,
-        )
+    def _promises(self) -> dict[str, Promises]:
+        delivers = {client.name: client.delivers for client in self.plan.clients}
+        return {
+            name: Promises(
+                is_idempotent=producer.settings.wants_idempotence and self.plan.kafka not in WITHOUT_IDEMPOTENCE,
+                is_ordered=producer.settings.ordered,
+                acks=producer.settings.required_acks,
+                delivers=delivers.get(name, False),
+            )
+            for name, producer in self.producers.items()
+        }
 
     def _look_for_spinning(self) -> None:
         bound = int(_TURNS_PER_SECOND * self.world.now() + _TURNS_PER_RECORD * len(self.history.sent))
-        for loop in (self.cluster.loop, *(producer.loop for producer in self.producers.values())):
+        for loop in (self.cluster.loop, *(one.loop for one in self._clients)):
             if loop.turns > bound:
                 self._found.append(
                     Anomaly("spinning", f"{loop.name} made {loop.turns} turns in {self.world.now():.0f} s")
@@ -206,15 +265,29 @@ class Run:
         found["requests: Produce"] = self.cluster.state.requests[ApiKey.PRODUCE]
         found["requests: Metadata"] = self.cluster.state.requests[ApiKey.METADATA]
         found["requests: InitProducerId"] = self.cluster.state.requests[ApiKey.INIT_PRODUCER_ID]
+        found["requests: EndTxn"] = self.cluster.state.requests[ApiKey.END_TXN]
+        for name in ("is_committed", "is_aborted"):
+            found[f"transactions: {name[3:]}"] = sum(getattr(one, name) for one in self.history.transactions)
+        found["transactions: begun"] = len(self.history.transactions)
         found["turns"] = sum(producer.loop.turns for producer in self.producers.values())
         return found
 
-    def _producer(self, client: Client, sender: type[Sender]) -> SimulatedProducer:
+    def _producer(self, client: Client, name: str) -> SimulatedProducer:
         config = ClientConfig(self.cluster.bootstrap, client_id=client.name, **client.config)
         settings = ProducerSettings(**client.settings)
-        return SimulatedProducer(
-            self.net, client.name, self.history, self._chance(client.name), config, settings, sender
+        self.producers[name] = SimulatedProducer(
+            self.net, name, self.history, self._chance(name), config, settings, self._sender, machine=client.name
         )
+        return self.producers[name]
+
+    def _reader(self, name: str) -> SimulatedReader:
+        config = ClientConfig(self.cluster.bootstrap, client_id=name, **self.plan.clients[0].config)
+        chance = self._chance(name)
+        options = ConsumerOptions(
+            isolation="read_committed", max_wait_ms=chance.choice((200, 500)),
+            partition_max_bytes=chance.choice((100, 1_000, 100_000)),
+        )  # fmt: skip
+        return SimulatedReader(self.net, name, chance, config, options, list(self.cluster.end_offsets()))
 
     def _chance(self, who: str) -> Random:
         return Random(f"{self.plan.scenario} {self.plan.seed} {who}")

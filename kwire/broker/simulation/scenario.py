@@ -49,6 +49,8 @@ KAFKAS: Mapping[str, Versions] = MappingProxyType(
             ApiKey.METADATA: range(0, 12),
             ApiKey.API_VERSIONS: range(0, 4),
             ApiKey.INIT_PRODUCER_ID: range(0, 5),
+            ApiKey.ADD_PARTITIONS_TO_TXN: range(0, 4),
+            ApiKey.END_TXN: range(0, 4),
         },
         "newest": {},
     }
@@ -151,6 +153,7 @@ class Scenario:
     burst_max: int = 6
     topic_is_late: bool = False  # it is made while records wait for it
     closes: bool = False  # some producer is closed half way
+    transactions: tuple[int, int] | None = None  # how many a client makes; None: it writes without
 
 
 _CROWD: Mapping[str, Any] = {
@@ -162,6 +165,18 @@ _CROWD: Mapping[str, Any] = {
     "sends": (6, 12),
     "burst_max": 25,
     "seconds": 3.0,
+}
+
+
+_TRANSACTIONS: Mapping[str, Any] = {
+    "settings": {"transaction_timeout_ms": (1_500, 6_000)},
+    "config": {"request_timeout_ms": (400, 1_000)},
+    "faults": {"coordinator": 10, "identity": 0, "rival": 3, "kill": 3, "produce": 4, "hold": 3},
+    "faults_max": 10,
+    "partitions_max": 3,
+    "transactions": (3, 7),
+    "patience_ms": (1_500, FOR_EVER_MS, FOR_EVER_MS),
+    "delivers": False,
 }
 
 
@@ -234,6 +249,20 @@ SCENARIOS: Mapping[str, Scenario] = {
             "narrow",
             "little memory: sends are refused, and what was taken is delivered",
             settings={"max_buffered_bytes": (400, 1_000)},
+        ),
+        _scenario(
+            "transactions",
+            "each end brings a new epoch (KIP-890): readers see whole transactions only",
+            **_TRANSACTIONS,
+            options={"transaction_version": (2,), "transaction_marker_ms": (0, 0, 20)},
+            kafkas=("newest",),
+        ),
+        _scenario(
+            "elder",
+            "transactions of the older protocol, in which nothing tells the end of one from that of the next",
+            **_TRANSACTIONS,
+            options={"transaction_version": (0, 1), "transaction_marker_ms": (0, 0, 20)},
+            kafkas=("newest", "2.8"),
         ),
     )
 }

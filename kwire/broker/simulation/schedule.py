@@ -158,9 +158,18 @@ class CloseProducer:
     client: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """Another instance with the client's transactional id begins, while the present one goes on."""
+
+    at: float
+    client: str
+
+
 Disturbance = (
     CutConnection | Silence | Hold | Trickle | RefuseConnections | StopBroker | MoveLeader | LagMetadata | Throttle
     | FailRequests | ForgetProducers | CreateTopic | AddPartitions | RecreateTopic | CloseProducer
+    | Rival
 )  # fmt: skip
 
 
@@ -183,4 +192,15 @@ class Flush:
     client: str
 
 
-Work = Send | Flush
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transact:
+    """A transaction of these sends, `pause` seconds after each."""
+
+    at: float
+    client: str
+    sends: tuple[Send, ...]
+    pause: float
+    is_commit: bool
+
+
+Work = Send | Flush | Transact

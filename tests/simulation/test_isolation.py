@@ -1,0 +1,147 @@
+"""The judge of transactions: each of its anomalies in a history that was made by hand to have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from kwire.broker.simulation.history import History, LogCopy, Outcome, ReadCopy, RecordId, Sent, Transacted
+from kwire.broker.simulation.isolation import anomalies_of_transactions
+from kwire.errors import DeliveryError
+from kwire.producer.response import RecordMetadata
+
+TOPIC = "t"
+
+
+class Story:
+    def __init__(self) -> None:
+        self.history = History()
+
+    def transaction(self, count: int = 3, *, is_acknowledged: bool = True) -> Transacted:
+        made = Transacted("p", len(self.history.transactions))
+        for _ in range(count):
+            sent = Sent(RecordId("p", TOPIC, len(self.history.sent)), 0.0, 0, None)
+            self.history.hand_over(sent)
+            made.records.append(sent.id)
+            told = RecordMetadata(TOPIC, 0, sent.id.number, 0) if is_acknowledged else None
+            error = None if is_acknowledged else DeliveryError("too late", possibly_persisted=False)
+            sent.outcomes.append(Outcome(0, 0.0, told, error))
+        self.history.transactions.append(made)
+        return made
+
+    def commit(self, one: Transacted) -> Transacted:
+        one.is_commit_asked = one.is_committed = True
+        return one
+
+    def read(self, *records: RecordId, reader: str = "r") -> None:
+        values = tuple((offset, id.value(20)) for offset, id in enumerate(records))
+        self.history.reads.append(ReadCopy(reader, TOPIC, 0, values))
+
+    def kinds(self) -> set[str]:
+        return {anomaly.kind for anomaly in anomalies_of_transactions(self.history)}
+
+
+def torn(story: Story) -> None:
+    story.read(*story.commit(story.transaction()).records[:2])
+
+
+def torn_though_nobody_knows_how_it_ended(story: Story) -> None:
+    one = story.transaction()
+    one.is_commit_asked = True
+    story.read(*one.records[1:])
+
+
+def torn_for_one_of_two_readers(story: Story) -> None:
+    one = story.commit(story.transaction())
+    story.read(*one.records)
+    story.read(*one.records[:1], reader="other")
+
+
+def hidden(story: Story) -> None:
+    story.commit(story.transaction())
+    story.read()
+
+
+def seen_after_abort(story: Story) -> None:
+    one = story.transaction()
+    one.is_aborted = True
+    story.read(*one.records)
+
+
+def seen_though_it_was_never_to_be_committed(story: Story) -> None:
+    story.read(*story.transaction().records)
+
+
+def read_twice(story: Story) -> None:
+    one = story.commit(story.transaction(2))
+    story.read(*one.records, one.records[0])
+
+
+def read_backwards(story: Story) -> None:
+    first, second = story.commit(story.transaction(2)).records
+    story.history.reads.append(ReadCopy("r", TOPIC, 0, ((1, second.value(20)), (0, first.value(20)))))
+
+
+def half_acked(story: Story) -> None:
+    story.read(*story.commit(story.transaction(is_acknowledged=False)).records)
+
+
+def both(story: Story) -> None:
+    one = story.commit(story.transaction(0))
+    one.is_aborted = True
+
+
+def left_open(story: Story) -> None:
+    story.history.logs.append(LogCopy(TOPIC, UUID(int=1), 0, (), open_from=3))
+
+
+CASES: list[tuple[Callable[[Story], None], set[str]]] = [
+    (torn, {"torn"}),
+    (torn_though_nobody_knows_how_it_ended, {"torn"}),
+    (torn_for_one_of_two_readers, {"torn"}),
+    (hidden, {"hidden"}),
+    (seen_after_abort, {"seen"}),
+    (seen_though_it_was_never_to_be_committed, {"seen"}),
+    (read_twice, {"read twice"}),
+    (read_backwards, {"read twice"}),
+    (half_acked, {"half acked"}),
+    (both, {"both"}),
+    (left_open, {"left open"}),
+]
+
+
+@pytest.mark.parametrize(("tell", "kinds"), CASES, ids=lambda case: getattr(case, "__name__", ""))
+def test_anomalies_are_found(tell: Callable[[Story], None], kinds: set[str]) -> None:
+    story = Story()
+    tell(story)
+    assert story.kinds() == kinds
+
+
+def committed_and_read(story: Story) -> None:
+    story.read(*story.commit(story.transaction()).records)
+
+
+def aborted_and_not_read(story: Story) -> None:
+    story.transaction().is_aborted = True
+    story.read()
+
+
+def committed_for_all_that_is_known_or_not(story: Story) -> None:
+    """The answer to its end never came."""
+    for is_read in (True, False):
+        one = story.transaction()
+        one.is_commit_asked = True
+        story.read(*one.records if is_read else ())
+
+
+@pytest.mark.parametrize(
+    "tell",
+    [committed_and_read, aborted_and_not_read, committed_for_all_that_is_known_or_not],
+    ids=lambda case: case.__name__,
+)
+def test_what_was_not_promised_is_no_anomaly(tell: Callable[[Story], None]) -> None:
+    story = Story()
+    tell(story)
+    assert story.kinds() == set()
