@@ -1,8 +1,7 @@
-"""A reader with read_committed in a simulated world: the consumer's fetcher, inbox and lanes, as `kwire.Consumer` joins
-them, on virtual time.
+"""A reader with read_committed in a simulated world: the consumer's fetcher and inbox, as `kwire.Consumer` joins them.
 
 Owns what the face of the consumer owns on real threads, which cannot be here: taking records out as soon as there are
-any.
+any, without those of aborted transactions.
 """
 from __future__ import annotations
 
@@ -14,14 +13,32 @@ from kwire.broker.simulation.net import Net
 from kwire.broker.simulation.selector import SimulatedSelector
 from kwire.broker.simulation.world import Loop
 from kwire.cluster import Backoff, ClientConfig, EventLoop
+from kwire.consumer.aborted import BatchFilter
 from kwire.consumer.fetcher import Fetcher, Start
-from kwire.consumer.inbox import Inbox, Trouble
-from kwire.consumer.lane import Lane
+from kwire.consumer.inbox import Chunk, Failure, Inbox
 from kwire.consumer.offsets import OffsetLookup
 from kwire.consumer.options import ConsumerOptions
 from kwire.errors import ClosedError, KwireError
+from kwire.records import decode_batches
 
-_TAKEN_MAX = 100
+
+class _Reading:
+    """A partition: where it stands, and what came before."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.position = 0
+        self.records: list[tuple[int, bytes | None]] = []
+
+    def take(self, chunk: Chunk) -> None:
+        assert chunk.offset == self.position, "a fetch that does not follow on from what was read"
+        filter = BatchFilter(chunk.aborted)
+        for batch in decode_batches(chunk.data):
+            # A batch is sent whole though the fetch asked for an offset in its middle.
+            if not filter.hides(batch):
+                self.records += [(one.offset, one.value) for one in batch.records() if one.offset >= self.position]
+            self.position = max(self.position, batch.next_offset)
 
 
 class SimulatedReader:
@@ -69,23 +86,18 @@ class SimulatedReader:
             max_frame_bytes=config.max_frame_bytes,
             replica_max_age_ms=config.metadata_max_age_ms,
         )
-        self._lanes = {
-            generation: Lane(*place, generation, 0, check_crc=True, release=self._inbox.release)
-            for generation, place in enumerate(places, start=1)
-        }
-        self._read: dict[int, list[tuple[int, bytes | None]]] = {generation: [] for generation in self._lanes}
-        fetcher.assign([Start(lane.topic, lane.partition, lane.generation, 0) for lane in self._lanes.values()])
+        self._readings = {number: _Reading(*place) for number, place in enumerate(places, start=1)}
+        fetcher.assign([Start(one.topic, one.partition, number, 0) for number, one in self._readings.items()])
         self._event_loop.add(fetcher)
         self.loop.ring()
 
     def positions(self) -> dict[tuple[str, int], int]:
         """Behind the last record that was taken, or hidden."""
-        return {(lane.topic, lane.partition): lane.position or 0 for lane in self._lanes.values()}
+        return {(one.topic, one.partition): one.position for one in self._readings.values()}
 
     def copies(self) -> list[ReadCopy]:
         return [
-            ReadCopy(self.name, lane.topic, lane.partition, tuple(self._read[generation]))
-            for generation, lane in self._lanes.items()
+            ReadCopy(self.name, one.topic, one.partition, tuple(one.records)) for one in self._readings.values()
         ]
 
     def close(self) -> None:
@@ -95,11 +107,8 @@ class SimulatedReader:
     def _turn(self) -> None:
         self._event_loop.turn()
         for item in self._inbox.take():
-            if not isinstance(item, Trouble):
-                self._lanes[item.generation].put(item)
-        for generation, lane in self._lanes.items():
-            while lane.has_next():
-                self._read[generation] += [(record.offset, record.value) for record in lane.take(_TAKEN_MAX)]
-            if lane.error is not None and not lane.is_told:
-                lane.is_told = True
-                self.errors.append(lane.error)
+            if isinstance(item, Chunk):
+                self._readings[item.generation].take(item)
+                self._inbox.release(item)
+            elif isinstance(item, Failure):
+                self.errors.append(item.error)
