@@ -15,6 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from kwire.errors import ErrorCode
+
 if TYPE_CHECKING:
     from kwire.protocol.messages.metadata import MetadataResponse
 
@@ -32,14 +34,14 @@ class Broker(NamedTuple):
         return f"{self.id} at {self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(NamedTuple):
     """`leader` is -1 while there is none; `leader_epoch` is -1 where the broker is too old to tell (before v7).
 
-    `leaderless_since` is the loop's time of the first answer of those in a row that named no leader.
+    `leaderless_since` is the loop's time of the first answer of those in a row that named no leader. A tuple because
+    refreshed metadata makes one of these for each partition of a cluster, and the loop stands still meanwhile.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides a method of tuples that nobody looks for here
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
@@ -124,8 +126,8 @@ class Snapshot:
             if topic is None or known is None or topic.id != hint.topic_id or hint.leader not in brokers:
                 continue
             if hint.leader_epoch > known.leader_epoch:
-                moved = replace(
-                    known, leader=hint.leader, leader_epoch=hint.leader_epoch, error_code=0, leaderless_since=None
+                moved = known._replace(
+                    leader=hint.leader, leader_epoch=hint.leader_epoch, error_code=0, leaderless_since=None
                 )
                 led.setdefault(hint.topic, {})[hint.partition] = moved
         if not led:
@@ -144,29 +146,30 @@ class Snapshot:
         old = self.topics.get(answered.name)
         if old is not None and old.id != answered.topic_id and old.id != NO_ID:
             old = None
-        partitions = [
-            Partition(
-                p.partition_index, p.leader_id, p.leader_epoch,
-                tuple(p.replica_nodes), tuple(p.isr_nodes), tuple(p.offline_replicas), p.error_code,
-            )
-            for p in sorted(answered.partitions, key=lambda p: p.partition_index)
-        ]  # fmt: skip
+        before = old.partitions if old is not None else ()
+        by_index = {p.partition_index: p for p in answered.partitions}
         # Positions are indices everywhere. A broker that leaves a partition out (0.8.2 does, for one that is being
         # created) gets a leaderless stand-in, so that partition 2 is never found in place 1.
-        by_index = {p.index: p for p in partitions}
         count = max(by_index, default=-1) + 1
-        missing = range(count) if len(by_index) != count else ()
-        for index in missing:
-            by_index.setdefault(index, Partition(index, NO_NODE, -1, (), (), (), 5))
-        ordered = tuple(_newer(old, by_index[index], now) for index in range(count))
+        ordered = tuple(
+            _newer(before[index] if index < len(before) else None, index, by_index.get(index), now)
+            for index in range(count)
+        )
         return Topic(answered.name, answered.topic_id, ordered, answered.is_internal, answered.error_code)
 
 
-def _newer(old: Topic | None, answered: Partition, now: float) -> Partition:
-    known = old.partitions[answered.index] if old is not None and answered.index < len(old.partitions) else None
-    if known is not None and -1 < answered.leader_epoch < known.leader_epoch:
-        return known
+def _newer(known: Partition | None, index: int, told: MetadataResponse.Topic.Partition | None, now: float) -> Partition:
+    """Of what is known of a partition and what is told of it, the newer."""
+    if told is None:
+        answered = Partition(index, NO_NODE, -1, (), (), (), ErrorCode.LEADER_NOT_AVAILABLE)
+    else:
+        if known is not None and -1 < told.leader_epoch < known.leader_epoch:
+            return known
+        answered = Partition(
+            index, told.leader_id, told.leader_epoch,
+            tuple(told.replica_nodes), tuple(told.isr_nodes), tuple(told.offline_replicas), told.error_code,
+        )  # fmt: skip
     if answered.leader != NO_NODE:
         return answered
     since = known.leaderless_since if known is not None else None
-    return replace(answered, leaderless_since=now if since is None else since)
+    return answered._replace(leaderless_since=now if since is None else since)

@@ -18,6 +18,7 @@ It decides nothing about errors; the sender does, and tells it `retry` or `faile
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from uuid import UUID
 
@@ -40,6 +41,8 @@ class PartitionQueue:
         self.queued: deque[Batch] = deque()
         self._line: deque[Batch] | None = deque() if is_ordered else None  # every batch whose outcome is not told yet
         self.limit = limit  # the topic's
+        # No batch here is overdue before this. A long queue must not be looked through at every turn of the loop.
+        self._overdue_at = math.inf
         self.retry_at = 0.0
         self.attempts = 0  # failures in a row
         self.next_sequence = 0
@@ -89,6 +92,7 @@ class PartitionQueue:
     def add(self, batch: Batch) -> None:
         """A new batch, behind all others."""
         self.queued.append(batch)
+        self._overdue_at = min(self._overdue_at, batch.deadline)
         if self._line is not None:
             self._line.append(batch)
             batch.line = self._line
@@ -207,9 +211,14 @@ class PartitionQueue:
 
     def expired(self, now: float) -> list[Batch]:
         """Take out the queued batches whose time is over. Those that are out keep their place until they resolve."""
+        if now < self._overdue_at:
+            return []
         overdue = [batch for batch in self.queued if batch.deadline <= now]
         if overdue:
             self.queued = deque(batch for batch in self.queued if batch.deadline > now)
+        # Those that are out may come back.
+        coming = (batch.deadline for batch in (*self._held, *self._out, *self.queued))
+        self._overdue_at = min(coming, default=math.inf)
         return overdue
 
     def restart_sequences(self) -> None:

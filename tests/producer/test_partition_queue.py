@@ -25,7 +25,8 @@ def batch(name: str, records: int = 1) -> Batch:
 
 def queue_of(*batches: Batch, window_max: int = 5) -> PartitionQueue:
     queue = PartitionQueue("topic", 0, window_max, limit=SizeLimit(1_000))
-    queue.queued.extend(batches)
+    for one in batches:
+        queue.add(one)
     return queue
 
 
@@ -175,3 +176,18 @@ def test_rule_7_expiry_takes_queued_batches_only() -> None:
     queue.take(LEADER)
     assert queue.expired(100.0) == [b]
     assert queue.out == 1
+
+
+def test_rule_7_what_has_less_time_than_those_before_it_and_what_comes_back_expire_when_they_are_to() -> None:
+    first, hasty, last = batch("first"), batch("hasty"), batch("last")
+    hasty.deadline = 10.0
+    queue = queue_of(first, hasty, last)
+    queue.take(LEADER)
+    assert queue.expired(9.9) == []
+    assert queue.expired(10.0) == [hasty]
+    queue.retry(first, 0.0)  # it was out when the queue was looked through
+    assert queue.expired(99.9) == []
+    assert queue.expired(100.0) == [first, last]
+    assert queue.is_idle
+    queue.add(batch("later"))
+    assert len(queue.expired(100.0)) == 1

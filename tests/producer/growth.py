@@ -1,0 +1,92 @@
+"""Counts the lines of kwire that run for a record, producer and brokers being simulated: no clock has a say in it.
+
+The real event loop, sessions, codecs and sender work on virtual time in one thread, so a run's count is the same on
+every machine, and a loop that looks at everything for each of its turns shows as what it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import Any
+
+from kwire.broker.simulation.brokers import SimulatedCluster
+from kwire.broker.simulation.history import History
+from kwire.broker.simulation.net import Net
+from kwire.broker.simulation.producer import SimulatedProducer
+from kwire.broker.simulation.trace import Trace
+from kwire.broker.simulation.world import World
+from kwire.cluster import ClientConfig
+from kwire.producer.sender import Sender
+from kwire.producer.settings import ProducerSettings
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("producer", "cluster", "session", "protocol", "records", "wire")
+COUNTED = (*(f"{ROOT}/kwire/{room}/" for room in ROOMS), f"{ROOT}/tests/producer/test_growth.py")
+PER_BATCH = 10
+VALUE = 80  # bytes; with its record's own, ten of them fill a batch
+SETTLED = 60.0
+
+
+class Lines:
+    """`with Lines() as lines: ...` counts the lines that ran in kwire's rooms and in classes that a test puts there."""
+
+    count = 0
+
+    def __enter__(self) -> Lines:
+        self._before = sys.gettrace()
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        sys.settrace(self._before)
+
+    def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
+        return self._line if frame.f_code.co_filename.startswith(COUNTED) else None
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self.count += 1
+        return self._line
+
+
+class Growth:
+    """A producer and a cluster of one broker; `lines(records, ...)` is what a record takes."""
+
+    def __init__(self, partitions: int, sender: type[Sender] = Sender) -> None:
+        self.partitions = partitions
+        self.world = World(time_ms=1_700_000_000_000)
+        self.history = History()
+        self.net = Net(self.world, Random(1), Trace())
+        cluster = SimulatedCluster(self.net, self.history, Random(2), brokers=1)
+        cluster.create_topic("t", partitions)
+        self.producer = SimulatedProducer(
+            self.net, "producer", self.history, Random(3), ClientConfig(cluster.bootstrap, client_id="producer"),
+            ProducerSettings(batch_bytes=PER_BATCH * (VALUE + 20), linger_ms=5, max_buffered_bytes=1 << 30), sender,
+        )  # fmt: skip
+
+    def lines(self, records: int, *, at_once: bool) -> float:
+        """Lines for each record, after the first one of every partition. At once, or in a steady stream."""
+        for index in range(self.partitions):
+            self.producer.send("t", partition=index, size=VALUE)
+        self._settle()
+        with Lines() as lines:
+            step = records if at_once else 200
+            for number, first in enumerate(range(0, records, step)):
+                some = range(first, min(first + step, records))
+                self.world.at(self.world.now() + number * 0.02, partial(self._send, some))
+            self._settle(records / 200 * 0.02)
+        return lines.count / records
+
+    def _send(self, numbers: range, now: float) -> None:
+        """A batch's worth to one partition, then to the next."""
+        for number in numbers:
+            self.producer.send("t", partition=number // PER_BATCH % self.partitions, size=VALUE)
+
+    def _settle(self, longer: float = 0.0) -> None:
+        self.world.run(self.world.now() + longer)
+        self.world.run(self.world.now() + SETTLED, is_over=lambda: not self.producer.intake.used_bytes)
+        assert all(sent.acknowledged is not None for sent in self.history.sent.values())

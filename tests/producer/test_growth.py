@@ -1,0 +1,82 @@
+"""What a record costs does not grow with partitions, nor with how many came before or wait: lines of code are counted.
+
+The bounds are ratios of counts that are the same on every machine. The same runs with queues that look at everything
+they hold at every turn must exceed them, or the check would see nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kwire.cluster import Call, View
+from kwire.producer import topic_queue
+from kwire.producer.batch import Batch
+from kwire.producer.partition_queue import PartitionQueue
+from kwire.producer.sender import Sender
+from tests.producer.growth import Growth
+
+GROWTH_MAX = 1.25
+
+
+def growth_with_records(sender: type[Sender] = Sender, *, partitions: int = 1, at_once: bool = True) -> float:
+    """How many times as much each of 6,000 records takes as each of 500."""
+    few = Growth(partitions, sender).lines(500, at_once=at_once)
+    return Growth(partitions, sender).lines(6_000, at_once=at_once) / few
+
+
+def growth_with_partitions(sender: type[Sender] = Sender, *, at_once: bool = False) -> float:
+    """How many times as much a record for one of 500 partitions takes as one for one of ten."""
+    few = Growth(10, sender).lines(3_000, at_once=at_once)
+    return Growth(500, sender).lines(3_000, at_once=at_once) / few
+
+
+@pytest.mark.parametrize(("partitions", "at_once"), [(1, True), (10, True), (10, False)])
+def test_cost_does_not_grow_with_records(partitions: int, at_once: bool) -> None:
+    assert growth_with_records(partitions=partitions, at_once=at_once) < GROWTH_MAX
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_cost_does_not_grow_with_partitions(at_once: bool) -> None:
+    assert growth_with_partitions(at_once=at_once) < GROWTH_MAX
+
+
+class LooksThroughItsQueue(PartitionQueue):
+    """For batches whose time is over, whenever it is asked: as it was once."""
+
+    def expired(self, now: float) -> list[Batch]:
+        overdue = []
+        for batch in self.queued:
+            if batch.deadline <= now:
+                overdue.append(batch)
+        assert not overdue
+        return overdue
+
+
+class LooksAtEveryPartition(Sender):
+    """For batches to close, at every turn."""
+
+    def turn(self, now: float, view: View) -> list[Call]:
+        for topic in self._topics.values():
+            for queue in topic.partitions.values():
+                if queue.open_batch() is not None and queue.attempts > 100:
+                    queue.narrow_window(1)
+        return super().turn(now, view)
+
+
+@pytest.mark.parametrize(
+    ("queue", "sender", "growth"),
+    [
+        (LooksThroughItsQueue, Sender, growth_with_records),
+        (PartitionQueue, LooksAtEveryPartition, growth_with_partitions),
+    ],
+)
+def test_growth_is_seen(
+    queue: type[PartitionQueue],
+    sender: type[Sender],
+    growth: Callable[[type[Sender]], float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_queue, "PartitionQueue", queue)
+    assert growth(sender) > 1.1 * GROWTH_MAX
