@@ -1,4 +1,4 @@
-"""What a refresh of the metadata costs for a partition grows neither with partitions nor with topics: lines are counted."""
+"""What a refresh of the metadata costs a partition grows neither with partitions nor with topics: lines are counted."""
 
 from __future__ import annotations
 
