@@ -3,7 +3,7 @@
 Such records (measurements, rows of a table, messages of fixed size) have all fields at the same places, so that a
 slice with a stride is the column of one byte of every record. The columns of all lengths must be constant, which
 `bytes.lstrip` tells at the speed of memory; offset deltas must count up by one; then `struct` cuts out keys and values.
-It takes less than half the time of reading record by record (tools/bench/records.py), and costs little in vain.
+It takes less than half the time of reading record by record (tools/bench/run records), and costs little in vain.
 """
 
 from __future__ import annotations

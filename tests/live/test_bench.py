@@ -27,13 +27,14 @@ def cluster() -> Iterator[KafkaCluster]:
         ["consume", *FEW, "--compression", "lz4"],
         ["latency", "--records", "10", "--rounds", "1"],
         ["memory", *FEW],
+        ["codecs", "--rounds", "1", "--bytes", "1000"],
     ],
-    ids=["produce", "keys", "consume", "latency", "memory"],
+    ids=["produce", "keys", "consume", "latency", "memory", "codecs"],
 )
 def test_bench(
     arguments: list[str], cluster: KafkaCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if arguments[0] != "memory":  # which stops its broker for a while
+    if arguments[0] not in ("memory", "codecs"):  # one stops its broker for a while, the other has none
         arguments = [*arguments, "--bootstrap", cluster.bootstrap]
     files = tmp_path / "found.json", tmp_path / "found.svg"
     code = main([*arguments, "--json", str(files[0]), "--svg", str(files[1])])

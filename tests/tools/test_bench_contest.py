@@ -50,7 +50,7 @@ def test_turns_rotate_and_a_failure_is_not_tried_again() -> None:
         asked.append(name)
         return Sample(failure="it broke") if name == "b" else Sample(1, 1.0, 1.0)
 
-    found = compete("a case", "produce", ["a", "b", "c"], 3, turn, lambda words: None)
+    found = compete("a case", ["a", "b", "c"], 3, turn, lambda words: None)
     assert asked == ["a", "b", "c", "c", "a", "c", "a"]
     assert found.failures == {"b": "it broke"}
     assert found.ratio("a", "c", "per_cpu") == (1.0, 1.0, 1.0)

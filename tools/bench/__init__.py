@@ -3,8 +3,8 @@
     run               the command; `main` reads its arguments
     throughput        produce, consume, bulk
     latency, memory   what their names say
-    compression, protocol, records   in one process, without a broker
-    spark             the PySpark data source against Spark's own connector
+    codec_speed, protocol, records   in one process, without a broker
+    spark_speed       the PySpark data source against Spark's own connector
     contest           rounds in which every contestant takes its turn, each in a process of its own (`worker`)
     contestants/      what each client does, with the settings that `settings` gives reasons for
     stand             the broker, topics, and the count of what arrived

@@ -25,6 +25,7 @@ _TOOLS = Path(__file__).resolve().parent.parent
 _TURN_S_MAX = 600.0
 
 Words = Mapping[str, Callable[[], object]]
+Tell = Callable[[str], object]
 
 
 @dataclass
@@ -56,12 +57,7 @@ class Result:
 
 
 def compete(
-    title: str,
-    bench: str,
-    names: Sequence[str],
-    rounds: int,
-    turn: Callable[[str], Sample],
-    tell: Callable[[str], object],
+    title: str, names: Sequence[str], rounds: int, turn: Callable[[str], Sample], tell: Tell
 ) -> Result:
     """`turn(name)` is one contestant's turn; `tell` hears of each."""
     result = Result(title, {name: [] for name in names})

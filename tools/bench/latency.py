@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from bench.contest import Result, chosen_names, compete, take_turn
+from bench.contest import Result, Tell, chosen_names, compete, take_turn
 from bench.stand import Stand
 from bench.task import Sample, Task
 
@@ -13,7 +13,7 @@ PAUSE_S = 0.005  # between an answer and the next send
 WARMUP = 50
 
 
-def latency(options: argparse.Namespace, stand: Stand, tell: Callable[[str], object]) -> Iterator[Result]:
+def latency(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[Result]:
     for is_spinning in (False, True):
         title = f"{options.records:,} sends one by one, {'another thread spinning' if is_spinning else 'else idle'}"
 
@@ -26,4 +26,4 @@ def latency(options: argparse.Namespace, stand: Stand, tell: Callable[[str], obj
             finally:
                 stand.delete(topic)
 
-        yield compete(title, "latency", chosen_names("latency", options.only), options.rounds, turn, tell)
+        yield compete(title, chosen_names("latency", options.only), options.rounds, turn, tell)

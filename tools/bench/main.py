@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from bench import latency, memory, report, throughput
-from bench.contest import Result
+from bench import codec_speed, latency, memory, protocol, records, report, spark_speed, throughput
+from bench.contest import Result, Tell
 from bench.plot import write_svg
 from bench.report import Column, ratio_columns
 from bench.stand import Stand
 
-Tell = Callable[[str], object]
 BOTH = ("kwire C", "kwire Python")
 
 
@@ -66,6 +66,12 @@ def _bulk(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[Res
     return throughput.produce(options, stand, tell, "bulk")
 
 
+_CODECS = [
+    Column("MB a\nCPU-second", "mb_s"),
+    *ratio_columns("mb_s", "MB a CPU-second", ["kwire"]),
+    Column("bytes\nof the result", "size"),
+]
+
 BENCHES = {
     "produce": Bench(
         lambda options, stand, tell: throughput.produce(options, stand, tell, "produce"),
@@ -82,6 +88,10 @@ BENCHES = {
     "memory": Bench(
         memory.memory, _MEMORY, ("bytes_per_record", "bytes for each queued record"),
         "queued records while the broker does not answer", 200_000, 3,
+    ),
+    "spark": Bench(
+        spark_speed.spark, _speeds(["kwire"]), _PER_CPU,
+        "the PySpark data source against Spark's own connector", 500_000, 3,
     ),
 }  # fmt: skip
 
@@ -108,43 +118,72 @@ def parser() -> argparse.ArgumentParser:
         one.add_argument("--partitions", type=_numbers, default=[4], help="such as 1,4,1000 (default: 4)")
         one.add_argument("--keys", type=int, default=0, help="how many different keys (default: none)")
         one.add_argument("--only", type=_words, help="contestants, by how their names begin")
-        one.add_argument("--json", type=Path, help="write every sample to this file")
-        one.add_argument("--svg", type=Path, help="draw the medians into this file")
+        _outputs(one)
         if name == "bulk":
             one.add_argument("--consume", action="store_true", help="read in bulk instead")
+    one = verbs.add_parser("codecs", help="gzip, snappy, lz4, zstd: in one process, without a broker")
+    one.add_argument("--rounds", type=int, default=7, help="default: 7")
+    one.add_argument("--bytes", type=int, default=100_000, help="of what is compressed (default: 100,000)")
+    one.add_argument("--sizes", type=_numbers, default=[100], help="bytes of a value, such as 100,1000")
+    _outputs(one)
+    one = verbs.add_parser("protocol", help="messages: kwire, kafka-python, kio; without a broker")
+    protocol.add_arguments(one)
+    one = verbs.add_parser("records", help="record batches: kwire, kafka-python; without a broker")
+    records.add_arguments(one)
     verbs.add_parser("settings", help="the settings of every contestant, with reasons")
     return top
 
 
+def _outputs(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--json", type=Path, help="write every sample to this file")
+    one.add_argument("--svg", type=Path, help="draw the medians into this file")
+
+
 def run(options: argparse.Namespace, command: Sequence[str], tell: Tell) -> list[Result]:
+    if options.bench == "codecs":
+        found = codec_speed.compression(options, tell)
+        return show(found, options, report.circumstances("no broker", command), _CODECS, ("mb_s", "MB a CPU-second"))
     bench = BENCHES[options.bench]
-    results: list[Result] = []
     with Stand(options.bootstrap) as stand:
         about = report.circumstances(stand.broker, command)
-        print(f"{about['broker']}; {about['machine']}, load {about['load']:.1f}; Python {about['python']}", flush=True)
-        for result in bench.run(options, stand, tell):
-            tell("")
-            report.print_result(result, bench.columns)
-            results.append(result)
-            if options.json:
-                report.write_json(options.json, about, results)
-            if options.svg:
-                write_svg(options.svg, results, *bench.plotted)
+        return show(bench.run(options, stand, tell), options, about, bench.columns, bench.plotted)
+
+
+def show(
+    found: Iterator[Result],
+    options: argparse.Namespace,
+    about: Mapping[str, Any],
+    columns: Sequence[Column],
+    plotted: tuple[str, str],
+) -> list[Result]:
+    """Each result when it is there; files hold what there is by then."""
+    results: list[Result] = []
+    print(f"{about['broker']}; {about['machine']}, load {about['load']:.1f}; Python {about['python']}", flush=True)
+    for result in found:
+        report.print_result(result, columns)
+        results.append(result)
+        if options.json:
+            report.write_json(options.json, about, results)
+        if options.svg:
+            write_svg(options.svg, results, *plotted)
     return results
 
 
 def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
-    if options.bench == "settings":
-        report.print_settings()
+    others: dict[str, Callable[[], None]] = {"settings": report.print_settings, "protocol": partial(protocol.run, options)}
+    others["records"] = partial(records.run, options)
+    if options.bench in others:
+        others[options.bench]()
         return 0
-
-    def tell(words: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\033[K{words[:100]}", end="", file=sys.stderr, flush=True)
-
     results = run(options, arguments, tell)
     return 1 if any(result.failures for result in results) else 0
+
+
+def tell(words: str) -> None:
+    """What is under way, on a line that the next one overwrites."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{words[:100]}", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -8,16 +8,16 @@ is Java, whose heap is as large as it was told.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from bench.contest import Result, chosen_names, compete, take_turn
+from bench.contest import Result, Tell, chosen_names, compete, take_turn
 from bench.stand import Stand
 from bench.task import Sample, Task
 
 WARMUP = 1_000
 
 
-def memory(options: argparse.Namespace, stand: Stand, tell: Callable[[str], object]) -> Iterator[Result]:
+def memory(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[Result]:
     if not stand.can_stop:
         raise SystemExit("memory stops the broker for a while, so it uses one of its own: leave out --bootstrap")
     for is_filling in (False, True):
@@ -38,4 +38,4 @@ def memory(options: argparse.Namespace, stand: Stand, tell: Callable[[str], obje
             stand.delete(topic)
             return sample
 
-        yield compete(title, "memory", chosen_names("memory", options.only), options.rounds, turn, tell)
+        yield compete(title, chosen_names("memory", options.only), options.rounds, turn, tell)

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Decoding and encoding of messages against kafka-python 3 and kio (whose reader is Rust), interleaved in one run.
 
-    tools/bench/protocol.py [rounds] [--startup]
+    tools/bench/run protocol [rounds] [--startup]
 
 For each message: our median in microseconds, and how many times as long each peer took, as the median of the rounds'
 ratios and their quartiles. Times are the processor's and not the clock's, so that other processes count less. All three
@@ -237,15 +236,12 @@ def bench_startup(rounds: int) -> None:
             print(f"{name:15}{middle:6.1f} ms ({low:.1f} to {high:.1f}), {samples[0][1]} modules")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="tools/bench/protocol.py")
-    parser.add_argument("rounds", nargs="?", type=int, default=ROUNDS)
-    parser.add_argument("--startup", action="store_true")
-    options = parser.parse_args()
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("rounds", nargs="?", type=int, default=ROUNDS, help=f"default: {ROUNDS}")
+    parser.add_argument("--startup", action="store_true", help="only what it costs to begin")
+
+
+def run(options: argparse.Namespace) -> None:
     if not options.startup:
         bench_messages(options.rounds)
     bench_startup(options.rounds)
-
-
-if __name__ == "__main__":
-    main()

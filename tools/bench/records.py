@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Encoding and decoding of record batches against kafka-python's builder and reader, interleaved in one run.
 
-    tools/bench/records.py [records a batch] [bytes a value]
+    tools/bench/run records [records a batch] [bytes a value]
 
 Medians of 9, in microseconds a record, and how many times faster. kafka-python is given our CRC-32C, since its own in
 Python would be most of its time; it is compared as installed too, where `crc32c` may be missing.
@@ -9,8 +8,8 @@ Python would be most of its time; it is compared as installed too, where `crc32c
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -78,8 +77,13 @@ def compare(name: str, records: list[NewRecord]) -> None:
     )
 
 
-def main() -> None:
-    count, size = (int(argument) for argument in (sys.argv[1:] + ["5000", "100"][len(sys.argv) - 1 :]))
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("count", nargs="?", type=int, default=5000, help="records a batch (default: 5000)")
+    parser.add_argument("size", nargs="?", type=int, default=100, help="bytes a value (default: 100)")
+
+
+def run(options: argparse.Namespace) -> None:
+    count, size = options.count, options.size
     print(f"{count} records of {size} bytes; kwire's loops in {IMPLEMENTATION}; microseconds a record, in (): ratio")
     own = peer.calc_crc32c
     for title, crc in (("kafka-python with our CRC-32C", crc32c), ("kafka-python as installed", own)):
@@ -87,7 +91,3 @@ def main() -> None:
         print(title)
         for name, records in cases(count, size).items():
             compare(name, records)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,7 +93,7 @@ def processor() -> str:
     return "an unknown processor"
 
 
-def write_json(path: Path, about: dict[str, Any], results: Sequence[Result]) -> None:
+def write_json(path: Path, about: Mapping[str, Any], results: Sequence[Result]) -> None:
     cases = [
         {"title": result.title, "samples": {name: [asdict(one) for one in all] for name, all in result.samples.items()}}
         for result in results

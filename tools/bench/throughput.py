@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
-from bench.contest import Result, chosen_names, compete, take_turn
+from bench.contest import Result, Tell, chosen_names, compete, take_turn
 from bench.stand import Stand
 from bench.task import Sample, Task
 
@@ -22,7 +22,7 @@ def cases(options: argparse.Namespace) -> Iterator[tuple[str, Task]]:
         )
 
 
-def produce(options: argparse.Namespace, stand: Stand, tell: Callable[[str], object], bench: str) -> Iterator[Result]:
+def produce(options: argparse.Namespace, stand: Stand, tell: Tell, bench: str) -> Iterator[Result]:
     for title, case in cases(options):
 
         def turn(name: str, case: Task = case) -> Sample:
@@ -33,7 +33,7 @@ def produce(options: argparse.Namespace, stand: Stand, tell: Callable[[str], obj
             finally:
                 stand.delete(topic)
 
-        yield compete(title, bench, chosen_names(bench, options.only), options.rounds, turn, tell)
+        yield compete(title, chosen_names(bench, options.only), options.rounds, turn, tell)
 
 
 def counted(sample: Sample, case: Task, arrived: int) -> Sample:
@@ -44,7 +44,7 @@ def counted(sample: Sample, case: Task, arrived: int) -> Sample:
     return replace(sample, arrived=arrived)
 
 
-def consume(options: argparse.Namespace, stand: Stand, tell: Callable[[str], object], bench: str) -> Iterator[Result]:
+def consume(options: argparse.Namespace, stand: Stand, tell: Tell, bench: str) -> Iterator[Result]:
     for title, case in cases(options):
         filled = replace(case, bootstrap=stand.bootstrap, warm_topic=stand.new_topic(case.partitions))
         filled = replace(filled, topic=stand.new_topic(case.partitions))
@@ -55,5 +55,5 @@ def consume(options: argparse.Namespace, stand: Stand, tell: Callable[[str], obj
         def turn(name: str, filled: Task = filled) -> Sample:
             return take_turn(bench, replace(filled, contestant=name))
 
-        yield compete(title, bench, chosen_names(bench, options.only), options.rounds, turn, tell)
+        yield compete(title, chosen_names(bench, options.only), options.rounds, turn, tell)
         stand.delete(filled.warm_topic, filled.topic)

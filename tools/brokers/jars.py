@@ -2,7 +2,8 @@
 
 The folder is `.cache/jars/<artifact>-<version>`; it is filled beside its place and renamed when whole, so it is either
 absent or complete, also when two processes ask at once. The artifact `kafka` stands for a broker: the Scala build that
-each version is known to run with here, and what is needed beside it (`_BROKERS`).
+each version is known to run with here, and what is needed beside it (`_BROKERS`). `spark-sql-kafka` stands for Spark's
+own connector, without Spark.
 
 Refuses: checksums, mirrors and proxies, which are Maven's.
 """
@@ -41,6 +42,10 @@ _BROKERS: Sequence[tuple[tuple[int, ...], str, tuple[str, ...]]] = (
 # What an artifact needs beside it here: the JSON converters of messages are in kafka-clients, their library is not.
 _BESIDE = {"kafka-clients": ("com.fasterxml.jackson.core:jackson-databind:2.19.4",)}
 
+# Spark's own connector. What it needs for delegation tokens is in Maven's repository in this version only.
+_SPARK = "org.apache.spark"
+_SPARK_TOKENS = f"{_SPARK}:spark-token-provider-kafka-0-10_2.13:4.0.0"
+
 # Never on the class path: kafka-tools asks for all of Kafka Connect and its web server, the old artifacts for JMX jars
 # that were never published.
 _EXCLUSIONS = (
@@ -50,6 +55,8 @@ _EXCLUSIONS = (
     ("com.sun.jdmk", "jmxtools"),
     ("com.sun.jmx", "jmxri"),
     ("javax.jms", "jms"),
+    ("org.apache.hadoop", "*"),  # Spark has its own
+    (_SPARK, "spark-token-provider-kafka-0-10_2.13"),  # of another version
 )
 
 
@@ -60,6 +67,8 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 def coordinates(artifact: str, version: str) -> list[str]:
     """`group:artifact:version` of what is to be fetched for an artifact of Kafka, itself first."""
+    if artifact == "spark-sql-kafka":
+        return [f"{_SPARK}:spark-sql-kafka-0-10_2.13:{version}", _SPARK_TOKENS]
     if artifact != "kafka":
         return [f"{_GROUP}:{artifact}:{version}", *_BESIDE.get(artifact, ())]
     numbers = version_numbers(version)

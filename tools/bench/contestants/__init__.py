@@ -77,6 +77,10 @@ CONTESTANTS: Mapping[str, Mapping[str, Contestant]] = {
         "confluent-kafka": Contestant("confluent:memory"),
         "kafka-python": Contestant("kafka_python:memory"),
     },
+    "spark": {
+        "kwire": Contestant("pyspark_job:kwire", _C),
+        "Spark's connector": Contestant("pyspark_job:kafka"),
+    },
 }
 
 

@@ -1,0 +1,91 @@
+"""A PySpark program that writes a DataFrame to Kafka, or reads one, through either connector."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from brokers.jars import fetch_jars
+
+from bench.meter import Meter, session_cpu_seconds
+from bench.task import Sample, Task
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bench.worker import Coordination
+
+CONNECTOR = "4.2.0"  # the newest that Maven has in full
+
+
+def kwire(task: Task, coordination: Coordination) -> Sample:
+    return _run(task, "kwire")
+
+
+def kafka(task: Task, coordination: Coordination) -> Sample:
+    return _run(task, "kafka")
+
+
+def _session(source: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder: Any = SparkSession.builder.master("local[2]").appName("bench")
+    if source == "kafka":
+        jars = sorted(map(str, fetch_jars("spark-sql-kafka", CONNECTOR).glob("*.jar")))
+        builder = builder.config("spark.jars", ",".join(jars))
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+    }.items():
+        builder = builder.config(name, value)
+    spark: SparkSession = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    if source == "kwire":
+        from kwire.spark import register
+
+        register(spark)
+    return spark
+
+
+def _run(task: Task, source: str) -> Sample:
+    import pyspark
+
+    spark = _session(source)
+    way = _write if task.options["way"] == "write" else _read
+    call = partial(way, spark, source, task)
+    call(task.topic if way is _write else task.warm_topic, task.warmup)
+    with Meter(session_cpu_seconds) as meter:
+        call(task.topic, task.records)
+    spark.stop()
+    connector = f", connector {CONNECTOR}" if source == "kafka" else ""
+    return meter.sample(task.records, version=f"Spark {pyspark.__version__}{connector}")
+
+
+def _write(spark: SparkSession, source: str, task: Task, topic: str, count: int) -> None:
+    from pyspark.sql.functions import col, encode, lit, rpad
+
+    rows = spark.range(0, count, 1, 4).select(
+        encode(rpad(col("id").cast("string"), task.size, "x"), "UTF-8").alias("value"), lit(topic).alias("topic")
+    )
+    options = {"kafka.bootstrap.servers": task.bootstrap, "kafka.linger.ms": "5"}
+    if task.compression != "none":
+        options["kafka.compression.type"] = task.compression
+    rows.write.format(source).options(**options).mode("append").save()
+
+
+def _read(spark: SparkSession, source: str, task: Task, topic: str, count: int) -> None:
+    from pyspark.sql.functions import col, length
+    from pyspark.sql.functions import sum as total
+
+    options = {"kafka.bootstrap.servers": task.bootstrap, "subscribe": topic}
+    frame = spark.read.format(source).options(**options).load()
+    row = frame.agg(total(length(col("value"))).alias("length"), total(col("offset") * 0 + 1).alias("count")).first()
+    assert row is not None
+    if (row["count"], row["length"]) != (count, count * task.size):
+        raise RuntimeError(f"{row['count']} records of {row['length']} bytes were read, not {count}")

@@ -1,0 +1,38 @@
+"""The data source `format("kwire")` against Spark's own connector, `format("kafka")`: the same rows, written and read.
+
+Each turn is a PySpark process of its own with its JVM, which counts together with its Python workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from bench.contest import Result, Tell, chosen_names, compete, take_turn
+from bench.stand import Stand
+from bench.task import Sample, Task
+from bench.throughput import cases, counted
+
+
+def spark(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[Result]:
+    for (title, case), way in itertools.product(cases(options), ("write", "read")):
+        task = replace(case, bootstrap=stand.bootstrap, options={"way": way})
+        if way == "read":
+            task = replace(task, warm_topic=stand.new_topic(case.partitions), topic=stand.new_topic(case.partitions))
+            stand.fill(task.warm_topic, task, task.warmup)
+            stand.fill(task.topic, task, task.records)
+
+        def turn(name: str, task: Task = task) -> Sample:
+            if task.topic:
+                return take_turn("spark", replace(task, contestant=name))
+            topic = stand.new_topic(task.partitions)
+            sample = take_turn("spark", replace(task, contestant=name, topic=topic))
+            arrived = stand.count(topic, task.partitions)
+            stand.delete(topic)
+            return counted(sample, task, arrived)
+
+        yield compete(f"{way}: {title}", chosen_names("spark", options.only), options.rounds, turn, tell)
+        if task.topic:
+            stand.delete(task.topic, task.warm_topic)
