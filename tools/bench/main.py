@@ -171,8 +171,11 @@ def show(
 
 def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
-    others: dict[str, Callable[[], None]] = {"settings": report.print_settings, "protocol": partial(protocol.run, options)}
-    others["records"] = partial(records.run, options)
+    others: dict[str, Callable[[], None]] = {
+        "settings": report.print_settings,
+        "protocol": partial(protocol.run, options),
+        "records": partial(records.run, options),
+    }
     if options.bench in others:
         others[options.bench]()
         return 0
