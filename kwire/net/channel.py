@@ -111,15 +111,21 @@ class Channel:
         view = memoryview(buffer)
         try:
             while budget > 0:
-                count = self._sock.recv_into(buffer)
+                # The rest of a large frame goes from the kernel to where it stays.
+                vacancy = self._reader.vacancy() if self._tls is None else None
+                target = view if vacancy is None else vacancy[:budget]
+                count = self._sock.recv_into(target)
                 if count == 0:
                     return frames, self._end()
                 self.last_active = now
                 budget -= count
-                self._feed(view[:count], frames)
+                if vacancy is None:
+                    self._feed(view[:count], frames)
+                else:
+                    frames += self._reader.filled(count)
                 if self._tls is not None and self._tls.is_ended:
                     return frames, self._end()
-                if count < len(buffer):
+                if count < len(target):
                     break
         except (BlockingIOError, InterruptedError):
             pass

@@ -20,6 +20,7 @@ from kwire.wire.rows import Bytes
 __all__ = [
     "RecordFields",
     "RecordStream",
+    "blank",
     "columns",
     "crc32c",
     "decode_records",
@@ -46,6 +47,15 @@ crc32c = _fastest_crc32c()
 
 def message_reader(plan: object) -> None:
     """Nothing here reads by a plan: messages are read by the functions in Python that kwire.protocol writes."""
+
+
+def blank(size: int) -> tuple[Bytes, memoryview]:
+    """Memory for `size` bytes, and a view to write them through, which must be let go of before the bytes are used.
+
+    `bytes()` of the former is then what was written; in C it is that already, so that nothing is copied.
+    """
+    whole = bytearray(size)
+    return whole, memoryview(whole)
 
 
 def murmur2(data: Bytes) -> int:

@@ -31,6 +31,7 @@ __all__ = [
     "RecordFields",
     "RecordStream",
     "Row",
+    "blank",
     "columns",
     "crc32c",
     "decode_records",
@@ -58,6 +59,7 @@ class Accelerated:
         self._reader = speedups.MessageReader
         self._open = speedups.open_cursor
         self._columns = speedups.columns
+        self.blank = speedups.blank
         self.RecordFields = speedups.RecordFields
         self.RecordStream = speedups.RecordStream
         self.crc32c = speedups.crc32c
@@ -127,6 +129,7 @@ decode_records = _chosen.decode_records
 message_reader: Callable[[Plan], ReadMessage | None] = _chosen.message_reader
 open_cursor: Callable[..., Cursor] = _chosen.open_cursor
 columns = _chosen.columns
+blank: Callable[[int], tuple[Bytes, memoryview]] = _chosen.blank
 
 if TYPE_CHECKING:
     from kwire.wire._cursor import RecordFields, RecordStream

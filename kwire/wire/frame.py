@@ -14,6 +14,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from kwire.errors import NotKafkaError
+from kwire.wire.accel import blank
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 # A frame to be written: whole, or in parts that are written one after the other without being joined.
@@ -28,6 +29,10 @@ _HTTP_VERBS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"
 _TLS_RECORD_TYPES = {0x14: "a cipher change", 0x15: "an alert", 0x16: "a handshake", 0x17: "encrypted data"}
 _TLS_MAJOR = 3
 _SAMPLE_BYTES = 40
+# A frame of which as much is missing is given its memory at once, when a sixteenth of it has come: a peer cannot ask
+# for more than sixteen times of what it sends.
+_LARGE_BYTES = 256 * 1024
+_SHARE_BEFORE = 16
 
 
 class FrameReader:
@@ -42,13 +47,16 @@ class FrameReader:
     [b'\\x07\\x08', b'']
     """
 
-    __slots__ = ("_failure", "_head", "_max_frame_bytes", "_partial", "_size", "frames_read")
+    __slots__ = ("_failure", "_got", "_head", "_max_frame_bytes", "_partial", "_room", "_size", "_whole", "frames_read")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._head = b""  # of the size field, while it is cut
         self._size: int | None = None  # of the frame being assembled
         self._partial = bytearray()
+        self._whole: BytesLike = b""  # of a large frame ...
+        self._room: memoryview | None = None  # ... all of it, to be written into, ...
+        self._got = 0  # ... of which so much has come
         self._failure: NotKafkaError | None = None
         self.frames_read = 0
 
@@ -67,9 +75,16 @@ class FrameReader:
                 self._size, position = self._read_size(view, position)
                 if self._size is None:  # it is cut, or cannot be right
                     break
+            if self._room is not None:
+                stop = min(end, position + self._size - self._got)
+                self._room[self._got : self._got + stop - position] = view[position:stop]
+                frames += self._advance(stop - position)
+                position = stop
+                continue
             stop = position + self._size - len(self._partial)
             if stop > end:
                 self._partial += view[position:]
+                self._make_room()
                 break
             if self._partial:
                 self._partial += view[position:stop]
@@ -84,6 +99,35 @@ class FrameReader:
             self._raise_failure()
         return frames
 
+    def vacancy(self) -> memoryview | None:
+        """Where what is missing of a large frame can be read to, instead of being given to `feed` and copied.
+
+        Then `filled` is to be told how much it was, before anything else is done.
+        """
+        return None if self._room is None else self._room[self._got :]
+
+    def filled(self, count: int) -> list[bytes]:
+        """`count` bytes stand in the vacancy. Answers the frame that they complete, if they do."""
+        frames = self._advance(count)
+        self.frames_read += len(frames)
+        return frames
+
+    def _make_room(self) -> None:
+        assert self._size is not None
+        got = len(self._partial)
+        if self._size - got >= _LARGE_BYTES and got * _SHARE_BEFORE >= self._size:
+            self._whole, self._room = blank(self._size)
+            self._room[:got] = self._partial
+            self._got, self._partial = got, bytearray()
+
+    def _advance(self, count: int) -> list[bytes]:
+        self._got += count
+        if self._got != self._size:
+            return []
+        frame = bytes(self._whole)
+        self._whole, self._room, self._size, self._got = b"", None, None, 0
+        return [frame]
+
     @property
     def failure(self) -> NotKafkaError | None:
         """What is wrong with the stream, once something is; nothing behind it can be read."""
@@ -93,7 +137,7 @@ class FrameReader:
     def progress(self) -> tuple[int, int] | None:
         """(bytes got, bytes announced) of the frame begun, or of its size while that is cut; None between frames."""
         if self._size is not None:
-            return len(self._partial), self._size
+            return self._got or len(self._partial), self._size
         return (len(self._head), SIZE.size) if self._head else None
 
     def ended(self) -> NotKafkaError | None:
@@ -105,7 +149,8 @@ class FrameReader:
             return self._failure
         if self._size is None:
             return not_kafka(self._head)
-        return not_kafka(SIZE.pack(self._size) + bytes(self._partial[:_SAMPLE_BYTES]))
+        sample = self._partial if self._room is None else self._room
+        return not_kafka(SIZE.pack(self._size) + bytes(sample[:_SAMPLE_BYTES]))
 
     def _read_size(self, view: memoryview, position: int) -> tuple[int | None, int]:
         """Take (a part of) the size field: the size, once it is whole and right, and the next position."""

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import doctest
+import random
 import tracemalloc
 
 import pytest
@@ -175,3 +176,59 @@ def test_a_large_frame_in_small_pieces_is_not_copied_over_and_over() -> None:
 
 def test_the_examples() -> None:
     assert doctest.testmod(kwire.wire.frame).failed == 0
+
+
+LARGE = random.Random(7).randbytes(1_000_000)
+
+
+@pytest.mark.parametrize("first", [4, 1_000, 62_504, 300_000, 999_000])
+@pytest.mark.parametrize("steps", [[1, 7, 1 << 20], [100_000] * 20, [1 << 20]])
+def test_a_large_frame_is_read_into_its_place(first: int, steps: list[int]) -> None:
+    """By `feed` until a sixteenth is there, then into the vacancy, as far as there is one."""
+    stream = SIZE.pack(len(LARGE)) + LARGE + SIZE.pack(2) + b"ab"
+    reader = FrameReader()
+    frames, at = reader.feed(stream[:first]), first
+    for step in steps:
+        if at >= 4 + len(LARGE):
+            break
+        room = reader.vacancy()
+        if room is None:
+            frames += reader.feed(stream[at : at + step])
+            at = min(len(stream), at + step)
+        else:
+            assert reader.progress == (at - 4, len(LARGE))
+            count = min(step, len(room))
+            room[:count] = stream[at : at + count]
+            del room
+            frames += reader.filled(count)
+            at += count
+    frames += reader.feed(stream[at:])
+    assert frames == [LARGE, b"ab"]
+    assert (reader.vacancy(), reader.progress, reader.frames_read) == (None, None, 2)
+    assert all(type(frame) is bytes for frame in frames)
+
+
+def test_feed_fills_the_vacancy_too() -> None:
+    stream = SIZE.pack(len(LARGE)) + LARGE + SIZE.pack(2) + b"ab"
+    reader = FrameReader()
+    assert reader.feed(stream[:100_000]) == []
+    assert reader.vacancy() is not None
+    assert [frame for at in range(100_000, len(stream), 9_999) for frame in reader.feed(stream[at : at + 9_999])] == [
+        LARGE,
+        b"ab",
+    ]
+
+
+def test_an_announcement_alone_gets_no_memory() -> None:
+    reader = FrameReader()
+    reader.feed(SIZE.pack(64_000_000) + bytes(1_000_000))
+    assert reader.vacancy() is None
+    reader.feed(bytes(3_000_000))
+    assert reader.vacancy() is not None
+
+
+def test_a_large_frame_that_is_cut() -> None:
+    reader = FrameReader()
+    reader.feed(SIZE.pack(4_000_000) + bytes(2_000_000))
+    assert reader.vacancy() is not None
+    assert (reader.progress, reader.ended()) == ((2_000_000, 4_000_000), None)
