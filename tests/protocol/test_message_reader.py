@@ -100,7 +100,7 @@ def test_random_messages_their_prefixes_and_flipped_bits(cls: type[Message]) -> 
             assert pair.in_c(data, 0) == message
             assert pair.agree(b"header" + data, 6) != NOTHING
             assert pair.agree(data + b"\0") == NOTHING
-            for cut in range(0, len(data), max(1, len(data) // 50)):
+            for cut in range(0, len(data), max(1, len(data) // 20) if index else 1):
                 assert pair.agree(data[:cut]) == NOTHING
             for _ in range(50 if data else 0):
                 flipped = bytearray(data)
@@ -150,7 +150,7 @@ def recorded() -> Iterator[tuple[type[Message], int, bytes, int]]:
         yield request.RESPONSE, header.api_version, answer, 5 if tags else 4
 
 
-def test_recorded_frames_and_every_prefix_of_them() -> None:
+def test_recorded_frames_and_prefixes_of_them() -> None:
     seen = 0
     for cls, version, frame, start in recorded():
         pair = pair_of(cls, version)
@@ -342,7 +342,7 @@ def test_a_class_and_its_readers_can_go() -> None:
 
 @pytest.mark.parametrize(("cls", "version", "text"), HUGE)
 def test_a_huge_count_costs_nothing(cls: type[Message], version: int, text: str) -> None:
-    read, data = reader(cls, version), bytes.fromhex(text) + bytes(1000)
+    read, data = reader(cls, version), bytes.fromhex(text) + bytes(100_000)
     tracemalloc.start()
     try:
         assert read(data, 0) is None

@@ -1,6 +1,7 @@
 """What a class of a message is: its constructor, equality, text, and the grammar of its declaration."""
 import copy
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,20 @@ def test_every_file_tells_the_history_of_its_versions(file: str) -> None:
     told = [line.split()[0] for line in history.splitlines() if line[:1] == "v" and line[1:2].isdigit()]
     versions = {version for cls in declared_messages() if cls.__module__ == file for version in cls.VERSIONS}
     assert told == [f"v{version}" for version in sorted(versions)]
+
+
+# Changes of 0.8 and 0.9, when there were no KIPs; first versions are as old, or have the KIP of their API.
+WITHOUT_KIP = {("controlled_shutdown", 1), ("offset_commit", 1), ("offset_commit", 2), ("offset_fetch", 1),
+               ("classic_group_records", 1)}  # fmt: skip
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.rpartition(".")[2])
+def test_every_version_names_its_kip(file: str) -> None:
+    """Or the issue, where a change was made without one."""
+    history = sys.modules[file].__doc__ or ""
+    for version, text in re.findall(r"^v(\d+)(.*(?:\n  .*)*)", history, re.MULTILINE):
+        is_old = version == "0" or (file.rpartition(".")[2], int(version)) in WITHOUT_KIP
+        assert is_old or re.search(r"KIP-\d+|KAFKA-\d+", text), f"v{version}"
 
 
 def test_every_api_is_declared_and_every_file_is_known() -> None:

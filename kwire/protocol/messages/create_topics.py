@@ -1,7 +1,7 @@
 """CreateTopics (key 19): create topics; the controller's work.
 
 v0   (KIP-4)
-v1   a dry run, and error messages
+v1   a dry run, and error messages (KIP-4)
 v2   throttle time (KIP-124)
 v3   throttling is the client's to carry out (KIP-219)
 v4   -1 partitions or replicas means the broker's default (KIP-464)

@@ -3,7 +3,7 @@
 v0   (KIP-229)
 v1   throttling is the client's to carry out (KIP-219)
 v2   flexible (KIP-482)
-v3   error messages
+v3   error messages (KIP-1331)
 """
 from kwire.protocol.schema import Request, Response, Struct, since
 from kwire.protocol.types import int16, int32, string

@@ -3,7 +3,7 @@
 v0   (KIP-113)
 v1   throttling is the client's to carry out (KIP-219)
 v2   flexible (KIP-482)
-v3   a top-level error
+v3   a top-level error (KIP-784)
 v4   total and usable space (KIP-827)
 v5   directories that take no new replicas (KIP-1066)
 

@@ -4,7 +4,7 @@ v0   an empty list means every topic
 v1   null means every topic, and empty none; racks, the controller, internal topics (KIP-4)
 v2   cluster id (KIP-78)
 v3   throttle time (KIP-124)
-v4   the client may forbid the creation of topics (KIP-204)
+v4   the client may forbid the creation of topics (KAFKA-5291)
 v5   offline replicas (KIP-112)
 v6   throttling is the client's to carry out (KIP-219)
 v7   leader epochs (KIP-320)

@@ -1,6 +1,6 @@
 """UnregisterController (key 94): have the cluster forget a controller that is down for good.
 
-v0   flexible
+v0   flexible (KAFKA-20395)
 """
 from kwire.protocol.schema import Request, Response
 from kwire.protocol.types import int16, int32, string
