@@ -67,7 +67,13 @@ class Cursor:
         return self
 
     def __next__(self) -> Any:
-        return self.records([self._rows[next(self._unread)]])[0]
+        row = self._rows[next(self._unread)]
+        record = self._kind.__new__(self._kind)  # in line: by way of `records` an iteration would take twice as long
+        record.topic = self.topic
+        record.partition = self.partition
+        record.timestamp_type = self.timestamp_type
+        record.offset, record.timestamp_ms, record.key, record.value, record.headers = row
+        return record
 
     @property
     def position(self) -> int:
