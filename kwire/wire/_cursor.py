@@ -68,7 +68,7 @@ class Cursor:
 
     def __next__(self) -> Any:
         row = self._rows[next(self._unread)]
-        record = self._kind.__new__(self._kind)  # in line: by way of `records` an iteration would take twice as long
+        record = object.__new__(self._kind)  # in line: by way of `records` an iteration would take twice as long
         record.topic = self.topic
         record.partition = self.partition
         record.timestamp_type = self.timestamp_type
