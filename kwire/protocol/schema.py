@@ -133,7 +133,10 @@ class Message(Struct):
         """Read a message that is the whole of `data`, or `data` from `start` to its end. For bad bytes raises
         DecodeError (path, offset), nothing else. Records are views into `data` if that is bytes.
         """
-        decoder = cls._decoders.get(version)
+        try:
+            decoder = cls._decoders[version]  # a small message takes so little time that a call of `get` is seen in it
+        except KeyError:
+            decoder = None
         if decoder is None:
             decoder = cls._decoders[version] = compiler.decoder(cls.supported(version), version)
         if type(data) is not bytes:

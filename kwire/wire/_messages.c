@@ -154,13 +154,7 @@ view_of(cursor *c, bytes_t at, int64_t size)
     if (c->view == NULL && (c->view = PyMemoryView_FromObject(c->data)) == NULL) {
         return NULL;
     }
-    PyObject *first = PyLong_FromSsize_t(at - c->start), *after = PyLong_FromSsize_t(at - c->start + size);
-    PyObject *range = first && after ? PySlice_New(first, after, NULL) : NULL;
-    Py_XDECREF(first);
-    Py_XDECREF(after);
-    PyObject *view = range ? PyObject_GetItem(c->view, range) : NULL;
-    Py_XDECREF(range);
-    return view;
+    return PySequence_GetSlice(c->view, at - c->start, at - c->start + (Py_ssize_t)size);
 }
 
 static PyObject *
