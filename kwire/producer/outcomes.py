@@ -94,7 +94,7 @@ class Outcomes:
         where: dict[str, Any] = {"broker": view.describe(node), "api": "Produce", "version": version}
         if result is None:  # acks=0: sent is all there is to know
             for queue, batch in carried.taken:
-                self._acknowledged(queue, batch, -1, -1)
+                self._acknowledged(queue, batch, -1, -1, now)
         elif isinstance(result, ProduceResponse):
             if result.throttle_time_ms:
                 self._muted_until[node] = now + result.throttle_time_ms / 1000
@@ -109,7 +109,7 @@ class Outcomes:
                     left_out = DecodeError("the answer leaves this partition out", **place)
                     self._unanswered(queue, batch, left_out, now, was_written=True)
                 elif answer.error_code == ErrorCode.NONE:
-                    self._acknowledged(queue, batch, answer.base_offset, answer.append_time_ms)
+                    self._acknowledged(queue, batch, answer.base_offset, answer.append_time_ms, now)
                 else:
                     error = broker_error(answer.error_code, answer.error_message, **place)
                     self._failed(queue, batch, error, carried, now, view)
@@ -134,7 +134,7 @@ class Outcomes:
             view.request_metadata(f"{queue.topic}-{queue.index} answered {error.name}")
         match verdict(error, waits_for_followers=carried.acks == ALL_IN_SYNC):
             case Verdict.STORED:
-                self._acknowledged(queue, batch, -1, -1)
+                self._acknowledged(queue, batch, -1, -1, now)
             case Verdict.RETRY:
                 self._retry(queue, batch, error, now, backs_off=backs_off)
             case Verdict.UNSURE:
@@ -196,11 +196,13 @@ class Outcomes:
         else:  # no common version, or a value that the version cannot carry: trying again would not help
             self._refused(queue, batch, error)
 
-    def _acknowledged(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+    def _acknowledged(
+        self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time_ms: int, now: float
+    ) -> None:
         if not batch.is_overdue:
             self.counters.acknowledged(batch)
         queue.limit.taken(batch)
-        queue.acknowledged(batch)
+        queue.acknowledged(batch, now)
         batch.acknowledged(base_offset, append_time_ms)
         self._resolve(batch, None)
 

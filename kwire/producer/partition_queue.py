@@ -26,6 +26,12 @@ from kwire.cluster.snapshot import NO_ID
 from kwire.producer.batch import Batch
 from kwire.producer.split import SizeLimit
 
+_NEVER = float("-inf")
+# Seconds for which an acknowledgement proves that the leader knows this producer. Brokers forget producers that were
+# idle for long (producer.id.expiration.ms, a day unless somebody set it), and then take any sequence again: of two
+# batches that are out then, the second could be stored though the first is refused.
+_PROOF_LASTS = 60.0
+
 
 class PartitionQueue:
     """`window_max` is how many batches may be out at once, after the leader's first acknowledgement.
@@ -53,7 +59,7 @@ class PartitionQueue:
         # 4.4 accept any first sequence of a producer they do not know: with two batches out to a new leader, the
         # second could be stored and the first refused (KAFKA-15591), and then the first is lost.
         self._leader: tuple[int, int] | None = None
-        self._is_proven = False
+        self._proven_until = _NEVER
         self._topic_id = NO_ID
 
     def __repr__(self) -> str:
@@ -77,9 +83,8 @@ class PartitionQueue:
     def is_out(self, batch: Batch) -> bool:
         return batch in self._out
 
-    @property
-    def window(self) -> int:
-        return self._window_max if self._is_proven else 1
+    def window(self, now: float) -> int:
+        return self._window_max if now < self._proven_until else 1
 
     def unresolved(self) -> list[Batch]:
         """Every batch whose outcome is not told yet, oldest first."""
@@ -109,7 +114,7 @@ class PartitionQueue:
             return "batches that are to be sent again wait for answers to later ones"
         if self._out and self._leader is not None and self._leader[0] != leader[0]:
             return "the old leader has not answered yet"
-        window = self.window if self._leader == leader else 1
+        window = self.window(now) if self._leader == leader else 1
         if len(self._out) >= window:
             return f"window of {window}"
         return None
@@ -129,7 +134,7 @@ class PartitionQueue:
         return True
 
     def _begin_anew(self) -> None:
-        self._leader, self._is_proven = None, False
+        self._leader, self._proven_until = None, _NEVER
         if any(batch.is_sequenced and batch.is_unsure and batch.was_named for batch in self.queued):
             return
         for batch in self.queued:
@@ -141,7 +146,7 @@ class PartitionQueue:
         assert not self._held
         assert not self._out or self._leader is None or self._leader[0] == leader[0]
         if self._leader != leader:
-            self._leader, self._is_proven = leader, False
+            self._leader, self._proven_until = leader, _NEVER
         batch = self.queued.popleft()
         batch.is_closed = True
         batch.attempts += 1
@@ -153,25 +158,25 @@ class PartitionQueue:
         batch.stamp(producer_id, producer_epoch, self.next_sequence)
         self.next_sequence = batch.sequence_of(len(batch))
 
-    def acknowledged(self, batch: Batch) -> None:
+    def acknowledged(self, batch: Batch, now: float) -> None:
         self._remove(batch)
         self.attempts = 0
         # Not while a batch is held: brokers recognise the last five batches of a producer, and with this window more
         # than four could be stored behind one that may have been stored itself. Sent again, it would look new.
-        self._is_proven = not self._held
+        self._proven_until = _NEVER if self._held else now + _PROOF_LASTS
         self._settle()
 
     def failed(self, batch: Batch) -> None:
         """The batch is given up; what follows it may go on."""
         self._remove(batch)
-        self._is_proven = False
+        self._proven_until = _NEVER
         self._settle()
 
     def retry(self, batch: Batch, retry_at: float) -> None:
         """The batch is to be sent again, after everything that is out has resolved."""
         self._remove(batch)
         self._held.append(batch)
-        self._is_proven = False
+        self._proven_until = _NEVER
         self.retry_at = max(self.retry_at, retry_at)
         self._settle()
 
@@ -189,7 +194,7 @@ class PartitionQueue:
         else:
             self._remove(batch)
             self._held += pieces
-            self._is_proven = False
+            self._proven_until = _NEVER
             self._settle()
 
     def has_earlier(self, batch: Batch) -> bool:
@@ -225,7 +230,7 @@ class PartitionQueue:
         """After an epoch bump: from 0, also for batches that were stamped but surely not stored (rule 2)."""
         assert not self._out
         self.next_sequence = 0
-        self._is_proven = False
+        self._proven_until = _NEVER
         for batch in self.queued:
             if batch.is_sequenced:
                 batch.unstamp()

@@ -13,7 +13,7 @@ import pytest
 from kwire.cluster import Call, View
 from kwire.consumer.aborted import BatchFilter
 from kwire.errors import ErrorCode
-from kwire.producer import outcomes, verdicts
+from kwire.producer import outcomes, partition_queue, verdicts
 from kwire.producer.batch import NO_SEQUENCE, Batch
 from kwire.producer.identity import Identity
 from kwire.producer.outcomes import Outcomes
@@ -24,7 +24,7 @@ from kwire.producer.verdicts import Verdict
 
 def no_first_ack_gate(patch: pytest.MonkeyPatch) -> None:
     """KAFKA-15591: five batches go to a leader that has acknowledged none."""
-    patch.setattr(PartitionQueue, "window", property(lambda queue: queue._window_max))
+    patch.setattr(PartitionQueue, "window", lambda queue, now: queue._window_max)
     intact = PartitionQueue.closed_by
 
     def closed_by(queue: PartitionQueue, leader: tuple[int, int], now: float) -> str | None:
@@ -33,6 +33,11 @@ def no_first_ack_gate(patch: pytest.MonkeyPatch) -> None:
         return intact(queue, leader, now)
 
     patch.setattr(PartitionQueue, "closed_by", closed_by)
+
+
+def a_first_ack_gate_that_stays_open(patch: pytest.MonkeyPatch) -> None:
+    """What a leader once acknowledged is taken for proof for ever, also when it has forgotten."""
+    patch.setattr(partition_queue, "_PROOF_LASTS", 1e9)
 
 
 def back_of_the_queue(patch: pytest.MonkeyPatch) -> None:
@@ -113,6 +118,30 @@ def outcomes_as_they_come(patch: pytest.MonkeyPatch) -> None:
 def failed_batch_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Its responses never resolve."""
     patch.setattr(PartitionQueue, "retry", lambda queue, batch, retry_at: queue.failed(batch))
+
+
+def idle_partitions_keep_their_sequence(patch: pytest.MonkeyPatch) -> None:
+    """KAFKA-12152: only partitions with something to send begin anew under a new id."""
+    intact = PartitionQueue.restart_sequences
+
+    def restart(queue: PartitionQueue) -> None:
+        if not queue.is_idle:
+            intact(queue)
+
+    patch.setattr(PartitionQueue, "restart_sequences", restart)
+
+
+def only_the_first_expires(patch: pytest.MonkeyPatch) -> None:
+    """kafka-python 3.0.11: an exception on the way ends the loop over the batches that expired."""
+    intact = Outcomes.undelivered
+    told: list[Batch] = []
+
+    def undelivered(self: Outcomes, batch: Batch, what: str, cause: Any) -> None:
+        if not told:
+            told.append(batch)
+            intact(self, batch, what, cause)
+
+    patch.setattr(Outcomes, "undelivered", undelivered)
 
 
 # Transactions.
