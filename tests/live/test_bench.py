@@ -25,11 +25,12 @@ def cluster() -> Iterator[KafkaCluster]:
         ["produce", *FEW, "--compression", "lz4"],
         ["produce", *FEW, "--keys", "100", "--only", "kwire c,confluent,aio,kafka-python"],
         ["consume", *FEW, "--compression", "lz4"],
+        ["bulk", "--consume", *FEW, "--only", "kwire,confluent"],
         ["latency", "--records", "10", "--rounds", "1"],
         ["memory", *FEW],
         ["codecs", "--rounds", "1", "--bytes", "1000"],
     ],
-    ids=["produce", "keys", "consume", "latency", "memory", "codecs"],
+    ids=["produce", "keys", "consume", "bulk-consume", "latency", "memory", "codecs"],
 )
 def test_bench(
     arguments: list[str], cluster: KafkaCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]

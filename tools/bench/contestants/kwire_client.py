@@ -122,10 +122,9 @@ def poll_batch(task: Task, _: Coordination) -> Sample:
     def read(consumer: Any, count: int) -> tuple[int, int]:
         seen = length = 0
         while seen < count:
-            batch = consumer.poll_batch()
-            if batch is not None:
-                seen += len(batch)
-                length += sum(map(len, batch.values))
+            for columns in consumer.poll_batch().partitions():
+                seen += len(columns)
+                length += columns.values.data.nbytes
         return seen, length
 
     return _consume(task, read)
@@ -138,9 +137,8 @@ def poll_arrow(task: Task, _: Coordination) -> Sample:
         seen = length = 0
         while seen < count:
             batch = consumer.poll_arrow()
-            if batch is not None:
-                seen += batch.num_rows
-                length += pyarrow.compute.sum(pyarrow.compute.binary_length(batch["value"])).as_py() or 0
+            seen += batch.num_rows
+            length += pyarrow.compute.sum(pyarrow.compute.binary_length(batch["value"])).as_py() or 0
         return seen, length
 
     return _consume(task, read)
