@@ -15,6 +15,8 @@ from bench.contest import Result
 from bench.ratios import shown
 from bench.settings import SETTINGS
 
+WIDTH = 190  # where there is no terminal to say: a table that fits loses no digit
+
 
 class Column(NamedTuple):
     """`measure` of each contestant; or, with `ours`, how many times as much `ours` has as the row's contestant.
@@ -48,7 +50,7 @@ def print_result(result: Result, columns: Sequence[Column]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     table = Table(title=result.title, title_justify="left", title_style="bold")
     table.add_column("median (quartiles)")
     columns = [column for column in columns if column.ours is None or column.ours in result.samples]
@@ -73,7 +75,7 @@ def print_settings() -> None:
     table = Table("client", "setting", "reason", title="Settings", title_justify="left", title_style="bold")
     for setting in SETTINGS:
         table.add_row(*setting)
-    Console(width=None if sys.stdout.isatty() else 150, highlight=False).print(table)
+    Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False).print(table)
 
 
 def circumstances(stand: str, command: Sequence[str]) -> dict[str, Any]:
