@@ -1,18 +1,18 @@
-"""`kwire decode`: a frame's bytes explained, from hex, base64 or a raw file."""
+"""`kwire decode`: the bytes of frames explained, from hex, base64, a raw file or a capture of the network."""
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import click
 
-from kwire.cli.annotated import Layout, row_to_json
 from kwire.cli.apis import find_api, find_version
-from kwire.cli.failures import ExitCode, explain
+from kwire.cli.capture import HEAD_BYTES, Joined, is_capture
+from kwire.cli.failures import ExitCode
 from kwire.cli.frames import Frame, split
-from kwire.cli.output import Output, has_colour, json_line, output_options
+from kwire.cli.output import Output, output_options
 from kwire.cli.pasted import Form, read_pieces
 from kwire.cli.reading import (
     Guess,
@@ -24,16 +24,16 @@ from kwire.cli.reading import (
     read_request,
     read_response,
 )
-from kwire.cli.values import bytes_to_json, headers_to_json
+from kwire.cli.shown import heading, print_reading, reading_to_json
+from kwire.cli.traffic import Filters, filter_options, show_capture
 from kwire.cli.walk import FieldRow
 from kwire.errors import DecodeError, KwireError
 from kwire.protocol import Api
-from kwire.records import CREATE_TIME, Batch, decode_batches
 
-_STRING_SHOWN_MAX = 120
 _SUGGESTED_MAX = 5
 # Trying everything takes milliseconds for a frame that a person would paste, and seconds for a large one.
 _GUESSED_MAX = 64 * 1024
+_CAPTURE_BUFFER_BYTES = 256 * 1024
 
 
 @click.command()
@@ -41,10 +41,16 @@ _GUESSED_MAX = 64 * 1024
 @click.option("--hex", "form", flag_value="hex", help="The input is hex, in any usual spelling.")
 @click.option("--base64", "form", flag_value="base64", help="The input is base64.")
 @click.option("--raw", "form", flag_value="raw", help="The input is the bytes themselves.")
+@click.option("--pcap", "form", flag_value="pcap", help="The input is a capture: pcap or pcapng, or either in gzip.")
 @click.option(
     "--sized/--bare", "has_sizes", default=None, help="Whether frames have their 4-byte size. Default: guess."
 )
-@click.option("--api", "api_text", metavar="API", help="Whose response this is: a name or a number.")
+@click.option(
+    "--api",
+    "api_text",
+    metavar="API",
+    help="Whose response this is: a name or a number. Of a capture: only these, A,B.",
+)
 @click.option("--version", "version_text", metavar="N", help="Its version. Without it, every version is tried.")
 @click.option("--request", "kind", flag_value="request", help="The frames are requests.")
 @click.option(
@@ -54,12 +60,16 @@ _GUESSED_MAX = 64 * 1024
 @click.option(
     "--try-versions", "is_guessing", is_flag=True, help="List every API and version that takes all the bytes."
 )
-@click.option("--annotate/--no-annotate", default=True, help="Show the bytes of every field. Default: yes.")
+@click.option(
+    "--annotate/--no-annotate", default=None, help="Show the bytes of every field. Default: yes, of a capture no."
+)
 @click.option("--bytes", "bytes_max", default=32, show_default=True, metavar="N", help="Show N bytes a field; 0: all.")
+@filter_options
 @output_options
 def command(
     source: BinaryIO, form: str | None, has_sizes: bool | None, api_text: str | None, version_text: str | None,
-    kind: str | None, is_body: bool, is_guessing: bool, annotate: bool, bytes_max: int, output: Output,
+    kind: str | None, is_body: bool, is_guessing: bool, annotate: bool | None, bytes_max: int, filters: Filters,
+    output: Output,
 ) -> ExitCode:  # fmt: skip
     """Explain the bytes of Kafka frames.
 
@@ -67,18 +77,42 @@ def command(
     see what it could be with --try-versions. Hex may be plain, spaced, 0x00, \\x00, or as xxd, hexdump, od,
     tcpdump -X and Wireshark print it. Stops at the first byte that makes no sense, showing all before it (exit code 4).
 
+    Of a capture, every connection of Kafka's is put together and each request shown with its response, as soon as it is
+    answered: nothing is asked for, since the requests say what the responses are.
+
     \b
         kwire decode frame.bin
         xxd frame.bin | kwire decode
         kwire decode --api Metadata --version 9 answer.bin
         echo 0012 0000 00000001 ffff | kwire decode --try-versions
+        kwire decode traffic.pcapng --errors-only
+        tcpdump -i any -U -w - port 9092 | kwire decode --slower-than 100
     """
-    what = Wanted.of(api_text, version_text, kind, is_body)
     if source.isatty():
         output.note("Paste the bytes, then press Ctrl-D.")
+    head = source.read(HEAD_BYTES)
+    if form == "pcap" or (form is None and is_capture(head)):
+        if has_sizes is not None or kind or is_body or is_guessing:
+            raise click.UsageError(
+                "--sized, --bare, --request, --response, --body and --try-versions: not for a capture, which tells"
+            )
+        of_api = filters.of_api(api_text, version_text)
+        file: Any = io.BufferedReader(Joined(head, source), _CAPTURE_BUFFER_BYTES)
+        return show_capture(file, of_api, output, annotate=bool(annotate), bytes_max=bytes_max)
+    if filters != Filters():
+        raise click.UsageError("--connection, --port, --errors-only and --slower-than are for captures; this is none")
+    what = Wanted.of(api_text, version_text, kind, is_body)
+    data = head + source.read()
+    return _show_frames(data, form, has_sizes, what, output, is_guessing, None if annotate is False else bytes_max)
+
+
+def _show_frames(
+    data: bytes, form: str | None, has_sizes: bool | None, what: Wanted, output: Output, is_guessing: bool,
+    bytes_max: int | None,
+) -> ExitCode:  # fmt: skip
     status = ExitCode.OK
     number = 0
-    for piece in read_pieces(source.read(), _form(form)):
+    for piece in read_pieces(data, _form(form)):
         for frame in split(piece, has_sizes, what.makes_sense):
             number += 1
             if is_guessing:
@@ -86,13 +120,18 @@ def command(
                 continue
             reading = what.read(frame)
             if output.is_table:
-                _print(number, frame, reading, output, bytes_max if annotate else None)
+                size = len(frame.data) + frame.missing
+                if number > 1:
+                    output.text()
+                print_reading(
+                    heading(f"frame {number}", size, f"at {frame.start}", reading), reading, output, bytes_max
+                )
             else:
-                output.json(_as_json(number, frame, reading, annotate))
+                output.json(_as_json(number, frame, reading, bytes_max is not None))
             if reading.problems:
                 status = ExitCode.UNDECODABLE
             if reading.message is None and not frame.missing:
-                _suggest(frame, is_body, output)
+                _suggest(frame, what.is_body, output)
     return status
 
 
@@ -239,7 +278,7 @@ def _guess_row(guess: Guess) -> list[object]:
 
 
 def _as_json(number: int, frame: Frame, reading: Reading, annotate: bool) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+    return {
         "frame": number,
         "offset": frame.start - 4 if frame.has_size else frame.start,
         "size": len(frame.data) + frame.missing,
@@ -247,91 +286,5 @@ def _as_json(number: int, frame: Frame, reading: Reading, annotate: bool) -> dic
         "api": reading.api.name if reading.api else None,
         "api_key": int(reading.api.key) if reading.api else None,
         "version": reading.version,
-        "header": reading.header,
-        "message": reading.message,
+        **reading_to_json(reading, annotate=annotate),
     }
-    if reading.batches:
-        shown["batches"] = [batch for path, data in reading.batches for batch in _batches_to_json(path, data)]
-    if reading.problems:
-        shown["problems"] = [
-            {"message": problem.message, **problem.where, "remedy": problem.remedy} for problem in reading.problems
-        ]
-    if annotate:
-        shown["fields"] = [row_to_json(row) for row in reading.rows]
-    return shown
-
-
-def _batches_to_json(path: str, data: memoryview) -> Iterator[dict[str, Any]]:
-    """The batches that are sound; what is wrong with the others stands among the problems."""
-    try:
-        for batch in decode_batches(data, check_crc=False):
-            yield {"path": path, **_batch_to_json(batch)}
-    except KwireError:
-        return
-
-
-def _batch_to_json(batch: Batch) -> dict[str, Any]:
-    return {
-        "magic": batch.magic,
-        "base_offset": batch.base_offset,
-        "last_offset": batch.last_offset,
-        "count": batch.count,
-        "size_bytes": batch.size_bytes,
-        "compression": batch.compression.name.lower(),
-        "timestamp_type": "create" if batch.timestamp_type == CREATE_TIME else "append",
-        "partition_leader_epoch": batch.partition_leader_epoch,
-        "producer_id": batch.producer_id,
-        "producer_epoch": batch.producer_epoch,
-        "base_sequence": batch.base_sequence,
-        "is_transactional": batch.is_transactional,
-        "is_control": batch.is_control,
-        "records": [
-            {
-                "offset": record.offset,
-                "timestamp_ms": record.timestamp_ms,
-                "key": bytes_to_json(record.key),
-                "value": bytes_to_json(record.value),
-                "headers": headers_to_json(record.headers),
-            }
-            for record in batch.records()
-        ],
-    }
-
-
-def _print(number: int, frame: Frame, reading: Reading, output: Output, bytes_max: int | None) -> None:
-    """One frame for a person. `bytes_max` None leaves the bytes out."""
-    is_coloured = has_colour()
-    if number > 1:
-        output.text()
-    said = [f"frame {number}", f"{len(frame.data) + frame.missing} bytes at {frame.start}"]
-    said.append(f"{reading.api.name} {reading.kind} v{reading.version}" if reading.api else f"unknown {reading.kind}")
-    if "correlationId" in reading.header:
-        said.append(f"correlation id {reading.header['correlationId']}")
-    if reading.header.get("clientId") is not None:
-        said.append(f"client {json_line(reading.header['clientId'])}")
-    line = ", ".join(said)
-    output.text(click.style(line, bold=True) if is_coloured else line)
-    if reading.message is not None:
-        output.text(json.dumps(_shortened(reading.message), indent=2, ensure_ascii=False))
-    if bytes_max is not None:
-        output.text()
-        layout = Layout(reading.rows, output.console().width, bytes_max, has_colour=is_coloured)
-        for line in layout.lines(reading.rows):
-            output.text(line)
-    for problem in reading.problems:
-        first, *others = explain(problem)
-        output.text()
-        output.text(click.style(first, fg="red", bold=True) if is_coloured else first)
-        for line in others:
-            output.text(line)
-
-
-def _shortened(value: Any) -> Any:
-    """The message with its long strings cut: they are in the bytes below, and whole in -f json."""
-    if isinstance(value, dict):
-        return {name: _shortened(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_shortened(inner) for inner in value]
-    if isinstance(value, str) and len(value) > _STRING_SHOWN_MAX:
-        return f"{value[:40]}... ({len(value)} characters)"
-    return value

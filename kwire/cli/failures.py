@@ -116,7 +116,12 @@ def _causes(error: KwireError) -> Iterator[KwireError]:
 
 def report(error: KwireError) -> None:
     """Write an error to stderr, the program's name first, so that the mixed stderr of a pipeline stays readable."""
-    first, *others = explain(error)
+    say(*explain(error))
+
+
+def say(*lines: str) -> None:
+    """What went wrong, which -q does not silence."""
     is_coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     name = click.style("kwire: ", fg="red", bold=True) if is_coloured else "kwire: "
-    click.echo("\n".join([name + first, *others]), err=True)
+    sys.stdout.flush()
+    click.echo(name + "\n".join(lines), err=True)

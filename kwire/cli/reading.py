@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from kwire.cli.apis import known_apis, message_classes, span
 from kwire.cli.batches import moment, walk_batches
 from kwire.cli.walk import FieldRow, Walk
 from kwire.errors import DecodeError, KwireError, error_name
-from kwire.protocol import Api, ApiKey, api
+from kwire.protocol import Api, ApiKey, Message, api
 from kwire.protocol.annotate import FieldBytes, annotate
-from kwire.protocol.headers import request_header_version, response_header_version
+from kwire.protocol.fields import type_name
+from kwire.protocol.headers import (
+    decode_request,
+    decode_response,
+    request_header_version,
+    response_header_version,
+)
+from kwire.protocol.types import Array
+from kwire.records import decode_batches
 
 Kind = Literal["request", "response"]
 
@@ -191,6 +200,60 @@ def _remark(found: FieldBytes) -> str:
     if name in ("timestamp", "timestamp_ms", "log_append_time_ms", "max_timestamp"):
         return moment(found.value)
     return ""
+
+
+def read_fast(frame: bytes, kind: Kind, found: Api, version: int) -> Reading:
+    """The same without the bytes of each field, much faster; a frame that makes no sense is read field by field.
+
+    For a response `found` and `version` are those of the request that it answers.
+    """
+    try:
+        header, message = _decoded(frame, kind, found, version)
+        reading = Reading(kind, found, version, header, message.to_json(version))
+        reading.batches = list(_records_in(message, ""))
+        for _, data in reading.batches:
+            for batch in decode_batches(data):
+                batch.rows()
+    except KwireError:
+        return read_request(frame, 0) if kind == "request" else read_response(frame, 0, found, version)
+    return reading
+
+
+def _decoded(frame: bytes, kind: Kind, found: Api, version: int) -> tuple[dict[str, Any], Message]:
+    if kind == "response":
+        correlation_id, response = decode_response(frame, found.request, version)
+        return {"correlationId": correlation_id}, response
+    header, request = decode_request(frame)
+    shown: dict[str, Any] = {
+        "requestApiKey": int(found.key), "requestApiVersion": version, "correlationId": header.correlation_id
+    }  # fmt: skip
+    if request_header_version(found.key, found.request.FLEXIBLE, version) >= 1:
+        shown["clientId"] = header.client_id
+    return shown, request
+
+
+def _records_in(struct: Any, path: str) -> Iterator[tuple[str, memoryview]]:
+    """The record batches that a message carries, with their paths."""
+    for one in struct.FIELDS:
+        if not _holds_records(one.type):
+            continue
+        value, here = getattr(struct, one.name), f"{path}.{one.name}" if path else one.name
+        if isinstance(one.type, Array):
+            for index, item in enumerate(value or []):
+                yield from _records_in(item, f"{here}[{index}]")
+        elif hasattr(one.type, "FIELDS"):
+            yield from _records_in(value, here)
+        elif value is not None and not one.name.startswith("unaligned"):
+            yield here, memoryview(value)
+
+
+@cache
+def _holds_records(wire_type: Any) -> bool:
+    if isinstance(wire_type, Array):
+        return hasattr(wire_type.element, "FIELDS") and _holds_records(wire_type.element)
+    if hasattr(wire_type, "FIELDS"):
+        return any(_holds_records(one.type) for one in wire_type.FIELDS)
+    return type_name(wire_type) == "records"
 
 
 class Guess(NamedTuple):

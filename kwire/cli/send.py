@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kwire.cli.answers import refusals
 from kwire.cli.apis import find_api_at
 from kwire.cli.connection import Connection, connection_options
 from kwire.cli.failures import ExitCode
@@ -75,16 +76,7 @@ def command(
         output.text(json.dumps(answer, indent=2, ensure_ascii=False))
     else:
         output.json(answer)
-    return ExitCode.KAFKA if has_error(answer) else ExitCode.OK
-
-
-def has_error(answer: Any) -> bool:
-    """Whether any errorCode of an answer is not 0, its own or that of a topic, partition, ... in it."""
-    if isinstance(answer, list):
-        return any(has_error(item) for item in answer)
-    if isinstance(answer, dict):
-        return bool(answer.get("errorCode")) or any(has_error(item) for item in answer.values())
-    return False
+    return ExitCode.KAFKA if any(refusals(answer)) else ExitCode.OK
 
 
 def _leader(runtime: Runtime, route: ToLeader, timeout: float) -> ToNode:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from kwire.cli.capture import CapturedFrame, Remark, read_capture
+from kwire.cli.capture import CapturedFrame, Pair, Remark, Unanswered, pair_up, read_capture
+from kwire.cli.capture.conversation import ANOTHER_PROTOCOL, NO_REQUEST, TLS
 from kwire.protocol import Request, Response
 from kwire.protocol.headers import encode_request, encode_response
 from kwire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -190,6 +191,18 @@ def test_a_response_whose_request_came_before_the_capture() -> None:
     assert guessed[0].latency_ns is None
 
 
+@pytest.mark.parametrize("version", [4, 11])
+@pytest.mark.parametrize("first", range(10))
+def test_small_correlation_ids_do_not_make_a_response_a_request(first: int, version: int) -> None:
+    """A response to request 4 begins with the bytes of a Produce v4; that it comes first makes it no request."""
+    fetches: list[Exchanged] = [(FETCH, version, fetched(size)) for size in (30_000, 10)]
+    talk = Talk().send(BROKER, response_bytes(fetches[first % 2], first))
+    frames, _ = read(talked(talk, fetches * 4, first_id=first + 1).packets)
+    assert {str(frame.connection) for frame in frames} == {"127.0.0.1:40000 > 127.0.0.1:9092"}
+    assert [frame.kind for frame in frames].count("request") == 8
+    assert sum(frame.latency_ns is not None for frame in frames) == 8
+
+
 def test_one_direction_only() -> None:
     packets = talked(Talk().opened()).closed().packets
     by_port = {port: [p for p in packets if int.from_bytes(p[20:22], "big") == port] for port in (40000, 9092)}
@@ -258,10 +271,10 @@ def hello(first: int, data: bytes) -> list[bytes]:
 
 
 REJECTED = [
-    (CLIENT, b"GET / HTTP/1.1\r\nHost: example\r\n\r\n", "another protocol"),
-    (BROKER, b"SSH-2.0-OpenSSH_9.2\r\n", "another protocol"),
-    (CLIENT, bytes.fromhex("16030100a5010000a10303"), "TLS"),
-    (CLIENT, bytes(100), "another protocol"),
+    (CLIENT, b"GET / HTTP/1.1\r\nHost: example\r\n\r\n", ANOTHER_PROTOCOL),
+    (BROKER, b"SSH-2.0-OpenSSH_9.2\r\n", ANOTHER_PROTOCOL),
+    (CLIENT, bytes.fromhex("16030100a5010000a10303"), TLS),
+    (CLIENT, bytes(100), ANOTHER_PROTOCOL),
 ]
 
 
@@ -269,13 +282,22 @@ REJECTED = [
 def test_what_is_not_kafka(first: int, data: bytes, reason: str) -> None:
     frames, remarks = read([*hello(first, data), *talked(Talk(("1.1.1.1", 1), ("2.2.2.2", 2)).opened()).packets])
     assert named(frames) == EXPECTED
-    assert [remark.text for remark in remarks] == [f"1 connections are not read: {reason}"]
+    size = len(data) + len(b"an answer of some length")
+    assert [remark.text for remark in remarks] == [f"1 connection is not read ({size} bytes): {reason}"]
 
 
 def test_tls_at_a_port_that_was_named() -> None:
     frames, remarks = read(hello(CLIENT, bytes.fromhex("16030100a5010000a10303")), ports=[9092])
     assert not frames
-    assert [remark.text for remark in remarks] == ["1 connections are not read: TLS"]
+    assert [remark.text for remark in remarks] == [f"1 connection is not read (35 bytes): {TLS}"]
+
+
+def test_tls_joined_midway() -> None:
+    talk = Talk()
+    for number in range(5):
+        record = b"\x17\x03\x03" + (900).to_bytes(2, "big") + Random(number).randbytes(900)
+        talk.send(number % 2, record)
+    assert [remark.text for remark in read(talk.packets[1:])[1]] == [f"1 connection is not read (3620 bytes): {TLS}"]
 
 
 def test_other_traffic_joined_midway_is_passed_over() -> None:
@@ -283,7 +305,8 @@ def test_other_traffic_joined_midway_is_passed_over() -> None:
     talk = Talk()
     for _ in range(100):
         talk.send(CLIENT, random.randbytes(500)).send(BROKER, random.randbytes(3000))
-    assert read(talk.packets) == ([], [])
+    frames, (remark,) = read(talk.packets)
+    assert (frames, remark) == ([], Remark(f"1 connection is not read (350000 bytes): {NO_REQUEST}"))
 
 
 def test_raw_sasl_tokens() -> None:
@@ -341,6 +364,47 @@ def test_what_is_left_out_is_said() -> None:
     data = pcap(timed(Talk().opened().packets, link=captures.RAW), link=147)
     (remark,) = read_capture(io.BytesIO(data))
     assert remark == Remark("3 packets were left out: link type 147", is_problem=True)
+
+
+def paired(packets: Iterable[bytes]) -> list[Pair]:
+    return [one for one in pair_up(read_capture(io.BytesIO(pcap(timed(packets))))) if isinstance(one, Pair)]
+
+
+def test_pairs() -> None:
+    pairs = paired(talked(Talk().opened()).closed().packets)
+    assert len(pairs) == len(SAID)
+    for pair, (request, version, response) in zip(pairs, SAID, strict=True):
+        assert pair.request is not None
+        assert pair.request.api is not None
+        assert (pair.request.api.request, pair.request.version) == (type(request), version)
+        assert pair.request.awaits_answer == (response is not None)
+        assert (pair.response is None) == (response is None)
+        assert pair.latency_ms is None or 1 <= pair.latency_ms <= 8
+
+
+def test_pairs_in_flight_lost_and_unasked() -> None:
+    talk = Talk().send(BROKER, response_bytes(SAID[4], 69_000))  # asked before the capture
+    for id_ in range(4):
+        talk.send(CLIENT, request_bytes(SAID[5], id_))
+    for id_ in (0, 2):  # nothing answers 1 and 3
+        talk.send(BROKER, response_bytes(SAID[5], id_))
+    pairs = paired(talk.packets)
+    sides = [((pair.request, 4), (pair.response, 0)) for pair in pairs]
+    assert [
+        tuple(frame and int.from_bytes(frame.data[at : at + 4], "big") for frame, at in both) for both in sides
+    ] == [(0, 0), (1, None), (2, 2), (None, 69_000), (3, None)]  # fmt: skip
+
+
+def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kwire.cli.capture.pairs.HELD_BYTES_MAX", 10_000)
+    monkeypatch.setattr("kwire.cli.capture.exchange._AWAITED_MAX", 7)
+    talk = Talk().opened()
+    for id_ in range(20):
+        talk.send(CLIENT, request_bytes(SAID[3], id_))
+    talk.send(BROKER, response_bytes(SAID[3], 13))
+    pairs = paired(talk.packets)
+    assert len(pairs) == 21, "a request that was handed on alone, and later its response"
+    assert [pair.latency_ms is None for pair in pairs].count(False) == 1
 
 
 class Pieces(io.RawIOBase):
@@ -417,4 +481,4 @@ def test_damaged_captures_raise_nothing(seed: int) -> None:
         for _ in range(random.choice([1, 10, 100, 1000])):
             data[random.randrange(24, len(data))] ^= 1 << random.randrange(8)
         found = list(read_capture(io.BytesIO(bytes(data))))
-        assert all(isinstance(one, CapturedFrame | Remark) for one in found)
+        assert all(isinstance(one, CapturedFrame | Remark | Unanswered) for one in found)

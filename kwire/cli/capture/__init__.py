@@ -6,6 +6,7 @@
     framing.py        streams to frames, and back into step after a gap (search.py)
     conversation.py   a connection that may be Kafka's, and who is the client
     exchange.py       which response answers which request
+    pairs.py          requests and responses as pairs
 
 `read_capture` runs them as one stream: a capture of any size takes the memory of its connections and of the frames in
 the making, not of the file. It needs no library but the standard one, and opens no device: capture with tcpdump or
@@ -20,12 +21,17 @@ from itertools import count
 from typing import BinaryIO
 
 from kwire.cli.capture.conversation import Conversation
-from kwire.cli.capture.exchange import CapturedFrame, Connection, Found, Remark
+from kwire.cli.capture.exchange import CapturedFrame, Connection, Found, Remark, Unanswered
 from kwire.cli.capture.layers import Endpoint, Segment, Unreadable, maybe_segment
-from kwire.cli.capture.packets import is_capture, read_packets
+from kwire.cli.capture.packets import HEAD_BYTES, Joined, is_capture, read_packets
+from kwire.cli.capture.pairs import Pair, pair_up
+from kwire.cli.output import counted
 from kwire.errors import DecodeError
 
-__all__ = ["CapturedFrame", "Connection", "Found", "Remark", "is_capture", "read_capture"]
+__all__ = [
+    "HEAD_BYTES", "CapturedFrame", "Connection", "Found", "Joined", "Pair", "Remark", "Unanswered", "is_capture",
+    "pair_up", "read_capture",
+]  # fmt: skip
 
 CONNECTIONS_MAX = 4096
 FRAME_BYTES_MAX = 100 * 1024 * 1024
@@ -33,7 +39,7 @@ FRAME_BYTES_MAX = 100 * 1024 * 1024
 
 def read_capture(
     file: BinaryIO, *, ports: Collection[int] = (), frame_bytes_max: int = FRAME_BYTES_MAX
-) -> Iterator[CapturedFrame | Remark]:
+) -> Iterator[Found]:
     """The frames of a capture in the order in which they became whole, and remarks on what could not be read.
 
     With `ports` only connections to brokers on these ports are read; without, all that look like Kafka's. Of a frame
@@ -52,7 +58,8 @@ def read_capture(
         problem = error
     yield from table.finish()
     for reason, packets in unreadable.most_common():
-        yield Remark(f"{packets} packets were left out: {reason}", is_problem=True)
+        verb = "was" if packets == 1 else "were"
+        yield Remark(f"{counted(packets, 'packet')} {verb} left out: {reason}", is_problem=True)
     if problem is not None:
         yield Remark(str(problem), is_problem=True)
 
@@ -66,6 +73,7 @@ class _Connections:
         self._open: OrderedDict[frozenset[Endpoint], Conversation] = OrderedDict()
         self._numbers = count(1)
         self._rejected: Counter[str] = Counter()
+        self._rejected_bytes: Counter[str] = Counter()
 
     def add(self, segment: Segment) -> Iterator[Found]:
         if self._ports and not {segment.source.port, segment.target.port} & self._ports:
@@ -90,10 +98,13 @@ class _Connections:
         while self._open:
             yield from self._close(next(iter(self._open)))
         for reason, number in self._rejected.most_common():
-            yield Remark(f"{number} connections are not read: {reason}")
+            verb = "is" if number == 1 else "are"
+            size = counted(self._rejected_bytes[reason], "byte")
+            yield Remark(f"{counted(number, 'connection')} {verb} not read ({size}): {reason}")
 
     def _close(self, ends: frozenset[Endpoint]) -> Iterator[Found]:
         conversation = self._open.pop(ends)
         yield from conversation.finish()
         if conversation.rejected is not None:
             self._rejected[conversation.rejected] += 1
+            self._rejected_bytes[conversation.rejected] += conversation.bytes

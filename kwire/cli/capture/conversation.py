@@ -19,6 +19,11 @@ from kwire.cli.capture.search import find_request, is_request
 _TLS_RECORD = (b"\x15\x03", b"\x16\x03", b"\x17\x03")
 _HEAD_BYTES = 300
 
+# Why a connection is not read.
+TLS = "encrypted with TLS: capture before TLS, or on a plaintext listener"
+ANOTHER_PROTOCOL = "another protocol than Kafka's"
+NO_REQUEST = "no request of Kafka's was found in it"
+
 
 class Conversation:
     """A TCP connection that may be Kafka's. `sides` are its ends; `numbers` numbers those that are."""
@@ -29,6 +34,7 @@ class Conversation:
     ) -> None:  # fmt: skip
         self.sides = sides
         self.rejected: str | None = None  # why it is not read
+        self.bytes = 0  # of what both sides said, as far as it was seen
         self._frame_bytes_max = frame_bytes_max
         self._numbers = numbers
         self._halves = (HalfStream(), HalfStream())
@@ -66,6 +72,7 @@ class Conversation:
         if segment.flags & ACK and other.has_begun:
             yield from self._take(1 - side, other.acknowledged(segment.ack))
         if segment.data or segment.missing:
+            self.bytes += len(segment.data) + segment.missing
             events = half.add(seq, segment.data, segment.missing, segment.packet, segment.at_ns)
             yield from self._take(side, events)
         if segment.flags & FIN:
@@ -82,6 +89,8 @@ class Conversation:
         self._is_over = True
         if self._exchange is not None:
             yield from self._exchange.finish()
+        elif self.rejected is None and self.bytes:
+            self.rejected = NO_REQUEST
 
     def _side(self, segment: Segment) -> int:
         return 0 if segment.source == self.sides[0] else 1
@@ -93,8 +102,13 @@ class Conversation:
             elif self.rejected is None:
                 self._decide(side, event)
                 self._keep(side, event)
-                if self._client is not None and self.rejected is None:
-                    yield from self._begin(self._client)
+                yield from self._decided()
+
+    def _decided(self) -> Iterator[Found]:
+        if self.rejected is not None:
+            self._undecided.clear()
+        elif self._client is not None:
+            yield from self._begin(self._client)
 
     def _decide(self, side: int, event: Event) -> None:
         """Find the client, or that there is none."""
@@ -104,9 +118,10 @@ class Conversation:
         head = self._heads[side]
         if len(head) < _HEAD_BYTES:
             head += event.data[:_HEAD_BYTES]
-            if head.startswith(_TLS_RECORD):
-                self.rejected = "TLS"
-                return
+        # A connection that was joined midway is known by a later record, which mostly begins a segment.
+        if head.startswith(_TLS_RECORD) or (event.is_start and _is_tls_record(event.data)):
+            self.rejected = TLS
+            return
         if self._client is not None:
             return
         if self._opener is None:
@@ -119,7 +134,7 @@ class Conversation:
         if says_request:
             self._client = side
         elif says_request is False:
-            self.rejected = "another protocol"
+            self.rejected = ANOTHER_PROTOCOL
 
     def _keep(self, side: int, event: Event) -> None:
         self._undecided.append((side, event))
@@ -136,3 +151,9 @@ class Conversation:
         undecided, self._undecided = self._undecided, deque()
         for side, event in undecided:
             yield from self._exchange.take(side, event)
+
+
+def _is_tls_record(data: bytes) -> bool:
+    """Type, version 3.0 to 3.4, and a length that a record may have."""
+    is_typed = data[:2] in _TLS_RECORD and len(data) >= 5 and data[2] <= 4
+    return is_typed and 0 < int.from_bytes(data[3:5], "big") <= 16384 + 2048

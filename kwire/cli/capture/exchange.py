@@ -51,6 +51,8 @@ class CapturedFrame:
     `api` and `version` are what a request says and what it promises of its response; None and -1 where that is unknown
     or the frame is a bare SASL token (`is_token`). `packet` and `at_ns` are those of its last byte, `latency_ns` is a
     response's since its request. `is_guess`: the request was not seen, and this is what the bytes make sense as.
+    `request` counts the requests of the connection from 1; a response has the number of the one that it answers, 0 if
+    that was not seen. A request that is not `awaits_answer` gets none by the protocol (Produce with acks 0).
     """
 
     connection: Connection
@@ -64,6 +66,16 @@ class CapturedFrame:
     latency_ns: int | None = None
     is_guess: bool = False
     is_token: bool = False
+    request: int = 0
+    awaits_answer: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """No answer to this request of the connection is in the capture, or will be."""
+
+    connection: Connection
+    request: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +87,7 @@ class Remark:
     is_problem: bool = False
 
 
-Found: TypeAlias = CapturedFrame | Remark
+Found: TypeAlias = CapturedFrame | Unanswered | Remark
 
 
 @dataclass(slots=True)
@@ -86,6 +98,7 @@ class _Awaited:
     api: Api | None
     version: int
     at_ns: int
+    request: int
     is_token: bool = False
 
 
@@ -106,7 +119,8 @@ class Exchange:
         requests = FrameCutter(find_request, frame_bytes_max=frame_bytes_max, in_step=in_step)
         responses = FrameCutter(self._find_response, frame_bytes_max=frame_bytes_max, in_step=in_step)
         self._cutters = (requests, responses) if client == 0 else (responses, requests)
-        self._awaited: deque[_Awaited] = deque(maxlen=_AWAITED_MAX)
+        self._requests = 0
+        self._awaited: deque[_Awaited] = deque()
         self._held: deque[_Held] = deque()
         self._spoken: Counter[tuple[Api, int]] = Counter()
         self._has_raw_tokens = False
@@ -124,6 +138,7 @@ class Exchange:
         if self._awaited:
             names = Counter(awaited.api.name if awaited.api else "unknown" for awaited in self._awaited)
             listed = ", ".join(f"{count} {name}" for name, count in names.most_common())
+            yield from self._unanswered(len(self._awaited))
             yield Remark(f"no answer was captured to {listed}", self.connection)
 
     def _cut(self, side: int, cut: Frame | Skipped) -> Iterator[Found]:
@@ -145,19 +160,22 @@ class Exchange:
         found, version, correlation_id = (None, -1, 0) if is_token else _promise(frame.data)
         if not is_token:
             self._has_raw_tokens = False
+        self._requests += 1
+        awaits_answer = len(frame.data) >= 8 and _expects_response(frame.data, found)
         yield CapturedFrame(
             self.connection, "request", found, version, frame.data, frame.missing, frame.packet, frame.at_ns,
-            is_token=is_token,
+            is_token=is_token, request=self._requests, awaits_answer=awaits_answer,
         )  # fmt: skip
         if found is not None:
             self._spoken[found, version] += 1
             if found.key == ApiKey.SASL_HANDSHAKE and version == _SASL_HANDSHAKE_OF_RAW_TOKENS:
                 self._has_raw_tokens = True
-        if len(frame.data) >= 8 and _expects_response(frame.data, found):
-            awaited = _Awaited(correlation_id, found, version, frame.at_ns, is_token)
+        if awaits_answer:
+            awaited = _Awaited(correlation_id, found, version, frame.at_ns, self._requests, is_token)
             held = next((one for one in self._held if not is_token and _id_of(one.frame) == correlation_id), None)
             if held is None:
                 self._awaited.append(awaited)
+                yield from self._unanswered(len(self._awaited) - _AWAITED_MAX)
             else:
                 # It came before its request, which had to wait behind a gap.
                 self._held.remove(held)
@@ -169,13 +187,17 @@ class Exchange:
         for index, awaited in enumerate(self._awaited):
             if awaited.is_token or awaited.correlation_id == correlation_id:
                 # Brokers answer in order: what was asked before this has no answer in the capture.
-                for _ in range(index + 1):
-                    self._awaited.popleft()
-                yield self._answer(frame, awaited)
+                yield from self._unanswered(index)
+                yield self._answer(frame, self._awaited.popleft())
                 return
         self._held.append(_Held(frame, _HELD_REQUESTS))
         while len(self._held) > _HELD_MAX or sum(len(held.frame.data) for held in self._held) > _HELD_BYTES_MAX:
             yield self._guessed(self._held.popleft().frame)
+
+    def _unanswered(self, requests: int) -> Iterator[Unanswered]:
+        """Wait no longer for the answers to the eldest requests."""
+        for _ in range(requests):
+            yield Unanswered(self.connection, self._awaited.popleft().request)
 
     def _lose_patience(self) -> Iterator[Found]:
         for held in self._held:
@@ -189,7 +211,7 @@ class Exchange:
             version = 0  # in which a broker answers a version that it does not know
         return CapturedFrame(
             self.connection, "response", awaited.api, version, frame.data, frame.missing, frame.packet, frame.at_ns,
-            latency_ns=frame.at_ns - awaited.at_ns, is_token=awaited.is_token,
+            latency_ns=frame.at_ns - awaited.at_ns, is_token=awaited.is_token, request=awaited.request,
         )  # fmt: skip
 
     def _guessed(self, frame: Frame) -> CapturedFrame:

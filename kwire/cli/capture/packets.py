@@ -23,6 +23,7 @@ from kwire.errors import DecodeError
 # More than any interface's snapshot length (tcpdump's is 256 KiB), less than would hurt.
 PACKET_BYTES_MAX = 16 * 1024 * 1024
 _BLOCK_BYTES_MAX = 2 * PACKET_BYTES_MAX
+HEAD_BYTES = 4  # what is_capture needs
 _SECOND_NS = 1_000_000_000
 
 _PCAP_MAGICS = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1, 0xA1B2CD34: 1000}  # to the nanoseconds of a fraction's unit
@@ -55,23 +56,23 @@ def read_packets(file: BinaryIO) -> Iterator[Packet]:
     source = _Source(file)
     head = source.take(4, "a capture's magic number")
     if head[:2] == _GZIP:
-        source = _Source(gzip.GzipFile(fileobj=io.BufferedReader(_Joined(head, file))))
+        source = _Source(gzip.GzipFile(fileobj=io.BufferedReader(Joined(head, file))))
         head = source.take(4, "a capture's magic number")
     yield from _pcapng(source) if head == _SECTION else _pcap(source, head)
 
 
-class _Joined(io.RawIOBase):
-    """A few bytes that were read already, and the file that they came from."""
+class Joined(io.RawIOBase):
+    """A few bytes that were read already, and the file that they came from. Waits for no more than one of them."""
 
     def __init__(self, head: bytes, file: BinaryIO) -> None:
         self._head = head
-        self._file = file
+        self._read = getattr(file, "read1", file.read)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._head or self._file.read(len(buffer))
+        data = self._head or self._read(len(buffer))
         self._head = b""
         buffer[: len(data)] = data
         return len(data)

@@ -3,7 +3,8 @@
 A request is known by its header: a key and version that exist, a client id that fits and is text. A response has only a
 correlation id, so it is known by the ids that requests wait for. Both are believed where a segment begins, as most
 frames do; elsewhere only if the frame is there whole and decodes from its first byte to its last, since four zeros or a
-small number are common in any data.
+small number are common in any data. A response whose correlation id is 4 begins as a Produce v4 does: so what is there
+of a request has to make sense, too.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 
 from kwire.cli.capture.framing import FRAME_SIZE_MAX, SIZE_BYTES
-from kwire.errors import KwireError
+from kwire.errors import DecodeError, KwireError
 from kwire.protocol import ApiKey, api
+from kwire.protocol.annotate import annotate
 from kwire.protocol.headers import decode_request, request_header_version
 
 _KEYS = frozenset(ApiKey)
@@ -61,13 +63,39 @@ def is_request(buffer: bytes, pos: int = 0) -> bool | None:
 def find_request(buffer: bytes, marks: Sequence[int]) -> int | None:
     """Where the first request begins."""
     for mark in marks:
-        if is_request(buffer, mark):
+        if is_request(buffer, mark) and _makes_sense(buffer, mark):
             return mark
     for match in _LIKE_A_REQUEST.finditer(buffer):
         pos = match.start()
         if is_request(buffer, pos) and _whole(buffer, pos, _is_whole_request):
             return pos
     return None
+
+
+# As much of a request that is not there yet is taken for zeros.
+_PADDING = bytes(1 << 18)
+
+
+def _makes_sense(buffer: bytes, pos: int) -> bool:
+    """Whether what is there of a request, with its size at `pos`, can be the beginning of one."""
+    begin = pos + SIZE_BYTES
+    size = int.from_bytes(buffer[pos:begin], "big")
+    frame = buffer[begin : begin + size]
+    if len(frame) == size:
+        return _is_whole_request(frame)
+    key, version, _ = _KEY_VERSION_ID.unpack_from(frame)
+    cls = api(key).request
+    form = request_header_version(key, cls.FLEXIBLE, version)
+    body = _KEY_VERSION_ID.size
+    if form >= 1:
+        body += 2 + max(0, int.from_bytes(frame[body : body + 2], "big", signed=True))
+    if form >= 2:
+        body += 1  # no tagged fields: Kafka has defined none for headers
+    if version not in cls.VERSIONS or body >= len(frame):
+        return True
+    padded = frame + _PADDING[: size - len(frame)]
+    error = annotate(cls, padded, version, body)[-1].value
+    return not isinstance(error, DecodeError) or int(str(error.where["offset"])) >= len(frame)
 
 
 def find_response(

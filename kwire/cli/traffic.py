@@ -1,0 +1,422 @@
+"""`kwire decode traffic.pcapng`: the requests of a capture with their responses and latencies.
+
+Owns what is shown of a capture and which of it. A line for each pair on a terminal, an object for each in a pipe; both
+as soon as the pair is whole, so `tcpdump -U -w - port 9092 | kwire decode` is a live view. Refuses to read packets:
+that is `capture`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from textwrap import wrap
+from typing import Any, BinaryIO, TypeVar
+
+import click
+
+from kwire.cli.answers import Refusal, refusals
+from kwire.cli.apis import find_api, find_version, span
+from kwire.cli.capture import CapturedFrame, Connection, Pair, Remark, pair_up, read_capture
+from kwire.cli.failures import ExitCode, say
+from kwire.cli.output import Output, counted, has_colour, json_line, printable
+from kwire.cli.reading import Reading, read_fast, read_request, read_response
+from kwire.cli.shown import heading, print_problem, print_reading, reading_to_json
+from kwire.cli.walk import FieldRow
+from kwire.errors import DecodeError
+from kwire.protocol import Api, ApiKey
+
+_NAMES_SHOWN_MAX = 3
+_REFUSALS_SHOWN_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which pairs are shown. Those of no API that is known pass only where no API is asked for."""
+
+    apis: frozenset[ApiKey] = frozenset()
+    version: int | None = None
+    connections: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()
+    errors_only: bool = False
+    slower_than_ms: float | None = None
+
+    def of_api(self, api_text: str | None, version_text: str | None) -> Filters:
+        """Those of an API, or of several between commas; a usage error where there is no such."""
+        apis = [find_api(text.strip()) for text in api_text.split(",")] if api_text is not None else []
+        if version_text is not None and len(apis) != 1:
+            raise click.UsageError("--version needs --api: a version of what?")
+        version = find_version(version_text, apis[0]) if version_text is not None else None
+        return replace(self, apis=frozenset(api.key for api in apis), version=version)
+
+    def takes(self, pair: Pair) -> bool:
+        """What can be told before anything is decoded."""
+        frame = pair.frame
+        if self.apis and (frame.api is None or frame.api.key not in self.apis):
+            return False
+        if self.version is not None and frame.version != self.version:
+            return False
+        if self.slower_than_ms is not None and (pair.latency_ms is None or pair.latency_ms <= self.slower_than_ms):
+            return False
+        return not self.connections or any(_is_of(pair.connection, text) for text in self.connections)
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_OPTIONS = [
+    click.option(
+        "--connection", "connections", multiple=True, metavar="N|HOST:PORT|:PORT",
+        help="Of a capture: only this connection, or those of this client or broker.",
+    ),
+    click.option(
+        "--port", "ports", multiple=True, type=click.IntRange(1, 65535), metavar="PORT",
+        help="Of a capture: brokers listen here. Default: whoever is sent requests is a broker.",
+    ),
+    click.option(
+        "--errors-only", is_flag=True, help="Of a capture: only answers with an error code, and what is undecodable."
+    ),
+    click.option(
+        "--slower-than", "slower_than_ms", type=click.FloatRange(min=0), metavar="MS",
+        help="Of a capture: only what took longer to be answered.",
+    ),
+]  # fmt: skip
+
+
+def filter_options(command: Command) -> Command:
+    """--connection and its kind; the command is called with `filters=Filters`."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any, connections: tuple[str, ...], ports: tuple[int, ...], errors_only: bool,
+        slower_than_ms: float | None, **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        filters = Filters(connections=connections, ports=ports, errors_only=errors_only, slower_than_ms=slower_than_ms)
+        return command(*args, filters=filters, **kwargs)
+
+    decorated: Any = wrapped
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def _is_of(connection: Connection, text: str) -> bool:
+    """By number, by an end (10.0.0.7:40112), or by an end's address or port alone."""
+    if text == str(connection.number):
+        return True
+    for end in (connection.client, connection.broker):
+        address, _, port = end.rpartition(":")
+        if text in (end, address, address.strip("[]"), f":{port}"):
+            return True
+    return False
+
+
+@dataclass(slots=True)
+class Exchanged:
+    """A pair that was read."""
+
+    pair: Pair
+    request: Reading | None
+    response: Reading | None
+    refusals: list[Refusal]
+
+    @property
+    def has_problem(self) -> bool:
+        return any(reading.problems for reading in (self.request, self.response) if reading)
+
+    @property
+    def header(self) -> dict[str, Any]:
+        reading = self.request or self.response
+        return reading.header if reading else {}
+
+
+def show_capture(file: BinaryIO, filters: Filters, output: Output, *, annotate: bool, bytes_max: int) -> ExitCode:
+    """Show a capture to its end. UNDECODABLE if bytes of it made no sense or were lost, or none were Kafka's."""
+    sheet = _Sheet(output, bytes_max if annotate else None)
+    tally = _Tally()
+    has_problem = False
+    for found in pair_up(read_capture(file, ports=filters.ports)):
+        if isinstance(found, Remark):
+            has_problem |= found.is_problem
+            _remark(found, filters, output)
+            continue
+        tally.pairs += 1
+        if not filters.takes(found):
+            continue
+        one = read_pair(found, annotate=annotate)
+        if filters.errors_only and not one.refusals and not one.has_problem:
+            continue
+        has_problem |= one.has_problem
+        tally.add(one)
+        if output.is_table:
+            sheet.show(one)
+        else:
+            output.json(pair_to_json(one, annotate=annotate))
+    if output.is_table or not tally.pairs:
+        output.note(tally.text())
+    if tally.unknown_responses:
+        text = counted(tally.unknown_responses, "response")
+        output.note(f"{text} ({counted(tally.unknown_bytes, 'byte')}) unread: the requests are not in the capture")
+    return ExitCode.UNDECODABLE if has_problem or not tally.pairs else ExitCode.OK
+
+
+def _remark(remark: Remark, filters: Filters, output: Output) -> None:
+    wanted, connection = filters.connections, remark.connection
+    if wanted and connection is not None and not any(_is_of(connection, text) for text in wanted):
+        return
+    text = remark.text
+    if remark.connection is not None:
+        text = f"connection {remark.connection.number} ({remark.connection}): {text}"
+    if remark.is_problem:
+        say(text)
+    else:
+        output.note(text)
+
+
+def read_pair(pair: Pair, *, annotate: bool) -> Exchanged:
+    """Both messages of a pair; with `annotate` field by field."""
+    request = _read(pair.request, annotate) if pair.request else None
+    response = _read(pair.response, annotate) if pair.response else None
+    found = list(refusals(response.message)) if response else []
+    return Exchanged(pair, request, response, found)
+
+
+def _read(frame: CapturedFrame, annotate: bool) -> Reading:
+    found = frame.api
+    if frame.is_token or (found is None and frame.kind == "response"):
+        what = "a bare SASL token" if frame.is_token else "an answer to a request that is not in the capture"
+        reading = Reading(frame.kind)
+        reading.rows.append(FieldRow(0, frame.data, "token" if frame.is_token else "frame", "bytes", frame.data, what))
+    elif found is not None and frame.version not in found.versions:
+        reading = _of_unknown_version(frame, found)
+    elif frame.kind == "request":
+        if annotate or found is None or frame.missing:
+            reading = read_request(frame.data, 0)
+        else:
+            reading = read_fast(frame.data, "request", found, frame.version)
+    else:
+        assert found is not None
+        if annotate or frame.missing:
+            reading = read_response(frame.data, 0, found, frame.version)
+        else:
+            reading = read_fast(frame.data, "response", found, frame.version)
+    if frame.missing:
+        whole = len(frame.data) + frame.missing
+        message = f"{frame.missing} bytes of the frame's {whole} were not captured"
+        # What the codec says of the end that is missing is less than this.
+        reading.problems[:] = [DecodeError(message, api=frame.api.name if frame.api else None, offset=len(frame.data))]
+    return reading
+
+
+def _of_unknown_version(frame: CapturedFrame, found: Api) -> Reading:
+    if frame.kind == "request":
+        return read_request(frame.data, 0)
+    reading = Reading("response", found, frame.version)
+    reading.rows.append(FieldRow(0, frame.data, "frame", "?", None, "not read"))
+    message = f"kwire knows {found.name} in versions {span(found.versions)}, not {frame.version}"
+    reading.problems.append(DecodeError(message, api=found.name, version=frame.version))
+    return reading
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What is said at the end."""
+
+    pairs: int = 0
+    shown: int = 0
+    connections: set[int] = field(default_factory=set)
+    refused: Counter[str] = field(default_factory=Counter)
+    unknown_responses: int = 0
+    unknown_bytes: int = 0
+    slowest: tuple[float, str] = (-1.0, "")
+
+    def add(self, one: Exchanged) -> None:
+        pair = one.pair
+        self.shown += 1
+        self.connections.add(pair.connection.number)
+        self.refused.update({refusal.name for refusal in one.refusals})
+        frame = pair.frame
+        if frame.kind == "response" and frame.api is None and not frame.is_token:
+            self.unknown_responses += 1
+            self.unknown_bytes += len(frame.data)
+        if pair.latency_ms is not None and frame.api is not None:
+            self.slowest = max(self.slowest, (pair.latency_ms, frame.api.name))
+
+    def text(self) -> str:
+        if not self.pairs:
+            return "no request of Kafka's was found in the capture"
+        said = [f"{counted(self.shown, 'exchange')} of {counted(len(self.connections), 'connection')}"]
+        if self.shown < self.pairs:
+            said[0] += f", {self.pairs - self.shown} filtered out"
+        latency, name = self.slowest
+        if latency >= 0:
+            said.append(f"slowest {name} {latency:.1f} ms")
+        said += [f"{count} with {name}" for name, count in self.refused.most_common(_REFUSALS_SHOWN_MAX)]
+        return "; ".join(said)
+
+
+def pair_to_json(one: Exchanged, *, annotate: bool) -> dict[str, Any]:
+    """One object a pair; `request` or `response` is null where it is not in the capture."""
+    pair = one.pair
+    frame = pair.frame
+    return {
+        "connection": pair.connection.number,
+        "client": pair.connection.client,
+        "broker": pair.connection.broker,
+        "api": frame.api.name if frame.api else None,
+        "api_key": int(frame.api.key) if frame.api else None,
+        "version": frame.version if frame.api else None,
+        "correlation_id": one.header.get("correlationId"),
+        "client_id": one.header.get("clientId"),
+        "latency_ms": pair.latency_ms,
+        "errors": [{"path": refusal.path, "code": refusal.code, "name": refusal.name} for refusal in one.refusals],
+        "request": _frame_to_json(pair.request, one.request, annotate),
+        "response": _frame_to_json(pair.response, one.response, annotate),
+    }
+
+
+def _frame_to_json(frame: CapturedFrame | None, reading: Reading | None, annotate: bool) -> dict[str, Any] | None:
+    if frame is None or reading is None:
+        return None
+    shown: dict[str, Any] = {
+        "packet": frame.packet,
+        "time": moment_of(frame.at_ns),
+        "size": len(frame.data) + frame.missing,
+    }
+    if frame.is_guess:
+        shown["is_guess"] = True
+    if frame.is_token:
+        shown["is_sasl_token"] = True
+    if frame.kind == "response":
+        shown["version"] = reading.version if reading.api else None
+    return {**shown, **reading_to_json(reading, annotate=annotate)}
+
+
+def moment_of(at_ns: int) -> str:
+    """A packet's time in UTC, to the microsecond, as captures have it."""
+    seconds, rest = divmod(at_ns, 1_000_000_000)
+    try:
+        whole = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(at_ns)
+    return f"{whole:%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"
+
+
+_COLUMNS = ("time", "conn", "api", "v", "request", "response", "ms", "what")
+_WIDTHS = (12, 4, 24, 3, 8, 9, 9)
+
+
+class _Sheet:
+    """Pairs as lines for a person, of fixed widths, since nobody knows what will come."""
+
+    def __init__(self, output: Output, bytes_max: int | None) -> None:
+        self._output = output
+        self._bytes_max = bytes_max
+        self._is_coloured = has_colour()
+        self._width = output.console().width
+        self._known: set[int] = set()
+        self._has_header = False
+
+    def show(self, one: Exchanged) -> None:
+        pair = one.pair
+        if not self._has_header and self._bytes_max is None:
+            self._has_header = True
+            self._line(_COLUMNS, bold=True)
+        if pair.connection.number not in self._known:
+            self._known.add(pair.connection.number)
+            client = one.header.get("clientId")
+            text = f"connection {pair.connection.number}: {pair.connection}"
+            self._text(text if client is None else f"{text} client {printable(json_line(client))}", dim=True)
+        if self._bytes_max is None:
+            self._line(self._cells(one), fg="yellow" if one.refusals else "red" if one.has_problem else None)
+            for reading in (one.request, one.response):
+                for problem in reading.problems if reading else ():
+                    print_problem(problem, self._output)
+            return
+        for frame, reading in ((pair.request, one.request), (pair.response, one.response)):
+            if frame is not None and reading is not None:
+                print_reading(self._heading(pair, frame, reading), reading, self._output, self._bytes_max)
+                self._output.text()
+
+    def _heading(self, pair: Pair, frame: CapturedFrame, reading: Reading) -> str:
+        where = f"connection {pair.connection.number}, packet {frame.packet} at {moment_of(frame.at_ns)}"
+        line = heading(where, len(frame.data) + frame.missing, "", reading)
+        if frame is pair.response and pair.latency_ms is not None:
+            line += f", after {pair.latency_ms:.3f} ms"
+        return f"{line}, a guess: its request is not in the capture" if frame.is_guess else line
+
+    def _cells(self, one: Exchanged) -> tuple[str, ...]:
+        pair = one.pair
+        frame = pair.frame
+        latency = "" if pair.latency_ms is None else f"{pair.latency_ms:.3f}"
+        name = frame.api.name if frame.api else "(SASL token)" if frame.is_token else "(unknown)"
+        return (
+            moment_of(frame.at_ns)[11:23], str(pair.connection.number), name, str(frame.version) if frame.api else "",
+            _size(pair.request), _size(pair.response) or ("-" if frame.awaits_answer else "none"), latency,
+            printable("  ".join(_facts(one))),
+        )  # fmt: skip
+
+    def _line(self, cells: tuple[str, ...], **style: Any) -> None:
+        aligned = [
+            cell.ljust(width) if name in ("time", "api") else cell.rjust(width)
+            for cell, width, name in zip(cells, _WIDTHS, _COLUMNS, strict=False)
+        ]
+        before = " ".join(aligned)
+        room = self._width - len(before) - 2
+        if room >= 20:
+            first, *others = wrap(cells[-1], room, break_on_hyphens=False) or [""]
+            lines = [f"{before}  {first}".rstrip(), *(" " * (len(before) + 2) + other for other in others)]
+        else:
+            lines = [before.rstrip(), *("    " + line for line in wrap(cells[-1], max(20, self._width - 4)))]
+        for line in lines:
+            self._text(line, **style)
+
+    def _text(self, text: str, **style: Any) -> None:
+        self._output.text(click.style(text, **style) if self._is_coloured else text)
+
+
+def _size(frame: CapturedFrame | None) -> str:
+    return "" if frame is None else str(len(frame.data) + frame.missing)
+
+
+def _facts(one: Exchanged) -> Iterator[str]:
+    """What a person would look for first: errors, then of what topics, groups and transactions it is."""
+    for refusal in one.refusals[:_REFUSALS_SHOWN_MAX]:
+        yield f"{refusal.name} at {refusal.path.rpartition('.')[0] or 'the top'}"
+    if len(one.refusals) > _REFUSALS_SHOWN_MAX:
+        yield f"and {len(one.refusals) - _REFUSALS_SHOWN_MAX} more errors"
+    if one.pair.response is not None and one.pair.response.is_guess:
+        yield "(a guess: its request is not in the capture)"
+    message = one.request.message if one.request else None
+    names: dict[str, dict[str, None]] = {}
+    _collect(message, "", names)
+    for kind, values in names.items():
+        listed = list(values)
+        more = f",... ({len(listed)})" if len(listed) > _NAMES_SHOWN_MAX else ""
+        yield f"{kind} {','.join(listed[:_NAMES_SHOWN_MAX])}{more}"
+
+
+# What names something in a request, and what it is called here.
+_NAMING = {
+    "groupId": "group", "transactionalId": "transaction", "topic": "topic", "topicId": "topic id",
+    "coordinatorKeys": "key", "key": "key", "mechanism": "mechanism", "groups": "group", "groupsNames": "group",
+    "clientSoftwareName": "client", "memberId": "member",
+}  # fmt: skip
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+def _collect(value: Any, within: str, names: dict[str, dict[str, None]]) -> None:
+    if isinstance(value, list):
+        for item in value:
+            if isinstance(item, str) and within in _NAMING:
+                names.setdefault(_NAMING[within], {})[item] = None
+            else:
+                _collect(item, within, names)
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            kind = "topic" if name == "name" and within.lower().startswith("topic") else _NAMING.get(name)
+            if isinstance(inner, str) and kind is not None:
+                if inner and inner != _NO_ID:
+                    names.setdefault(kind, {})[inner] = None
+            else:
+                _collect(inner, name, names)
