@@ -18,15 +18,16 @@ from kwire.cli.failures import ExitCode, exit_code, report
 from kwire.errors import KwireError
 from kwire.version import VERSION
 
-# Name -> its line in `kwire --help`. kwire/cli/<name>.py holds `command`.
+# Name -> its line in `kwire --help`. kwire/cli/<name>.py holds `command`; a dash is an underscore there.
 COMMANDS = {
     "metadata": "Brokers, topics and partitions of a cluster.",
     "versions": "Which versions of each API the brokers speak.",
     "produce": "Send lines, files or JSON records to a topic.",
     "consume": "Print the records of topics.",
-    "decode": "Explain the bytes of Kafka frames.",
+    "decode": "Explain the bytes of Kafka frames, and captures of the network.",
     "encode": "Make a frame's bytes from JSON.",
     "send": "Send one request, written as JSON, and print the answer.",
+    "dump-log": "Read and verify the files of a broker's log directory.",
     "schema": "Fields and versions of an API's messages.",
     "error": "What a broker's error code means.",
     "broker": "Run a cluster of embedded brokers until Ctrl-C.",
@@ -42,7 +43,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"kwire.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"kwire.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -54,6 +54,7 @@ def batch_to_json(batch: Batch) -> dict[str, Any]:
         "count": batch.count,
         "size_bytes": batch.size_bytes,
         "compression": batch.compression.name.lower(),
+        "max_timestamp_ms": batch.max_timestamp_ms,
         "timestamp_type": "create" if batch.timestamp_type == CREATE_TIME else "append",
         "partition_leader_epoch": batch.partition_leader_epoch,
         "producer_id": batch.producer_id,

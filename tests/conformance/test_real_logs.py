@@ -1,8 +1,9 @@
 """The logs of a real broker that has coordinated groups and a transaction: we read them as kafka-dump-log does."""
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from kwire.protocol.messages.consumer_protocol import (
     decode_versioned,
 )
 from kwire.records import decode_batches
+from tests.cli.running import run
 from tests.conformance import oracle
 
 pytestmark = pytest.mark.live
@@ -57,6 +59,7 @@ def cluster() -> Iterator[KafkaCluster]:
     with KafkaCluster(settings=SETTINGS) as cluster:
         cluster.commands.create_topic("t")
         produce_in_a_transaction(cluster.bootstrap)
+        fill_segments(cluster)
         consume(cluster.bootstrap, {"group.id": "of-old", "group.protocol": "classic"})
         consume(cluster.bootstrap, {"group.id": "of-new", "group.protocol": "consumer"})
         share(cluster)
@@ -70,6 +73,21 @@ def produce_in_a_transaction(bootstrap: str) -> None:
     for number in range(10):
         producer.produce("t", b"%d" % number)
     producer.commit_transaction(30)
+
+
+def fill_segments(cluster: KafkaCluster) -> None:
+    """Several segments with their indexes and snapshots of producers, and transactions that were aborted."""
+    cluster.commands.create_topic("rolled", configs={"segment.bytes": str(1 << 20), "index.interval.bytes": "1000"})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "rolling", "log_level": 0,
+                         "compression.type": "lz4", "batch.size": 20_000})  # fmt: skip
+    producer.init_transactions(30)
+    for turn in range(4):
+        producer.begin_transaction()
+        for number in range(1500):
+            producer.produce("rolled", Random(number).randbytes(500), b"%d" % number)
+            producer.poll(0)
+        producer.flush(30)  # or there may be nothing yet to abort
+        producer.abort_transaction(30) if turn % 2 else producer.commit_transaction(30)
 
 
 def consume(bootstrap: str, group: Mapping[str, str]) -> None:
@@ -103,6 +121,69 @@ def test_every_record_reads_as_kafkas_own_tool_reads_it(topic: str, cluster: Kaf
     assert len(both) >= 2
     assert [ours[offset] for offset in both] == [theirs[offset] for offset in both]
     print(f"{topic}: {len(both)} records")
+
+
+FIELDS = {
+    # Kafka's names and ours, by the kind of file.
+    ".log": {"baseOffset": "base_offset", "lastOffset": "last_offset", "count": "count", "position": "position",
+             "baseSequence": "base_sequence", "producerId": "producer_id", "producerEpoch": "producer_epoch",
+             "partitionLeaderEpoch": "partition_leader_epoch", "isTransactional": "is_transactional",
+             "isControl": "is_control", "size": "size_bytes", "magic": "magic", "compresscodec": "compression",
+             "isvalid": "is_valid", "CreateTime": "max_timestamp_ms"},
+    ".index": {"offset": "offset", "position": "position"},
+    ".timeindex": {"timestamp": "timestamp_ms", "offset": "offset"},
+    ".txnindex": {"producerId": "producer_id", "firstOffset": "first_offset", "lastOffset": "last_offset",
+                  "lastStableOffset": "last_stable_offset"},
+    ".snapshot": {"producerId": "producer_id", "producerEpoch": "producer_epoch", "lastTimestamp": "timestamp_ms",
+                  "coordinatorEpoch": "coordinator_epoch"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", FIELDS)
+def test_dump_log_shows_what_kafkas_own_tool_shows(suffix: str, cluster: KafkaCluster) -> None:
+    """`kwire dump-log`, entry by entry, for every file of the kind that is not empty and is no longer written."""
+    data = cluster.directory / "node-1" / "data"
+    files = sorted(data.glob(f"rolled-0/*{suffix}"))[: -1 if suffix != ".snapshot" else None]
+    entries = 0
+    for file in files:
+        ran = run("dump-log", "--deep", str(file))
+        assert ran.code == 0, ran.stdout
+        ours = [line for line in ran.lines() if line["kind"] not in ("end", "unused")]
+        dump = cluster.run("org.apache.kafka.tools.DumpLogSegments", ["--files", str(file)]).decode()
+        assert "Mismatches" not in dump
+        theirs = [dict(re.findall(r"(\w+): (\S+)", line)) for line in dump.splitlines()[1:]]
+        theirs = [one for one in theirs if set(FIELDS[suffix]) <= set(one)]
+        assert [as_words(one, FIELDS[suffix].values()) for one in ours] == [
+            [one[name] for name in FIELDS[suffix]] for one in theirs
+        ]
+        entries += len(ours)
+    assert entries >= {".txnindex": 1, ".snapshot": 2}.get(suffix, 10)
+    print(f"{suffix}: {entries} entries of {len(files)} files")
+
+
+def as_words(line: dict[str, Any], names: Iterable[str]) -> list[str]:
+    """Fields as Java prints them."""
+    return [str(value).lower() if isinstance(value := line[name], bool) else str(value) for name in names]
+
+
+def test_dump_log_finds_nothing_wrong_with_all_that_a_broker_wrote(cluster: KafkaCluster) -> None:
+    cluster.stop_node(1)
+    try:
+        ran = run("dump-log", "--print-data", str(cluster.directory / "node-1" / "data"))
+    finally:
+        cluster.start_node(1)
+    assert ran.code == 0, [line for line in ran.lines() if line["kind"] == "problem"]
+    lines = ran.lines()
+    # Records of every one of Kafka's own topics are read, and all of its kinds of file are there.
+    assert {line.get("type") for line in lines if line["kind"] == "end"} == {
+        "log", "index", "timeindex", "txnindex", "producers", "text"
+    }  # fmt: skip
+    read = {line["key"]["type"] for line in lines if isinstance(line.get("key"), dict) and "type" in line["key"]}
+    assert {"OffsetCommit", "GroupMetadata", "TransactionLog", "ShareSnapshot"} <= read
+    said = [line["value"] for line in lines if isinstance(line.get("value"), dict)]
+    values = {value["type"] for value in said if "type" in value}
+    assert {"TopicRecord", "PartitionRecord", "RegisterBrokerRecord"} <= values
+    print(ran.stderr.strip())
 
 
 def read_lines(dump: str) -> Iterator[tuple[int, Any]]:

@@ -1,0 +1,185 @@
+"""The indexes of a log segment: entry by entry, and whether they fit their log.
+
+    .index       (offset - base, position), 4 bytes each: a batch at the position has this as its last offset
+    .timeindex   (timestamp, offset - base), 8 and 4: the largest timestamp up to the batch that ends at the offset
+    .txnindex    version, producer id, first and last offset, last stable offset: a transaction that was aborted
+
+The active segment's .index and .timeindex are made ahead and end in zeros. Kafka trusts the .index when it starts, and
+then reads from wrong places: an index that does not fit is deleted, and made again when the broker starts.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, NamedTuple
+
+from kwire.cli.logs.segments import Placed, read_places
+from kwire.errors import CorruptRecordsError, DecodeError
+from kwire.protocol.messages.aborted_txn import AbortedTxn
+
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+_VERSION = struct.Struct(">h")
+_ABORTED_BYTES = 34
+_CHUNK_ENTRIES = 4096
+_REMEDY = "stop the broker and delete the index: it is made again from the log"
+
+
+class OffsetEntry(NamedTuple):
+    """`at` is where the entry stands in the index; the batch at `position` of the log ends with `offset`."""
+
+    at: int
+    offset: int
+    position: int
+
+
+class TimeEntry(NamedTuple):
+    at: int
+    timestamp_ms: int
+    offset: int
+
+
+def read_offset_index(file: BinaryIO, base_offset: int) -> Iterator[OffsetEntry | CorruptRecordsError]:
+    """The entries; those behind the last are zeros and are not there."""
+    last: OffsetEntry | None = None
+    for at, fields in _entries(file, _OFFSET_ENTRY):
+        if isinstance(fields, CorruptRecordsError):
+            yield fields
+            return
+        delta, position = fields
+        if not delta and not position and last is not None:
+            return
+        if not delta and not position and not at and _is_zero(file):
+            return
+        entry = OffsetEntry(at, base_offset + delta, position)
+        if last is not None and (entry.offset <= last.offset or position <= last.position):
+            what = f"offset {entry.offset} at {position} after offset {last.offset} at {last.position}"
+            yield CorruptRecordsError(f"entries do not ascend: {what}", offset=at, remedy=_REMEDY)
+        elif delta < 0 or position < 0:
+            yield CorruptRecordsError(f"offset {entry.offset} at {position}", offset=at, remedy=_REMEDY)
+        last = entry
+        yield entry
+
+
+def read_time_index(file: BinaryIO, base_offset: int) -> Iterator[TimeEntry | CorruptRecordsError]:
+    """The entries; those behind the last are zeros and are not there."""
+    last: TimeEntry | None = None
+    for at, fields in _entries(file, _TIME_ENTRY):
+        if isinstance(fields, CorruptRecordsError):
+            yield fields
+            return
+        timestamp, delta = fields
+        if not timestamp and not delta and (last is not None or _is_zero(file)):
+            return
+        entry = TimeEntry(at, timestamp, base_offset + delta)
+        if last is not None and (timestamp <= last.timestamp_ms or entry.offset < last.offset):
+            what = f"{timestamp} of offset {entry.offset} after {last.timestamp_ms} of offset {last.offset}"
+            yield CorruptRecordsError(f"entries do not ascend: {what}", offset=at, remedy=_REMEDY)
+        last = entry
+        yield entry
+
+
+def read_aborted(file: BinaryIO) -> Iterator[tuple[int, AbortedTxn] | DecodeError]:
+    """(position, transaction). A version that is not known ends the reading, as its size is not known either."""
+    at = 0
+    last_offset = -1
+    while data := file.read(_ABORTED_BYTES):
+        if len(data) < _ABORTED_BYTES:
+            message = f"the file ends inside an entry: {len(data)} of {_ABORTED_BYTES} bytes"
+            yield CorruptRecordsError(message, offset=at, remedy=_REMEDY)
+            return
+        (version,) = _VERSION.unpack_from(data)
+        if version not in AbortedTxn.VERSIONS:
+            yield DecodeError(f"an entry of version {version}", offset=at)
+            return
+        entry = AbortedTxn.decode(data[_VERSION.size :], version)
+        if entry.first_offset > entry.last_offset or entry.last_offset <= last_offset:
+            what = f"{entry.first_offset} to {entry.last_offset} after {last_offset}"
+            yield CorruptRecordsError(f"a transaction of offsets {what}", offset=at, remedy=_REMEDY)
+        last_offset = entry.last_offset
+        yield at, entry
+        at += _ABORTED_BYTES
+
+
+def _entries(
+    file: BinaryIO, layout: struct.Struct
+) -> Iterator[tuple[int, tuple[int, int]] | tuple[int, CorruptRecordsError]]:
+    at = 0
+    while chunk := file.read(layout.size * _CHUNK_ENTRIES):
+        whole = len(chunk) - len(chunk) % layout.size
+        for first, second in layout.iter_unpack(chunk[:whole]):
+            yield at, (first, second)
+            at += layout.size
+        if whole < len(chunk):
+            message = f"the file ends inside an entry: {len(chunk) - whole} of {layout.size} bytes"
+            yield at, CorruptRecordsError(message, offset=at, remedy=_REMEDY)
+            return
+
+
+def _is_zero(file: BinaryIO) -> bool:
+    """Whether all of a file is zeros: an index that is empty as yet."""
+    begin = file.tell()
+    file.seek(0)
+    is_zero = not any(any(chunk) for chunk in iter(lambda: file.read(1 << 16), b""))
+    file.seek(begin)
+    return is_zero
+
+
+class OffsetCheck:
+    """Whether entries of an .index, in their order, point at batches of the log."""
+
+    def __init__(self, log: BinaryIO) -> None:
+        self._batches = _Batches(log)
+
+    def problem(self, entry: OffsetEntry) -> CorruptRecordsError | None:
+        batch = self._batches.find(lambda one: one.position >= entry.position)
+        if batch is None:
+            message = f"position {entry.position} of offset {entry.offset} is behind the last batch of the log"
+        elif batch.position != entry.position:
+            message = f"no batch of the log begins at {entry.position}, where offset {entry.offset} should be"
+        elif not batch.base_offset <= entry.offset:
+            message = f"offset {entry.offset} should be at {entry.position}, where {batch.base_offset} begins"
+        else:
+            return None
+        return CorruptRecordsError(message, offset=entry.at, remedy=_REMEDY)
+
+
+class TimeCheck:
+    """Whether entries of a .timeindex, in their order, tell the largest timestamps of the log."""
+
+    def __init__(self, log: BinaryIO) -> None:
+        self._batches = _Batches(log)
+        self._largest_ms = -1
+
+    def problem(self, entry: TimeEntry) -> CorruptRecordsError | None:
+        batch = self._batches.find(lambda one: one.last_offset >= entry.offset, self._see)
+        if batch is None:
+            message = f"offset {entry.offset} is behind the last batch of the log"
+        elif batch.max_timestamp_ms is None:
+            return None  # a message of the oldest format: it has none
+        elif max(self._largest_ms, batch.max_timestamp_ms) != entry.timestamp_ms:
+            largest = max(self._largest_ms, batch.max_timestamp_ms)
+            message = f"{entry.timestamp_ms} is not the largest timestamp up to offset {entry.offset}: {largest} is"
+        else:
+            return None
+        return CorruptRecordsError(message, offset=entry.at, remedy=_REMEDY)
+
+    def _see(self, passed: Placed) -> None:
+        self._largest_ms = max(self._largest_ms, passed.max_timestamp_ms or -1)
+
+
+class _Batches:
+    """The batches of a log in step with the entries of an index."""
+
+    def __init__(self, log: BinaryIO) -> None:
+        self._places = read_places(log)
+        self._current = next(self._places, None)
+
+    def find(self, fits: Callable[[Placed], bool], see: Callable[[Placed], None] | None = None) -> Placed | None:
+        """The first that fits, from the one that was found last on; `see` is shown those that are passed by."""
+        while self._current is not None and not fits(self._current):
+            if see is not None:
+                see(self._current)
+            self._current = next(self._places, None)
+        return self._current

@@ -1,0 +1,77 @@
+"""The records of Kafka's own topics and of KRaft, as JSON in Kafka's names: what a group committed, what a topic is.
+
+Owns which topic a file is of: its folder's name says it. What consumers told their group in the classic protocol is
+read too. A record that cannot be read is shown as bytes, with the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+from typing import Any
+
+from kwire.errors import DecodeError
+from kwire.protocol import InternalRecord, Message, decode_control_record, decode_internal_record
+from kwire.protocol.internal_topics import COORDINATOR_TOPICS, FRAMED_TOPICS
+from kwire.protocol.messages.classic_group_records import GroupMetadataValue
+from kwire.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    decode_versioned,
+)
+
+# topic-partition, of a log that is live, moving (-future), on its way out (-delete) or found without owner (-stray).
+_FOLDER = re.compile(r"(?P<topic>[\w.-]+?)-\d+(?:\.[0-9a-f]{32}-(?:future|delete|stray))?")
+INTERNAL_TOPICS = frozenset([*COORDINATOR_TOPICS, *FRAMED_TOPICS])
+_METADATA = "__cluster_metadata"
+
+
+def topic_of(path: Path) -> str | None:
+    """The topic whose log a file is part of. Snapshots of the metadata are of no folder of their own at first."""
+    found = _FOLDER.fullmatch(path.absolute().parent.name)
+    if found is not None:
+        return found["topic"]
+    return _METADATA if path.suffix == ".checkpoint" else None
+
+
+def control_to_json(key: bytes | None, value: bytes | None) -> dict[str, Any]:
+    """What a control record says; its kind alone if that is all we know. Raises DecodeError."""
+    record = decode_control_record(key or b"", value)
+    kind = record.key.to_json(0)["type"] if record.key is not None else None
+    if record.value is None:
+        return {"type": kind}
+    return {"type": kind, "name": type(record.value).__name__, "data": record.value.to_json(record.version)}
+
+
+def record_to_json(topic: str, key: bytes | None, value: bytes | None) -> dict[str, Any]:
+    """The key and the value of a record of an internal topic. Raises DecodeError."""
+    record = decode_internal_record(topic, key, value)
+    return {"key": _key_to_json(record.key), "value": _value_to_json(record)}
+
+
+def _key_to_json(key: Message | None) -> dict[str, Any] | None:
+    return None if key is None else {"type": _name(key, "Key"), "data": key.to_json(0)}
+
+
+def _value_to_json(record: InternalRecord) -> dict[str, Any] | None:
+    value = record.value
+    if value is None:
+        return None
+    data = value.to_json(record.version)
+    if isinstance(value, GroupMetadataValue):
+        for member, shown in zip(value.members, data["members"], strict=True):
+            _read_into(shown, "subscription", ConsumerProtocolSubscription, member.subscription)
+            _read_into(shown, "assignment", ConsumerProtocolAssignment, member.assignment)
+    return {"type": _name(value, "Value"), "version": record.version, "data": data}
+
+
+def _read_into(shown: dict[str, Any], name: str, cls: type[Message], data: bytes) -> None:
+    # Members of another protocol type (Connect's workers) say other things, which stay bytes.
+    with contextlib.suppress(DecodeError):
+        version, message = decode_versioned(cls, data)
+        shown[name] = message.to_json(min(version, cls.VERSIONS.stop - 1))
+
+
+def _name(message: Message, suffix: str) -> str:
+    return type(message).__name__.removesuffix(suffix)

@@ -1,0 +1,191 @@
+"""A log segment, batch by batch: where each is, whether it is sound, and whether it belongs where it is.
+
+One batch is in memory at a time. What is wrong comes out as a CorruptRecordsError whose offset is the position in the
+file. A batch whose checksum is wrong is stepped over by its size; a size that makes no sense ends the reading, since
+nothing says where the next batch begins.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, NamedTuple
+
+from kwire.errors import CorruptRecordsError
+from kwire.records import BATCH_OVERHEAD_BYTES, NO_LEADER_EPOCH, Batch, decode_batches
+
+# More than brokers take (message.max.bytes is rarely above 100 MB), less than would hurt.
+BATCH_BYTES_MAX = 256 * 1024 * 1024
+
+_HEAD_BYTES = 17
+_HEAD = struct.Struct(">qi4xB")
+_OVERHEAD_BYTES = 12
+# The least sizes, by magic: an empty message of v0 and v1, a v2 header.
+_SIZES_MIN = (14, 22, BATCH_OVERHEAD_BYTES - _OVERHEAD_BYTES)
+_V2_LAST_OFFSET_DELTA_AT = 23
+_V2_MAX_TIMESTAMP_AT = 35
+_V1_TIMESTAMP_AT = 18
+_CHUNK_BYTES = 1 << 20
+
+
+class Located(NamedTuple):
+    """A batch and where it begins in its file. `is_valid`: its checksum is right."""
+
+    position: int
+    batch: Batch
+    is_valid: bool
+
+
+class Unused(NamedTuple):
+    """Zeros to the end of the file, which a broker with log.preallocate makes ahead."""
+
+    position: int
+    size: int
+
+
+def read_segment(file: BinaryIO) -> Iterator[Located | Unused | CorruptRecordsError]:
+    """What is in the file, in its order."""
+    position = 0
+    while head := file.read(_HEAD_BYTES):
+        if not any(head):
+            zeros = _count_zeros(file)
+            if zeros is not None:
+                yield Unused(position, len(head) + zeros)
+                return
+        size = _size_of(head)
+        if isinstance(size, str):
+            left = len(head) + _count(file)
+            yield CorruptRecordsError(
+                f"{size}; {left} bytes from here to the end are not read", offset=position, remedy=_REMEDY_CUT
+            )
+            return
+        raw = head + file.read(size - len(head))
+        if len(raw) < size:
+            message = f"the file ends inside a batch: {len(raw)} of its {size} bytes are there"
+            yield CorruptRecordsError(message, offset=position, remedy=_REMEDY_CUT)
+            return
+        yield from _decoded(raw, position)
+        position += size
+
+
+_REMEDY_CUT = "a broker that was killed while it wrote leaves this and cuts it off as it starts; or it is a bad disk"
+
+
+def _size_of(head: bytes) -> int | str:
+    """A batch's size, or why there is none."""
+    if len(head) < _HEAD_BYTES:
+        return f"{len(head)} bytes are no batch"
+    _, size, magic = _HEAD.unpack(head)
+    if magic >= len(_SIZES_MIN):
+        return f"there is no message format v{magic}"
+    if not _SIZES_MIN[magic] <= size <= BATCH_BYTES_MAX:
+        return f"a batch of format v{magic} says to have {size} bytes"
+    return int(size) + _OVERHEAD_BYTES
+
+
+def _decoded(raw: bytes, position: int) -> Iterator[Located | CorruptRecordsError]:
+    try:
+        (batch,) = decode_batches(raw)
+        yield Located(position, batch, True)
+        return
+    except CorruptRecordsError as error:
+        yield moved(error, position)
+    try:
+        (batch,) = decode_batches(raw, check_crc=False)
+    except CorruptRecordsError:
+        return
+    yield Located(position, batch, False)
+
+
+def moved(error: CorruptRecordsError, position: int) -> CorruptRecordsError:
+    """The error with its place in the file instead of in the batch at `position`."""
+    inside = error.where.get("offset")
+    error.where["offset"] = position + (inside if isinstance(inside, int) else 0)
+    return error
+
+
+def _count(file: BinaryIO) -> int:
+    return sum(len(chunk) for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
+
+
+def _count_zeros(file: BinaryIO) -> int | None:
+    """How many zeros are left in the file; None, with the file where it was, if there is anything else."""
+    begin, count = file.tell(), 0
+    for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
+        if chunk.count(0) < len(chunk):
+            file.seek(begin)
+            return None
+        count += len(chunk)
+    return count
+
+
+class Sequence:
+    """Whether batches follow each other: offsets ascend from the segment's own, leader epochs do not fall."""
+
+    def __init__(self, base_offset: int) -> None:
+        self._next = base_offset
+        self._epoch = NO_LEADER_EPOCH
+
+    def problems(self, located: Located) -> Iterator[CorruptRecordsError]:
+        """What is wrong with a batch being where it is."""
+        batch = located.batch
+        if batch.base_offset < self._next:
+            what = f"a batch of offsets {batch.base_offset} to {batch.last_offset} where {self._next} or more is due"
+            yield CorruptRecordsError(f"offsets do not ascend: {what}", offset=located.position)
+        self._next = max(self._next, batch.next_offset)
+        if batch.partition_leader_epoch < self._epoch:
+            epochs = f"{batch.partition_leader_epoch} after {self._epoch}"
+            yield CorruptRecordsError(f"leader epochs fall: {epochs}", offset=located.position)
+        self._epoch = max(self._epoch, batch.partition_leader_epoch)
+
+
+class Placed(NamedTuple):
+    """What an index can say of a batch."""
+
+    position: int
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int | None
+
+
+def read_places(file: BinaryIO) -> Iterator[Placed]:
+    """Where the batches of a log are, from their headers alone, as far as sizes make sense."""
+    position = last_offset = 0
+    while True:
+        file.seek(position)
+        head = file.read(BATCH_OVERHEAD_BYTES)
+        size = _size_of(head[:_HEAD_BYTES])
+        if isinstance(size, str):
+            return
+        offset, _, magic = _HEAD.unpack_from(head)
+        if magic == 2:
+            delta = int.from_bytes(head[_V2_LAST_OFFSET_DELTA_AT : _V2_LAST_OFFSET_DELTA_AT + 4], "big")
+            timestamp = int.from_bytes(head[_V2_MAX_TIMESTAMP_AT : _V2_MAX_TIMESTAMP_AT + 8], "big", signed=True)
+            yield Placed(position, offset, offset + delta, timestamp)
+            last_offset = offset + delta
+        else:
+            # A compressed message of an old format has the offset of its last record; the first follows what is before.
+            at = int.from_bytes(head[_V1_TIMESTAMP_AT : _V1_TIMESTAMP_AT + 8], "big", signed=True) if magic else None
+            yield Placed(position, min(last_offset + 1, offset), offset, at)
+            last_offset = offset
+        position += size
+
+
+def records_problem(located: Located) -> CorruptRecordsError | None:
+    """What is wrong with a batch's records, which its header does not tell."""
+    try:
+        located.batch.rows()
+    except CorruptRecordsError as error:
+        return moved(error, located.position)
+    return None
+
+
+def in_order(found: Iterable[Located | Unused | CorruptRecordsError], base_offset: int) -> Iterator[
+    Located | Unused | CorruptRecordsError
+]:  # fmt: skip
+    """The same, each batch after what is wrong with its place."""
+    sequence = Sequence(base_offset)
+    for one in found:
+        if isinstance(one, Located):
+            yield from sequence.problems(one)
+        yield one
