@@ -71,7 +71,7 @@ def command(
     kind: str | None, is_body: bool, is_guessing: bool, annotate: bool | None, bytes_max: int, filters: Filters,
     output: Output,
 ) -> ExitCode:  # fmt: skip
-    """Explain the bytes of Kafka frames.
+    """Explain the bytes of Kafka frames, and captures of the network.
 
     A request says itself what it is. A response does not: give --api and --version of the request that it answers, or
     see what it could be with --try-versions. Hex may be plain, spaced, 0x00, \\x00, or as xxd, hexdump, od,

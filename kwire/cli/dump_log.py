@@ -54,9 +54,9 @@ def command(
 
     \b
         kwire dump-log data/orders-0
-        kwire dump-log data/__consumer_offsets-7 --print-data | jq -c 'select(.kind == "record") | .key'
         kwire dump-log --check --deep /var/lib/kafka
-        kwire dump-log data/__cluster_metadata-0/00000000000000000000.log --print-data
+        kwire dump-log data/__cluster_metadata-0/*.log --print-data
+        kwire dump-log --print-data data/__consumer_offsets-7 | jq -c 'select(.kind == "record").key'
     """
     if topic_text is not None and topic_text.startswith("__") and topic_text not in INTERNAL_TOPICS:
         raise click.UsageError(f"--topic {topic_text}: Kafka's own topics are {', '.join(sorted(INTERNAL_TOPICS))}")

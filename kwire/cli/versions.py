@@ -13,7 +13,8 @@ from kwire.cli.apis import known_apis, span
 from kwire.cli.connection import Connection, connection_options
 from kwire.cli.failures import ExitCode, exit_code, report
 from kwire.cli.metadata import ask_metadata
-from kwire.cli.output import Output, output_options, styled
+from kwire.cli.output import Output, counted, output_options, styled
+from kwire.cli.releases import RELEASES, differences, has_zookeeper, maybe_release, nearest_release
 from kwire.errors import ErrorCode, KwireError, UnsupportedVersionError, broker_error
 from kwire.protocol import ApiKey
 from kwire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -41,20 +42,23 @@ class BrokerVersions:
 
 
 @click.command()
+@click.option("--release", "release_text", metavar="X.Y", help="What the brokers lack of this release, or have beyond.")
 @connection_options
 @output_options
-def command(connection: Connection, output: Output) -> ExitCode:
+def command(release_text: str | None, connection: Connection, output: Output) -> ExitCode:
     """Which versions of each API the brokers speak.
 
     A column for each group of brokers that speak the same; several mean a rolling upgrade. "used" is what kwire would
-    negotiate with all of them.
+    negotiate with all of them. With --release only the APIs that differ from that release's are listed.
 
     \b
         kwire versions -b localhost:9092
+        kwire versions -b localhost:9092 --release 3.9
         kwire versions | jq -c 'select(.kind == "api" and .name == "Fetch")'
     """
     from kwire.cluster import Runtime
 
+    release = _release(release_text) if release_text is not None else None
     status = ExitCode.OK
     found: list[BrokerVersions] = []
     with closing(Runtime(connection.config())) as runtime:
@@ -67,12 +71,70 @@ def command(connection: Connection, output: Output) -> ExitCode:
                 status = exit_code(error)
                 continue
             found.append(BrokerVersions(broker.node_id, f"{broker.host}:{broker.port}", answer))
-    if output.is_table:
+    if release is not None:
+        show_differences(found, release, output)
+    elif output.is_table:
         _show(found, output)
     else:
         for line in _lines(found):
             output.json(line)
     return status
+
+
+def _release(text: str) -> str:
+    found = maybe_release(text)
+    if found is None:
+        raise click.UsageError(f"--release {text}: known are {', '.join(RELEASES)}")
+    return found
+
+
+def show_differences(brokers: list[BrokerVersions], release: str, output: Output) -> None:
+    """What each group of like brokers lacks of a release and has beyond it."""
+    for ranges, group in _groups(brokers):
+        nodes = [broker.node for broker in group]
+        found = differences(ranges, release)
+        rows = []
+        for key, (theirs, ours) in found.items():
+            lacks, beyond = without(theirs, ours), without(ours, theirs)
+            if output.is_table:
+                texts = [", ".join(map(span, one)) for one in (lacks, beyond)]
+                rows.append([key, _name(key), span(theirs), span(ours), *texts])
+                continue
+            output.json({
+                "kind": "difference", "release": release, "brokers": nodes, "api_key": key,
+                "name": _name(key) if key in set(ApiKey) else None, "release_versions": _ends(theirs),
+                "broker_versions": _ends(ours), "lacks": [_ends(one) for one in lacks],
+                "beyond": [_ends(one) for one in beyond],
+            })  # fmt: skip
+        who = f"broker{'s' if len(nodes) > 1 else ''} {_some(nodes)}"
+        if output.is_table and rows:
+            columns = ["key", "api", f"Kafka {release}", who, "lacks", "beyond"]
+            output.table(columns, rows, right=["key"], whole=["api"])
+        nearest, count = nearest_release(ranges)
+        mode = " with ZooKeeper" if has_zookeeper(ranges) and "2.8" <= release < "4" else ""
+        text = f"{who}: {counted(len(found), 'API')} unlike Kafka {release}{mode}"
+        output.note(f"{text}; the nearest release is {nearest}{'' if count else ', exactly'}")
+
+
+def without(versions: range, others: range) -> list[range]:
+    """What is left of a range, one piece or two.
+
+    >>> without(range(0, 10), range(3, 5))
+    [range(0, 3), range(5, 10)]
+    """
+    if not others:
+        return [versions] if versions else []
+    before = range(versions.start, min(versions.stop, others.start))
+    after = range(max(versions.start, others.stop), versions.stop)
+    return [piece for piece in (before, after) if piece]
+
+
+def _groups(brokers: list[BrokerVersions]) -> list[tuple[dict[int, range], list[BrokerVersions]]]:
+    """The brokers that speak the same, together."""
+    groups: dict[tuple[tuple[int, range], ...], list[BrokerVersions]] = {}
+    for broker in brokers:
+        groups.setdefault(tuple(sorted(broker.ranges.items(), key=lambda item: item[0])), []).append(broker)
+    return [(dict(ranges), group) for ranges, group in groups.items()]
 
 
 def _ask(runtime: Runtime, node: int, timeout: float) -> ApiVersionsResponse | None:
@@ -115,7 +177,11 @@ def _name(key: int) -> str:
 
 def _lines(brokers: list[BrokerVersions]) -> Iterator[dict[str, Any]]:
     for broker in brokers:
-        line: dict[str, Any] = {"kind": "broker", "id": broker.node, "address": broker.address}
+        nearest, count = nearest_release(broker.ranges)
+        line: dict[str, Any] = {
+            "kind": "broker", "id": broker.node, "address": broker.address, "nearest_release": nearest,
+            "apis_unlike_it": count,
+        }  # fmt: skip
         if broker.answer is None:
             yield {**line, "has_api_versions": False}
             continue
@@ -145,14 +211,11 @@ def _ends(versions: range | None) -> list[int] | None:
 
 
 def _show(brokers: list[BrokerVersions], output: Output) -> None:
-    groups: dict[tuple[tuple[int, range], ...], list[BrokerVersions]] = {}
-    for broker in brokers:
-        groups.setdefault(tuple(sorted(broker.ranges.items(), key=lambda item: item[0])), []).append(broker)
     for broker in brokers:
         if broker.answer is None:
             output.text(f"broker {broker.node} at {broker.address} is older than ApiVersions (0.10): taken for a 0.8.2")
     keys, ours = _keys(brokers)
-    members = list(groups.values())
+    members = [group for _, group in _groups(brokers)]
     headings = [f"broker{'s' if len(group) > 1 else ''} {_some([b.node for b in group])}" for group in members]
     rows = []
     absent = [key for key in keys if not any(broker.ranges.get(key) for broker in brokers)]
