@@ -8,8 +8,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -66,7 +69,8 @@ class Commands(click.Group):
         options["standalone_mode"] = False
         options.setdefault("prog_name", "kwire")
         try:
-            status = super().main(args, *more, **options)
+            with _second_interrupt_is_final():
+                status = super().main(args, *more, **options)
         except click.ClickException as error:
             error.show()
             status = ExitCode.USAGE
@@ -78,6 +82,25 @@ class Commands(click.Group):
             report(error)
             status = exit_code(error)
         sys.exit(int(status or 0))
+
+
+@contextlib.contextmanager
+def _second_interrupt_is_final() -> Iterator[None]:
+    """The first Ctrl-C is a KeyboardInterrupt: what was read is delivered, connections are closed. A second ends it."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # somebody else's, or ignored, as in the background
+        return
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(ExitCode.INTERRUPTED))
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _flush_quietly() -> None:

@@ -22,6 +22,8 @@ from kwire.protocol import ApiKey
 if TYPE_CHECKING:
     from kwire.cluster import Route, Runtime, ToLeader, ToNode
 
+_REFUSALS_SHOWN_MAX = 5
+
 
 @click.command()
 @click.argument("api_text", metavar="API[@VERSION]")
@@ -45,6 +47,7 @@ def command(
     \b
         kwire send DescribeCluster@0 '{}'
         kwire send FindCoordinator@2 '{"key": "my-group", "keyType": 0}'
+        kwire send DescribeGroups --coordinator g '{"groups": ["g"]}'
         kwire send Heartbeat@0 --coordinator g '{"groupId": "g", "generationId": 1, "memberId": "m"}'
     """
     from kwire.cluster import Runtime, ToLeader
@@ -76,7 +79,10 @@ def command(
         output.text(json.dumps(answer, indent=2, ensure_ascii=False))
     else:
         output.json(answer)
-    return ExitCode.KAFKA if any(refusals(answer)) else ExitCode.OK
+    refused = list(refusals(answer))
+    for refusal in refused[:_REFUSALS_SHOWN_MAX]:
+        output.note(f"{refusal.path}: {refusal.name}, see `kwire error {refusal.code}`")
+    return ExitCode.KAFKA if refused else ExitCode.OK
 
 
 def _leader(runtime: Runtime, route: ToLeader, timeout: float) -> ToNode:

@@ -113,7 +113,7 @@ def show_differences(brokers: list[BrokerVersions], release: str, output: Output
         nearest, count = nearest_release(ranges)
         mode = " with ZooKeeper" if has_zookeeper(ranges) and "2.8" <= release < "4" else ""
         text = f"{who}: {counted(len(found), 'API')} unlike Kafka {release}{mode}"
-        output.note(f"{text}; the nearest release is {nearest}{'' if count else ', exactly'}")
+        output.note(f"{text}; the nearest release is {nearest}{f' ({count} differ)' if count else ', exactly'}")
 
 
 def without(versions: range, others: range) -> list[range]:

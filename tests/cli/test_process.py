@@ -153,6 +153,37 @@ def test_ctrl_c_ends_consume(cluster: Cluster) -> None:
     assert (code, stderr.strip()) == (130, "")
 
 
+STUCK = """
+import sys, threading, types
+import click
+from kwire.cli import app, main
+
+@click.command()
+def command():
+    try:
+        print("ready", flush=True)
+        threading.Event().wait()
+    finally:
+        print("closing", flush=True)
+        threading.Event().wait()
+
+sys.modules["kwire.cli.stuck"] = types.ModuleType("stuck")
+sys.modules["kwire.cli.stuck"].command = command
+app.COMMANDS["stuck"] = ""
+main(["stuck"])
+"""
+
+
+def test_a_second_ctrl_c_waits_for_nothing() -> None:
+    command = [sys.executable, "-c", STUCK]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
+        assert process.stdout is not None
+        for line in (b"ready\n", b"closing\n"):
+            assert process.stdout.readline() == line
+            process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 130
+
+
 def test_ctrl_c_in_produce_delivers_what_was_read(cluster: Cluster) -> None:
     with started("produce", "t", "--report", "-X", "linger_ms=0", KWIRE_BOOTSTRAP=cluster.bootstrap) as process:
         assert process.stdin is not None

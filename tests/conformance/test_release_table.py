@@ -6,7 +6,6 @@ from kwire.cli.releases import release_versions
 from kwire.protocol import ApiKey
 from tests.conformance import oracle
 
-
 # 4.0 did away with ZooKeeper.
 MODES = [(one, mode) for one in oracle.RELEASES for mode in ("zkBroker", "broker") if mode == "broker" or one < "4"]
 
