@@ -17,11 +17,11 @@ from kwire.errors import ClosedError, FatalError, KwireError, RequestTimeoutErro
 from kwire.producer import GroupMetadata, Message, ProduceResponse, ProducerRequest, RecordMetadata
 from kwire.producer.core import Core
 from kwire.producer.explain import Explanation
-from kwire.producer.intake import Queued
+from kwire.producer.intake import Incoming, Queued
 from kwire.producer.message import Data, Headers
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.producer_request import Terms
-from kwire.producer.response import Callback
+from kwire.producer.response import Callback, HomedResponse, MakeResponse
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Producer:
         self._core = Core(bootstrap, options)
         self._intake = self._core.intake
         self._sends = 0
-        self._home: tuple[asyncio.AbstractEventLoop, tuple[Mailbox, Callable[..., None]]] | None = None
+        self._home: tuple[asyncio.AbstractEventLoop, tuple[Mailbox, MakeResponse]] | None = None
 
     @overload
     async def send(self, topic: ProducerRequest) -> list[ProduceResponse]: ...
@@ -91,13 +91,12 @@ class Producer:
         if partition is None and self._core.rule is not None:
             message = Message(topic, value, key, headers, partition, timestamp_ms)
             partition = self._core.chosen(message, await self._known(topic))
-        mailbox, dispatch = self._here()
-        incoming = self._core.incoming(topic, value, key, headers, partition, timestamp_ms, on_delivery, dispatch)
-        room = Signal(mailbox)
-        queued = self._intake.offer(incoming, room.tell)
-        if queued is not None:
-            await self._wait_for_room(queued, room)
-        return incoming.response
+        mailbox, make = self._here()
+        incoming = self._core.incoming(topic, value, key, headers, partition, timestamp_ms, None, make)
+        response = await self._enter(incoming, mailbox)
+        if on_delivery is not None:
+            response.add_done_callback(on_delivery)
+        return response
 
     async def send_and_wait(
         self,
@@ -117,18 +116,28 @@ class Producer:
 
     async def _send_all(self, messages: Iterable[Message], terms: Terms | None) -> list[ProduceResponse]:
         core = self._core
-        mailbox, dispatch = self._here()
-        prepared = [core.prepared(await self._placed(message), terms, dispatch) for message in messages]
+        mailbox, make = self._here()
+        prepared = [core.prepared(await self._placed(message), terms, make) for message in messages]
+        responses: list[ProduceResponse] = []
         for one in prepared:
-            if not one.response.done():
-                room = Signal(mailbox)
+            if isinstance(one, Incoming):
                 try:
-                    queued = self._intake.offer(one, room.tell)
-                    if queued is not None:
-                        await self._wait_for_room(queued, room)
+                    responses.append(await self._enter(one, mailbox))
                 except KwireError as error:
-                    core.refuse(one, error)
-        return [one.response for one in prepared]
+                    responses.append(core.refused(one.topic, error, make))
+            else:
+                responses.append(one)
+        return responses
+
+    async def _enter(self, incoming: Incoming, mailbox: Mailbox) -> ProduceResponse:
+        """Hand a record over, once there is room."""
+        room = Signal(mailbox)
+        entered = self._intake.offer(incoming, room.tell)
+        if isinstance(entered, ProduceResponse):
+            return entered
+        await self._wait_for_room(entered, room)
+        assert entered.response is not None
+        return entered.response
 
     async def _wait_for_room(self, queued: Queued, room: Signal) -> None:
         """Wait until a record that is before the door was let in; BufferFullError when that takes too long."""
@@ -164,12 +173,13 @@ class Producer:
             assert known is not None
         return known
 
-    def _here(self) -> tuple[Mailbox, Callable[..., None]]:
-        """The way into the present loop; and where callbacks run: there, or on their thread once it is closed."""
+    def _here(self) -> tuple[Mailbox, MakeResponse]:
+        """The way into the present loop; and responses whose callbacks run there, or on their thread once it ended."""
         loop = asyncio.get_running_loop()
         if self._home is None or self._home[0] is not loop:
             mailbox = mailbox_of(loop)
-            self._home = loop, (mailbox, partial(_dispatch, mailbox, self._core.runtime.dispatch))
+            home = partial(_dispatch, mailbox, self._core.runtime.dispatch)
+            self._home = loop, (mailbox, partial(HomedResponse, home=home))
         return self._home[1]
 
     async def flush(self, timeout: float | None = None) -> None:

@@ -35,9 +35,14 @@ T = TypeVar("T")
 _forks = 0
 
 
+_runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
+
+
 def _forked() -> None:
     global _forks
     _forks += 1
+    for runtime in list(_runtimes):
+        runtime.forked()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -65,6 +70,7 @@ class Runtime:
         self._has_ended = False
         self._on_end: list[Callable[[], object]] = []
         self._forks = _forks
+        self._on_fork: list[Callable[[], object]] = []
         # A daemon thread may be stopped anywhere at interpreter exit; ending it before that keeps sockets clean.
         self._finalizer = weakref.finalize(self, _close_at_exit, weakref.ref(self))
 
@@ -132,6 +138,11 @@ class Runtime:
         return self._dispatcher.is_current()
 
     @property
+    def has_system_clock(self) -> bool:
+        """Whether the time may be asked of the system as well."""
+        return isinstance(self.clock, SystemClock)
+
+    @property
     def is_running(self) -> bool:
         with self._lock:
             return self._is_started and not self._has_ended
@@ -144,6 +155,18 @@ class Runtime:
             except ClosedError:  # it is ending just now
                 self._thread.join(timeout)
         return function()
+
+    def on_fork(self, act: Callable[[], object]) -> None:
+        """Have `act` called in each forked child, where this runtime is of no use. It must not raise, nor wait.
+
+        For whoever cannot ask `check_usable` each time.
+        """
+        self._on_fork.append(act)
+        _runtimes.add(self)
+
+    def forked(self) -> None:
+        for act in self._on_fork:
+            act()
 
     # -- one request, one answer
 

@@ -1,23 +1,22 @@
-"""A batch: records that travel, are acknowledged and fail together.
+"""A batch: records that travel, are acknowledged and fail together. The loop's view of a run, or of a piece of one.
 
-It is open while records join it, closed when it is full or has been drained once, and sequenced when it was first put
-into a request by an idempotent producer. From then on it is immutable: same bytes, same producer id, epoch and
-sequence, until it is acknowledged or the epoch is bumped (rule of order 2).
+It is open while records join its run, closed when that is full or has been drained once, and sequenced when it was
+first put into a request by an idempotent producer. From then on it is immutable: same bytes, same producer id, epoch
+and sequence, until it is acknowledged or the epoch is bumped (rule of order 2).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kwire.errors import KwireError
-from kwire.producer.response import ProduceResponse, RecordMetadata
-from kwire.records import BATCH_OVERHEAD_BYTES, Compression, encode_batch
+from kwire.producer.response import resolve
+from kwire.records import BATCH_OVERHEAD_BYTES, Compression, encode_batch, encode_run
+from kwire.wire.accel import NewRecord, Run
 
 if TYPE_CHECKING:
     from kwire.producer.producer_request import Terms
-
-RecordTuple = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
 NO_SEQUENCE = -1
 
@@ -26,28 +25,23 @@ SEQUENCES = 2**31
 
 
 class Batch:
-    """`partition` is -1 until an unkeyed batch is given one. Times are seconds of the loop's clock."""
+    """`partition` is negative until the batch is given one. Times are seconds of the loop's clock."""
 
     __slots__ = (
-        "_append_time_ms", "_base_offset", "attempts", "bytes_max", "created_at", "deadline", "encoded", "error",
-        "is_closed", "is_decided", "is_overdue", "is_transactional", "is_unsure", "last_error", "line", "magic",
-        "partition", "producer_epoch", "producer_id", "records", "responses", "retries", "sequence", "size_bytes",
-        "terms", "topic", "tried_at", "was_designated", "was_named",
+        "_append_time_ms", "_base_offset", "_end", "_size_bytes", "_start", "attempts", "created_at", "deadline",
+        "encoded", "error", "is_decided", "is_overdue", "is_transactional", "is_unsure", "last_error", "line", "magic",
+        "producer_epoch", "producer_id", "retries", "run", "sequence", "terms", "topic", "tried_at", "was_designated",
+        "was_named",
     )  # fmt: skip
 
-    def __init__(
-        self, topic: str, partition: int, bytes_max: int, now: float, deadline: float, terms: Terms | None = None
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.bytes_max = bytes_max
+    def __init__(self, run: Run, now: float, deadline: float) -> None:
+        self.run = run
+        self.topic = run.topic
         self.created_at = now
         self.deadline = deadline
-        self.terms = terms  # those of its first record
-        self.records: list[RecordTuple] = []
-        self.responses: list[ProduceResponse] = []
-        self.size_bytes = BATCH_OVERHEAD_BYTES
-        self.is_closed = False
+        self.terms = cast("Terms | None", run.terms)  # those of its first record
+        self._start, self._end = 0, -1  # -1: as far as the run goes
+        self._size_bytes = -1  # -1: the run's
         self.was_designated = False  # given its partition when drained
         self.attempts = 0
         self.retries = 0  # attempts that failed for a reason of its own
@@ -65,33 +59,62 @@ class Batch:
         self.is_transactional = False
         self.producer_id = -1
         self.producer_epoch = -1
-        self.encoded: bytes | None = None
+        self.encoded: bytes | bytearray | memoryview | None = None
         self.magic = -1
         self._base_offset = -1
         self._append_time_ms = -1
+
+    def piece(self, start: int, end: int, records_bytes: int) -> Batch:
+        """A batch of its records start .. end - 1, which count as so many bytes; with its past and its identity."""
+        assert self.is_closed
+        piece = Batch(self.run, self.created_at, self.deadline)
+        piece._start, piece._end = self._start + start, self._start + end
+        piece.size_bytes = BATCH_OVERHEAD_BYTES + records_bytes
+        piece.was_designated, piece.was_named = self.was_designated, self.was_named
+        for name in ("attempts", "is_transactional", "is_unsure", "last_error", "line", "retries", "tried_at"):
+            setattr(piece, name, getattr(self, name))
+        if self.is_sequenced:
+            piece.stamp(self.producer_id, self.producer_epoch, self.sequence_of(start))
+        return piece
+
+    @property
+    def partition(self) -> int:
+        return self.run.partition
+
+    @partition.setter
+    def partition(self, index: int) -> None:
+        self.run.partition = index
+
+    @property
+    def is_closed(self) -> bool:
+        return self.run.is_closed
+
+    def close(self) -> None:
+        """No record joins it from now on, from whatever thread."""
+        self.run.close()
+
+    @property
+    def size_bytes(self) -> int:
+        return self.run.size_bytes if self._size_bytes < 0 else self._size_bytes
+
+    @size_bytes.setter
+    def size_bytes(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
 
     @property
     def buffered_bytes(self) -> int:
         """What its records were counted as when they came in."""
         return self.size_bytes - BATCH_OVERHEAD_BYTES
 
+    @property
+    def records(self) -> list[NewRecord]:
+        return self.run.rows(self._start, self._start + len(self))
+
     def __len__(self) -> int:
-        return len(self.records)
+        return (len(self.run) if self._end < 0 else self._end) - self._start
 
     def __repr__(self) -> str:
         return f"<Batch {self.topic}-{self.partition} of {len(self)}, sequence {self.sequence}>"
-
-    def has_room(self, size_bytes: int) -> bool:
-        """An empty batch takes one record of any size: the producer's own limit was checked before."""
-        return not self.is_closed and (not self.records or self.size_bytes + size_bytes <= self.bytes_max)
-
-    def append(self, record: RecordTuple, response: ProduceResponse, size_bytes: int) -> None:
-        assert not self.is_closed
-        self.records.append(record)
-        self.responses.append(response)
-        self.size_bytes += size_bytes
-        if self.size_bytes >= self.bytes_max:
-            self.is_closed = True
 
     @property
     def is_sequenced(self) -> bool:
@@ -99,6 +122,7 @@ class Batch:
 
     def stamp(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
         """Give the batch its identity, at its first write."""
+        assert self.is_closed
         assert not self.is_sequenced
         self.producer_id, self.producer_epoch, self.sequence = producer_id, producer_epoch, sequence
         self.encoded = None
@@ -113,13 +137,18 @@ class Batch:
         self.sequence = NO_SEQUENCE
         self.encoded = None
 
-    def encode(self, magic: int, compression: Compression, level: int | None) -> bytes:
+    def encode(self, magic: int, compression: Compression, level: int | None) -> bytes | bytearray | memoryview:
         """The bytes to send: made once, then the same on every attempt."""
         if self.encoded is None or self.magic != magic:
             assert self.encoded is None or not self.is_sequenced, "a sequenced batch is immutable"
-            self.encoded = encode_batch(
-                self.records,
-                magic=magic,
+            self.encoded = self._encode(magic, compression, level)
+            self.magic = magic
+        return self.encoded
+
+    def _encode(self, magic: int, compression: Compression, level: int | None) -> bytes | bytearray | memoryview:
+        if magic == 2 and self._end < 0:
+            return encode_run(
+                self.run,
                 compression=compression,
                 level=level,
                 producer_id=self.producer_id,
@@ -127,15 +156,26 @@ class Batch:
                 base_sequence=self.sequence,
                 is_transactional=self.is_transactional,
             )
-            self.magic = magic
-        return self.encoded
+        return encode_batch(
+            self.records,
+            magic=magic,
+            compression=compression,
+            level=level,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.sequence,
+            is_transactional=self.is_transactional,
+        )
 
     def acknowledged(self, base_offset: int, append_time_ms: int) -> None:
         """Note where the broker put it; -1 where it did not say."""
         self._base_offset, self._append_time_ms = base_offset, append_time_ms
-        self.encoded = None  # the bytes are not needed any more, the records' timestamps are
 
-    def metadata(self, index: int) -> RecordMetadata:
-        offset = -1 if self._base_offset < 0 else self._base_offset + index
-        timestamp_ms = self.records[index][0] if self._append_time_ms < 0 else self._append_time_ms
-        return RecordMetadata(self.topic, self.partition, offset, timestamp_ms)
+    def tell(self, error: KwireError | None) -> None:
+        """Resolve its responses: with the error, or with where the broker put it."""
+        resolve(self.run, self._start, self._start + len(self), self._base_offset, self._append_time_ms, error)
+
+    def drop(self) -> None:
+        """Its bytes are not needed any more, the records' timestamps are."""
+        self.encoded = None
+        self.run.drop(len(self))

@@ -26,12 +26,12 @@ from kwire.errors import (
     RequestTimeoutError,
 )
 from kwire.producer.explain import Explanation
-from kwire.producer.intake import Incoming, Intake
+from kwire.producer.intake import Incoming, Intake, make_door
 from kwire.producer.message import Data, Headers, Message, to_bytes, to_headers
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.partitioners import own_rule
 from kwire.producer.producer_request import Terms
-from kwire.producer.response import Callback, ProduceResponse, resolve_all
+from kwire.producer.response import MakeResponse, ProduceResponse, refused
 from kwire.producer.sender import Sender
 from kwire.producer.settings import ProducerSettings
 from kwire.producer.topic_watch import TopicWatch
@@ -55,7 +55,10 @@ _SINGLE_BROKER_IDLE_MS = 15_000
 class Core:
     """All methods may be called from any thread."""
 
-    def __init__(self, bootstrap: str | Sequence[str], options: dict[str, Any]) -> None:
+    def __init__(
+        self, bootstrap: str | Sequence[str], options: dict[str, Any], refer: Callable[..., object] | None = None
+    ) -> None:
+        """`refer` is for what the door's own `send` does not take in; None for a face that does not use that."""
         chosen = {name: options.pop(name) for name in list(options) if name in _SETTINGS}
         self.settings = ProducerSettings(**chosen)
         self.rule = own_rule(self.settings.partitioner)
@@ -64,10 +67,15 @@ class Core:
         config: ClientConfig = client_config(bootstrap, options)
         self.runtime = Runtime(config, name=f"{config.client_id} producer")
         self.intake = Intake(
-            self.settings.max_buffered_bytes,
-            self.settings.when_full,
-            self.settings.max_block_ms / 1000,
-            self.runtime.wakeup,
+            make_door(
+                self.settings,
+                self.runtime.dispatch,
+                self.runtime.wakeup,
+                self.runtime.clock.time_ms,
+                refer,
+                by_system=self.runtime.has_system_clock,
+            ),
+            self.settings.when_full, self.settings.max_block_ms / 1000, self.runtime.wakeup
         )
         self.sender = Sender(
             self.settings,
@@ -82,7 +90,6 @@ class Core:
         self._lock = threading.Lock()
         self._record_bytes_max = self.settings.max_request_bytes
         self._time_ms = self.runtime.clock.time_ms
-        self._dispatch = self.runtime.dispatch
 
     def start(self) -> None:
         """Begin to turn the loop; nobody is contacted before."""
@@ -94,6 +101,14 @@ class Core:
                 # A loop that turns keeps its Runtime alive, and this Core through it, until it is closed.
                 self._at_exit = weakref.finalize(self.runtime, _deliver_at_exit, self)
                 self.is_started = True
+                # A rule of the caller's own is asked for every record, before the door.
+                self.intake.door.is_open = self.rule is None
+                if self.intake.door.is_open:
+                    self.runtime.on_fork(self._shut)
+
+    def _shut(self) -> None:
+        """In a forked child: whoever sends is to be told."""
+        self.intake.door.is_open = False
 
     def incoming(
         self,
@@ -103,14 +118,10 @@ class Core:
         headers: Headers,
         partition: int | None,
         timestamp_ms: int | None,
-        on_delivery: Callback | None,
-        dispatch: Callable[..., None] | None = None,
         terms: Terms | None = None,
+        make: MakeResponse = ProduceResponse,
     ) -> Incoming:
-        """A record for the intake, with the response that will know its fate; raises what `Producer.send` raises.
-
-        `dispatch` is where its callbacks run, by default the callback thread.
-        """
+        """A record for the intake; raises what `Producer.send` raises. `make` makes the response."""
         if not self.is_started:
             self.start()
         self.runtime.check_usable()
@@ -133,24 +144,20 @@ class Core:
             timestamp_ms = self._time_ms()
         elif not 0 <= timestamp_ms < 2**63:
             raise ValueError(f"timestamp_ms is {timestamp_ms}: it must be milliseconds since 1970")
-        response = ProduceResponse(dispatch or self._dispatch)
-        if on_delivery is not None:
-            response.add_done_callback(on_delivery)
-        record = (timestamp_ms, key_bytes, value_bytes, header_tuple)
-        return Incoming(topic, partition, record, response, size_bytes, terms)
+        return Incoming(topic, partition, (timestamp_ms, key_bytes, value_bytes, header_tuple), size_bytes, terms, make)
 
-    def prepared(self, message: Message, terms: Terms | None, dispatch: Callable[..., None] | None = None) -> Incoming:
+    def prepared(
+        self, message: Message, terms: Terms | None, make: MakeResponse = ProduceResponse
+    ) -> Incoming | ProduceResponse:
         """One of several messages. A record that is too large gets a response that says so: the others go."""
         try:
-            return self.incoming(*message, None, dispatch, terms)
+            return self.incoming(*message, terms, make)
         except RecordTooLargeError as error:
-            response = ProduceResponse(dispatch or self._dispatch)
-            resolve_all([response], None, error)
-            return Incoming(message.topic, None, (0, None, None, ()), response, 0)
+            return self.refused(message.topic, error, make)
 
-    def refuse(self, incoming: Incoming, error: KwireError) -> None:
-        """The intake did not take it: its response says why."""
-        resolve_all([incoming.response], None, error)
+    def refused(self, topic: str, error: KwireError, make: MakeResponse = ProduceResponse) -> ProduceResponse:
+        """The response of a record that is not taken in: it says why."""
+        return refused(topic, error, make, self.runtime.dispatch)
 
     # -- a caller's own partitioner
 
@@ -208,7 +215,7 @@ class Core:
     def flush(self, on_done: Callable[[], None]) -> None:
         """Send what was handed over without further linger; `on_done` runs on the loop's thread when all is settled."""
         clock = self.runtime.clock
-        self.runtime.call_soon(lambda: self.sender.flush(on_done, clock.now(), self.runtime.snapshot))
+        self.runtime.call_soon(lambda: self.sender.flush(on_done, clock.now()))
 
     def explain(self, topic: str, partition: int | None) -> Explanation:
         """On the loop's thread, or where there is none."""

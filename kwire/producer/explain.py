@@ -119,8 +119,9 @@ class Explainer(NamedTuple):
         records = sum(map(len, waiting))
         reasons: list[Reason] = []
         if held is not None and partition is None:
-            waiting += held.undesignated
-            records += sum(map(len, held.undesignated)) + len(held.unrouted)
+            unplaced = [*held.unrouted, *held.undesignated]
+            waiting += unplaced
+            records += sum(map(len, unplaced))
             reasons = self._of_topic(held, now, view)
         elif queues:
             reasons = self._of_partition(queues[0], now, view)

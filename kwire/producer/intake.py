@@ -1,79 +1,72 @@
-"""The door between the threads that send and the loop: bounded memory, and an inbox.
+"""The door between the threads that send and the loop, with those who wait before it: bounded memory, order, patience.
 
-The only lock of the producer's hot path lives here. A sender reserves memory, puts its record into the inbox and, when
-the loop would otherwise sleep past it, wakes the loop. The loop empties the inbox in one go and gives memory back when
-batches resolve. A sender that finds no room blocks or gets an error (`put`); or it leaves its record in a queue before
-the door, is told when it went in, and may take it back until then (`offer`, for asyncio). It refuses to know about
-partitions and batches.
+The `Door` takes what there is room for, and needs nobody here for that. A sender that finds no room blocks or gets an
+error (`put`); or it leaves its record in a queue before the door, is told when it went in, and may take it back until
+then (`offer`, for asyncio). The only lock here is of those who wait. It refuses to know about partitions and batches.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kwire.errors import BufferFullError, KwireError
-from kwire.producer.batch import RecordTuple
-from kwire.producer.response import ProduceResponse
+from kwire.producer.partitioners import routing
+from kwire.producer.producer_request import Terms, may_share
+from kwire.producer.response import MakeResponse, ProduceResponse
+from kwire.wire.accel import Dispatch, Door
 
 if TYPE_CHECKING:
-    from kwire.producer.producer_request import Terms
-
-WhenFull = Literal["block", "raise"]
-
-_NEVER = 1 << 62
+    from kwire.producer.settings import ProducerSettings, WhenFull
 
 
 class Incoming(NamedTuple):
-    """A record on its way to the loop. `partition` is None where the producer is to choose."""
+    """A record before the door. `partition` is None where the producer is to choose."""
 
     topic: str
     partition: int | None
-    record: RecordTuple
-    response: ProduceResponse
+    record: tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
     size_bytes: int
     terms: Terms | None = None
+    make: MakeResponse = ProduceResponse
 
 
 class Queued:
-    """A record before the door. `tell(error)` is called once, by whoever ends its wait; None: it went in."""
+    """A record that waits. `tell(error)` is called once, by whoever ends its wait; None: it went in."""
 
-    __slots__ = ("incoming", "tell")
+    __slots__ = ("incoming", "response", "tell")
 
     def __init__(self, incoming: Incoming, tell: Callable[[KwireError | None], object]) -> None:
         self.incoming = incoming
         self.tell = tell
+        self.response: ProduceResponse | None = None  # once it went in
 
 
 class Intake:
-    """`bytes_max` is the bound on the memory of records that are not yet resolved, as counted by their encoded size."""
+    """Of one producer. The bound on the memory of records that are not yet resolved is the door's."""
 
-    def __init__(self, bytes_max: int, when_full: WhenFull, block_s_max: float, wakeup: Callable[[], None]) -> None:
-        self.bytes_max = bytes_max
+    def __init__(self, door: Door, when_full: WhenFull, block_s_max: float, wakeup: Callable[[], object]) -> None:
+        self.door = door
         self._when_full = when_full
         self._block_s_max = block_s_max
         self._wakeup = wakeup
         self._lock = threading.Lock()
         self._freed = threading.Condition(self._lock)
-        self._inbox: list[Incoming] = []
-        self._inbox_bytes = 0
-        self._used_bytes = 0
-        # The loop must be woken once the inbox holds this many bytes: 0 while it sleeps without a deadline for what may
-        # come, a batch's worth while a linger will wake it anyway, _NEVER once it has been woken.
-        self._wake_at_bytes = 0
+        # Threads that wait. A sender counts itself before it looks for room, and `release` gives room before it looks
+        # whether anybody waits: so one of the two sees the other, and the lock sees to it that the notice finds a
+        # sender that waits already.
         self._waiters = 0
         self._queue: dict[Queued, None] = {}  # before the door, in order
         self._closed: KwireError | None = None
 
     @property
     def used_bytes(self) -> int:
-        return self._used_bytes
+        return self.door.used_bytes
 
     @property
-    def inbox_records(self) -> int:
-        """How many records the loop has not taken in yet."""
-        return len(self._inbox)
+    def bytes_max(self) -> int:
+        return self.door.bytes_max
 
     @property
     def is_full(self) -> bool:
@@ -85,38 +78,33 @@ class Intake:
         """How many senders wait for memory."""
         return self._waiters + len(self._queue)
 
-    def put(self, incoming: Incoming, block_s_max: float | None = None) -> None:
-        """Reserve memory and hand the record over; blocks or raises BufferFullError when there is no room."""
-        size = incoming.size_bytes
-        with self._lock:
-            if self._closed is not None:
-                raise self._closed
-            if self._used_bytes and self._used_bytes + size > self.bytes_max:
-                self._wait_for_room(size, block_s_max)
-            must_wake = self._admit(incoming)
-        if must_wake:
-            self._wakeup()
+    def put(self, incoming: Incoming, block_s_max: float | None = None) -> ProduceResponse:
+        """Hand the record over; blocks or raises BufferFullError when there is no room."""
+        response = self._enter(incoming)
+        return self._wait_for_room(incoming, block_s_max) if response is None else response
 
-    def offer(self, incoming: Incoming, tell: Callable[[KwireError | None], object]) -> Queued | None:
-        """As `put`, but never blocks: None when the record was handed over, else its place before the door.
+    def offer(
+        self, incoming: Incoming, tell: Callable[[KwireError | None], object]
+    ) -> ProduceResponse | Queued:
+        """As `put`, but never blocks: where there is no room, answers the record's place before the door.
 
         There it is behind those that came before, whatever their sizes. `tell` is called on the thread that makes room,
         or that closes, and must not raise. Raises BufferFullError where senders are not to wait.
         """
         with self._lock:
+            if not self._queue:
+                response = self._enter(incoming)
+                if response is not None:
+                    return response
             if self._closed is not None:
                 raise self._closed
-            if not self._queue and self._has_room(incoming.size_bytes):
-                must_wake = self._admit(incoming)
-                queued = None
-            elif self._when_full == "raise":
+            if self._when_full == "raise":
                 raise self.full()
-            else:
-                queued = Queued(incoming, tell)
-                self._queue[queued] = None
-                must_wake = True  # it must not linger now
-        if must_wake:
-            self._wakeup()
+            queued = Queued(incoming, tell)
+            self._queue[queued] = None
+            entered = self._let_in()  # room that was made since it was looked for
+        self._wakeup()  # it must not linger now
+        _tell(entered)
         return queued
 
     def withdraw(self, queued: Queued) -> bool:
@@ -124,36 +112,21 @@ class Intake:
         with self._lock:
             was_waiting = queued in self._queue
             self._queue.pop(queued, None)
-            entered, must_wake = self._let_in()  # it may have been the large one that held up the rest
-        self._tell(entered, must_wake)
+            entered = self._let_in()  # it may have been the large one that held up the rest
+        _tell(entered)
         return was_waiting
 
-    def take(self, wake_at_bytes: int) -> list[Incoming]:
-        """Empty the inbox. From now on the loop wants to be woken when it holds more than `wake_at_bytes`."""
-        with self._lock:
-            taken, self._inbox = self._inbox, []
-            self._inbox_bytes = 0
-            self._wake_at_bytes = wake_at_bytes
-        return taken
-
-    def gather(self, wake_at_bytes: int) -> None:
-        """Until the next `take`, do not wake the loop for less than this; a wake-up that is on its way stays."""
-        with self._lock:
-            if self._wake_at_bytes != _NEVER:
-                self._wake_at_bytes = wake_at_bytes
-
     def release(self, size_bytes: int) -> None:
-        with self._lock:
-            self._used_bytes -= size_bytes
-            assert self._used_bytes >= 0
-            self._freed.notify_all()
-            if not self._queue:
-                return
-            entered, must_wake = self._let_in()
-        self._tell(entered, must_wake)
+        self.door.release(size_bytes)
+        if self._waiters or self._queue:
+            with self._lock:
+                self._freed.notify_all()
+                entered = self._let_in()
+            _tell(entered)
 
     def close(self, error: KwireError) -> None:
         """Every put from now on, waiting ones included, raises `error`."""
+        self.door.is_open = False
         with self._lock:
             self._closed = error
             self._freed.notify_all()
@@ -163,54 +136,84 @@ class Intake:
 
     def full(self) -> BufferFullError:
         return BufferFullError(
-            f"{self._used_bytes} of {self.bytes_max} buffered bytes are waiting to be delivered",
+            f"{self.used_bytes} of {self.bytes_max} buffered bytes are waiting to be delivered",
             remedy="send more slowly, raise max_buffered_bytes, or ask producer.explain(topic) why it is not delivered",
         )
 
-    def _has_room(self, size: int) -> bool:
-        """A record larger than the whole bound is let in alone: otherwise it would wait for ever."""
-        return not self._used_bytes or self._used_bytes + size <= self.bytes_max
+    def _enter(self, incoming: Incoming) -> ProduceResponse | None:
+        """Take a record in, if there is room."""
+        if self._closed is not None:
+            raise self._closed
+        place = self.door.append(
+            incoming.topic, incoming.partition, *incoming.record, incoming.size_bytes, incoming.terms
+        )
+        return None if place is None else incoming.make(*place)
 
-    def _admit(self, incoming: Incoming) -> bool:
-        """Take a record in; True when the loop must be woken for it. Under the lock."""
-        self._used_bytes += incoming.size_bytes
-        self._inbox.append(incoming)
-        self._inbox_bytes += incoming.size_bytes
-        must_wake = self._inbox_bytes > self._wake_at_bytes
-        if must_wake:
-            self._wake_at_bytes = _NEVER
-        return must_wake
-
-    def _let_in(self) -> tuple[list[Queued], bool]:
+    def _let_in(self) -> list[Queued]:
         """Take in, from the front, what there is room for now. Under the lock."""
         entered: list[Queued] = []
-        must_wake = False
         for queued in self._queue:
-            if not self._has_room(queued.incoming.size_bytes):
+            queued.response = self._enter(queued.incoming)
+            if queued.response is None:
                 break
-            must_wake = self._admit(queued.incoming) or must_wake
             entered.append(queued)
         for queued in entered:
             del self._queue[queued]
-        return entered, must_wake
+        return entered
 
-    def _tell(self, entered: list[Queued], must_wake: bool) -> None:
-        if must_wake:
-            self._wakeup()
-        for queued in entered:
-            queued.tell(None)
+    def _wait_for_room(self, incoming: Incoming, block_s_max: float | None) -> ProduceResponse:
+        if self._when_full == "raise":
+            raise self.full()
+        entered: list[ProduceResponse] = []
 
-    def _wait_for_room(self, size: int, block_s_max: float | None) -> None:
-        is_free = False
-        if self._when_full == "block":
-            limit = self._block_s_max if block_s_max is None else min(block_s_max, self._block_s_max)
+        def has_entered() -> bool:
+            response = self._enter(incoming)
+            if response is not None:
+                entered.append(response)
+            return response is not None
+
+        limit = self._block_s_max if block_s_max is None else min(block_s_max, self._block_s_max)
+        with self._lock:
             self._waiters += 1
             self._wakeup()
             try:
-                is_free = self._freed.wait_for(lambda: self._closed is not None or self._has_room(size), limit)
+                self._freed.wait_for(has_entered, limit)
             finally:
                 self._waiters -= 1
-        if self._closed is not None:
-            raise self._closed
-        if not is_free:
+        if not entered:
             raise self.full()
+        return entered[0]
+
+
+def _tell(entered: list[Queued]) -> None:
+    for queued in entered:
+        queued.tell(None)
+
+
+def make_door(
+    settings: ProducerSettings,
+    dispatch: Dispatch,
+    wakeup: Callable[[], object],
+    time_ms: Callable[[], int] | None = None,
+    refer: Callable[..., object] | None = None,
+    *,
+    by_system: bool = False,
+) -> Door:
+    """The door of a producer with these settings; `time_ms` and `refer` are for those who use its own `send`."""
+    return Door(
+        place=ProduceResponse,
+        dispatch=dispatch,
+        batch_bytes=settings.batch_bytes,
+        bytes_max=settings.max_buffered_bytes,
+        record_bytes_max=settings.max_request_bytes,
+        key_hash=routing(settings.partitioner).key_hash,
+        may_share=may_share,
+        time_ms=time_ms or _never,
+        wakeup=wakeup,
+        refer=refer or _never,
+        by_system=by_system,
+    )
+
+
+def _never(*_: object) -> Any:
+    raise AssertionError("the door's own `send` is not for this producer")

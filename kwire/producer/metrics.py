@@ -83,23 +83,23 @@ class Counters:
         self.requests_sent += 1
         for batch in batches:
             self.batches_sent += 1
-            self.records_sent += len(batch.records)
+            self.records_sent += len(batch)
             self.bytes_sent += len(batch.encoded or b"")
 
     def acknowledged(self, batch: Batch) -> None:
         self.batches_acknowledged += 1
-        self.records_acknowledged += len(batch.records)
+        self.records_acknowledged += len(batch)
 
     def retried(self, batch: Batch) -> None:
         self.batches_retried += 1
-        self.records_retried += len(batch.records)
+        self.records_retried += len(batch)
 
     def cut(self, batch: Batch) -> None:
         self.batches_cut += 1
 
     def failed(self, batch: Batch, error: KwireError) -> None:
         self.batches_failed += 1
-        self.failures[type(error).__name__] += len(batch.records)
+        self.failures[type(error).__name__] += len(batch)
 
 
 def producer_metrics(
@@ -108,9 +108,8 @@ def producer_metrics(
     """The counts, and what is in the queues now; on the loop's thread."""
     in_flight: list[Batch] = []
     queued: list[Batch] = []
-    unrouted = 0
     for topic in topics:
-        unrouted += len(topic.unrouted)
+        queued += topic.unrouted
         queued += topic.undesignated
         for queue in topic.partitions.values():
             in_flight += queue.in_flight()
@@ -131,7 +130,7 @@ def producer_metrics(
         len(in_flight),
         sum(map(len, in_flight)),
         len(queued),
-        sum(map(len, queued)) + unrouted + intake.inbox_records,
+        sum(map(len, queued)) + intake.door.untaken(),
         intake.used_bytes,
         intake.bytes_max,
         intake.waiting,

@@ -7,7 +7,7 @@ order in which the request listed them, and every response resolves exactly once
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from random import Random
 from typing import Any, NamedTuple
 
@@ -29,7 +29,6 @@ from kwire.producer.intake import Intake
 from kwire.producer.metrics import Counters
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.request import leader_hints, partition_answers
-from kwire.producer.response import resolve_all
 from kwire.producer.settings import ALL_IN_SYNC
 from kwire.producer.split import pieces, too_large_alone
 from kwire.producer.transaction import Transaction
@@ -53,11 +52,10 @@ class Carried(NamedTuple):
 
 
 class _Flush:
-    """What a flush waits for: batches, and topics whose keyed records are in no batch yet."""
+    """What a flush waits for."""
 
-    def __init__(self, batches: Iterable[Batch], topics: Iterable[str], on_done: Callable[[], None]) -> None:
+    def __init__(self, batches: Iterable[Batch], on_done: Callable[[], None]) -> None:
         self.batches = set(batches)
-        self.topics = set(topics)
         self.on_done = on_done
 
 
@@ -168,10 +166,7 @@ class Outcomes:
         made = pieces(batch, queue.limit.bytes_max)
         self.counters.cut(batch)
         queue.replace(batch, made)
-        for flush in self._flushes:
-            if batch in flush.batches:
-                flush.batches.remove(batch)
-                flush.batches.update(made)
+        self.replaced([batch], made)
         if batch in self.limited:
             del self.limited[batch]
             self.limited.update(dict.fromkeys(made))
@@ -255,6 +250,7 @@ class Outcomes:
         The batch keeps its place until it is answered (rules 2 and 4); then only its memory is left to be given back.
         """
         assert batch.terms is not None
+        batch.close()
         error = batch.error
         if not batch.is_decided:
             what, is_unsure = f"not acknowledged within {batch.terms.timeout} s", is_out or batch.is_unsure
@@ -264,10 +260,11 @@ class Outcomes:
                 self._transaction.fail(error, in_produce=True)
         self.limited.pop(batch, None)
         batch.is_overdue = True
-        resolve_all(batch.responses, None if error else batch, error)
+        batch.tell(error)
 
     def _resolve(self, batch: Batch, error: KwireError | None) -> None:
         """The outcome is known. It is told after those of the batches before it: never out of order (rule 10)."""
+        batch.close()
         if error is not None:
             if not batch.is_overdue:
                 self.counters.failed(batch, error)
@@ -286,32 +283,30 @@ class Outcomes:
         self._intake.release(batch.buffered_bytes)
         if not batch.is_overdue:
             self.limited.pop(batch, None)
-            resolve_all(batch.responses, None if batch.error else batch, batch.error)
+            batch.tell(batch.error)
+        batch.drop()
         for flush in self._flushes:
             flush.batches.discard(batch)
 
     # -- flushes
 
-    def add_flush(self, batches: Iterable[Batch], topics: Iterable[str], on_done: Callable[[], None]) -> None:
-        self._flushes.append(_Flush(batches, topics, on_done))
+    def add_flush(self, batches: Iterable[Batch], on_done: Callable[[], None]) -> None:
+        self._flushes.append(_Flush(batches, on_done))
         self._end_flushes()
 
-    def is_flushing(self, topic: str) -> bool:
-        return any(topic in flush.topics for flush in self._flushes)
+    def is_flushing(self, batches: Collection[Batch]) -> bool:
+        return any(not flush.batches.isdisjoint(batches) for flush in self._flushes)
 
-    def routed(self, topic: str | None = None, batches: Iterable[Batch] = ()) -> None:
-        """A topic's keyed records are in batches now, or resolved; None: every topic's."""
-        batches = set(batches)
+    def replaced(self, batches: Collection[Batch], others: Collection[Batch]) -> None:
+        """The records of some batches are in others now: who waits for those waits for these."""
         for flush in self._flushes:
-            if topic is None:
-                flush.topics.clear()
-            elif topic in flush.topics:
-                flush.topics.discard(topic)
-                flush.batches |= batches
+            if not flush.batches.isdisjoint(batches):
+                flush.batches.difference_update(batches)
+                flush.batches.update(others)
         self._end_flushes()
 
     def _end_flushes(self) -> None:
-        ended = [flush for flush in self._flushes if not flush.batches and not flush.topics]
+        ended = [flush for flush in self._flushes if not flush.batches]
         for flush in ended:
             self._flushes.remove(flush)
             flush.on_done()

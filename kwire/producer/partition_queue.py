@@ -102,10 +102,6 @@ class PartitionQueue:
             self._line.append(batch)
             batch.line = self._line
 
-    def open_batch(self) -> Batch | None:
-        """The batch that further records may join."""
-        return self.queued[-1] if self.queued and not self.queued[-1].is_closed else None
-
     def closed_by(self, leader: tuple[int, int], now: float) -> str | None:
         """Why nothing can be taken for this (leader, leader epoch) now; None when a batch can."""
         if now < self.retry_at:
@@ -148,7 +144,7 @@ class PartitionQueue:
         if self._leader != leader:
             self._leader, self._proven_until = leader, _NEVER
         batch = self.queued.popleft()
-        batch.is_closed = True
+        batch.close()
         batch.attempts += 1
         self._out.append(batch)
         return batch

@@ -15,19 +15,18 @@ the shape `Partitioner`. The producer-API proposal asked for partitioners that s
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 from typing import NamedTuple, Protocol
 
-from kwire.cluster import Partition, Topic
-from kwire.cluster.snapshot import NO_NODE
+from kwire.cluster import Topic
 from kwire.errors import ConfigurationError
 from kwire.producer.message import Message
 from kwire.producer.spreads import ShortestQueue, SingleBroker, Spread, Sticky
-from kwire.wire.accel import murmur2
+from kwire.wire.accel import crc32_partition, murmur2_partition
 
-KeyHash = Callable[[bytes, int], int]
+__all__ = ["Partitioner", "Routing", "crc32_partition", "murmur2_partition", "own_rule", "routing"]
+
 MakeSpread = Callable[[Random, int], Spread]  # the producer's randomness, its batch_bytes
 
 
@@ -42,38 +41,10 @@ class Partitioner(Protocol):
     def __call__(self, message: Message, topic: Topic, /) -> int | None: ...
 
 
-def murmur2_partition(key: bytes, partition_count: int) -> int:
-    """As Kafka's Java client does (org.apache.kafka.clients.producer.internals.BuiltInPartitioner)."""
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count
-
-
-def crc32_partition(key: bytes, partition_count: int) -> int:
-    """As librdkafka's default does: its `consistent_random` for records with a key."""
-    return zlib.crc32(key) % partition_count
-
-
-class Turns:
-    """Round robin over a topic's partitions with a leader; over all of them while none has one."""
-
-    def __init__(self) -> None:
-        self._next = 0
-
-    def choose(self, partitions: Sequence[Partition]) -> int:
-        count = len(partitions)
-        for step in range(count):
-            index = (self._next + step) % count
-            if partitions[index].leader != NO_NODE:
-                break
-        else:
-            index = self._next % count
-        self._next = index + 1
-        return index
-
-
 class Routing(NamedTuple):
-    """A choice by name. `key_hash` None: records take turns, keys notwithstanding."""
+    """A choice by name. `key_hash` None: records take turns, keys notwithstanding. The door has the hashes."""
 
-    key_hash: KeyHash | None
+    key_hash: str | None
     spread: MakeSpread
 
 
@@ -89,14 +60,14 @@ def _single_broker(random: Random, batch_bytes: int) -> Spread:
     return SingleBroker(random)
 
 
-_HASHES: dict[str, KeyHash] = {"murmur2": murmur2_partition, "crc32": crc32_partition}
+_HASHES = ("murmur2", "crc32")
 _SPREADS: dict[str, MakeSpread] = {"sticky": _sticky, "single_broker": _single_broker}
 
 
 def routing(choice: str | Partitioner) -> Routing:
     """What the loop does with records that have no partition. ConfigurationError for a name that is none."""
     if not isinstance(choice, str):  # a caller's own rule was asked before; this is for where it answered None
-        return Routing(murmur2_partition, _shortest_queue)
+        return Routing("murmur2", _shortest_queue)
     if choice == "round_robin":
         return Routing(None, _shortest_queue)
     hash_name, plus, spread_name = choice.partition("+")
@@ -108,7 +79,7 @@ def routing(choice: str | Partitioner) -> Routing:
             remedy=f"choose one of {', '.join((*_HASHES, 'round_robin', *_SPREADS))}, a pair such as crc32+sticky, "
             "or give a function of a message and a topic",
         )
-    return Routing(_HASHES[hash_name], _SPREADS.get(spread_name, _shortest_queue))
+    return Routing(hash_name, _SPREADS.get(spread_name, _shortest_queue))
 
 
 def own_rule(choice: str | Partitioner) -> Partitioner | None:

@@ -18,6 +18,7 @@ from kwire.cluster import Topic
 from kwire.errors import ClosedError, FatalError, KwireError, RequestTimeoutError
 from kwire.producer.core import Core
 from kwire.producer.explain import Explanation
+from kwire.producer.intake import Incoming
 from kwire.producer.message import Data, Headers, Message
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.producer_request import ProducerRequest, Terms
@@ -67,9 +68,12 @@ class Producer:
     """
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Any) -> None:
-        self._core = Core(bootstrap, options)
+        self._core = Core(bootstrap, options, self._refer)
         self._runtime = self._core.runtime
         self._intake = self._core.intake
+        if type(self).send is Producer.send:
+            # A call finds the door's own first, which hands what is out of the ordinary to `_refer`.
+            self.send = self._intake.door.send  # type: ignore[method-assign]
 
     @overload
     def send(self, topic: ProducerRequest) -> list[ProduceResponse]: ...
@@ -106,14 +110,29 @@ class Producer:
 
         Or hand over a `ProducerRequest`, alone: then it answers as `send_all` does.
         """
+        return self._refer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    def _refer(
+        self,
+        topic: str | ProducerRequest,
+        value: Data = None,
+        key: Data = None,
+        headers: Headers = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callback | None = None,
+    ) -> ProduceResponse | list[ProduceResponse]:
+        """`send` for what the door does not take in by itself."""
         if isinstance(topic, ProducerRequest):
             return self._send_all(topic, topic.terms(self._core.settings, self._runtime.clock.now()))
         if partition is None and self._core.rule is not None:
             message = Message(topic, value, key, headers, partition, timestamp_ms)
             partition = self._core.chosen(message, self._known(topic))
-        incoming = self._core.incoming(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        self._intake.put(incoming)
-        return incoming.response
+        incoming = self._core.incoming(topic, value, key, headers, partition, timestamp_ms)
+        response = self._intake.put(incoming)
+        if on_delivery is not None:
+            response.add_done_callback(on_delivery)
+        return response
 
     def send_all(self, messages: Iterable[Message]) -> list[ProduceResponse]:
         """Hand over several messages; answers a response for each, in their order.
@@ -126,14 +145,17 @@ class Producer:
     def _send_all(self, messages: Iterable[Message], terms: Terms | None) -> list[ProduceResponse]:
         core, clock = self._core, self._runtime.clock
         prepared = [core.prepared(self._placed(message), terms) for message in messages]
+        responses: list[ProduceResponse] = []
         for one in prepared:
-            if not one.response.done():
+            if isinstance(one, Incoming):
                 try:
                     limit = None if terms is None or terms.timeout is None else max(0.0, terms.deadline - clock.now())
-                    self._intake.put(one, limit)
+                    responses.append(self._intake.put(one, limit))
                 except KwireError as error:
-                    core.refuse(one, error)
-        return [one.response for one in prepared]
+                    responses.append(core.refused(one.topic, error))
+            else:
+                responses.append(one)
+        return responses
 
     def _placed(self, message: Message) -> Message:
         """With the partition that the caller's own partitioner chose, if there is one to be asked."""

@@ -64,7 +64,7 @@ def refusal(batch: Batch, version: int, settings: ProducerSettings) -> KwireErro
         return UnsupportedVersionError(
             "the broker is too old for zstd", remedy="use lz4, snappy or gzip, or brokers from 2.1", **where
         )
-    if version < _BATCHES_SINCE and any(record[3] for record in batch.records):
+    if version < _BATCHES_SINCE and batch.run.has_headers:
         return UnsupportedVersionError(
             "the broker is too old for record headers", remedy="send without headers, or use brokers from 0.11", **where
         )

@@ -1,29 +1,26 @@
 """What `send` answers: a `ProduceResponse`, which will know where the record went or why it did not.
 
 The producer-API proposal's ProduceResponse in Python's manners: wait with `result`, ask with `done`, or give a
-callback, or `await` it. It is light, because there is one per record: the outcome is that of its batch, and an event
-or a list of callbacks exists only for who asks.
+callback, or `await` it. It is light, because there is one per record: a place in a run of records. The outcome is the
+run's, and so are the callbacks, which are told all at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kwire.cluster.dispatcher import run_guarded
 from kwire.cluster.mailbox import mailbox_of
 from kwire.errors import KwireError, RequestTimeoutError
-
-if TYPE_CHECKING:
-    from kwire.producer.batch import Batch
+from kwire.wire.accel import UNDESIGNATED, Dispatch, Late, Place, Reports, Run
 
 Callback = Callable[["ProduceResponse"], object]
 
-# Guards the hand-over between "not yet resolved, note my callback" (any thread) and "resolved, give me the callbacks"
-# (the loop's thread, once per batch). One lock for all: it is held for a few list operations.
-_lock = threading.Lock()
+_log = logging.getLogger("kwire.callbacks")
 
 
 class RecordMetadata(NamedTuple):
@@ -38,22 +35,15 @@ class RecordMetadata(NamedTuple):
     timestamp_ms: int
 
 
-class ProduceResponse:
-    """The future of one record. Resolves exactly once; in order within a partition."""
+class ProduceResponse(Place):
+    """The future of one record. Resolves exactly once; in order within a partition.
 
-    __slots__ = ("_batch", "_callbacks", "_dispatch", "_error", "_index", "_inline")
+    No outcome is missed between "it is not known" and "tell me then": `Run.tell_late` looks and notes in one step, and
+    `Run.resolve` writes the outcome and takes the notes in one, under the same lock, the interpreter's own where C does
+    it. So whoever asks first is in the notes that are taken, and whoever asks later sees the outcome.
+    """
 
-    def __init__(self, dispatch: Callable[..., None]) -> None:
-        self._dispatch = dispatch
-        self._batch: Batch | None = None  # set when resolved
-        self._index = -1
-        self._error: KwireError | None = None
-        self._callbacks: list[Callback] | None = None  # user code: run on the callback thread
-        self._inline: list[Callable[[], object]] | None = None  # ours: run where the response is resolved
-
-    def done(self) -> bool:
-        """Whether the outcome is known; never blocks."""
-        return self._batch is not None or self._error is not None
+    __slots__ = ()
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for the outcome, at most `timeout` seconds.
@@ -63,7 +53,7 @@ class ProduceResponse:
         """
         if not self.done():
             event = threading.Event()
-            if self._add_inline(event.set) and not event.wait(timeout):
+            if self._at_once(event.set) and not event.wait(timeout):
                 raise RequestTimeoutError(
                     f"the record is not delivered after {timeout} s; it is still being sent",
                     remedy="wait longer, lower delivery_timeout_ms, or ask producer.explain(topic) what holds it back",
@@ -75,19 +65,15 @@ class ProduceResponse:
         try:
             self.result(timeout)
         except KwireError as error:
-            if error is not self._error:
+            if error is not self._error():
                 raise
             return error
         return None
 
     def add_done_callback(self, callback: Callback) -> None:
         """Call `callback(response)` on the callback thread when resolved; any number, in the order given."""
-        with _lock:
-            if not self.done():
-                self._callbacks = self._callbacks or []
-                self._callbacks.append(callback)
-                return
-        self._dispatch(callback, self)
+        if not self._run.tell_late(self._number, self, callback, self._dispatch):
+            self._dispatch(run_guarded, callback, self)
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
         """Await in any asyncio loop, however many."""
@@ -99,55 +85,96 @@ class ProduceResponse:
             if not future.done():  # the awaiting task may have been cancelled
                 future.set_result(None)
 
-        if self._add_inline(lambda: mailbox.post(resolve)):
+        if self._at_once(lambda: mailbox.post(resolve)):
             yield from future
         return self._outcome()
 
     def __repr__(self) -> str:
         if not self.done():
             return "<ProduceResponse pending>"
-        return f"<ProduceResponse {self._error!r}>" if self._error else f"<ProduceResponse {self._outcome()!r}>"
+        error = self._error()
+        return f"<ProduceResponse {error!r}>" if error else f"<ProduceResponse {self._outcome()!r}>"
 
-    def _add_inline(self, action: Callable[[], object]) -> bool:
-        """False when the outcome is there already."""
-        with _lock:
-            if self.done():
-                return False
-            self._inline = self._inline or []
-            self._inline.append(action)
-            return True
+    @property
+    def _dispatch(self) -> Dispatch:
+        dispatch = self._run.dispatch
+        assert dispatch is not None
+        return dispatch
+
+    def _at_once(self, action: Callable[[], object]) -> bool:
+        """Have ours run where the response is resolved; False when the outcome is there already."""
+        return self._run.tell_late(self._number, self, action, None)
+
+    def _error(self) -> BaseException | None:
+        outcome = self._run.outcome(self._number)
+        return None if outcome is None else outcome[3]
 
     def _outcome(self) -> RecordMetadata:
-        if self._error is not None:
-            raise self._error
-        assert self._batch is not None
-        return self._batch.metadata(self._index)
+        outcome = self._run.outcome(self._number)
+        assert outcome is not None
+        partition, offset, timestamp_ms, error = outcome
+        if error is not None:
+            raise error
+        return RecordMetadata(self._run.topic, partition, offset, timestamp_ms)
 
 
-def resolve_all(responses: list[ProduceResponse], batch: Batch | None, error: KwireError | None) -> None:
-    """Resolve the responses of one batch, in order, with their batch or with an error. On the loop's thread."""
-    waiting: list[ProduceResponse] = []
-    with _lock:
-        for index, response in enumerate(responses):
-            assert not response.done(), "a response resolves exactly once"
-            response._index = index
-            response._batch = batch
-            response._error = error
-            if response._callbacks is not None or response._inline is not None:
-                waiting.append(response)
-    calls: dict[Callable[..., None], list[tuple[Callback, ProduceResponse]]] = {}  # by where they are to run
-    for response in waiting:
-        for action in response._inline or ():
-            action()
-        if response._callbacks is not None:
-            to_run = calls.setdefault(response._dispatch, [])
-            to_run += [(callback, response) for callback in response._callbacks]
-        response._inline = response._callbacks = None
-    for dispatch, to_run in calls.items():
-        dispatch(_run_callbacks, to_run)
+class HomedResponse(ProduceResponse):
+    """One whose callbacks run where its sender is at home, and not on the callback thread: asyncio's."""
+
+    __slots__ = ("_home",)
+
+    def __init__(self, run: Run, number: int, home: Dispatch) -> None:
+        super().__init__(run, number)
+        self._home = home
+
+    @property
+    def _dispatch(self) -> Dispatch:
+        return self._home
 
 
-def _run_callbacks(calls: list[tuple[Callback, ProduceResponse]]) -> None:
-    """All of a batch's callbacks in one visit of the callback thread; each one's exception is its own."""
-    for callback, response in calls:
-        run_guarded(callback, response)
+MakeResponse = Callable[[Run, int], ProduceResponse]
+
+
+def refused(topic: str, error: KwireError, make: MakeResponse, dispatch: Dispatch) -> ProduceResponse:
+    """The response of a record that was not taken in."""
+    run = Run(topic, UNDESIGNATED, 1, None, dispatch)
+    response = make(run, run.append(0, None, None, (), 1))
+    run.close()
+    run.resolve(0, 1, -1, -1, error)
+    run.drop(1)
+    return response
+
+
+def resolve(
+    run: Run, start: int, end: int, base_offset: int = -1, append_time_ms: int = -1, error: KwireError | None = None
+) -> None:
+    """Tell the outcome of a part of a run to everybody who asked, in the records' order. On the loop's thread."""
+    reports, late = run.resolve(start, end, base_offset, append_time_ms, error)
+    if late is not None:
+        _tell(reports, late, run.dispatch)
+    elif reports is not None:
+        assert run.dispatch is not None
+        run.dispatch(reports.tell, _failed)
+
+
+def _tell(reports: Reports | None, late: list[Late], dispatch: Dispatch | None) -> None:
+    """Where callbacks came after their records: each where it belongs, sorted by record, then as they were given."""
+    calls: list[Late] = [] if reports is None else [(*report, dispatch) for report in reports.all()]
+    calls = sorted(calls + late, key=lambda call: call[0])
+    by_home: dict[Dispatch, list[tuple[Place, Callable[..., object]]]] = {}
+    for _, place, call, home in calls:
+        if home is None:
+            call()
+        else:
+            by_home.setdefault(home, []).append((place, call))
+    for home, to_run in by_home.items():
+        home(_run_callbacks, to_run)
+
+
+def _run_callbacks(calls: list[tuple[Place, Callable[..., object]]]) -> None:
+    for place, callback in calls:
+        run_guarded(callback, place)
+
+
+def _failed(error: Exception) -> None:
+    _log.error("a callback raised", exc_info=error)

@@ -27,14 +27,13 @@ from kwire.errors import (
 from kwire.producer.batch import Batch
 from kwire.producer.explain import Explainer, Explanation
 from kwire.producer.identity import Identity, IdentityState
-from kwire.producer.intake import Incoming, Intake
+from kwire.producer.intake import Intake
 from kwire.producer.lateness import awaited, late
 from kwire.producer.metrics import ProducerMetrics, producer_metrics
 from kwire.producer.outcomes import Carried, Outcomes, Taken
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.partitioners import routing
 from kwire.producer.request import build_request, magic, names_topics, refusal, version_limit
-from kwire.producer.response import resolve_all
 from kwire.producer.settings import IDEMPOTENT_WINDOW, ProducerSettings
 from kwire.producer.topic_queue import TopicQueue
 from kwire.producer.transaction import Transaction
@@ -76,7 +75,7 @@ class Sender:
         self._outcomes = Outcomes(
             self._identity, intake, backoff, random, self.transaction, retries_max=settings.retries
         )
-        self._key_hash, make_spread = routing(settings.partitioner)
+        make_spread = routing(settings.partitioner).spread
         self._spread = make_spread(random, settings.batch_bytes)
         self._topics: dict[str, TopicQueue] = {}
         self._explainer = Explainer(settings, self._topics, self._identity, self._outcomes, self.transaction, intake)
@@ -96,11 +95,11 @@ class Sender:
 
     def turn(self, now: float, view: View) -> list[Call]:
         self._now, self._view = now, view
-        self._take_in(now, view.snapshot)
+        self._take_in(now)
         if self._intake.is_full:
             self._close_batches()
         self._give_up(now, view)
-        self._route(view.snapshot)
+        self._route(now, view.snapshot)
         self._designate(now, view)
         calls = self._identity_calls(now, view)
         if self._identity.is_usable or self._identity.state is IdentityState.BROKEN:
@@ -111,16 +110,13 @@ class Sender:
         if self._next_deadline is not None and self._next_deadline <= now + self._linger:
             # The loop wakes by itself before a new record has lingered too long. That there is work is not enough: an
             # answer that is awaited may be long in coming, or have been the last.
-            self._intake.gather(self._settings.batch_bytes)
+            self._intake.door.gather()
         return calls
 
     def closed(self, error: KwireError) -> None:
         self._intake.close(error)
-        for incoming in self._intake.take(0):
-            self._refuse(incoming, error)
+        self._take_in(self._now)
         for topic in self._topics.values():
-            while topic.unrouted:
-                self._refuse(topic.unrouted.popleft()[0], error)
             for batch in topic.unresolved():
                 if not batch.is_decided:
                     why = batch.last_error or error
@@ -129,24 +125,21 @@ class Sender:
             self.transaction.closed(error)
         self._topics.clear()
         self._active.clear()
-        self._outcomes.routed()
 
-    def flush(self, on_done: Callable[[], None], now: float, snapshot: Snapshot) -> None:
+    def flush(self, on_done: Callable[[], None], now: float) -> None:
         """Send what was handed over before without linger; call `on_done` when all of it has resolved."""
-        self._take_in(now, snapshot)
+        self._take_in(now)
         self._close_batches()
-        topics = self._topics.values()
-        batches = [batch for topic in topics for batch in topic.unresolved()]
-        self._outcomes.add_flush(batches, [topic.name for topic in topics if topic.unrouted], on_done)
+        self._outcomes.add_flush([batch for topic in self._topics.values() for batch in topic.unresolved()], on_done)
 
     def explain(self, topic: str, partition: int | None, now: float, view: View) -> Explanation:
         """Why a partition's, or a topic's, records are not sent now."""
-        self._take_in(now, view.snapshot)
+        self._take_in(now)
         return self._explainer.explain(topic, partition, now, view)
 
     def late(self, what: str, timeout: float | None, now: float, view: View) -> RequestTimeoutError:
         """What to raise when `what` took longer than its caller wants to wait."""
-        self._take_in(now, view.snapshot)
+        self._take_in(now)
         return late(what, timeout, awaited(self.transaction, self._identity_call, self._explainer, now, view))
 
     def metrics(self, cluster: ClusterMetrics) -> ProducerMetrics:
@@ -155,22 +148,26 @@ class Sender:
     def end(self, transaction: Transaction, future: Future[None], *, is_commit: bool) -> None:
         """Commit or abort what was handed over before."""
         if transaction.takes_records and self._view is not None:
-            self._take_in(self._now, self._view.snapshot)
+            self._take_in(self._now)
         transaction.end(is_commit=is_commit, future=future)
         self._close_batches()
 
     # -- records in
 
-    def _take_in(self, now: float, snapshot: Snapshot) -> None:
-        for incoming in self._intake.take(0):
-            if self.transaction is not None and not self.transaction.takes_records:
-                self._refuse(incoming, self.transaction.not_now("take a record"))
-                continue
-            topic = self._topics.get(incoming.topic)
+    def _take_in(self, now: float) -> None:
+        """Take in the runs that were begun since."""
+        for run in self._intake.door.take():
+            refusal: KwireError | None = None
+            was_taken = run.since is not None  # and had to wait for its partitions
+            if self.transaction is not None and not self.transaction.takes_records and not was_taken:
+                refusal = self.transaction.not_now("take a record")
+            topic = self._topics.get(run.topic)
             if topic is None:
-                topic = self._topics[incoming.topic] = self._new_topic(incoming.topic)
-            known = snapshot.topics.get(incoming.topic)
-            queue = topic.add(incoming, now, known.partitions if known is not None else ())
+                topic = self._topics[run.topic] = self._new_topic(run.topic)
+            if refusal is not None:
+                self._outcomes.give_up(topic.batch(run, now), refusal)
+                continue
+            queue = topic.add(run, now)
             if queue is not None:
                 self._active[queue] = None
 
@@ -185,7 +182,6 @@ class Sender:
             window_max = IDEMPOTENT_WINDOW
         return TopicQueue(
             name,
-            key_hash=self._key_hash,
             spread=self._spread,
             batch_bytes=self._settings.batch_bytes,
             window_max=window_max,
@@ -198,16 +194,22 @@ class Sender:
         for topic in self._topics.values():
             topic.close_batches()
 
-    def _route(self, snapshot: Snapshot) -> None:
-        for topic in self._topics.values():
+    def _route(self, now: float, snapshot: Snapshot) -> None:
+        """Tell the door the partitions; what waited for them comes back in new runs, ahead of what comes later."""
+        for topic in list(self._topics.values()):
+            topic.tell_limit(self._intake.door)
             known = snapshot.topics.get(topic.name)
-            if topic.unrouted and known is not None and known.partitions:
-                is_flushing = self._outcomes.is_flushing(topic.name)
-                touched = dict.fromkeys(topic.route(known.partitions))
-                self._active.update(touched)
-                if is_flushing:
-                    topic.close_batches()
-                    self._outcomes.routed(topic.name, [batch for queue in touched for batch in queue.unresolved()])
+            if known is topic.known and not (topic.unrouted and known is not None and known.partitions):
+                continue
+            topic.known = known
+            waiting = list(topic.unrouted)
+            # What others join lingers; and it is the present transaction's, though that may take no more records.
+            apart = self._outcomes.is_flushing(waiting)
+            apart |= self.transaction is not None and not self.transaction.takes_records
+            topic.route(self._intake.door, known.partitions if known is not None else (), apart=apart)
+            if known is not None and known.partitions:
+                self._take_in(now)
+                self._outcomes.replaced(waiting, topic.unresolved())
 
     # -- giving up
 
@@ -254,11 +256,9 @@ class Sender:
 
     def _fail_topic(self, topic: TopicQueue, error: KwireError) -> None:
         """Give up what is not out; what is out will be answered, or its connection will end."""
-        while topic.unrouted:
-            self._refuse(topic.unrouted.popleft()[0], error)
-        self._outcomes.routed(topic.name)
-        while topic.undesignated:
-            self._outcomes.give_up(topic.undesignated.popleft(), error)
+        for waiting in (topic.unrouted, topic.undesignated):
+            while waiting:
+                self._outcomes.give_up(waiting.popleft(), error)
         for queue in topic.partitions.values():
             while queue.queued:
                 batch = queue.queued.popleft()
@@ -278,11 +278,6 @@ class Sender:
         if batch.terms is not None and batch.terms.timeout is not None:
             limit = f"{batch.terms.timeout} s"
         self._outcomes.undelivered(batch, f"not delivered within {limit}", cause)
-
-    def _refuse(self, incoming: Incoming, error: KwireError) -> None:
-        self._outcomes.counters.failures[type(error).__name__] += 1
-        resolve_all([incoming.response], None, error)
-        self._intake.release(incoming.size_bytes)
 
     # -- identity
 
@@ -466,6 +461,7 @@ class Sender:
         size_bytes = acks = 0
         for queue, partition in led:
             batch = queue.queued[0]
+            batch.close()  # its size is looked at, and must not grow until it is taken
             if queue.limit.is_exceeded(batch):
                 self._outcomes.cut(queue, batch)
                 batch = queue.queued[0]
@@ -537,7 +533,7 @@ class Sender:
         times: list[float] = []
         for topic in self._topics.values():
             if topic.unrouted:
-                times.append(topic.unrouted_due)
+                times.append(min(batch.deadline for batch in topic.unrouted))
             if topic.undesignated:
                 times += [topic.undesignated[0].created_at + self._linger, topic.undesignated[0].deadline]
             if topic.unknown_since is not None:

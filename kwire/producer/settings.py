@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kwire.errors import ConfigurationError
-from kwire.producer.intake import WhenFull
 from kwire.producer.partitioners import Partitioner, own_rule, routing
 from kwire.records import Compression
 
+WhenFull = Literal["block", "raise"]
 Acks = Literal["all", -1, 0, 1]
 ALL_IN_SYNC = -1  # acks="all" on the wire
 

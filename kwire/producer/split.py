@@ -64,23 +64,10 @@ def pieces(batch: Batch, bytes_max: int) -> list[Batch]:
             size_bytes = BATCH_OVERHEAD_BYTES
         size_bytes += size
     cuts.append(len(sizes))
-    made = [_piece(batch, start, end, sum(sizes[start:end])) for start, end in pairwise(cuts)]
+    made = [batch.piece(start, end, sum(sizes[start:end])) for start, end in pairwise(cuts)]
     # What came in is what is given back, whatever it was counted as.
     made[-1].size_bytes += batch.buffered_bytes - sum(piece.buffered_bytes for piece in made)
     return made
-
-
-def _piece(batch: Batch, start: int, end: int, records_bytes: int) -> Batch:
-    piece = Batch(batch.topic, batch.partition, batch.bytes_max, batch.created_at, batch.deadline, batch.terms)
-    piece.records, piece.responses = batch.records[start:end], batch.responses[start:end]
-    piece.size_bytes += records_bytes
-    piece.is_closed = True
-    piece.was_designated, piece.was_named = batch.was_designated, batch.was_named
-    for name in ("attempts", "is_transactional", "is_unsure", "last_error", "line", "retries", "tried_at"):
-        setattr(piece, name, getattr(batch, name))
-    if batch.is_sequenced:
-        piece.stamp(batch.producer_id, batch.producer_epoch, batch.sequence_of(start))
-    return piece
 
 
 def too_large_alone(batch: Batch, error: BrokerError) -> RecordTooLargeError:

@@ -1,36 +1,36 @@
 """What a topic holds before its records have a partition: two queues, and the partitions' own.
 
-    unrouted      keyed records of a topic whose partitions are not known yet; in order
-    undesignated  unkeyed records, in batches; given a partition only when drained, so that a dead leader holds up none
+    unrouted      records of a topic whose partitions are not known yet; in order
+    undesignated  unkeyed records; given a partition only when drained, so that a dead leader holds up none
+
+All are batches already when they come. A topic with a single partition has no undesignated ones: there is nothing to
+choose, and records without a key keep their place among those with one.
 
 The request-pipelining design's "one queue with partition -1 per topic" is the second.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
-from kwire.cluster import Partition, View
+from kwire.cluster import Partition, Topic, View
 from kwire.cluster.snapshot import NO_NODE
 from kwire.producer.batch import Batch
-from kwire.producer.intake import Incoming
 from kwire.producer.partition_queue import PartitionQueue
-from kwire.producer.partitioners import KeyHash, Turns
-from kwire.producer.producer_request import may_share
 from kwire.producer.split import SizeLimit
 from kwire.producer.spreads import Spread
+from kwire.wire.accel import UNDESIGNATED, UNROUTED, Door, Run
 
-UNDESIGNATED = -1
-
+if TYPE_CHECKING:
+    from kwire.producer.producer_request import Terms
 
 class TopicQueue:
     def __init__(
         self,
         name: str,
         *,
-        key_hash: KeyHash | None,
         spread: Spread,
         batch_bytes: int,
         window_max: int,
@@ -40,15 +40,14 @@ class TopicQueue:
     ) -> None:
         """`limited` takes the batches that have a time limit of their own."""
         self.name = name
-        self.unrouted: deque[tuple[Incoming, float]] = deque()
-        self.unrouted_due = math.inf  # when the first of them has waited too long
+        self.known: Topic | None = None  # what the door was told
+        self.unrouted: deque[Batch] = deque()
         self.undesignated: deque[Batch] = deque()
         self.partitions: dict[int, PartitionQueue] = {}
         self.unknown_since: float | None = None
-        self._key_hash = key_hash
-        self._turns = Turns()  # where there is no hash
         self._spread = spread
         self._limit = SizeLimit(batch_bytes)
+        self._told_bytes_max = batch_bytes
         self._window_max = window_max
         self._is_ordered = is_ordered
         self._delivery_timeout = delivery_timeout
@@ -67,51 +66,55 @@ class TopicQueue:
             self.partitions[index] = queue
         return queue
 
-    def add(self, incoming: Incoming, now: float, partitions: Sequence[Partition]) -> PartitionQueue | None:
-        """Put a record where it belongs; answers the partition's queue when it has one. No partitions: not known."""
-        if incoming.partition is not None:
-            return self._add_to(incoming.partition, incoming, now)
-        if incoming.record[1] is None and self._key_hash is not None:
-            open_batch = self.undesignated[-1] if self.undesignated else None
-            if open_batch is None or not _may_join(open_batch, incoming):
-                if open_batch is not None:
-                    open_batch.is_closed = True
-                open_batch = self._batch(UNDESIGNATED, incoming, now)
-                self.undesignated.append(open_batch)
-            open_batch.append(incoming.record, incoming.response, incoming.size_bytes)
-            return None
-        if not partitions or self.unrouted:  # behind those that came before and still wait
-            self.unrouted.append((incoming, now))
-            self.unrouted_due = min(self.unrouted_due, self._deadline(incoming, now))
-            return None
-        return self._add_to(self._index(incoming, partitions), incoming, now)
+    def add(self, run: Run, now: float) -> PartitionQueue | None:
+        """Take a run in; answers the partition's queue when it has one."""
+        batch = self.batch(run, now)
+        if batch.terms is not None and batch.terms.timeout is not None:
+            self._limited[batch] = None
+        if run.partition == UNROUTED:
+            self.unrouted.append(batch)
+        elif run.partition == UNDESIGNATED:
+            self.undesignated.append(batch)
+        else:
+            queue = self.partition(run.partition)
+            queue.add(batch)
+            return queue
+        return None
 
-    def route(self, partitions: Sequence[Partition]) -> list[PartitionQueue]:
-        """The partitions are known: give the waiting records theirs."""
-        touched = []
-        while self.unrouted:
-            incoming, since = self.unrouted.popleft()
-            touched.append(self._add_to(self._index(incoming, partitions), incoming, since))
-        self.unrouted_due = math.inf
-        return touched
+    def batch(self, run: Run, now: float) -> Batch:
+        since = now if run.since is None else run.since
+        terms = cast("Terms | None", run.terms)
+        is_limited = terms is not None and terms.timeout is not None
+        return Batch(run, since, terms.deadline if terms and is_limited else since + self._delivery_timeout)
+
+    def route(self, door: Door, partitions: Sequence[Partition], *, apart: bool) -> None:
+        """Tell the door the partitions; it puts the waiting records into new runs, which others may join or not."""
+        waiting, self.unrouted = self.unrouted, deque()
+        if not partitions:
+            waiting, self.unrouted = self.unrouted, waiting
+        for batch in waiting:
+            batch.run.since = batch.created_at
+            self._limited.pop(batch, None)
+        led = tuple(place for place, partition in enumerate(partitions) if partition.leader != NO_NODE)
+        door.route(self.name, len(partitions), led or range(len(partitions)), [batch.run for batch in waiting], apart)
+
+    def tell_limit(self, door: Door) -> None:
+        """Tell the door at what size batches are full, where that has changed."""
+        if self._told_bytes_max != self._limit.bytes_max:
+            self._told_bytes_max = self._limit.bytes_max
+            door.limit(self.name, self._told_bytes_max)
 
     def take_overdue(self, now: float) -> list[Batch]:
         """Take out what has no partition and has waited too long."""
         overdue: list[Batch] = []
-        if self.unrouted_due <= now:
-            waiting, self.unrouted, self.unrouted_due = self.unrouted, deque(), math.inf
-            for incoming, since in waiting:
-                deadline = self._deadline(incoming, since)
-                if deadline <= now:
-                    overdue.append(self._batch(UNDESIGNATED, incoming, since))
-                    overdue[-1].append(incoming.record, incoming.response, incoming.size_bytes)
-                else:
-                    self.unrouted.append((incoming, since))
-                    self.unrouted_due = min(self.unrouted_due, deadline)
-        late = [batch for batch in self.undesignated if batch.deadline <= now]
-        if late:
-            self.undesignated = deque(batch for batch in self.undesignated if batch.deadline > now)
-        return overdue + late
+        for queue in (self.unrouted, self.undesignated):
+            late = [batch for batch in queue if batch.deadline <= now]
+            if late:
+                overdue += late
+                left = [batch for batch in queue if batch.deadline > now]
+                queue.clear()
+                queue.extend(left)
+        return overdue
 
     def designate(self, partitions: Sequence[Partition], view: View, now: float) -> PartitionQueue | None:
         """Give the first undesignated batch to the partition that the spread chooses; None when none can take it."""
@@ -120,7 +123,8 @@ class TopicQueue:
         if chosen is None:
             return None
         self.undesignated.popleft()
-        batch.is_closed = batch.was_designated = True
+        batch.close()
+        batch.was_designated = True
         batch.partition = chosen.index
         queue = self.partition(chosen.index)
         queue.add(batch)
@@ -128,12 +132,9 @@ class TopicQueue:
 
     def close_batches(self) -> None:
         """Let no further record join what is there; closed batches do not wait for the linger."""
-        if self.undesignated:
-            self.undesignated[-1].is_closed = True
-        for queue in self.partitions.values():
-            batch = queue.open_batch()
-            if batch is not None:
-                batch.is_closed = True
+        for queue in (self.unrouted, self.undesignated, *(queue.queued for queue in self.partitions.values())):
+            if queue:
+                queue[-1].close()
 
     def narrow_window(self, window_max: int) -> None:
         """The brokers turned out not to recognise duplicates: fewer batches may be out at once."""
@@ -142,41 +143,9 @@ class TopicQueue:
             queue.narrow_window(window_max)
 
     def unresolved(self) -> list[Batch]:
-        return [*self.undesignated, *(batch for queue in self.partitions.values() for batch in queue.unresolved())]
-
-    def _index(self, incoming: Incoming, partitions: Sequence[Partition]) -> int:
-        if self._key_hash is None:
-            return self._turns.choose(partitions)
-        key = incoming.record[1]
-        assert key is not None
-        return self._key_hash(key, len(partitions))
-
-    def _add_to(self, index: int, incoming: Incoming, now: float) -> PartitionQueue:
-        queue = self.partition(index)
-        batch = queue.open_batch()
-        if batch is None or not _may_join(batch, incoming):
-            if batch is not None:
-                batch.is_closed = True
-            batch = self._batch(index, incoming, now)
-            queue.add(batch)
-        batch.append(incoming.record, incoming.response, incoming.size_bytes)
-        return queue
-
-    def _batch(self, partition: int, first: Incoming, now: float) -> Batch:
-        batch = Batch(self.name, partition, self._limit.bytes_max, now, self._deadline(first, now), first.terms)
-        if first.terms is not None and first.terms.timeout is not None:
-            self._limited[batch] = None
-        return batch
-
-    def _deadline(self, incoming: Incoming, since: float) -> float:
-        terms = incoming.terms
-        return since + self._delivery_timeout if terms is None or terms.timeout is None else terms.deadline
-
-
-def _may_join(batch: Batch, incoming: Incoming) -> bool:
-    if batch.terms is not incoming.terms and not may_share(batch.terms, incoming.terms):
-        return False
-    return batch.has_room(incoming.size_bytes)
+        """Every batch whose outcome is not told yet."""
+        placed = (batch for queue in self.partitions.values() for batch in queue.unresolved())
+        return [*self.unrouted, *self.undesignated, *placed]
 
 
 class _Places:

@@ -9,7 +9,8 @@ from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Compression
 from kwire.records.control import ControlRecord
 from kwire.records.convert import convert
 from kwire.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, Header, Record
-from kwire.records.v2 import BATCH_OVERHEAD_BYTES, assign_offsets, encode_control_batch, record_bytes_max
+from kwire.records.v2 import assign_offsets, encode_control_batch, encode_run
+from kwire.wire.rows import BATCH_OVERHEAD_BYTES, record_bytes_max
 
 __all__ = [
     "BATCH_OVERHEAD_BYTES",
@@ -31,5 +32,6 @@ __all__ = [
     "decode_batches",
     "encode_batch",
     "encode_control_batch",
+    "encode_run",
     "record_bytes_max",
 ]

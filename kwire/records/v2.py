@@ -23,7 +23,8 @@ from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression
 from kwire.records.control import encode_end_transaction
 from kwire.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
 from kwire.wire import accel
-from kwire.wire.accel import Headers, NewRecord
+from kwire.wire.accel import NewRecord, Run
+from kwire.wire.rows import BATCH_OVERHEAD_BYTES
 
 T = TypeVar("T")
 
@@ -38,26 +39,10 @@ _CHECKED_AT = 21
 _EPOCH_AT = 12
 _LENGTH_COVERS_FROM = 12
 
-BATCH_OVERHEAD_BYTES = _HEADER.size
-# Length, attributes, timestamp and offset deltas, lengths of key and value, count of headers, at their longest.
-RECORD_OVERHEAD_BYTES_MAX = 5 + 1 + 10 + 5 + 5 + 5 + 5
-HEADER_OVERHEAD_BYTES_MAX = 5 + 5
-
+assert _HEADER.size == BATCH_OVERHEAD_BYTES
 _CODEC, _LOG_APPEND, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _CODECS = {int(codec): codec for codec in Compression}
 _INT64_MAX = (1 << 63) - 1
-
-
-def record_bytes_max(key: Bytes | None, value: Bytes | None, headers: Headers = ()) -> int:
-    """No record of these takes more bytes than this in an uncompressed v2 batch."""
-    size = RECORD_OVERHEAD_BYTES_MAX
-    if key is not None:
-        size += len(key)
-    if value is not None:
-        size += len(value)
-    for name, content in headers:
-        size += HEADER_OVERHEAD_BYTES_MAX + len(name.encode()) + (0 if content is None else len(content))
-    return size
 
 
 def encode_v2(
@@ -96,15 +81,78 @@ def encode_v2(
     count = len(records)
     if last_delta is None:
         last_delta = offset_deltas[-1] if offset_deltas else max(count - 1, 0)
+    header = header_v2(
+        body,
+        count,
+        last_delta,
+        base_timestamp,
+        max_timestamp,
+        attributes=attributes,
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        partition_leader_epoch=partition_leader_epoch,
+    )
+    return b"".join((header, body))
+
+
+def header_v2(
+    body: Bytes,
+    count: int,
+    last_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    *,
+    attributes: int = 0,
+    base_offset: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    partition_leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytes:
+    """The header of a batch whose records, compressed if the attributes say so, are `body`."""
     try:
         checked = _CHECKED.pack(
             attributes, last_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count
         )
         crc = accel.crc32c(body, accel.crc32c(checked))
         length = BATCH_OVERHEAD_BYTES - _LENGTH_COVERS_FROM + len(body)
-        return b"".join((_START.pack(base_offset, length, partition_leader_epoch, 2, crc), checked, body))
+        return _START.pack(base_offset, length, partition_leader_epoch, 2, crc) + checked
     except struct.error as error:
         raise EncodeError(f"a batch's header cannot hold its values: {error}") from None
+
+
+def encode_run(
+    run: Run,
+    *,
+    compression: Compression,
+    level: int | None,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    is_transactional: bool,
+) -> Bytes:
+    """A whole run as one batch; not copied where the run can hold the header itself."""
+    body = run.body()
+    attributes = compression | (_TRANSACTIONAL if is_transactional else 0)
+    if compression:
+        body = compress(compression, body, level)
+    header = header_v2(
+        body,
+        len(run),
+        len(run) - 1,
+        run.base_timestamp,
+        run.max_timestamp,
+        attributes=attributes,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+    if compression:
+        return header + body
+    del body  # it may be a view of the very bytes that the header is written in front of
+    return run.headed(header)
 
 
 def encode_control_batch(

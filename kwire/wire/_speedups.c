@@ -11,6 +11,7 @@
 #include "_speedups.h"
 
 #include "_crc32c.h"
+#include "_record.h"
 
 /* ---- CRC-32C --------------------------------------------------------------------------------------------------- */
 
@@ -65,85 +66,13 @@ crc32c_by_table(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n
 static PyObject *
 murmur2(PyObject *Py_UNUSED(module), PyObject *data)
 {
-    const uint32_t m = 0x5BD1E995u;
     Py_buffer view;
     if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    bytes_t at = view.buf;
-    size_t size = (size_t)view.len;
-    uint32_t h = 0x9747B28Cu ^ (uint32_t)size;
-    for (; size >= 4; at += 4, size -= 4) {
-        uint32_t k = (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-        k *= m;
-        k ^= k >> 24;
-        h = h * m ^ k * m;
-    }
-    if (size) {
-        for (size_t i = 0; i < size; i++) {
-            h ^= (uint32_t)at[i] << 8 * i;
-        }
-        h *= m;
-    }
-    h ^= h >> 13;
-    h *= m;
-    h ^= h >> 15;
+    uint32_t hash = murmur2_of(view.buf, (size_t)view.len);
     PyBuffer_Release(&view);
-    return PyLong_FromLong((long)(int32_t)h);
-}
-
-/* ---- varints --------------------------------------------------------------------------------------------------- */
-
-static uint64_t
-zigzag(int64_t n)
-{
-    return (uint64_t)n << 1 ^ (uint64_t)(n >> 63);
-}
-
-static int64_t
-undone(uint64_t n)
-{
-    return (int64_t)(n >> 1) ^ -(int64_t)(n & 1);
-}
-
-static size_t
-varint_size(int64_t n)
-{
-    size_t size = 1;
-    for (uint64_t left = zigzag(n); left > 0x7F; left >>= 7) {
-        size++;
-    }
-    return size;
-}
-
-static unsigned char *
-put_varint(unsigned char *at, int64_t n)
-{
-    uint64_t left = zigzag(n);
-    for (; left > 0x7F; left >>= 7) {
-        *at++ = (unsigned char)(left | 0x80);
-    }
-    *at++ = (unsigned char)left;
-    return at;
-}
-
-/* Where the varint at `at` ends, or NULL if it does not before `end` or has more than 64 bits. */
-static bytes_t
-get_varint(bytes_t at, bytes_t end, int64_t *n)
-{
-    uint64_t found = 0;
-    for (int shift = 0; shift < 70 && at < end; shift += 7) {
-        unsigned char byte = *at++;
-        if (shift == 63 && byte > 1) {
-            return NULL;
-        }
-        found |= (uint64_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            *n = undone(found);
-            return at;
-        }
-    }
-    return NULL;
+    return PyLong_FromLong((long)(int32_t)hash);
 }
 
 /* ---- encoding -------------------------------------------------------------------------------------------------- */
@@ -160,66 +89,6 @@ is_int64(PyObject *object, int64_t *n)
     long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
     *n = value;
     return !overflow;
-}
-
-typedef struct {
-    const char *at; /* NULL for null */
-    int64_t size;   /* -1 for null */
-} span;
-
-static int
-is_nullable_bytes(PyObject *object, span *found)
-{
-    if (object == Py_None) {
-        *found = (span){NULL, -1};
-        return 1;
-    }
-    if (!PyBytes_CheckExact(object)) {
-        return 0;
-    }
-    *found = (span){PyBytes_AsString(object), PyBytes_Size(object)};
-    return found->size <= INT32_MAX;
-}
-
-static int
-is_text(PyObject *object, span *found)
-{
-    if (!PyUnicode_CheckExact(object)) {
-        return 0;
-    }
-    Py_ssize_t size;
-    found->at = PyUnicode_AsUTF8AndSize(object, &size); /* kept by the object, which lives as long as we do */
-    found->size = size;
-    if (found->at == NULL) {
-        PyErr_Clear(); /* lone surrogates */
-        return 0;
-    }
-    return size <= INT32_MAX;
-}
-
-static size_t
-span_size(span part)
-{
-    return varint_size(part.size) + (part.size > 0 ? (size_t)part.size : 0);
-}
-
-static unsigned char *
-put_span(unsigned char *at, span part)
-{
-    at = put_varint(at, part.size);
-    if (part.size > 0) {
-        memcpy(at, part.at, (size_t)part.size);
-        at += part.size;
-    }
-    return at;
-}
-
-static int
-is_header(PyObject *headers, Py_ssize_t index, span *name, span *value)
-{
-    PyObject *header = PyTuple_GetItem(headers, index);
-    return PyTuple_CheckExact(header) && PyTuple_Size(header) == 2 && is_text(PyTuple_GetItem(header, 0), name) &&
-           is_nullable_bytes(PyTuple_GetItem(header, 1), value);
 }
 
 typedef struct {
@@ -251,7 +120,7 @@ is_record(PyObject *record, int64_t base_timestamp, int64_t delta, new_record *f
     found->size = 1 + varint_size(found->after) + varint_size(delta) + span_size(found->key) +
                   span_size(found->value) + varint_size(count);
     for (Py_ssize_t index = 0; index < count; index++) {
-        span name, value;
+        span name = {NULL, -1}, value = {NULL, -1};
         if (!is_header(found->headers, index, &name, &value)) {
             return 0;
         }
@@ -272,7 +141,7 @@ put_record(unsigned char *at, const new_record *record)
     Py_ssize_t count = PyTuple_Size(record->headers);
     at = put_varint(at, count);
     for (Py_ssize_t index = 0; index < count; index++) {
-        span name, value;
+        span name = {NULL, -1}, value = {NULL, -1};
         is_header(record->headers, index, &name, &value);
         at = put_span(put_span(at, name), value);
     }
@@ -323,76 +192,6 @@ done:
 }
 
 /* ---- decoding -------------------------------------------------------------------------------------------------- */
-
-/* Below, 1 is done, 0 is left to the specification, and -1 is an exception. */
-
-static int
-get_nullable_bytes(bytes_t *at, bytes_t end, PyObject **found)
-{
-    int64_t size;
-    *at = get_varint(*at, end, &size);
-    if (*at == NULL || size < -1 || size > end - *at) {
-        return 0;
-    }
-    if (size < 0) {
-        *found = Py_None;
-        Py_INCREF(Py_None);
-        return 1;
-    }
-    *found = PyBytes_FromStringAndSize((const char *)*at, (Py_ssize_t)size);
-    *at += size;
-    return *found == NULL ? -1 : 1;
-}
-
-/* A header as a tuple of its own in `*found`. */
-static int
-get_header(bytes_t *at, bytes_t end, PyObject **found)
-{
-    int64_t size;
-    *at = get_varint(*at, end, &size);
-    if (*at == NULL || size < 0 || size > end - *at) {
-        return 0;
-    }
-    PyObject *name = PyUnicode_DecodeUTF8((const char *)*at, (Py_ssize_t)size, "surrogateescape");
-    if (name == NULL) {
-        return -1;
-    }
-    *at += size;
-    PyObject *value;
-    int outcome = get_nullable_bytes(at, end, &value);
-    if (outcome == 1) {
-        *found = PyTuple_Pack(2, name, value);
-        Py_DECREF(value);
-        outcome = *found == NULL ? -1 : 1;
-    }
-    Py_DECREF(name);
-    return outcome;
-}
-
-static int
-get_headers(bytes_t *at, bytes_t end, PyObject **found)
-{
-    int64_t count;
-    *at = get_varint(*at, end, &count);
-    if (*at == NULL || count < 0 || count > (end - *at) / 2) {
-        return 0;
-    }
-    PyObject *headers = PyTuple_New((Py_ssize_t)count);
-    if (headers == NULL) {
-        return -1;
-    }
-    for (int64_t index = 0; index < count; index++) {
-        PyObject *header;
-        int outcome = get_header(at, end, &header);
-        if (outcome != 1) {
-            Py_DECREF(headers);
-            return outcome;
-        }
-        PyTuple_SetItem(headers, (Py_ssize_t)index, header);
-    }
-    *found = headers;
-    return 1;
-}
 
 typedef struct {
     int64_t base_offset, base_timestamp, last_delta;
@@ -505,7 +304,7 @@ static int
 execute(PyObject *module)
 {
     prepare_crc();
-    return add_messages(module) < 0 ? -1 : add_consume(module);
+    return add_messages(module) < 0 || add_consume(module) < 0 || add_runs(module) < 0 ? -1 : add_door(module);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, execute}, {0, NULL}};

@@ -15,29 +15,51 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kwire.wire import _pure
 from kwire.wire._cursor import BytesColumn, Columns, Cursor, Piece
+from kwire.wire._door import (
+    UNDESIGNATED,
+    UNROUTED,
+    Dispatch,
+    Door,
+    Late,
+    Place,
+    Reports,
+    Run,
+    crc32_partition,
+    murmur2_partition,
+)
 from kwire.wire.rows import Bytes, Header, Headers, NewRecord, Row
 
 __all__ = [
     "IMPLEMENTATION",
+    "UNDESIGNATED",
+    "UNROUTED",
     "BytesColumn",
     "Columns",
     "Cursor",
+    "Dispatch",
+    "Door",
     "Header",
     "Headers",
+    "Late",
     "NewRecord",
     "Piece",
+    "Place",
     "Plan",
     "ReadMessage",
     "RecordFields",
     "RecordStream",
+    "Reports",
     "Row",
+    "Run",
     "blank",
     "columns",
+    "crc32_partition",
     "crc32c",
     "decode_records",
     "encode_records",
     "message_reader",
     "murmur2",
+    "murmur2_partition",
     "open_cursor",
 ]
 
@@ -63,6 +85,8 @@ class Accelerated:
         self.RecordFields = speedups.RecordFields
         self.RecordStream = speedups.RecordStream
         self.crc32c = speedups.crc32c
+        self.Door, self.Place = speedups.Door, speedups.Place
+        self.Reports, self.Run = speedups.Reports, speedups.Run
         self.murmur2 = speedups.murmur2
 
     def encode_records(
@@ -136,3 +160,5 @@ if TYPE_CHECKING:
 else:
     RecordFields = _chosen.RecordFields
     RecordStream = _chosen.RecordStream
+    if _chosen is not _pure:
+        Door, Place, Reports, Run = _chosen.Door, _chosen.Place, _chosen.Reports, _chosen.Run

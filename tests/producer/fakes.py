@@ -13,7 +13,7 @@ from kwire.cluster.metadata import MetadataStatus
 from kwire.cluster.recovery import Failure
 from kwire.cluster.snapshot import NO_ID
 from kwire.errors import KwireError, UnsupportedVersionError
-from kwire.producer.intake import Incoming, Intake
+from kwire.producer.intake import Incoming, Intake, make_door
 from kwire.producer.producer_request import Terms
 from kwire.producer.response import ProduceResponse
 from kwire.producer.sender import Sender
@@ -160,7 +160,7 @@ class Bench:
         self.now = 1.0
         self.wakes = 0
         self.settings = ProducerSettings(**{"linger_ms": 0, **settings})
-        self.intake = Intake(self.settings.max_buffered_bytes, "raise", 0.0, self._wake)
+        self.intake = Intake(make_door(self.settings, _run_now, self._wake), "raise", 0.0, self._wake)
         self.sender = Sender(
             self.settings, self.intake, backoff=Backoff(100, 1_000), request_timeout_ms=30_000, random=Random(1)
         )
@@ -190,9 +190,7 @@ class Bench:
         size_bytes: int = 100,
         terms: Terms | None = None,
     ) -> ProduceResponse:
-        response = ProduceResponse(_run_now)
-        self.intake.put(Incoming(topic, partition, (1_000, key, value, headers), response, size_bytes, terms))
-        return response
+        return self.intake.put(Incoming(topic, partition, (1_000, key, value, headers), size_bytes, terms))
 
     def turn(self, after: float = 0.0) -> list[Sent]:
         self.now += after

@@ -279,7 +279,7 @@ def test_ages_and_sizes() -> None:
 
 def test_full_memory_is_everybodys_reason() -> None:
     bench = unreachable()
-    bench.intake.bytes_max = 150
+    bench.intake.door.bytes_max = 150
     bench.intake._when_full = "block"
     bench.send(b"b", partition=0, size_bytes=50)
     bench.intake.offer(incoming(100), lambda error: None)

@@ -14,6 +14,7 @@ from kwire.producer.response import ProduceResponse
 from kwire.producer.split import SizeLimit, pieces
 from kwire.protocol import ApiKey
 from kwire.records import BATCH_OVERHEAD_BYTES, record_bytes_max
+from kwire.wire.accel import Run
 from tests.producer.fakes import Bench, Sent
 from tests.producer.test_terms import within
 
@@ -48,10 +49,11 @@ def sequences(sent: list[Sent]) -> list[tuple[int, list[int]]]:
 
 
 def batch_of(*values: bytes) -> Batch:
-    made = Batch("t", 0, 1_000_000, 0.0, 100.0)
+    run = Run("t", 0, 1_000_000)
     for value in values:
-        made.append((0, None, value, ()), ProduceResponse(lambda *_: None), record_bytes_max(None, value))
-    return made
+        run.append(0, None, value, (), record_bytes_max(None, value))
+    run.close()
+    return Batch(run, 0.0, 100.0)
 
 
 # -- pieces
@@ -74,7 +76,6 @@ def test_pieces_fit_or_are_of_one_record(sizes: list[int], bytes_max: int, expec
     made = pieces(whole, bytes_max)
     assert [len(piece) for piece in made] == expected
     assert [record for piece in made for record in piece.records] == whole.records
-    assert [response for piece in made for response in piece.responses] == whole.responses
     assert sum(piece.buffered_bytes for piece in made) == whole.buffered_bytes
     assert all(piece.size_bytes <= bytes_max or len(piece) == 1 for piece in made)
     assert all(piece.is_closed and not piece.is_sequenced for piece in made)
@@ -238,7 +239,7 @@ def test_flushes_and_time_limits_follow_the_pieces() -> None:
     bench = bench_of(2)
     responses = send(bench, 0, 1, terms=within(5.0, bench))
     done: list[bool] = []
-    bench.sender.flush(lambda: done.append(True), bench.now, bench.view.snapshot)
+    bench.sender.flush(lambda: done.append(True), bench.now)
     bench.turn()[0].answer(bench.now, TOO_LARGE)
     bench.turn()[0].answer(bench.now)
     assert (responses[0].done(), responses[1].done(), done) == (True, False, [])

@@ -16,7 +16,7 @@ from kwire.broker.simulation.selector import SimulatedSelector
 from kwire.broker.simulation.world import Loop
 from kwire.cluster import Backoff, ClientConfig, EventLoop
 from kwire.errors import BufferFullError, ClosedError
-from kwire.producer.intake import Incoming, Intake
+from kwire.producer.intake import Incoming, Intake, make_door
 from kwire.producer.response import ProduceResponse
 from kwire.producer.sender import Sender
 from kwire.producer.settings import ProducerSettings
@@ -58,7 +58,8 @@ class SimulatedProducer:
             reconnect_backoff_ms_max=config.reconnect_backoff_ms_max,
         )
         self.event_loop = EventLoop(config, selector, net.world, random)  # type: ignore[arg-type]
-        self.intake = Intake(settings.max_buffered_bytes, "raise", 0.0, self.event_loop.wakeup)
+        wakeup = self.event_loop.wakeup
+        self.intake = Intake(make_door(settings, _run_here, wakeup), "raise", 0.0, wakeup)
         self.sender = sender(
             settings,
             self.intake,
@@ -78,10 +79,9 @@ class SimulatedProducer:
         number = self._numbers.get(topic, 0)
         id = RecordId(self.name, topic, number)
         value = id.value(size)
-        response = ProduceResponse(_run_here)
         record = (self._world.time_ms(), key, value, ())
         try:
-            self.intake.put(Incoming(topic, partition, record, response, record_bytes_max(key, value, ())))
+            response = self.intake.put(Incoming(topic, partition, record, record_bytes_max(key, value, ())))
         except (BufferFullError, ClosedError):
             self._history.refused += 1
             return None
@@ -95,7 +95,7 @@ class SimulatedProducer:
         self._history.flushes_asked += 1
 
         def act() -> None:
-            self.sender.flush(done, self._world.now(), self.event_loop.snapshot)
+            self.sender.flush(done, self._world.now())
 
         def done() -> None:
             self._history.flushes_done += 1

@@ -1,0 +1,215 @@
+/* The parts of a v2 record: varints, nullable bytes, headers, to bytes and from them; and murmur2, for its key.
+ *
+ * Include _speedups.h before.
+ */
+
+#ifndef KWIRE_RECORD_H
+#define KWIRE_RECORD_H
+
+static inline uint32_t
+murmur2_of(bytes_t at, size_t size)
+{
+    const uint32_t m = 0x5BD1E995u;
+    uint32_t h = 0x9747B28Cu ^ (uint32_t)size;
+    for (; size >= 4; at += 4, size -= 4) {
+        uint32_t k = (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+        k *= m;
+        k ^= k >> 24;
+        h = h * m ^ k * m;
+    }
+    if (size) {
+        for (size_t i = 0; i < size; i++) {
+            h ^= (uint32_t)at[i] << 8 * i;
+        }
+        h *= m;
+    }
+    h ^= h >> 13;
+    h *= m;
+    return h ^ h >> 15;
+}
+
+static inline uint64_t
+zigzag(int64_t n)
+{
+    return (uint64_t)n << 1 ^ (uint64_t)(n >> 63);
+}
+
+static inline int64_t
+undone(uint64_t n)
+{
+    return (int64_t)(n >> 1) ^ -(int64_t)(n & 1);
+}
+
+static inline size_t
+varint_size(int64_t n)
+{
+    size_t size = 1;
+    for (uint64_t left = zigzag(n); left > 0x7F; left >>= 7) {
+        size++;
+    }
+    return size;
+}
+
+static inline unsigned char *
+put_varint(unsigned char *at, int64_t n)
+{
+    uint64_t left = zigzag(n);
+    for (; left > 0x7F; left >>= 7) {
+        *at++ = (unsigned char)(left | 0x80);
+    }
+    *at++ = (unsigned char)left;
+    return at;
+}
+
+/* Where the varint at `at` ends, or NULL if it does not before `end` or has more than 64 bits. */
+static inline bytes_t
+get_varint(bytes_t at, bytes_t end, int64_t *n)
+{
+    uint64_t found = 0;
+    for (int shift = 0; shift < 70 && at < end; shift += 7) {
+        unsigned char byte = *at++;
+        if (shift == 63 && byte > 1) {
+            return NULL;
+        }
+        found |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *n = undone(found);
+            return at;
+        }
+    }
+    return NULL;
+}
+
+/* Of objects. These answer 0 for what is to be left to the specification; no exception is set then. */
+
+typedef struct {
+    const char *at; /* NULL for null */
+    int64_t size;   /* -1 for null */
+} span;
+
+static inline int
+is_nullable_bytes(PyObject *object, span *found)
+{
+    if (object == Py_None) {
+        *found = (span){NULL, -1};
+        return 1;
+    }
+    if (!PyBytes_CheckExact(object)) {
+        return 0;
+    }
+    *found = (span){PyBytes_AsString(object), PyBytes_Size(object)};
+    return found->size <= INT32_MAX;
+}
+
+static inline int
+is_text(PyObject *object, span *found)
+{
+    if (!PyUnicode_CheckExact(object)) {
+        return 0;
+    }
+    Py_ssize_t size;
+    found->at = PyUnicode_AsUTF8AndSize(object, &size); /* kept by the object, which lives as long as we do */
+    found->size = size;
+    if (found->at == NULL) {
+        PyErr_Clear(); /* lone surrogates */
+        return 0;
+    }
+    return size <= INT32_MAX;
+}
+
+static inline size_t
+span_size(span part)
+{
+    return varint_size(part.size) + (part.size > 0 ? (size_t)part.size : 0);
+}
+
+static inline unsigned char *
+put_span(unsigned char *at, span part)
+{
+    at = put_varint(at, part.size);
+    if (part.size > 0) {
+        memcpy(at, part.at, (size_t)part.size);
+        at += part.size;
+    }
+    return at;
+}
+
+static inline int
+is_header(PyObject *headers, Py_ssize_t index, span *name, span *value)
+{
+    PyObject *header = PyTuple_GetItem(headers, index);
+    return PyTuple_CheckExact(header) && PyTuple_Size(header) == 2 && is_text(PyTuple_GetItem(header, 0), name) &&
+           is_nullable_bytes(PyTuple_GetItem(header, 1), value);
+}
+
+/* Below, 1 is done, 0 is left to the specification, and -1 is an exception. */
+
+static inline int
+get_nullable_bytes(bytes_t *at, bytes_t end, PyObject **found)
+{
+    int64_t size;
+    *at = get_varint(*at, end, &size);
+    if (*at == NULL || size < -1 || size > end - *at) {
+        return 0;
+    }
+    if (size < 0) {
+        *found = Py_None;
+        Py_INCREF(Py_None);
+        return 1;
+    }
+    *found = PyBytes_FromStringAndSize((const char *)*at, (Py_ssize_t)size);
+    *at += size;
+    return *found == NULL ? -1 : 1;
+}
+
+/* A header as a tuple of its own in `*found`. */
+static inline int
+get_header(bytes_t *at, bytes_t end, PyObject **found)
+{
+    int64_t size;
+    *at = get_varint(*at, end, &size);
+    if (*at == NULL || size < 0 || size > end - *at) {
+        return 0;
+    }
+    PyObject *name = PyUnicode_DecodeUTF8((const char *)*at, (Py_ssize_t)size, "surrogateescape");
+    if (name == NULL) {
+        return -1;
+    }
+    *at += size;
+    PyObject *value;
+    int outcome = get_nullable_bytes(at, end, &value);
+    if (outcome == 1) {
+        *found = PyTuple_Pack(2, name, value);
+        Py_DECREF(value);
+        outcome = *found == NULL ? -1 : 1;
+    }
+    Py_DECREF(name);
+    return outcome;
+}
+
+static inline int
+get_headers(bytes_t *at, bytes_t end, PyObject **found)
+{
+    int64_t count;
+    *at = get_varint(*at, end, &count);
+    if (*at == NULL || count < 0 || count > (end - *at) / 2) {
+        return 0;
+    }
+    PyObject *headers = PyTuple_New((Py_ssize_t)count);
+    if (headers == NULL) {
+        return -1;
+    }
+    for (int64_t index = 0; index < count; index++) {
+        PyObject *header;
+        int outcome = get_header(at, end, &header);
+        if (outcome != 1) {
+            Py_DECREF(headers);
+            return outcome;
+        }
+        PyTuple_SetItem(headers, (Py_ssize_t)index, header);
+    }
+    *found = headers;
+    return 1;
+}
+
+#endif
