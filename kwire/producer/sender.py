@@ -233,11 +233,8 @@ class Sender:
 
     def _topic_error(self, topic: TopicQueue, now: float, view: View) -> KwireError | None:
         """Why a topic's records can never be delivered: the error of its metadata, once it is certain."""
-        if topic.is_idle:
-            topic.unknown_since = None
-            return None
         known = view.snapshot.topics.get(topic.name)
-        if known is None or (known.partitions and not known.error_code):
+        if known is None or (known.partitions and not known.error_code) or topic.is_idle:
             topic.unknown_since = None
             return None
         if known.error_code in _LASTING_TOPIC_ERRORS:

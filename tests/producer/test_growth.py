@@ -60,7 +60,7 @@ class LooksAtEveryPartition(Sender):
     def turn(self, now: float, view: View) -> list[Call]:
         for topic in self._topics.values():
             for queue in topic.partitions.values():
-                if queue.open_batch() is not None and queue.attempts > 100:
+                if queue.queued and not queue.queued[-1].is_closed and queue.attempts > 100:
                     queue.narrow_window(1)
         return super().turn(now, view)
 
