@@ -131,7 +131,7 @@ class Producer:
         incoming = self._core.incoming(topic, value, key, headers, partition, timestamp_ms)
         response = self._intake.put(incoming)
         if on_delivery is not None:
-            response.add_done_callback(on_delivery)
+            response.on_delivery(on_delivery)
         return response
 
     def send_all(self, messages: Iterable[Message]) -> list[ProduceResponse]:

@@ -75,6 +75,11 @@ class ProduceResponse(Place):
         if not self._run.tell_late(self._number, self, callback, self._dispatch):
             self._dispatch(run_guarded, callback, self)
 
+    def on_delivery(self, callback: Callback) -> None:
+        """`add_done_callback` for the callback that came with the record, right after it was taken in."""
+        if not self._run.report(self._number, self, callback):
+            self.add_done_callback(callback)
+
     def __await__(self) -> Generator[object, None, RecordMetadata]:
         """Await in any asyncio loop, however many."""
         loop = asyncio.get_running_loop()

@@ -173,6 +173,14 @@ class Run:
     def timestamp(self, number: int) -> int:
         return self._marks[bisect_right(self._marks, number, key=itemgetter(0)) - 1][1]
 
+    def report(self, number: int, place: Place, callback: Callable[..., object]) -> bool:
+        """Have a callback come with the reports, as one that came with its record; False where it is too late."""
+        with self._lock:
+            if self._children is not None or self.done(number) or (self._reports and self._reports[-1][0] >= number):
+                return False
+            self._reports.append((number, place, callback))
+            return True
+
     def tell_late(self, number: int, place: Place, call: Callable[..., object], dispatch: Dispatch | None) -> bool:
         """Have `call` come with the record's outcome; False when that is there already."""
         with self._lock:

@@ -705,6 +705,21 @@ run_tell_late(run_t *self, PyObject *args)
     return failed ? NULL : PyBool_FromLong(is_told);
 }
 
+static PyObject *
+run_report_method(run_t *run, PyObject *args)
+{
+    unsigned int number;
+    PyObject *place, *callback;
+    if (!PyArg_ParseTuple(args, "IOO", &number, &place, &callback)) {
+        return NULL;
+    }
+    if (run->children != NULL || part_of(run, number) != NULL ||
+        (run->reports_used && run->reports[run->reports_used - 1].number >= number)) {
+        Py_RETURN_FALSE;
+    }
+    return run_report(run, number, place, callback) < 0 ? NULL : PyBool_FromLong(1);
+}
+
 /* ---- the rest of Run --------------------------------------------------------------------------------------------- */
 
 static PyObject *
@@ -762,6 +777,7 @@ static PyMethodDef run_methods[] = {
     {"resolve", (PyCFunction)(void (*)(void))run_resolve, METH_VARARGS, "(start, end, base, append_time, error)"},
     {"done", (PyCFunction)(void (*)(void))run_done, METH_O, "Whether a record's outcome is known."},
     {"outcome", (PyCFunction)(void (*)(void))run_outcome, METH_O, "(partition, offset, timestamp, error) | None"},
+    {"report", (PyCFunction)(void (*)(void))run_report_method, METH_VARARGS, "(number, place, callback) -> bool"},
     {"tell_late", (PyCFunction)(void (*)(void))run_tell_late, METH_VARARGS, "(number, place, call, dispatch)"},
     {NULL, NULL, 0, NULL},
 };

@@ -8,7 +8,7 @@
 #include "_record.h"
 
 #define BATCH_OVERHEAD 61
-#define RECORD_OVERHEAD_MAX 40
+#define RECORD_OVERHEAD_MAX 36
 #define HEADER_OVERHEAD_MAX 10
 
 #define OBJECT(thing) ((PyObject *)(thing))

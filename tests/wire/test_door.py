@@ -1,0 +1,324 @@
+"""The door, its runs and places: in Python and in C alike."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kwire.wire import _door
+from kwire.wire._door import UNDESIGNATED, UNROUTED, crc32_partition, murmur2_partition
+
+from .speedups import CAN_COMPILE, speedups
+
+IMPLEMENTATIONS = ["python", *(["c"] if CAN_COMPILE else [])]
+NOW = 1_700_000_000_000
+HEADER = bytes(61)
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def made(request: pytest.FixtureRequest) -> Any:
+    return _door if request.param == "python" else speedups()
+
+
+class Doors:
+    """A door, and what it did: wake-ups, and calls that it referred."""
+
+    def __init__(self, made: Any, **options: Any) -> None:
+        self.wakes = 0
+        self.referred: list[tuple[Any, ...]] = []
+        given: dict[str, Any] = {
+            "place": made.Place, "dispatch": None, "batch_bytes": 1_000, "bytes_max": 1 << 20,
+            "record_bytes_max": 10_000, "key_hash": "murmur2", "may_share": lambda one, other: one == other,
+            "time_ms": lambda: NOW, "wakeup": self._wake, "refer": self._refer, "by_system": False,
+        }  # fmt: skip
+        self.door = made.Door(**(given | options))
+        self.door.is_open = True
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def _refer(self, *args: Any, **kwargs: Any) -> str:
+        self.referred.append((args, kwargs))
+        return "referred"
+
+    def know(self, topic: str = "t", count: int = 4, ring: tuple[int, ...] = (), waiting: Any = ()) -> None:
+        self.door.route(topic, count, ring or range(count), waiting, False)
+
+
+def values(run: Any) -> list[bytes | None]:
+    run.close()
+    return [row[2] for row in run.rows()]
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 1_000])
+@pytest.mark.parametrize("key", [None, b"", b"key", "text", "\N{SNOWMAN}"])
+@pytest.mark.parametrize("key_hash", ["murmur2", "crc32"])
+def test_where_records_go(made: Any, count: int, key: bytes | str | None, key_hash: str) -> None:
+    doors = Doors(made, key_hash=key_hash)
+    doors.know(count=count)
+    place = doors.door.send("t", b"v", key)
+    (run,) = doors.door.take()
+    raw = key.encode() if isinstance(key, str) else key
+    choose = murmur2_partition if key_hash == "murmur2" else crc32_partition
+    slot = UNDESIGNATED if raw is None else choose(raw, count or 1)
+    expected = UNROUTED if not count else 0 if count == 1 else slot
+    assert (run.topic, run.partition, len(run), place.done()) == ("t", expected, 1, False)
+    run.close()
+    assert run.rows() == [(NOW, raw, b"v", ())]
+
+
+def test_turns(made: Any) -> None:
+    doors = Doors(made, key_hash=None)
+    doors.know(count=4, ring=(0, 2, 3))
+    for number in range(5):
+        doors.door.send("t", b"%d" % number, b"key")
+    assert {run.partition: values(run) for run in doors.door.take()} == {0: [b"0", b"3"], 2: [b"1", b"4"], 3: [b"2"]}
+
+
+OUT_OF_ORDER: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    (("unknown", b"v"), {}),
+    ((5, b"v"), {}),
+    (("t", bytearray(b"v")), {}),
+    (("t", b"v", 5), {}),
+    (("t", "\udcff"), {}),
+    (("t", bytes(10_000)), {}),
+    (("t", b"v"), {"headers": [("a", b"b")]}),
+    (("t", b"v"), {"partition": -1}),
+    (("t", b"v"), {"partition": 1 << 31}),
+    (("t", b"v"), {"partition": True}),
+    (("t", b"v"), {"timestamp_ms": -1}),
+    (("t", b"v"), {"timestamp_ms": 1 << 63}),
+    (("t", b"v"), {"timestamp_ms": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("args", "kwargs"), OUT_OF_ORDER, ids=[str(number) for number in range(len(OUT_OF_ORDER))])
+def test_what_is_out_of_the_ordinary_is_referred(made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    doors = Doors(made)
+    doors.know()
+    if made is _door and args[1:] == ("\udcff",):
+        with pytest.raises(UnicodeEncodeError):
+            doors.door.send(*args)
+        return
+    assert doors.door.send(*args, **kwargs) == "referred"
+    assert len(doors.referred) == 1
+    assert (doors.door.used_bytes, doors.door.take()) == (0, [])
+
+
+def test_a_full_door_and_a_shut_one_refer(made: Any) -> None:
+    doors = Doors(made, bytes_max=100)
+    doors.know()
+    assert doors.door.send("t", bytes(70)) != "referred", "alone, it is let in"
+    assert doors.door.used_bytes == 106
+    assert doors.door.send("t", b"") == "referred"
+    assert doors.door.append("t", None, NOW, None, b"", (), 40, None) is None
+    doors.door.release(106)
+    doors.door.is_open = False
+    assert doors.door.send("t", b"") == "referred"
+    assert doors.door.append("t", None, NOW, None, b"", (), 40, None) is not None
+
+
+def test_runs_are_full_by_size_and_stay_open_until_closed(made: Any) -> None:
+    doors = Doors(made, batch_bytes=61 + 3 * 50)
+    doors.know()
+    for number in range(7):
+        doors.door.send("t", b"%010d" % number, partition=2)
+    first, second, third = doors.door.take()
+    assert [run.is_closed for run in (first, second, third)] == [True, True, False]
+    doors.door.send("t", b"joins", partition=2)
+    assert (len(third), doors.door.take()) == (2, [])
+    third.close()
+    doors.door.send("t", b"begins another", partition=2)
+    assert [values(run) for run in doors.door.take()] == [[b"begins another"]]
+    assert doors.wakes == 2, "one for the first, and one for the last: it was looked twice"
+
+
+def test_terms_keep_records_apart(made: Any) -> None:
+    doors = Doors(made)
+    doors.know()
+    for terms in (None, None, "a", "a", "b", None):
+        doors.door.append("t", 0, NOW, None, repr(terms).encode(), (), 50, terms)
+    assert [(run.terms, len(run)) for run in doors.door.take()] == [(None, 2), ("a", 2), ("b", 1), (None, 1)]
+
+
+def test_waiting_records_are_routed_in_order_with_all_that_belongs_to_them(made: Any) -> None:
+    doors, told = Doors(made, dispatch=None), []
+    doors.door.append("t", None, NOW, b"k", b"0", (("h", b"x"),), 70, None)
+    (taken,) = doors.door.take()
+    taken.since = 5.0
+    places = [doors.door.send("t", b"%d" % number, b"k", timestamp_ms=number, on_delivery=told.append)
+              for number in range(1, 4)]  # fmt: skip
+    assert taken.tell_late(1, places[0], told.append, None)
+    assert len(taken) == 4
+    doors.know(waiting=[taken])
+    places.append(doors.door.send("t", b"4", b"k"))
+    (run,) = doors.door.take()
+    run.close()
+    assert (run.partition, run.since, run.has_headers) == (murmur2_partition(b"k", 4), 5.0, True)
+    assert [row[2] for row in run.rows()] == [b"0", b"1", b"2", b"3", b"4"]
+    assert run.rows()[0] == (NOW, b"k", b"0", (("h", b"x"),))
+    assert run.size_bytes - 61 == doors.door.used_bytes
+    reports, late = run.resolve(0, 5, 100, -1, None)
+    assert [(number, place) for number, place, _ in reports.all()] == [(1, places[0]), (2, places[1]), (3, places[2])]
+    assert [one[0] for one in late] == [1]
+    assert [place.done() for place in places] == [True] * 4
+    assert taken.outcome(2) == (run.partition, 102, 2, None)
+    assert not taken.tell_late(0, places[0], told.append, None)
+
+
+def test_a_callback_right_after_its_record_is_a_report(made: Any) -> None:
+    doors = Doors(made)
+    doors.know()
+    first, second, third = [doors.door.send("t", b"v") for _ in range(3)]
+    (run,) = doors.door.take()
+    assert [run.report(1, second, len), run.report(2, third, len), run.report(0, first, len)] == [True, True, False]
+    run.close()
+    reports, _ = run.resolve(0, 3, 0, -1, None)
+    assert [one[:2] for one in reports.all()] == [(1, second), (2, third)]
+    assert not run.report(0, first, len)
+
+
+def test_parts_resolve_one_by_one_and_once(made: Any) -> None:
+    doors, error = Doors(made), ValueError("no")
+    doors.know()
+    places = [doors.door.send("t", b"v", partition=1, timestamp_ms=number // 2, on_delivery=len) for number in range(6)]
+    (run,) = doors.door.take()
+    with pytest.raises(AssertionError):
+        run.resolve(0, 6, 0, -1, None)
+    run.close()
+    reports, late = run.resolve(2, 4, -1, 99, None)
+    assert ([one[0] for one in reports.all()], late) == ([2, 3], None)
+    with pytest.raises(AssertionError):
+        run.resolve(3, 5, 0, -1, None)
+    assert [place.done() for place in places] == [False, False, True, True, False, False]
+    run.resolve(4, 6, -1, -1, error)
+    run.resolve(0, 2, 7, -1, None)
+    assert [run.outcome(number) for number in range(6)] == [
+        (1, 7, 0, None), (1, 8, 0, None), (1, -1, 99, None), (1, -1, 99, None), (1, -1, 2, error), (1, -1, 2, error),
+    ]  # fmt: skip
+
+
+def test_reports_are_told_once_and_what_one_raises_is_its_own(made: Any) -> None:
+    doors, told, errors = Doors(made), [], []
+
+    def fail(place: Any) -> None:
+        raise ValueError("mine")
+
+    doors.know()
+    places = [doors.door.send("t", b"v", on_delivery=call) for call in (told.append, fail, told.append)]
+    (run,) = doors.door.take()
+    run.close()
+    reports, _ = run.resolve(0, 3, 0, -1, None)
+    reports.tell(errors.append)
+    assert told == [places[0], places[2]]
+    assert [str(error) for error in errors] == ["mine"]
+
+
+def test_bodies_are_the_same() -> None:
+    bodies = []
+    for name in IMPLEMENTATIONS:
+        doors = Doors(_door if name == "python" else speedups(), batch_bytes=1 << 20)
+        doors.know()
+        for number in range(300):
+            key = None if number % 3 else b"k" * (number % 70)
+            headers = (("name", b"x" * number), ("none", None)) if number % 5 == 0 else ()
+            value = None if number % 7 == 0 else bytes(number)
+            assert doors.door.append("t", 0, NOW + number * 37 % 100, key, value, headers, 50, None)
+        (run,) = doors.door.take()
+        run.close()
+        bodies.append((bytes(run.body()), run.rows(), run.base_timestamp, run.max_timestamp))
+        whole = run.headed(HEADER)
+        assert bytes(whole) == HEADER + bodies[-1][0]
+        run.drop(300)
+        assert bytes(whole) == HEADER + bodies[-1][0], "it lives as long as somebody sends it"
+    assert bodies.count(bodies[0]) == len(bodies)
+
+
+def test_eight_threads_at_once(made: Any) -> None:
+    doors, count = Doors(made, batch_bytes=5_000, bytes_max=1 << 30), 3_000
+    doors.know()
+
+    def send(name: int) -> None:
+        for number in range(count):
+            doors.door.send("t", b"%d %d" % (name, number), b"%d" % name)
+
+    threads = [threading.Thread(target=send, args=(name,)) for name in range(8)]
+    taken: list[Any] = []
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        taken += doors.door.take()
+        for run in taken[-2:]:
+            run.close()
+    taken += doors.door.take()
+    seen: dict[bytes, list[int]] = {}
+    for run in taken:
+        for value in values(run):
+            name, number = (value or b"").split()
+            seen.setdefault(name, []).append(int(number))
+    assert seen == {b"%d" % name: list(range(count)) for name in range(8)}
+    assert doors.door.used_bytes == sum(run.size_bytes - 61 for run in taken)
+
+
+def test_a_finalizer_that_sends_in_the_midst_of_a_send(made: Any) -> None:
+    doors = Doors(made, batch_bytes=300)
+    doors.know()
+
+    class Sends:
+        def __init__(self) -> None:
+            self.me = self  # a circle: only the collector ends it
+
+        def __del__(self) -> None:
+            doors.door.send("t", b"from a finalizer", partition=0)
+
+    threshold = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for number in range(500):
+            Sends()
+            doors.door.send("t", b"%d" % number, partition=0, on_delivery=len)
+    finally:
+        gc.set_threshold(*threshold)
+    sent = [value for run in doors.door.take() for value in values(run) if value != b"from a finalizer"]
+    assert sent == [b"%d" % number for number in range(500)]
+
+
+@pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler or no headers of Python")
+def test_nothing_leaks() -> None:
+    def once() -> None:
+        doors = Doors(speedups())
+        error = ValueError("no")
+        told: list[object] = []
+        doors.door.send("t", b"waits", b"k")
+        doors.door.append("t", None, NOW, b"k", b"0", (("h", b"x"),), 70, SimpleNamespace())
+        waiting = doors.door.take()
+        doors.know(waiting=waiting)
+        kept = [doors.door.send("t", b"%d" % number, on_delivery=told.append) for number in range(50)]
+        for run in doors.door.take():
+            run.close()
+            assert run.tell_late(0, kept[0], told.append, None)
+            run.headed(HEADER)
+            reports, _ = run.resolve(0, len(run), 0, -1, error)
+            if reports is not None:
+                reports.tell(told.append)
+            run.rows()
+            run.drop(len(run))
+
+    _leaks(once)
+
+
+def _leaks(once: Callable[[], None]) -> None:
+    for _ in range(600):  # caches and arenas fill
+        once()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    for _ in range(500):
+        once()
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 100
