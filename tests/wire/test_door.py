@@ -148,7 +148,8 @@ def test_terms_keep_records_apart(made: Any) -> None:
 
 
 def test_waiting_records_are_routed_in_order_with_all_that_belongs_to_them(made: Any) -> None:
-    doors, told = Doors(made, dispatch=None), []
+    doors = Doors(made, dispatch=None)
+    told: list[object] = []
     doors.door.append("t", None, NOW, b"k", b"0", (("h", b"x"),), 70, None)
     (taken,) = doors.door.take()
     taken.since = 5.0
@@ -205,7 +206,9 @@ def test_parts_resolve_one_by_one_and_once(made: Any) -> None:
 
 
 def test_reports_are_told_once_and_what_one_raises_is_its_own(made: Any) -> None:
-    doors, told, errors = Doors(made), [], []
+    doors = Doors(made)
+    told: list[object] = []
+    errors: list[object] = []
 
     def fail(place: Any) -> None:
         raise ValueError("mine")
