@@ -58,6 +58,7 @@ class Case:
     faults: Sequence[Disturbance]
     partitions: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     delivers: bool = True
     calm_at: float = 6.0
@@ -65,7 +66,7 @@ class Case:
 
     def plan(self) -> Plan:
         settings = {"linger_ms": 0, "batch_bytes": 100, "delivery_timeout_ms": FOR_EVER_MS, **self.settings}
-        config = {"request_timeout_ms": 1_000, "retry_backoff_ms": 10, "retry_backoff_ms_max": 100}
+        config = {"request_timeout_ms": 1_000, "retry_backoff_ms": 10, "retry_backoff_ms_max": 100, **self.config}
         return Plan(
             scenario=self.bug,
             seed=1,
@@ -131,12 +132,25 @@ CASES = [
     ),
     Case(
         bug="franz-go f29fb7f0: a partition moves, and the answers of its two leaders come in the wrong order",
-        work=[send(0.1), send(1.0), send(1.1, 5)],
+        work=[send(0.1), send(1.0), send(1.3, 5)],
         faults=[
             Hold(at=0.95, node=1, seconds=0.6, toward="broker"),
             MoveLeader(at=1.02, topic=TOPIC, partition=0),
         ],
         settings={"idempotence": False},
+        config={"metadata_max_age_ms": 100},
+        breaks=(broken.new_leader_at_once, frozenset({"order"})),
+    ),
+    Case(
+        bug="ours, once: a leader that leads no more by the time its followers answer is taken not to have the batch",
+        work=[send(0.1), send(1.0)],
+        faults=[
+            produce(Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, applied=True), after=1),
+            produce(Refuse(ErrorCode.NOT_ENOUGH_REPLICAS), after=1, times=100),
+        ],
+        settings={"delivery_timeout_ms": 500},
+        delivers=False,
+        breaks=(broken.not_the_leader_is_taken_for_no, frozenset({"false alarm"})),
     ),
     Case(
         bug="librdkafka 1.9.0: a topic vanishes from metadata for a while, and its sequences begin anew",
