@@ -1,24 +1,27 @@
 """One Fetch: which partitions it asks for, the request at any version, and whose each part of the answer is.
 
 Without a fetch session (KIP-227): every request names all of its partitions, session 0 with epoch -1 says so. From v13
-on topics go by id; a topic whose id is not known (metadata of an old broker) holds the request at v12.
+on topics go by id; a topic whose id is not known (metadata of an old broker) holds the request at v12. From v12 on a
+broker that leads a partition no more says who does, and from v16 on where that broker is (KIP-951).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from kwire.cluster.snapshot import NO_ID
+from kwire.cluster.snapshot import NO_ID, Broker, LeaderHint
 from kwire.consumer.options import ConsumerOptions
 from kwire.consumer.position import Position
+from kwire.errors import ErrorCode
 from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
 
 BY_ID_SINCE = 13
 # Before this the broker takes no limit for the whole answer (KIP-74), and sends no batch that is over its partition's.
 MAX_BYTES_SINCE = 3
+_LEADS_NO_MORE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
 class Asked(NamedTuple):
@@ -102,3 +105,20 @@ class Fetch:
         for asked in self.asked:
             if id(asked) not in answered:
                 yield asked, None
+
+
+def leader_hints(answers: Iterable[tuple[Asked, FetchResponse.Topic.Partition | None]]) -> list[LeaderHint]:
+    """Who leads the partitions that the broker refused; for `View.learn_leaders`."""
+    return [
+        LeaderHint(
+            asked.position.topic, asked.topic_id, asked.position.partition, leader.leader_id, leader.leader_epoch
+        )
+        for asked, answer in answers
+        if answer is not None and answer.error_code in _LEADS_NO_MORE
+        if (leader := answer.current_leader).leader_id >= 0
+    ]
+
+
+def endpoints(response: FetchResponse) -> list[Broker]:
+    """The addresses of the leaders that a response names."""
+    return [Broker(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints]

@@ -23,7 +23,7 @@ from kwire.cluster.snapshot import NO_NODE, Snapshot
 from kwire.consumer import failures
 from kwire.consumer.aborted import AbortedTransaction
 from kwire.consumer.extent import extent_of
-from kwire.consumer.fetch import MAX_BYTES_SINCE, Asked, Fetch
+from kwire.consumer.fetch import MAX_BYTES_SINCE, Asked, Fetch, endpoints, leader_hints
 from kwire.consumer.inbox import Chunk, Failure, Inbox, Moved, Trouble
 from kwire.consumer.offsets import (
     NO_OFFSET,
@@ -192,7 +192,7 @@ class Fetcher:
                 if choices[node].ready and self._is_usable(node, now, view):
                     fetch = self._fetch(node, choices[node], share, now, view)
                     if fetch is not None:
-                        calls.append(self._call(fetch))
+                        calls.append(self._call(fetch, view))
         return calls + self._lookup.turn(now, view)
 
     def _wake_at(self, time: float) -> None:
@@ -316,7 +316,7 @@ class Fetcher:
             del self._positions[position.key]
             self._positions[position.key] = position
 
-    def _call(self, fetch: Fetch) -> Call:
+    def _call(self, fetch: Fetch, view: View) -> Call:
         self._fetches += 1
         self._fetched[fetch.node] = self._fetches
         self._in_flight[fetch.node] = fetch
@@ -326,14 +326,14 @@ class Fetcher:
             ToNode(fetch.node),
             FetchRequest,
             partial(fetch.request, self._options),
-            partial(self._done, fetch),
+            partial(self._done, fetch, view),
             timeout_ms=self._request_timeout_ms + fetch.max_wait_ms,
             at_most=fetch.version_max,
         )
 
     # -- answers
 
-    def _done(self, fetch: Fetch, result: Response | KwireError | None, now: float) -> None:
+    def _done(self, fetch: Fetch, view: View, result: Response | KwireError | None, now: float) -> None:
         del self._in_flight[fetch.node]
         for asked in fetch.asked:
             asked.position.is_in_flight = False
@@ -347,15 +347,19 @@ class Fetcher:
             assert isinstance(result, KwireError)
             self._request_failed(fetch, result, now)
             return
-        for asked, answer in fetch.answers(result):
+        answers = list(fetch.answers(result))
+        hints = leader_hints(answers)
+        if hints:
+            view.learn_leaders(hints, endpoints(result))
+        for asked, answer in answers:
             position = asked.position
             # Replaced by a seek or an assignment while this was in flight (see `position`), or parked: nobody waits.
             if self._positions.get(position.key) is not position or position.state is not State.FETCHING:
                 continue
             if answer is None:
-                self._answered_with_code(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, now)
+                self._answered_with_code(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, now, view)
             elif answer.error_code:
-                self._answered_with_code(asked, answer.error_code, now)
+                self._answered_with_code(asked, answer.error_code, now, view)
             else:
                 self._answered(fetch, asked, answer, now)
 
@@ -403,7 +407,7 @@ class Fetcher:
             return
         position.fetch_bytes = min(max(needed_bytes, 2 * position.fetch_bytes), self._batch_bytes_max)
 
-    def _answered_with_code(self, asked: Asked, code: int, now: float) -> None:
+    def _answered_with_code(self, asked: Asked, code: int, now: float, view: View) -> None:
         position = asked.position
         error = broker_error(code, api="Fetch", topic=position.topic, partition=position.partition, offset=asked.offset)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -413,15 +417,18 @@ class Fetcher:
         elif code in _UNKNOWN and self._is_unknown_too_long(position, now):
             self._fail(position, error)
         elif error.is_retriable or (code == ErrorCode.UNKNOWN_SERVER_ERROR and position.attempts < _ATTEMPTS_MAX):
-            self._retry(position, error, now)
+            # Where a newer leader is known by now, from this answer at the latest, there is nothing to back off for.
+            place = locate(view.snapshot, position.topic, position.partition)
+            self._retry(position, error, now, backs_off=place.leader_epoch <= asked.leader_epoch)
         else:
             self._fail(position, error)
 
-    def _retry(self, position: Position, error: KwireError, now: float) -> None:
+    def _retry(self, position: Position, error: KwireError, now: float, *, backs_off: bool = True) -> None:
         position.replica = None
         position.last_error = error
-        position.attempts += 1
-        position.not_before = now + self._backoff.seconds(position.attempts, self._random)
+        if backs_off:
+            position.attempts += 1
+            position.not_before = now + self._backoff.seconds(position.attempts, self._random)
         self._refresh_reason = f"fetch of {position.topic}-{position.partition}: {error.message}"
 
     def _fail(self, position: Position, error: KwireError) -> None:

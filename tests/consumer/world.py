@@ -27,6 +27,7 @@ from kwire.records import encode_batch
 from tests.cluster.snapshots import snapshot
 
 Key = tuple[str, int]
+_Leader = FetchResponse.Topic.Partition.Leader
 
 
 @dataclass
@@ -128,9 +129,19 @@ class Sent:
         aborted: Sequence[tuple[int, int]] = (),
         leave_out: Sequence[Key] = (),
         preferred: int = -1,
+        leaders: Mapping[Key, tuple[int, int]] | None = None,
         **top: Any,
     ) -> None:
-        """Answer what was asked: the records and error codes given, and nothing for the rest."""
+        """Answer what was asked: the records and error codes given, and nothing for the rest.
+
+        `leaders` are hints: (leader, leader epoch) of a place; broker n is at host-n:9092.
+        """
+        hints = {key: _Leader(leader_id=node, leader_epoch=epoch) for key, (node, epoch) in (leaders or {}).items()}
+        if self.version >= 16:
+            top["node_endpoints"] = [
+                FetchResponse.NodeEndpoint(node_id=node, host=f"host-{node}", port=9092)
+                for node in sorted({leader.leader_id for leader in hints.values()} - {-1})
+            ]
         responses = []
         for topic in self.request.topics:
             partitions = [
@@ -143,6 +154,7 @@ class Sent:
                         for producer_id, offset in aborted
                     ],
                     preferred_read_replica=preferred,
+                    current_leader=hints.get((self._name(topic), one.partition), _Leader()),
                     records=(records or {}).get((self._name(topic), one.partition), b""),
                 )
                 for one in topic.partitions
