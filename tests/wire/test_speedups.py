@@ -155,7 +155,8 @@ def test_crc32c(name: str) -> None:
     for data, crc in KNOWN:
         assert crc32c(data) == crc
     rng = random.Random(3)
-    for size in [*range(70), 1000, 65535, 65536, 100_001]:
+    stretches = [count * 3 * size + more for size in (256, 4096) for count in (1, 2) for more in (-1, 0, 1, 2, 9)]
+    for size in [*range(70), *stretches, 3 * (4096 + 256) + 13, 65535, 65536, 100_001]:
         data, value = rng.randbytes(size), rng.getrandbits(32)
         for start in range(3):
             view = memoryview(data)[start:]

@@ -1,0 +1,130 @@
+/* What the sources of the consumer's part share: records made lazily from a batch, and how to walk over them.
+ *
+ * `_cursor.py` is the specification. `open_cursor` looks once at all records of a batch and answers None for whatever is
+ * out of the ordinary, as decode_records does; from then on every place in the batch is known to be right. Nothing is
+ * remembered of that walk: to walk again, without checks, costs less than the memory for an index.
+ *
+ * A record refers to its cursor, which holds the bytes of the batch and knows, without owning them, the records that it
+ * has handed out: `detach` gives those that are still alive a copy of their own bytes, so that one record that somebody
+ * keeps does not keep what it was fetched with.
+ *
+ * The interpreter's lock is held but while a batch is looked through and while columns are filled: that reads buffers
+ * which are exported to us, and writes into others that nobody else has seen yet.
+ */
+#include "_speedups.h"
+
+#ifdef __GNUC__
+#pragma GCC visibility push(hidden)
+#endif
+
+/* Where the fields of a record are in its bytes; a size of -1 is null. */
+typedef struct {
+    int64_t offset, timestamp;
+    bytes_t key, value, headers, end;
+    int32_t key_size, value_size, header_count;
+} place;
+
+typedef struct cursor cursor;
+
+typedef struct record {
+    PyObject_HEAD
+    PyObject *home; /* the cursor; or, detached, bytes of its own; NULL where there is nothing lazy */
+    PyObject *topic;
+    PyObject *key, *value, *headers; /* once made */
+    PyObject *assigned;              /* a dict of what was set from Python, or NULL */
+    place where;
+    struct record *previous, *next; /* those alive of the same cursor */
+    int is_detached;
+    int32_t partition, timestamp_type;
+} record;
+
+typedef struct {
+    int64_t base_offset, base_timestamp, last_delta, timestamp;
+    int has_timestamp; /* one for all records */
+} origin;
+
+struct cursor {
+    PyObject_HEAD
+    PyTypeObject *piece_type, *kind; /* kind: of the records */
+    allocfunc allocate;
+    PyObject *topic;
+    Py_buffer data;
+    PyObject *start, *next_offset; /* positions before the first and after the last */
+    origin from;
+    Py_ssize_t count, handed; /* of records */
+    bytes_t at;               /* the next record */
+    int64_t last_offset;      /* of the record before it */
+    record *alive;
+    int32_t partition, timestamp_type;
+};
+
+/* Some records of a cursor. */
+typedef struct {
+    PyObject_HEAD
+    cursor *from;
+    bytes_t at; /* the first */
+    Py_ssize_t count;
+} piece;
+
+/* The varint at `at`, in a batch that was looked through. */
+static inline bytes_t
+known_varint(bytes_t at, int64_t *n)
+{
+    uint64_t found = 0;
+    for (int shift = 0;; shift += 7) {
+        unsigned char byte = *at++;
+        found |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *n = (int64_t)(found >> 1) ^ -(int64_t)(found & 1);
+            return at;
+        }
+    }
+}
+
+static inline bytes_t
+known_span(bytes_t at, bytes_t *start, int32_t *size)
+{
+    int64_t found;
+    *start = known_varint(at, &found);
+    *size = (int32_t)found;
+    return *start + (found > 0 ? found : 0);
+}
+
+/* The place of the record at `at`, in a batch that was looked through, and where the next begins. */
+static inline bytes_t
+get_place(bytes_t at, const origin *from, place *found)
+{
+    int64_t size, after, delta, header_count;
+    at = known_varint(at, &size);
+    found->end = at + size;
+    at = known_varint(known_varint(at + 1, &after), &delta);
+    found->offset = from->base_offset + delta;
+    found->timestamp = from->has_timestamp ? from->timestamp : from->base_timestamp + after;
+    at = known_span(at, &found->key, &found->key_size);
+    at = known_span(at, &found->value, &found->value_size);
+    found->headers = known_varint(at, &header_count);
+    found->header_count = (int32_t)header_count;
+    return found->end;
+}
+
+static inline PyObject *
+bytes_or_none(bytes_t at, int64_t size)
+{
+    return size < 0 ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize((const char *)at, (Py_ssize_t)size);
+}
+
+/* _consumed.c */
+extern PyType_Spec record_spec;
+PyObject *headers_of(const place *where);
+int detach_record(record *self); /* -1 is an exception */
+
+/* _cursor.c */
+extern PyType_Spec cursor_spec, piece_spec;
+PyObject *open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
+/* _columns.c */
+PyObject *columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
