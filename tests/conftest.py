@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -19,5 +20,8 @@ def missing(what: str) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell has what it starts in the background ignore interrupts, and children inherit that; some tests send them.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Not ours to mend: kafka-python reads its schemas in a way that Python 3.11 (not 3.13) calls old.
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
