@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Self
 
-from kwire.wire.accel import RecordFields
+from kwire.wire.accel import RecordFields, record_class
 
 
+@record_class
 class ConsumerRecord(RecordFields):
     """One record of a partition. Records compare by value, pickle, and are the user's: nothing of kwire's changes them.
 

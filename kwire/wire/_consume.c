@@ -111,6 +111,7 @@ static PyMethodDef functions[] = {
     {"open_cursor", (PyCFunction)(void (*)(void))open_cursor, METH_FASTCALL,
      "(kind, topic, partition, timestamp_type, position, next_offset, data, pos, count, base_offset, base_timestamp, "
      "last_delta, timestamp, /)"},
+    {"record_class", record_class, METH_O, "record_class(full_name, /) -> type"},
     {"blank", blank, METH_O, "blank(size, /) -> (bytes, memoryview)"},
     {"columns", (PyCFunction)(void (*)(void))columns, METH_FASTCALL, "(pieces, has_headers, /)"},
     {NULL, NULL, 0, NULL},

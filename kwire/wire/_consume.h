@@ -55,6 +55,8 @@ struct cursor {
     bytes_t at;               /* the next record */
     int64_t last_offset;      /* of the record before it */
     record *alive;
+    record *idle; /* memory of those that are no more, for the next; linked by `next` */
+    int has_idle; /* of a kind of which memory can be used again */
     int32_t partition, timestamp_type;
 };
 
@@ -115,6 +117,7 @@ bytes_or_none(bytes_t at, int64_t size)
 
 /* _consumed.c */
 extern PyType_Spec record_spec;
+PyObject *record_class(PyObject *module, PyObject *full_name);
 PyObject *headers_of(const place *where);
 int detach_record(record *self); /* -1 is an exception */
 

@@ -164,8 +164,15 @@ free_record(PyObject *object)
     Py_XDECREF(self->headers);
     Py_XDECREF(self->assigned);
     Py_XDECREF(self->topic);
-    Py_XDECREF(self->home);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    PyObject *home = self->home;
+    if (home != NULL && !self->is_detached && ((cursor *)home)->has_idle && ((cursor *)home)->kind == type) {
+        self->next = ((cursor *)home)->idle;
+        ((cursor *)home)->idle = self;
+    }
+    else {
+        ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    }
+    Py_XDECREF(home); /* with it goes what is idle */
     Py_DECREF(type);
 }
 
@@ -193,3 +200,23 @@ static PyType_Slot record_slots[] = {
 PyType_Spec record_spec = {
     "kwire.wire._speedups.RecordFields", sizeof(record), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, record_slots,
 };
+
+/* (name) -> a class derived from RecordFields
+ *
+ * One that is written in Python has a part for the garbage collector, which takes longer than all else of a record; and
+ * could not find a thing by it, since RecordFields does not let it look. */
+PyObject *
+record_class(PyObject *module, PyObject *full_name)
+{
+    PyType_Slot slots[] = {{Py_tp_dealloc, free_record}, {0, NULL}};
+    PyType_Spec spec = {
+        PyUnicode_AsUTF8AndSize(full_name, NULL), sizeof(record), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots,
+    };
+    if (spec.name == NULL) {
+        return NULL;
+    }
+    PyObject *fields = PyObject_GetAttrString(module, "RecordFields");
+    PyObject *made = fields == NULL ? NULL : PyType_FromSpecWithBases(&spec, fields);
+    Py_XDECREF(fields);
+    return made;
+}

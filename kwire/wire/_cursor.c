@@ -102,7 +102,15 @@ look_through(bytes_t at, bytes_t end, const origin *from, int64_t position, int6
 static record *
 new_record(cursor *self, bytes_t *at)
 {
-    record *made = (record *)self->allocate(self->kind, 0);
+    record *made = self->idle;
+    if (made != NULL) {
+        self->idle = made->next;
+        made->key = made->value = made->headers = made->assigned = NULL;
+        PyObject_Init((PyObject *)made, self->kind);
+    }
+    else {
+        made = (record *)self->allocate(self->kind, 0);
+    }
     if (made != NULL) {
         *at = get_place(*at, &self->from, &made->where);
         made->home = Py_NewRef((PyObject *)self);
@@ -306,6 +314,10 @@ free_cursor(PyObject *object)
 {
     cursor *self = (cursor *)object;
     PyTypeObject *type = Py_TYPE(object);
+    for (record *idle = self->idle, *next; idle != NULL; idle = next) {
+        next = idle->next;
+        ((freefunc)PyType_GetSlot(self->kind, Py_tp_free))(idle);
+    }
     Py_XDECREF((PyObject *)self->kind);
     Py_XDECREF((PyObject *)self->piece_type);
     Py_XDECREF(self->topic);
@@ -410,6 +422,7 @@ open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     }
     made->piece_type = (PyTypeObject *)piece_type;
     made->kind = (PyTypeObject *)Py_NewRef(args[0]);
+    made->has_idle = !(PyType_GetFlags(made->kind) & Py_TPFLAGS_HAVE_GC);
     made->allocate = (allocfunc)PyType_GetSlot(made->kind, Py_tp_alloc);
     made->topic = Py_NewRef(args[1]);
     made->partition = (int32_t)partition;

@@ -11,11 +11,13 @@ from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, repeat
-from typing import Any
+from typing import Any, TypeVar
 
 from kwire.errors import CorruptRecordsError
 from kwire.wire._decode import decode_records
 from kwire.wire.rows import Bytes, Row
+
+T = TypeVar("T")
 
 
 class RecordFields:
@@ -31,6 +33,11 @@ class RecordFields:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+
+
+def record_class(written: type[T]) -> type[T]:
+    """For a class derived from RecordFields that adds no slots: what to make records of. C has its own."""
+    return written
 
 
 class Cursor:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 
 import crcmod
 
-from kwire.wire._cursor import RecordFields, RecordStream, columns, open_cursor
+from kwire.wire._cursor import RecordFields, RecordStream, columns, open_cursor, record_class
 from kwire.wire._decode import decode_records
 from kwire.wire._encode import encode_records
 from kwire.wire.rows import Bytes
@@ -28,6 +28,7 @@ __all__ = [
     "message_reader",
     "murmur2",
     "open_cursor",
+    "record_class",
 ]
 
 

@@ -11,7 +11,7 @@ import importlib
 import os
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from kwire.wire import _pure
 from kwire.wire._cursor import BytesColumn, Columns, Cursor, Piece
@@ -61,12 +61,14 @@ __all__ = [
     "murmur2",
     "murmur2_partition",
     "open_cursor",
+    "record_class",
 ]
 
 # How a message is read, as tuples (`_messages.c` has the grammar), and what reads it: (data, start) -> the message that
 # is `data` from `start` to its end, or None if there is none.
 Plan: TypeAlias = tuple[Any, ...]
 ReadMessage: TypeAlias = Callable[[bytes, int], Any]
+T = TypeVar("T")
 
 
 class Accelerated:
@@ -81,6 +83,7 @@ class Accelerated:
         self._reader = speedups.MessageReader
         self._open = speedups.open_cursor
         self._columns = speedups.columns
+        self._record_class = speedups.record_class
         self.blank = speedups.blank
         self.RecordFields = speedups.RecordFields
         self.RecordStream = speedups.RecordStream
@@ -123,6 +126,12 @@ class Accelerated:
         cursor: Cursor | None = self._open(*batch)
         return _pure.open_cursor(*batch) if cursor is None else cursor
 
+    def record_class(self, written: type[T]) -> type[T]:
+        made: type[T] = self._record_class(f"{written.__module__}.{written.__qualname__}")
+        for name, value in vars(written).items():
+            setattr(made, name, value)
+        return made
+
     def columns(self, pieces: Sequence[Piece], has_headers: bool) -> Columns:
         found: Columns | None = self._columns(pieces, has_headers)
         return _pure.columns(pieces, has_headers) if found is None else found
@@ -153,6 +162,7 @@ decode_records = _chosen.decode_records
 message_reader: Callable[[Plan], ReadMessage | None] = _chosen.message_reader
 open_cursor: Callable[..., Cursor] = _chosen.open_cursor
 columns = _chosen.columns
+record_class: Callable[[type[T]], type[T]] = _chosen.record_class
 blank: Callable[[int], tuple[Bytes, memoryview]] = _chosen.blank
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import pickle
 
 from kwire.consumer import ConsumerRecord
@@ -15,6 +16,16 @@ def test_records_compare_by_value_and_pickle() -> None:
     assert ConsumerRecord("t", 3, 18, 1_000, 1, b"k", b"v", (("h", None),)) != RECORD
     assert RECORD != ("t", 3)
     assert not hasattr(RECORD, "__dict__")
+
+
+def test_records_can_be_derived_from() -> None:
+    class Read(ConsumerRecord):
+        pass
+
+    read = Read("t", 3, 17, 1_000, 1, b"k", b"v", (("h", None),))
+    assert read == RECORD
+    assert copy.copy(RECORD) == RECORD
+    assert ConsumerRecord.__module__ == "kwire.consumer.record"
 
 
 def test_the_repr_is_short_enough_for_a_log() -> None:

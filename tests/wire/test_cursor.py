@@ -32,8 +32,9 @@ FIELDS = ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "key
 def wire(name: str) -> Any:
     """The implementation, with a kind of record that stands on its fields."""
     loops = accelerated() if name == "c" else _pure
-    kind = type("Kind", (loops.RecordFields,), {"__slots__": ()})
-    return SimpleNamespace(loops=loops, kind=kind)
+    body = {"__slots__": (), "__doc__": "A kind.", "size": lambda self: len(self.value)}
+    written = type("Kind", (loops.RecordFields,), body)
+    return SimpleNamespace(loops=loops, written=written, kind=loops.record_class(written))
 
 
 def open_over(
@@ -115,6 +116,52 @@ def test_fields_can_be_set(name: str) -> None:
         _ = empty.key
     with pytest.raises(AttributeError):
         record.other = 1
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_the_class_of_records_has_what_was_written(name: str) -> None:
+    written, kind = wire(name).written, wire(name).kind
+    for what in ("__name__", "__qualname__", "__module__", "__doc__", "__slots__", "size"):
+        assert getattr(kind, what) == getattr(written, what)
+    assert kind.__bases__ == written.__bases__
+    assert not hasattr(kind(), "__dict__")
+
+    class Derived(wire(name).kind):  # type: ignore[misc]
+        pass
+
+    derived = Derived()
+    derived.note = derived.value = b"v"
+    assert (derived.note, derived.value, type(derived).__doc__) == (b"v", b"v", None)
+
+
+@needs_c
+def test_records_are_nothing_to_the_garbage_collector() -> None:
+    assert not gc.is_tracked(next(open_over("c", [(NOON, b"k", b"v", ())])))
+
+
+@needs_c
+@pytest.mark.parametrize("kind", ["written", "kind", "derived"])
+def test_a_record_in_the_memory_of_another_has_nothing_of_it(kind: str) -> None:
+    both = wire("c")
+    kinds = {"written": both.written, "kind": both.kind, "derived": type("Derived", (both.kind,), {})}
+    given: list[NewRecord] = [(NOON + n, b"k%d" % n, b"v%d" % n, (("h", b"%d" % n),)) for n in range(500)]
+    data = _pure.encode_records(given, NOON)
+    cursor = both.loops.open_cursor(kinds[kind], "t", 0, 0, 0, 500, data, 0, 500, 0, NOON, 500, None)
+    chance = random.Random(7)
+    kept = []
+    for n, record in enumerate(cursor):
+        if n == 250:
+            cursor.detach()
+        assert seen(record) == ("t", 0, n, NOON + n, 0, *given[n][1:])
+        match chance.randrange(4):
+            case 0:
+                record.value = "set"
+            case 1:
+                kept.append(record)
+            case 2 if kept:
+                kept.pop(chance.randrange(len(kept)))
+    del cursor, record
+    assert [seen(record)[5:] for record in kept] == [given[record.offset][1:] for record in kept]
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
