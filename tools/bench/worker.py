@@ -9,22 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import TextIO
 
 from bench.contestants import contestant
-from bench.task import Sample, Task
-
-
-class Coordination:
-    """`say("queued")` tells the contest where we are, and waits until it answers."""
-
-    def __init__(self, reads: TextIO, writes: TextIO) -> None:
-        self._reads, self._writes = reads, writes
-
-    def say(self, word: str) -> None:
-        print(word, file=self._writes, flush=True)
-        if not self._reads.readline():
-            raise SystemExit("the contest has ended")
+from bench.task import Coordination, Sample, Task
 
 
 def main() -> int:

@@ -5,16 +5,15 @@ are on their way then. Frames are put together by the same `FrameReader` that re
 """
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kwire.broker.simulation.pipe import Mark, Piece, Pipe, Weather
+from kwire.broker.simulation.trace import Trace
+from kwire.broker.simulation.world import World
 from kwire.errors import DisconnectedError, NodeError
 from kwire.wire.frame import FrameReader
-
-if TYPE_CHECKING:
-    from kwire.broker.simulation.net import Net
-    from kwire.broker.simulation.selector import SimulatedSelector
 
 Address = tuple[str, int]
 
@@ -22,10 +21,32 @@ Address = tuple[str, int]
 _SURVIVAL = 0.75
 
 
+class Owner(Protocol):
+    """What an end tells: the selector that it belongs to."""
+
+    name: str
+    max_frame_bytes: int
+
+    def name_peer(self) -> Any: ...
+    def opened(self, end: End) -> None: ...
+    def received(self, end: End, frames: list[bytes]) -> None: ...
+    def ended(self, end: End, cause: NodeError) -> None: ...
+
+
+class Ground(Protocol):
+    """What a connection lies in: the net."""
+
+    world: World
+    trace: Trace
+    seen: Counter[str]
+
+    def forget(self, connection: Connection) -> None: ...
+
+
 class End:
     """What a socket is to its selector. `out` leads to the other end."""
 
-    def __init__(self, selector: SimulatedSelector, node: Any, connection: Connection, *, is_accepted: bool) -> None:
+    def __init__(self, selector: Owner, node: Any, connection: Connection, *, is_accepted: bool) -> None:
         self.selector = selector
         self.node = node
         self.connection = connection
@@ -95,7 +116,7 @@ class Connection:
     """From a client to a broker's address."""
 
     def __init__(
-        self, net: Net, number: int, client: tuple[SimulatedSelector, Any], broker: tuple[SimulatedSelector, Any],
+        self, net: Ground, number: int, client: tuple[Owner, Any], broker: tuple[Owner, Any],
         address: Address, weather: Weather, random: Random,
     ) -> None:  # fmt: skip
         self.net = net

@@ -8,15 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kwire.broker.simulation.connection import Address, Connection
+from kwire.broker.simulation.connection import Address, Connection, Owner
 from kwire.broker.simulation.pipe import Weather
 from kwire.broker.simulation.trace import Trace
 from kwire.broker.simulation.world import World
-
-if TYPE_CHECKING:
-    from kwire.broker.simulation.selector import SimulatedSelector
 
 Touch = Callable[[Connection], None]
 
@@ -31,7 +28,7 @@ class Net:
         self.connections: dict[Connection, None] = {}  # an ordered set
         self._random = random
         self._weather = weather or Weather()
-        self._listeners: dict[Address, SimulatedSelector] = {}
+        self._listeners: dict[Address, Owner] = {}
         self._numbers = count(1)
         self._refused_until: dict[Address, float] = {}
         self._swallowed_until: dict[Address, float] = {}
@@ -40,7 +37,7 @@ class Net:
 
     # Listening and dialling.
 
-    def listen(self, address: Address, selector: SimulatedSelector) -> None:
+    def listen(self, address: Address, selector: Owner) -> None:
         assert address not in self._listeners, f"{address} is taken"
         self._listeners[address] = selector
 
@@ -48,7 +45,7 @@ class Net:
         del self._listeners[address]
 
     def dial(
-        self, selector: SimulatedSelector, node: Any, address: Address, connected: Touch, refused: Callable[[], None]
+        self, selector: Owner, node: Any, address: Address, connected: Touch, refused: Callable[[], None]
     ) -> None:
         """Tells one of the two, later; neither, when the packets are swallowed."""
         now = self.world.now()

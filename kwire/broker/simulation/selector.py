@@ -9,18 +9,15 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING
 
 from kwire.broker.simulation.connection import Address, Connection, End
+from kwire.broker.simulation.net import Net
 from kwire.broker.simulation.world import WouldSleepError
 from kwire.broker.timers import Timer
 from kwire.errors import ConnectError, DisconnectedError, NodeError
 from kwire.net import Disconnection, Node, Receive, Sent
 from kwire.net.backoff import Backoff
 from kwire.wire.frame import MAX_FRAME_BYTES, SIZE, Frame
-
-if TYPE_CHECKING:
-    from kwire.broker.simulation.net import Net
 
 
 class _Dial:

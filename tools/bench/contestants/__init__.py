@@ -11,8 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from bench.task import Sample, Task
-    from bench.worker import Coordination
+    from bench.task import Coordination, Sample, Task
 
 Run = Callable[["Task", "Coordination"], "Sample"]
 

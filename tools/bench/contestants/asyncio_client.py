@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiokafka
 
@@ -12,10 +12,7 @@ from bench.contestants.latencies import Spinning, percentiles
 from bench.contestants.reports import Reports
 from bench.meter import Meter
 from bench.settings import AIOKAFKA_CONSUMER, AIOKAFKA_PRODUCER
-from bench.task import Sample, Task
-
-if TYPE_CHECKING:
-    from bench.worker import Coordination
+from bench.task import Coordination, Sample, Task
 
 VERSION: str = aiokafka.__version__
 

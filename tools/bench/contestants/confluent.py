@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import confluent_kafka
 
@@ -11,10 +11,7 @@ from bench.contestants.queued import queued
 from bench.contestants.reports import Reports
 from bench.meter import Meter
 from bench.settings import CONFLUENT_CONSUMER, CONFLUENT_PRODUCER
-from bench.task import Sample, Task
-
-if TYPE_CHECKING:
-    from bench.worker import Coordination
+from bench.task import Coordination, Sample, Task
 
 VERSION = f"{confluent_kafka.__version__} (librdkafka {confluent_kafka.libversion()[0]})"
 POLL_EVERY = 1_000

@@ -11,17 +11,13 @@ import re
 import subprocess
 import sys
 import tempfile
-from typing import TYPE_CHECKING
 
 from brokers.cluster import NEWEST
 from brokers.jars import fetch_jars
 from brokers.process import java
 
 from bench.settings import JAVA_OPTIONS, JAVA_PRODUCER
-from bench.task import Sample, Task, payloads
-
-if TYPE_CHECKING:
-    from bench.worker import Coordination
+from bench.task import Coordination, Sample, Task, payloads
 
 _PRODUCED = re.compile(r"(\d+) records sent, ([\d.]+) records/sec")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import kafka
 from kafka.errors import KafkaTimeoutError
@@ -12,10 +12,7 @@ from bench.contestants.queued import queued
 from bench.contestants.reports import Reports
 from bench.meter import Meter
 from bench.settings import KAFKA_PYTHON_CONSUMER, KAFKA_PYTHON_PRODUCER
-from bench.task import Sample, Task
-
-if TYPE_CHECKING:
-    from bench.worker import Coordination
+from bench.task import Coordination, Sample, Task
 
 VERSION: str = kafka.__version__
 

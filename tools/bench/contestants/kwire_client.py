@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import kwire
 from bench.contestants.latencies import latencies
@@ -11,12 +11,9 @@ from bench.contestants.queued import queued
 from bench.contestants.reports import Reports
 from bench.meter import Meter
 from bench.settings import KWIRE_PRODUCER
-from bench.task import Sample, Task
+from bench.task import Coordination, Sample, Task
 from kwire.errors import BufferFullError
 from kwire.wire.accel import IMPLEMENTATION
-
-if TYPE_CHECKING:
-    from bench.worker import Coordination
 
 VERSION = f"{kwire.__version__} ({IMPLEMENTATION})"
 BULK = 10_000

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from brokers.jars import fetch_jars
 
 from bench.meter import Meter, session_cpu_seconds
-from bench.task import Sample, Task
+from bench.task import Coordination, Sample, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bench.worker import Coordination
 
 CONNECTOR = "4.2.0"  # the newest that Maven has in full
 

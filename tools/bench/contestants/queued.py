@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from bench.contestants.reports import Reports
 from bench.meter import Meter, forget_peak, peak_bytes, resident_bytes
-from bench.task import Sample, Task, payloads
-
-if TYPE_CHECKING:
-    from bench.worker import Coordination
+from bench.task import Coordination, Sample, Task, payloads
 
 
 def queued(
