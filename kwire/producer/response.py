@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Generator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.cluster.dispatcher import run_guarded
 from kwire.cluster.mailbox import mailbox_of
@@ -52,23 +52,13 @@ class ProduceResponse(Place):
         the record is then still on its way.
         """
         if not self.done():
-            event = threading.Event()
-            if self._at_once(event.set) and not event.wait(timeout):
-                raise RequestTimeoutError(
-                    f"the record is not delivered after {timeout} s; it is still being sent",
-                    remedy="wait longer, lower delivery_timeout_ms, or ask producer.explain(topic) what holds it back",
-                )
+            self._wait(timeout)
         return self._outcome()
 
-    def exception(self, timeout: float | None = None) -> KwireError | None:
-        """Wait as `result` does; answer the error instead of raising it, or None."""
-        try:
-            self.result(timeout)
-        except KwireError as error:
-            if error is not self._error():
-                raise
-            return error
-        return None
+    if TYPE_CHECKING:  # a report asks it of every record: it is the place's own, where nothing else is looked at
+
+        def exception(self, timeout: float | None = None) -> KwireError | None:
+            """Wait as `result` does; answer the error instead of raising it, or None."""
 
     def add_done_callback(self, callback: Callback) -> None:
         """Call `callback(response)` on the callback thread when resolved; any number, in the order given."""
@@ -97,7 +87,7 @@ class ProduceResponse(Place):
     def __repr__(self) -> str:
         if not self.done():
             return "<ProduceResponse pending>"
-        error = self._error()
+        error = self.exception()
         return f"<ProduceResponse {error!r}>" if error else f"<ProduceResponse {self._outcome()!r}>"
 
     @property
@@ -106,13 +96,17 @@ class ProduceResponse(Place):
         assert dispatch is not None
         return dispatch
 
+    def _wait(self, timeout: float | None) -> None:
+        event = threading.Event()
+        if self._at_once(event.set) and not event.wait(timeout):
+            raise RequestTimeoutError(
+                f"the record is not delivered after {timeout} s; it is still being sent",
+                remedy="wait longer, lower delivery_timeout_ms, or ask producer.explain(topic) what holds it back",
+            )
+
     def _at_once(self, action: Callable[[], object]) -> bool:
         """Have ours run where the response is resolved; False when the outcome is there already."""
         return self._run.tell_late(self._number, self, action, None)
-
-    def _error(self) -> BaseException | None:
-        outcome = self._run.outcome(self._number)
-        return None if outcome is None else outcome[3]
 
     def _outcome(self) -> RecordMetadata:
         outcome = self._run.outcome(self._number)

@@ -195,7 +195,10 @@ class Run:
 
 
 class Place:
-    """Where a record is: all that there is for one."""
+    """Where a record is: all that there is for one.
+
+    A kind of it that is asked for its `exception` before that is known has a `_wait`, which blocks until it is.
+    """
 
     __slots__ = ("_number", "_run")
 
@@ -206,6 +209,18 @@ class Place:
     def done(self) -> bool:
         """Whether the outcome is known; never blocks."""
         return self._run.done(self._number)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait as `result` does; answer the error instead of raising it, or None."""
+        outcome = self._run.outcome(self._number)
+        if outcome is None:
+            self._wait(timeout)
+            outcome = self._run.outcome(self._number)
+            assert outcome is not None
+        return outcome[3]
+
+    def _wait(self, timeout: float | None) -> object:
+        raise NotImplementedError
 
 
 class Reports:

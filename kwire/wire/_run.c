@@ -847,7 +847,45 @@ place_done(place_t *place, PyObject *Py_UNUSED(none))
     return PyBool_FromLong(place->run != NULL && is_done(place->run, place->number));
 }
 
+/* The part that has a place's outcome; NULL while there is none. */
+static const part_t *
+part_of_place(const place_t *place)
+{
+    uint32_t number = place->number;
+    return place->run == NULL ? NULL : part_of(followed(place->run, &number), number);
+}
+
+static PyObject *
+place_exception(place_t *place, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"timeout", NULL};
+    PyObject *timeout = Py_None;
+    if ((kwargs != NULL || PyTuple_Size(args)) &&
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "|O", names, &timeout)) {
+        return NULL;
+    }
+    const part_t *part = part_of_place(place);
+    if (part == NULL) {
+        PyObject *waited = PyObject_CallMethod((PyObject *)place, "_wait", "O", timeout);
+        if (waited == NULL) {
+            return NULL;
+        }
+        Py_DECREF(waited);
+        part = part_of_place(place);
+        if (part == NULL) {
+            PyErr_SetString(PyExc_AssertionError, "who has waited knows the outcome");
+            return NULL;
+        }
+    }
+    PyObject *error = part->error == NULL ? Py_None : part->error;
+    Py_INCREF(error);
+    return error;
+}
+
 static PyMethodDef place_methods[] = {
+    {"exception", (PyCFunction)(void (*)(void))place_exception, METH_VARARGS | METH_KEYWORDS,
+     "exception($self, /, timeout=None)\n--\n\n"
+     "Wait as `result` does; answer the error instead of raising it, or None."},
     {"done", (PyCFunction)(void (*)(void))place_done, METH_NOARGS, "Whether the outcome is known; never blocks."},
     {NULL, NULL, 0, NULL},
 };

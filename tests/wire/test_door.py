@@ -205,6 +205,60 @@ def test_parts_resolve_one_by_one_and_once(made: Any) -> None:
     ]  # fmt: skip
 
 
+def test_a_place_is_asked_for_its_error(made: Any) -> None:
+    """At once where the outcome is known, also of a record that was routed; else it waits, and looks again."""
+    doors = Doors(made)
+    error = RuntimeError("refused")
+    waits: list[float | None] = []
+
+    class Waits(made.Place):  # type: ignore[misc]
+        __slots__ = ()
+
+        def _wait(self, timeout: float | None) -> None:
+            waits.append(timeout)
+            if timeout == 0:
+                raise TimeoutError
+            self._run.resolve(0, 2, 7, -1, error)
+
+    doors.know(count=0)
+    routed = doors.door.send("t", b"v", b"key")
+    doors.know(count=4)
+    (run,) = doors.door.take()
+    run.close()
+    run.resolve(0, 1, 7, -1, error)
+    assert (routed.exception(), routed.exception(5), routed.exception(timeout=5)) == (error, error, error)
+    run = made.Run("t", 0, 1_000)
+    for _ in range(2):
+        run.append(NOW, None, b"v", (), 40)
+    run.close()
+    first, second = Waits(run, 0), Waits(run, 1)
+    with pytest.raises(TimeoutError):
+        first.exception(timeout=0)
+    with pytest.raises(TypeError):
+        first.exception(1, 2)
+    assert second.exception(2.5) is error
+    assert first.exception() is error
+    assert waits == [0, 2.5]
+    run = made.Run("t", 0, 1_000)
+    run.append(NOW, None, b"v", (), 40)
+    run.close()
+    run.resolve(0, 1, 7, -1, None)
+    assert made.Place(run, 0).exception() is None
+
+
+def test_records_that_wait_are_nothing_to_the_garbage_collector() -> None:
+    """It would look at all of them again and again; it costs more than all else of a record."""
+    if not CAN_COMPILE:
+        pytest.skip("only C can do without")
+
+    class Written(speedups().Place):  # type: ignore[misc]
+        __slots__ = ()
+
+    doors = Doors(speedups(), place=Written)
+    doors.know()
+    assert not gc.is_tracked(doors.door.send("t", b"v"))
+
+
 def test_reports_are_told_once_and_what_one_raises_is_its_own(made: Any) -> None:
     doors = Doors(made)
     told: list[object] = []
