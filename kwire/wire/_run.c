@@ -851,8 +851,12 @@ place_done(place_t *place, PyObject *Py_UNUSED(none))
 static const part_t *
 part_of_place(const place_t *place)
 {
+    if (place->run == NULL) {
+        return NULL;
+    }
     uint32_t number = place->number;
-    return place->run == NULL ? NULL : part_of(followed(place->run, &number), number);
+    const run_t *run = followed(place->run, &number);
+    return part_of(run, number);
 }
 
 static PyObject *

@@ -100,7 +100,7 @@ def window_closed() -> ProduceResponse:
     response = one.send(b"v", partition=0, terms=within(0.5, one))
     one.turn(0.1)
     one.turn(0.5)
-    assert response.exception() is not None or not response.done()
+    assert not response.done() or response.exception() is not None
     one.sender.closed(ClosedError("closed"))
     return response
 

@@ -221,9 +221,10 @@ def test_a_place_is_asked_for_its_error(made: Any) -> None:
             self._run.resolve(0, 2, 7, -1, error)
 
     doors.know(count=0)
-    routed = doors.door.send("t", b"v", b"key")
+    _, routed = doors.door.send("t", b"v", b"other key"), doors.door.send("t", b"v", b"key")
     doors.know(count=4)
-    (run,) = doors.door.take()
+    other, run = doors.door.take()
+    other.close()
     run.close()
     run.resolve(0, 1, 7, -1, error)
     assert (routed.exception(), routed.exception(5), routed.exception(timeout=5)) == (error, error, error)
