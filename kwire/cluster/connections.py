@@ -10,7 +10,7 @@ no node), since nobody knows yet which broker answers there.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -103,8 +103,14 @@ class Connections:
     def is_started(self, node: int) -> bool:
         return node in self._links
 
-    def ready_nodes(self) -> Iterator[int]:
-        return (node for node, link in self._links.items() if link.is_ready)
+    def ready_nodes(self) -> list[int]:
+        return [node for node, link in self._links.items() if link.is_ready]
+
+    def has_ready(self) -> bool:
+        for link in self._links.values():  # noqa: SIM110 - several times in each turn of the loop
+            if link.is_ready:
+                return True
+        return False
 
     def in_flight(self, node: int) -> int:
         link = self._links.get(node)
@@ -177,15 +183,22 @@ class Connections:
             request, now, version=version, timeout_ms=timeout_ms, token=token, expects_response=has_answer
         )
 
-    def poll(self, timeout: float | None) -> list[Event]:
-        """One selector turn: new connections, reads, writes; then every session's share of the outcome."""
+    def frames(self) -> list[tuple[Any, Any]]:
+        """Take what the sessions want written, for the next `poll`."""
         sends: list[tuple[Any, Any]] = []
         for node, link in self._links.items():
             if link.is_connected:
                 for frame in link.session.frames():
                     sends.append((node, frame))
                     self._traffic[node].bytes_out += sum(map(len, frame))
-        receives = self._selector.poll(sends, 0 if timeout is not None and timeout < 0 else timeout)
+        return sends
+
+    def poll(self, sends: list[tuple[Any, Any]], timeout: float | None) -> list[Event]:
+        """One selector turn: new connections, reads, writes; then every session's share of the outcome.
+
+        That frames were written is no event: it would make a turn of the loop that has nothing to do.
+        """
+        receives = self._selector.poll(sends, timeout, until_sent=False)
         now = self._clock.now()
         events: list[Event] = []
         for node in self._selector.connected:
@@ -204,17 +217,19 @@ class Connections:
         for lost in self._selector.disconnected:
             if lost.node in self._links:
                 events += self._ended(lost.node, lost.cause, now, is_idle=lost.is_idle)
-        for node in list(self._links):
-            if node in self._links:
-                events += self._translated(node, self._links[node].session.expire(now), now)
+        for node, link in list(self._links.items()):
+            expired = link.session.expire(now)
+            if expired:
+                events += self._translated(node, expired, now)
         return events
 
-    def has_frames(self) -> bool:
-        return any(link.is_connected and link.session.has_frames for link in self._links.values())
-
     def deadline(self) -> float | None:
-        deadlines = (link.session.deadline() for link in self._links.values() if link.is_connected)
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        earliest: float | None = None
+        for link in self._links.values():
+            deadline = link.session.deadline() if link.is_connected else None
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+        return earliest
 
     def metrics(self) -> dict[int, BrokerMetrics]:
         """Of every broker that was spoken to or tried."""

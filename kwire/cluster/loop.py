@@ -112,14 +112,14 @@ class EventLoop:
 
     @property
     def trouble(self) -> KwireError | None:
-        if any(True for _ in self._connections.ready_nodes()):
+        if self._connections.has_ready():
             return None
         failures = self._connections.last_failure
         return failures[next(reversed(failures))] if failures else None
 
     @property
     def is_hopeless(self) -> bool:
-        if any(True for _ in self._connections.ready_nodes()):
+        if self._connections.has_ready():
             return False
         failures = self._connections.last_failure
         return all(_is_lasting(failures.get(node)) for node in self._connections.addresses)
@@ -205,7 +205,7 @@ class EventLoop:
         while self._posted:
             self._posted.popleft()()
             self._is_stirred = True
-        events = self._connections.poll(self._poll_timeout(wait_max))
+        events = self._connections.poll(self._connections.frames(), self._poll_timeout(wait_max))
         self._is_stirred = self._is_past_machines = False
         self._now = self._clock.now()
         for event in events:
@@ -240,14 +240,14 @@ class EventLoop:
 
     def _poll_timeout(self, wait_max: float | None) -> float | None:
         """Until the next deadline. One at or before this turn's time has had its turn: only events can help it."""
-        if self._is_stirred or self._posted or self._connections.has_frames():
+        if self._is_stirred or self._posted:
             return 0.0
         deadlines = [self._connections.deadline(), self._recovery.deadline(), *(m.deadline() for m in self._machines)]
         for one in self._waiting:
             deadlines += [one.deadline, one.retry_at]
         if self._wants_metadata():
             deadlines += [self._metadata.deadline(), self._knock_at]
-        due = min((deadline for deadline in deadlines if deadline is not None and deadline > self._now), default=None)
+        due = min([deadline for deadline in deadlines if deadline is not None and deadline > self._now], default=None)
         if due is None:
             return wait_max
         wait = max(0.0, due - self._clock.now())
@@ -457,7 +457,9 @@ class EventLoop:
         topics: set[str] = set()
         for machine in self._machines:
             topics.update(machine.topics())
-        topics.update(one.call.route.topic for one in self._waiting if isinstance(one.call.route, ToLeader))
+        for one in self._waiting:
+            if isinstance(one.call.route, ToLeader):
+                topics.add(one.call.route.topic)
         self._metadata.want(topics)
         if not self._wants_metadata() or not self._metadata.is_due(self._now):
             return

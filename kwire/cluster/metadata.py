@@ -8,7 +8,8 @@ never met with a storm of requests. It refuses to know how a request travels.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from random import Random
 from typing import Any, NamedTuple
 
@@ -66,11 +67,11 @@ class MetadataUpdater:
         self._attempts = 0  # requests in a row that did not bring what was wanted
         self._not_before = 0.0
 
-    def want(self, topics: Collection[str]) -> None:
+    def want(self, topics: AbstractSet[str]) -> None:
         """Tell which topics are needed from now on; a new one makes a refresh due."""
-        wanted = frozenset(topics)
-        if wanted == self._topics:
+        if topics == self._topics:
             return
+        wanted = frozenset(topics)
         if not wanted <= self._topics:
             self.request_refresh(f"topics {', '.join(sorted(wanted - self._topics)[:3])} are new")
             if not wanted <= self._asked:

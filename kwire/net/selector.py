@@ -103,6 +103,7 @@ class KafkaSelector:
         self._wakeup = Wakeup()
         self._selector.register(self._wakeup, _READ, self._wakeup)
         self._is_woken = False
+        self._until_sent = True  # whether the running poll ends for a frame that was sent
         self._links: dict[Node, _Link] = {}
         self._nodes: dict[Channel, Node] = {}
         self._timers = Timers()
@@ -242,7 +243,9 @@ class KafkaSelector:
 
     # The poll
 
-    def poll(self, sends: Iterable[tuple[Node, Frame]] = (), timeout: float | None = None) -> list[Receive]:
+    def poll(
+        self, sends: Iterable[tuple[Node, Frame]] = (), timeout: float | None = None, *, until_sent: bool = True
+    ) -> list[Receive]:
         """Queue frames, move bytes, and answer the frames received.
 
         A frame is bytes, or a list of pieces that are written one after the other; its size is put in front here, and
@@ -250,11 +253,13 @@ class KafkaSelector:
         for the connection. A frame for a node without one is not sent: `disconnected` of this poll names the node once,
         with the number of such frames as `unsent`.
 
-        Returns when any of the lists has something to tell, when `wakeup` was called, or after `timeout` seconds (None:
-        never; 0: at once). Raises EncodeError for a frame of 2 GiB or more, which no size field can say.
+        Returns when any of the lists has something to tell (with `until_sent=False`: any but `completed_sends`), when
+        `wakeup` was called, or after `timeout` seconds (None: never; 0: at once). Raises EncodeError for a frame of
+        2 GiB or more, which no size field can say.
         """
         self._check_usable()
         self._clear_results()
+        self._until_sent = until_sent
         self._queue(sends)
         until = None if timeout is None else self._clock.now() + timeout
         while True:
@@ -286,8 +291,8 @@ class KafkaSelector:
 
     def _has_news(self) -> bool:
         return bool(
-            self.completed_receives or self.completed_sends or self.connected
-            or self.disconnected or self.accepted or self.rejected
+            self.completed_receives or self.connected or self.disconnected or self.accepted or self.rejected
+            or (self._until_sent and self.completed_sends)
         )  # fmt: skip
 
     def _wait_until(self, until: float | None) -> float | None:

@@ -121,6 +121,8 @@ class PartitionQueue:
         Not while answers from the old one are awaited; then all that was settled with that begins anew. Brokers before
         2.8 tell no ids, and nothing begins anew.
         """
+        if topic_id is self._topic_id:
+            return True
         if self._topic_id not in (topic_id, NO_ID) and topic_id != NO_ID:
             if self._out:
                 return False

@@ -97,8 +97,11 @@ class ProduceResponse(Place):
         return dispatch
 
     def _wait(self, timeout: float | None) -> None:
-        event = threading.Event()
-        if self._at_once(event.set) and not event.wait(timeout):
+        # A lock that is released once is an event, without an event's own lock and queue of waiters.
+        told = threading.Lock()
+        told.acquire()
+        limit = -1 if timeout is None else max(0, timeout)
+        if self._at_once(told.release) and not told.acquire(timeout=limit):
             raise RequestTimeoutError(
                 f"the record is not delivered after {timeout} s; it is still being sent",
                 remedy="wait longer, lower delivery_timeout_ms, or ask producer.explain(topic) what holds it back",

@@ -281,7 +281,7 @@ class Sender:
     def _identity_calls(self, now: float, view: View) -> list[Call]:
         identity = self._identity
         is_wanted = self._has_work() if self.transaction is None else self.transaction.wants_identity
-        if not is_wanted:
+        if not is_wanted or not identity.must_ask(now, is_drained=True):
             return []
         for queue in self._active:
             known = view.snapshot.topics.get(queue.topic)

@@ -108,6 +108,8 @@ class TopicQueue:
         """Take out what has no partition and has waited too long."""
         overdue: list[Batch] = []
         for queue in (self.unrouted, self.undesignated):
+            if not queue:
+                continue
             late = [batch for batch in queue if batch.deadline <= now]
             if late:
                 overdue += late

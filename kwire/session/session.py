@@ -195,11 +195,10 @@ class Session:
         """When `expire` should be called next."""
         if self.role is Role.BROKER or self._state in _OVER:
             return None
-        earliest = min(
-            min((asked.deadline for asked in self._in_flight), default=inf),
-            min((asked.deadline for asked in self._waiting), default=inf),
-            self._renew_at,
-        )
+        earliest = self._renew_at
+        for queue in (self._in_flight, self._waiting):
+            for asked in queue:
+                earliest = min(earliest, asked.deadline)
         return None if earliest == inf else earliest
 
     def expire(self, now: float) -> list[Event]:
@@ -207,9 +206,9 @@ class Session:
         still come, and nothing after it could be matched."""
         if self.role is Role.BROKER or self._state in _OVER:
             return []
-        late = next((asked for asked in self._in_flight if asked.deadline <= now), None)
-        if late is not None:
-            return self._break(self._too_late(late))
+        for asked in self._in_flight:
+            if asked.deadline <= now:
+                return self._break(self._too_late(asked))
         events: list[Event] = []
         for asked in [asked for asked in self._waiting if asked.deadline <= now]:
             self._waiting.remove(asked)

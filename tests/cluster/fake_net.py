@@ -75,7 +75,10 @@ class FakeSelector:
     def close(self) -> None:
         self.is_closed = True
 
-    def poll(self, sends: Sequence[tuple[Any, Any]], timeout: float | None) -> list[Receive]:
+    def poll(
+        self, sends: Sequence[tuple[Any, Any]], timeout: float | None, *, until_sent: bool = True
+    ) -> list[Receive]:
+        assert not until_sent, "a frame that was sent is no reason for a turn"
         self.connected, self.disconnected = [], []
         receives: list[Receive] = []
         for node, (host, port) in list(self._wanted.items()):

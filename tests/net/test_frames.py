@@ -43,6 +43,25 @@ class TestReceiving:
             peer.sendall(framed(b"half")[6:])
             assert driver.poll(timeout=5) == [Receive(1, b"half")]
 
+    @pytest.mark.parametrize("until_sent", [True, False])
+    def test_a_poll_need_not_end_for_what_it_sent(self, until_sent: bool) -> None:
+        with joined() as (driver, peer):
+            may_answer = threading.Event()
+
+            def answer() -> None:
+                assert read_frame(peer) == b"ask"
+                may_answer.wait(10)
+                peer.sendall(framed(b"answer"))
+
+            answering = threading.Thread(target=answer)
+            answering.start()
+            if not until_sent:
+                may_answer.set()
+            received = driver.selector.poll([(1, b"ask")], 10, until_sent=until_sent)
+            may_answer.set()
+            answering.join()
+            assert received == ([] if until_sent else [Receive(1, b"answer")])
+
     def test_fifty_megabytes(self) -> None:
         frame = bytes(1_000_000) + b"\x01" * 49_000_000
         with joined() as (driver, peer):

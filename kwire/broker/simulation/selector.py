@@ -174,13 +174,16 @@ class SimulatedSelector:
 
     # The poll.
 
-    def poll(self, sends: Iterable[tuple[Node, Frame]] = (), timeout: float | None = None) -> list[Receive]:
+    def poll(
+        self, sends: Iterable[tuple[Node, Frame]] = (), timeout: float | None = None, *, until_sent: bool = True
+    ) -> list[Receive]:
         assert not self._is_closed
         self._told, self._coming = self._coming, _Results()
         self._send(sends)
         is_due = self._alarm is not None and not self._alarm.is_pending
         self._set_alarm(None)
-        if not (self._told or self._is_woken or is_due or timeout == 0):
+        has_news = bool(self._told) or (until_sent and bool(self._told.completed_sends))
+        if not (has_news or self._is_woken or is_due or timeout == 0):
             if timeout is not None:
                 self._set_alarm(self._world.now() + timeout)
             raise WouldSleepError
@@ -334,9 +337,8 @@ class _Results:
         self.completed_receives = [one for one in self.completed_receives if one.node != node]
 
     def __bool__(self) -> bool:
-        return bool(
-            self.completed_receives or self.completed_sends or self.connected or self.disconnected or self.accepted
-        )
+        """Whether a poll has something to tell besides the sends."""
+        return bool(self.completed_receives or self.connected or self.disconnected or self.accepted)
 
 
 def _encoded(frame: Frame) -> bytes:
