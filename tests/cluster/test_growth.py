@@ -37,7 +37,7 @@ def response(topics: int, partitions: int) -> bytes:
 def lines_of_a_partition(topics: int, partitions: int) -> float:
     """Of a second refresh, which finds all of it known."""
     updater = MetadataUpdater(max_age_ms=1, backoff=Backoff(100, 1_000), random=Random(1), allow_auto_create=False)
-    updater.want([f"t{number}" for number in range(topics)])
+    updater.want({f"t{number}" for number in range(topics)})
     data = response(topics, partitions)
     for now in (1.0, 2.0):
         updater.start()

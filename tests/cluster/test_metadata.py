@@ -21,7 +21,7 @@ def updater() -> MetadataUpdater:
 
 def settled(topics: dict[str, list[tuple[int, int]]]) -> MetadataUpdater:
     one = updater()
-    one.want(topics)
+    one.want(topics.keys())
     one.start()
     one.answered(metadata(topics), 10.0)
     return one
