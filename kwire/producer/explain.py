@@ -145,17 +145,15 @@ class Explainer(NamedTuple):
             return self._unplaced(self.topics[batch.topic], now, view)
         return self._held(self.topics[batch.topic].partition(batch.partition), batch, now, view)
 
-    def cause(self, batch: Batch, now: float, view: View) -> KwireError | None:
-        """What to blame for a batch that was never sent."""
+    def cause(self, batch: Batch, now: float, view: View) -> KwireError | str | None:
+        """What to blame for a batch that was never sent: a failure, or in words what held it back where none was."""
         reasons = self.why(batch, now, view)
         for reason in reasons:
             if reason.cause is not None:
                 return reason.cause
         if view.trouble is not None or not reasons:
             return view.trouble
-        return KwireError(
-            reasons[0].detail, topic=batch.topic, partition=batch.partition if batch.partition >= 0 else None
-        )
+        return reasons[0].detail
 
     # -- of a topic, of a partition
 

@@ -47,7 +47,7 @@ _LASTING_TOPIC_ERRORS = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.
 _UNORDERED_WINDOW = 1 << 30
 
 Led = tuple[PartitionQueue, Partition]
-_Causes = dict[tuple[str, int], KwireError | None]  # found once a turn for all batches of a place
+_Causes = dict[tuple[str, int], KwireError | str | None]  # found once a turn for all batches of a place
 
 
 class Sender:
@@ -265,7 +265,7 @@ class Sender:
 
     def _expire(self, batch: Batch, causes: _Causes, now: float, view: View) -> None:
         """Its time is over, unsent: what held it back is the cause, where no attempt left one."""
-        cause = batch.last_error
+        cause: KwireError | str | None = batch.last_error
         if cause is None:
             place = batch.topic, batch.partition
             if place not in causes:
@@ -274,7 +274,11 @@ class Sender:
         limit = f"{self._settings.delivery_timeout_ms} ms"
         if batch.terms is not None and batch.terms.timeout is not None:
             limit = f"{batch.terms.timeout} s"
-        self._outcomes.undelivered(batch, f"not delivered within {limit}", cause)
+        what = f"not delivered within {limit}"
+        if isinstance(cause, str):
+            self._outcomes.undelivered(batch, f"{what}, held back by this: {cause}", None)
+        else:
+            self._outcomes.undelivered(batch, what, cause)
 
     # -- identity
 
