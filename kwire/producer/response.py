@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kwire.cluster.dispatcher import run_guarded
 from kwire.cluster.mailbox import mailbox_of
 from kwire.errors import KwireError, RequestTimeoutError
-from kwire.wire.accel import UNDESIGNATED, Dispatch, Late, Place, Reports, Run
+from kwire.wire.accel import UNDESIGNATED, Dispatch, Late, Place, Reports, Run, place_class
 
 Callback = Callable[["ProduceResponse"], object]
 
@@ -35,6 +35,7 @@ class RecordMetadata(NamedTuple):
     timestamp_ms: int
 
 
+@place_class
 class ProduceResponse(Place):
     """The future of one record. Resolves exactly once; in order within a partition.
 

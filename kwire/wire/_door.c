@@ -27,7 +27,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    char is_open, is_woken, gathers, by_system, is_collected, hash;
+    char is_open, is_woken, gathers, by_system, hash;
     Py_ssize_t bytes_max, used_bytes, batch_bytes, record_bytes_max;
     PyObject *dispatch, *may_share, *time_ms, *wakeup, *refer, *fresh;
     PyObject *topics;      /* name: capsule of topic_t */
@@ -392,11 +392,6 @@ door_send(door_t *door, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnam
     if (place == NULL) {
         return NULL;
     }
-    /* Python gives every class of its own to the garbage collector, which would look at each record that waits, again
-     * and again, and could not follow it anyway: a run is not the collector's. */
-    if (door->is_collected) {
-        PyObject_GC_UnTrack(place);
-    }
     topic_t *topic = find_topic(door, given[TOPIC]);
     if (topic == NULL || size > door->record_bytes_max || !has_room(door, size) || !door->is_open) {
         Py_DECREF(OBJECT(place));
@@ -754,7 +749,6 @@ door_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     door->record_bytes_max = record_bytes_max;
     door->hash = hash == NULL ? TURNS : (strcmp(hash, "crc32") == 0 ? CRC32 : MURMUR2);
     door->by_system = (char)by_system;
-    door->is_collected = (PyType_GetFlags((PyTypeObject *)place) & Py_TPFLAGS_HAVE_GC) != 0;
     door->fresh = PyList_New(0);
     door->topics = PyDict_New();
     if (door->fresh == NULL || door->topics == NULL) {

@@ -22,7 +22,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 from zlib import crc32
 
 from kwire.wire._encode import encode_records
@@ -30,6 +30,8 @@ from kwire.wire._pure import murmur2
 from kwire.wire.rows import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES_MAX, Bytes, Headers, NewRecord, record_bytes_max
 
 UNDESIGNATED, UNROUTED = -1, -2
+
+T = TypeVar("T")
 
 Dispatch = Callable[..., object]
 # (number in the run, place, what to call, where: None for at once)
@@ -221,6 +223,11 @@ class Place:
 
     def _wait(self, timeout: float | None) -> object:
         raise NotImplementedError
+
+
+def place_class(written: type[T]) -> type[T]:
+    """For a class derived from Place that adds no slots: what to make places of. C has its own."""
+    return written
 
 
 class Reports:

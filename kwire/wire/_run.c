@@ -912,6 +912,31 @@ static PyType_Spec place_spec = {
     "kwire.wire._speedups.Place", sizeof(place_t), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, place_slots,
 };
 
+/* (name) -> a class derived from Place
+ *
+ * One that is written in Python has a part for the garbage collector, which would look at each record that waits, again
+ * and again, and could not follow it anyway: a run is not the collector's. */
+static PyObject *
+place_class(PyObject *module, PyObject *full_name)
+{
+    PyType_Slot slots[] = {{Py_tp_dealloc, place_dealloc}, {0, NULL}};
+    PyType_Spec spec = {
+        PyUnicode_AsUTF8AndSize(full_name, NULL), sizeof(place_t), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots,
+    };
+    if (spec.name == NULL) {
+        return NULL;
+    }
+    PyObject *place_type = PyObject_GetAttrString(module, "Place");
+    PyObject *made = place_type == NULL ? NULL : PyType_FromSpecWithBases(&spec, place_type);
+    Py_XDECREF(place_type);
+    return made;
+}
+
+static PyMethodDef run_functions[] = {
+    {"place_class", place_class, METH_O, "place_class(full_name, /) -> type"},
+    {NULL, NULL, 0, NULL},
+};
+
 int
 add_runs(PyObject *module)
 {
@@ -921,7 +946,8 @@ add_runs(PyObject *module)
     if (run_type == NULL || reports_type == NULL || place_type == NULL) {
         return -1;
     }
-    return PyModule_AddObjectRef(module, "Run", (PyObject *)run_type) < 0 ||
+    return PyModule_AddFunctions(module, run_functions) < 0 ||
+                   PyModule_AddObjectRef(module, "Run", (PyObject *)run_type) < 0 ||
                    PyModule_AddObjectRef(module, "Reports", (PyObject *)reports_type) < 0 ||
                    PyModule_AddObjectRef(module, "Place", place_type) < 0
                ? -1

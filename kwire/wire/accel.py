@@ -26,6 +26,7 @@ from kwire.wire._door import (
     Run,
     crc32_partition,
     murmur2_partition,
+    place_class,
 )
 from kwire.wire.rows import Bytes, Header, Headers, NewRecord, Row
 
@@ -61,6 +62,7 @@ __all__ = [
     "murmur2",
     "murmur2_partition",
     "open_cursor",
+    "place_class",
     "record_class",
 ]
 
@@ -83,7 +85,7 @@ class Accelerated:
         self._reader = speedups.MessageReader
         self._open = speedups.open_cursor
         self._columns = speedups.columns
-        self._record_class = speedups.record_class
+        self._place_class, self._record_class = speedups.place_class, speedups.record_class
         self.blank = speedups.blank
         self.RecordFields = speedups.RecordFields
         self.RecordStream = speedups.RecordStream
@@ -126,15 +128,22 @@ class Accelerated:
         cursor: Cursor | None = self._open(*batch)
         return _pure.open_cursor(*batch) if cursor is None else cursor
 
+    def place_class(self, written: type[T]) -> type[T]:
+        return _made_anew(self._place_class, written)
+
     def record_class(self, written: type[T]) -> type[T]:
-        made: type[T] = self._record_class(f"{written.__module__}.{written.__qualname__}")
-        for name, value in vars(written).items():
-            setattr(made, name, value)
-        return made
+        return _made_anew(self._record_class, written)
 
     def columns(self, pieces: Sequence[Piece], has_headers: bool) -> Columns:
         found: Columns | None = self._columns(pieces, has_headers)
         return _pure.columns(pieces, has_headers) if found is None else found
+
+
+def _made_anew(make: Callable[[str], type[T]], written: type[T]) -> type[T]:
+    made = make(f"{written.__module__}.{written.__qualname__}")
+    for name, value in vars(written).items():
+        setattr(made, name, value)
+    return made
 
 
 def choose(asked: str) -> ModuleType | Accelerated:
@@ -172,3 +181,4 @@ else:
     RecordStream = _chosen.RecordStream
     if _chosen is not _pure:
         Door, Place, Reports, Run = _chosen.Door, _chosen.Place, _chosen.Reports, _chosen.Run
+        place_class = _chosen.place_class
