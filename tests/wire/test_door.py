@@ -375,6 +375,7 @@ def test_nothing_leaks() -> None:
 def _leaks(once: Callable[[], None]) -> None:
     """What fills a cache of the interpreter's comes to an end; a leak takes as much in every round."""
     growths: list[int] = []
+    gc.collect()
     for _ in range(6):
         before = sys.getallocatedblocks()
         for _ in range(300):
