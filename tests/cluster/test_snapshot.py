@@ -25,6 +25,23 @@ def test_a_topic_created_again_starts_its_epochs_afresh() -> None:
     assert old.updated(metadata({"t": [(1, 0)]}, ids={"t": B}), 2.0).leader("t", 0) == 1
 
 
+@pytest.mark.parametrize(
+    ("told", "kept_as"),
+    [
+        ("leader_id", "leader"), ("leader_epoch", "leader_epoch"), ("replica_nodes", "replicas"), ("isr_nodes", "isr"),
+        ("offline_replicas", "offline"), ("error_code", "error_code"),
+    ],
+)  # fmt: skip
+def test_a_partition_told_as_it_is_known_is_kept_and_any_difference_is_taken(told: str, kept_as: str) -> None:
+    old = snapshot({"t": [(1, 5)]}, ids={"t": A})
+    answer = metadata({"t": [(1, 5)]}, ids={"t": A})
+    assert old.updated(answer, 2.0).partition("t", 0) is old.partition("t", 0)
+    value = [7, 8] if told.endswith(("nodes", "replicas")) else 9
+    setattr(answer.topics[0].partitions[0], told, value)
+    taken = getattr(old.updated(answer, 2.0).partition("t", 0), kept_as)
+    assert taken == (tuple(value) if isinstance(value, list) else value)
+
+
 def test_brokers_without_epochs_are_believed() -> None:
     old = snapshot({"t": [(2, 9)]}, ids={"t": A})
     assert old.updated(metadata({"t": [(1, -1)]}, ids={"t": A}), 2.0).leader("t", 0) == 1
