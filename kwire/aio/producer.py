@@ -15,9 +15,11 @@ from kwire.cluster import Topic
 from kwire.cluster.mailbox import Mailbox, mailbox_of
 from kwire.errors import ClosedError, FatalError, KwireError, RequestTimeoutError
 from kwire.producer import GroupMetadata, Message, ProduceResponse, ProducerRequest, RecordMetadata
+from kwire.producer.bulk import BulkResponse, Slice
+from kwire.producer.columns import Keys, ManyHeaders, Partitions, Timestamps, Values
 from kwire.producer.core import Core
 from kwire.producer.explain import Explanation
-from kwire.producer.intake import Incoming, Queued
+from kwire.producer.intake import Entrant, Incoming, Queued
 from kwire.producer.message import Data, Headers
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.producer_request import Terms
@@ -122,32 +124,71 @@ class Producer:
         for one in prepared:
             if isinstance(one, Incoming):
                 try:
-                    responses.append(await self._enter(one, mailbox))
+                    responses.append(await self._enter(one, mailbox, terms))
                 except KwireError as error:
                     responses.append(core.refused(one.topic, error, make))
             else:
                 responses.append(one)
         return responses
 
-    async def _enter(self, incoming: Incoming, mailbox: Mailbox) -> ProduceResponse:
-        """Hand a record over, once there is room."""
+    async def send_many(
+        self,
+        topic: str,
+        values: Values,
+        keys: Keys = None,
+        headers: ManyHeaders = None,
+        timestamps_ms: Timestamps = None,
+        partitions: Partitions = None,
+    ) -> BulkResponse:
+        """Hand over a record for each of `values`, as there is room; the one response can be awaited for their fates.
+
+        Arguments and errors are those of `kwire.Producer.send_many`. Cancelled while it waits for room, it takes back
+        what is not in yet; what is in is sent.
+        """
+        records = self._core.slice_of(topic, values, keys, headers, timestamps_ms, partitions)
+        return await self._put_many(topic, [records])
+
+    async def send_arrow(self, topic: str, table: Any) -> BulkResponse:
+        """`send_many` for the rows of an Arrow table: see `kwire.Producer.send_arrow`."""
+        return await self._put_many(topic, self._core.arrow_slices(topic, table))
+
+    async def _put_many(self, topic: str, slices: list[Slice]) -> BulkResponse:
+        known = None if self._core.rule is None else await self._known(topic)
+        mailbox, _ = self._here()
+        bulk = self._core.bulk(topic, slices, known, partial(_dispatch, mailbox, self._core.runtime.dispatch))
+        try:
+            return await self._enter(bulk, mailbox)
+        except KwireError as error:
+            if not bulk.has_begun:
+                raise
+            return bulk.refuse(error)
+
+    async def _enter(self, incoming: Entrant[T], mailbox: Mailbox, terms: Terms | None = None) -> T:
+        """Hand over a record, or many, once there is room."""
         room = Signal(mailbox)
         entered = self._intake.offer(incoming, room.tell)
-        if isinstance(entered, ProduceResponse):
+        if not isinstance(entered, Queued):
             return entered
-        await self._wait_for_room(entered, room)
+        await self._wait_for_room(entered, room, terms)
         assert entered.response is not None
-        return entered.response
+        response: T = entered.response
+        return response
 
-    async def _wait_for_room(self, queued: Queued, room: Signal) -> None:
-        """Wait until a record that is before the door was let in; BufferFullError when that takes too long."""
-        limit, terms = self._core.settings.max_block_ms / 1000, queued.incoming.terms
+    async def _wait_for_room(self, queued: Queued[Any], room: Signal, terms: Terms | None) -> None:
+        """Wait until what is before the door was let in; BufferFullError when that takes too long."""
+        limit = self._core.settings.max_block_ms / 1000
         if terms is not None and terms.timeout is not None:
             limit = min(limit, max(0.0, terms.deadline - self._core.runtime.clock.now()))
         try:
+            left = 0
+            while left != queued.incoming.left:  # of many: as long as some went in
+                left = queued.incoming.left
+                if await room.wait(limit):
+                    return
             # Not told in time, and taken back in time: otherwise it went in meanwhile, which is as good.
-            if not await room.wait(limit) and self._intake.withdraw(queued):
+            if self._intake.withdraw(queued):
                 raise self._intake.full()
+            await room.wait()  # being told just now
         except asyncio.CancelledError:
             self._intake.withdraw(queued)
             raise

@@ -6,6 +6,8 @@
     metrics          what is counted
     producer_request messages with parameters of their own, and the rule by which they travel together
     response         `ProduceResponse`, the future of a record
+    bulk             `BulkResponse`, the future of the records of one call; and these while they go in
+    columns          what a caller may give for many records; arrow, from Arrow's tables
     settings         the options
     intake           the door between threads and the loop: bounded memory, inbox
     sender           the state machine: takes in, routes, collates, sends
@@ -27,6 +29,7 @@
 Imports: cluster, protocol, records, wire.
 """
 
+from kwire.producer.bulk import BulkResponse, BulkResult
 from kwire.producer.explain import Explanation, Hold, Reason
 from kwire.producer.message import Message
 from kwire.producer.partitioners import Partitioner
@@ -36,6 +39,8 @@ from kwire.producer.response import ProduceResponse, RecordMetadata
 from kwire.producer.transaction import GroupMetadata
 
 __all__ = [
+    "BulkResponse",
+    "BulkResult",
     "Explanation",
     "GroupMetadata",
     "Hold",

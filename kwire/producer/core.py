@@ -10,9 +10,11 @@ import contextlib
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
+from importlib.util import find_spec
 from random import Random
 from typing import Any, TypeVar
 
@@ -24,6 +26,16 @@ from kwire.errors import (
     KwireError,
     RecordTooLargeError,
     RequestTimeoutError,
+)
+from kwire.producer.bulk import Bulk, Slice
+from kwire.producer.columns import (
+    Keys,
+    ManyHeaders,
+    Partitions,
+    Timestamps,
+    Values,
+    pyarrow_is_missing,
+    slice_of,
 )
 from kwire.producer.explain import Explanation
 from kwire.producer.intake import Incoming, Intake, make_door
@@ -37,6 +49,7 @@ from kwire.producer.settings import ProducerSettings
 from kwire.producer.topic_watch import TopicWatch
 from kwire.producer.transaction import Transaction
 from kwire.records import record_bytes_max
+from kwire.wire.accel import Dispatch
 
 T = TypeVar("T")
 
@@ -122,14 +135,11 @@ class Core:
         make: MakeResponse = ProduceResponse,
     ) -> Incoming:
         """A record for the intake; raises what `Producer.send` raises. `make` makes the response."""
-        if not self.is_started:
-            self.start()
-        self.runtime.check_usable()
+        self.check_usable()
         key_bytes, value_bytes = to_bytes(key, "key"), to_bytes(value, "value")
         header_tuple = to_headers(headers) if headers else ()
         size_bytes = record_bytes_max(key_bytes, value_bytes, header_tuple)
-        if not isinstance(topic, str) or not topic:
-            raise TypeError(f"topic is {topic!r}: it must be a str that is not empty")
+        check_topic(topic)
         if partition is not None and not 0 <= partition < 2**31:
             raise ValueError(f"partition is {partition}: it must be from 0 to 2**31 - 1")
         if size_bytes > self._record_bytes_max:
@@ -146,6 +156,12 @@ class Core:
             raise ValueError(f"timestamp_ms is {timestamp_ms}: it must be milliseconds since 1970")
         return Incoming(topic, partition, (timestamp_ms, key_bytes, value_bytes, header_tuple), size_bytes, terms, make)
 
+    def check_usable(self) -> None:
+        """Start, if need be; ClosedError in a forked child."""
+        if not self.is_started:
+            self.start()
+        self.runtime.check_usable()
+
     def prepared(
         self, message: Message, terms: Terms | None, make: MakeResponse = ProduceResponse
     ) -> Incoming | ProduceResponse:
@@ -158,6 +174,42 @@ class Core:
     def refused(self, topic: str, error: KwireError, make: MakeResponse = ProduceResponse) -> ProduceResponse:
         """The response of a record that is not taken in: it says why."""
         return refused(topic, error, make, self.runtime.dispatch)
+
+    # -- many at once
+
+    def slice_of(
+        self, topic: str, values: Values, keys: Keys, headers: ManyHeaders, timestamps_ms: Timestamps,
+        partitions: Partitions,
+    ) -> Slice:  # fmt: skip
+        """The records of `send_many`; raises what that raises."""
+        check_topic(topic)
+        self.check_usable()
+        return slice_of(values, keys, headers, timestamps_ms, partitions, self._time_ms())
+
+    def arrow_slices(self, topic: str, table: object) -> list[Slice]:
+        """The records of `send_arrow`; raises what that raises."""
+        check_topic(topic)
+        self.check_usable()
+        if find_spec("pyarrow") is None:
+            raise pyarrow_is_missing()
+        from kwire.producer import arrow  # importing pyarrow takes longer than all of kwire
+
+        return arrow.slices_of(table, self._time_ms())
+
+    def bulk(self, topic: str, slices: Iterable[Slice], known: Topic | None, dispatch: Dispatch | None = None) -> Bulk:
+        """Records before the door; `known` is for the caller's own partitioner, if there is one."""
+        if known is not None:
+            slices = [self._placed(topic, one, known) for one in slices]
+        return Bulk(topic, slices, dispatch or self.runtime.dispatch)
+
+    def _placed(self, topic: str, one: Slice, known: Topic) -> Slice:
+        """With the partitions that the caller's own partitioner chooses."""
+        partitions = array("i")
+        for timestamp_ms, key, value, headers, partition in one.columns.rows(0, one.length):
+            if partition is None:
+                partition = self.chosen(Message(topic, value, key, headers, None, timestamp_ms), known)
+            partitions.append(-1 if partition is None else partition)
+        return Slice(one.columns._replace(partitions=partitions), one.length)
 
     # -- a caller's own partitioner
 
@@ -265,6 +317,11 @@ class Core:
         if not self.is_started:
             self.start()
         return self.on_loop(act)
+
+
+def check_topic(topic: object) -> None:
+    if not isinstance(topic, str) or not topic:
+        raise TypeError(f"topic is {topic!r}: it must be a str that is not empty")
 
 
 def _deliver_at_exit(core: Core) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kwire.errors import BufferFullError, KwireError
 from kwire.producer.partitioners import routing
@@ -19,6 +19,21 @@ from kwire.wire.accel import Dispatch, Door
 
 if TYPE_CHECKING:
     from kwire.producer.settings import ProducerSettings, WhenFull
+
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Entrant(Protocol[R_co]):
+    """What is before the door: a record, or many of one call."""
+
+    @property
+    def left(self) -> int:
+        """How many records are still to go in."""
+
+    def enter(self, door: Door) -> R_co | None:
+        """Go in as far as there is room; answers the response when all is in."""
 
 
 class Incoming(NamedTuple):
@@ -31,16 +46,24 @@ class Incoming(NamedTuple):
     terms: Terms | None = None
     make: MakeResponse = ProduceResponse
 
+    @property
+    def left(self) -> int:
+        return 1
 
-class Queued:
-    """A record that waits. `tell(error)` is called once, by whoever ends its wait; None: it went in."""
+    def enter(self, door: Door) -> ProduceResponse | None:
+        place = door.append(self.topic, self.partition, *self.record, self.size_bytes, self.terms)
+        return None if place is None else self.make(*place)
+
+
+class Queued(Generic[R]):
+    """What waits. `tell(error)` is called once, by whoever ends its wait; None: it went in."""
 
     __slots__ = ("incoming", "response", "tell")
 
-    def __init__(self, incoming: Incoming, tell: Callable[[KwireError | None], object]) -> None:
+    def __init__(self, incoming: Entrant[R], tell: Callable[[KwireError | None], object]) -> None:
         self.incoming = incoming
         self.tell = tell
-        self.response: ProduceResponse | None = None  # once it went in
+        self.response: R | None = None  # once it went in
 
 
 class Intake:
@@ -57,7 +80,7 @@ class Intake:
         # whether anybody waits: so one of the two sees the other, and the lock sees to it that the notice finds a
         # sender that waits already.
         self._waiters = 0
-        self._queue: dict[Queued, None] = {}  # before the door, in order
+        self._queue: dict[Queued[Any], None] = {}  # before the door, in order
         self._closed: KwireError | None = None
 
     @property
@@ -78,14 +101,14 @@ class Intake:
         """How many senders wait for memory."""
         return self._waiters + len(self._queue)
 
-    def put(self, incoming: Incoming, block_s_max: float | None = None) -> ProduceResponse:
-        """Hand the record over; blocks or raises BufferFullError when there is no room."""
+    def put(self, incoming: Entrant[R], block_s_max: float | None = None) -> R:
+        """Hand it over; blocks or raises BufferFullError when there is no room. Of many some may be in then."""
         response = self._enter(incoming)
         return self._wait_for_room(incoming, block_s_max) if response is None else response
 
     def offer(
-        self, incoming: Incoming, tell: Callable[[KwireError | None], object]
-    ) -> ProduceResponse | Queued:
+        self, incoming: Entrant[R], tell: Callable[[KwireError | None], object]
+    ) -> R | Queued[R]:
         """As `put`, but never blocks: where there is no room, answers the record's place before the door.
 
         There it is behind those that came before, whatever their sizes. `tell` is called on the thread that makes room,
@@ -107,7 +130,7 @@ class Intake:
         _tell(entered)
         return queued
 
-    def withdraw(self, queued: Queued) -> bool:
+    def withdraw(self, queued: Queued[Any]) -> bool:
         """Take a record back. False: it is too late, `tell` was called or is just about to be."""
         with self._lock:
             was_waiting = queued in self._queue
@@ -140,18 +163,15 @@ class Intake:
             remedy="send more slowly, raise max_buffered_bytes, or ask producer.explain(topic) why it is not delivered",
         )
 
-    def _enter(self, incoming: Incoming) -> ProduceResponse | None:
-        """Take a record in, if there is room."""
+    def _enter(self, incoming: Entrant[R]) -> R | None:
+        """Take it in, if there is room."""
         if self._closed is not None:
             raise self._closed
-        place = self.door.append(
-            incoming.topic, incoming.partition, *incoming.record, incoming.size_bytes, incoming.terms
-        )
-        return None if place is None else incoming.make(*place)
+        return incoming.enter(self.door)
 
-    def _let_in(self) -> list[Queued]:
+    def _let_in(self) -> list[Queued[Any]]:
         """Take in, from the front, what there is room for now. Under the lock."""
-        entered: list[Queued] = []
+        entered: list[Queued[Any]] = []
         for queued in self._queue:
             queued.response = self._enter(queued.incoming)
             if queued.response is None:
@@ -161,10 +181,10 @@ class Intake:
             del self._queue[queued]
         return entered
 
-    def _wait_for_room(self, incoming: Incoming, block_s_max: float | None) -> ProduceResponse:
+    def _wait_for_room(self, incoming: Entrant[R], block_s_max: float | None) -> R:
         if self._when_full == "raise":
             raise self.full()
-        entered: list[ProduceResponse] = []
+        entered: list[R] = []
 
         def has_entered() -> bool:
             response = self._enter(incoming)
@@ -177,7 +197,10 @@ class Intake:
             self._waiters += 1
             self._wakeup()
             try:
-                self._freed.wait_for(has_entered, limit)
+                left = 0
+                while left != incoming.left and not entered:  # of many: as long as some went in
+                    left = incoming.left
+                    self._freed.wait_for(has_entered, limit)
             finally:
                 self._waiters -= 1
         if not entered:
@@ -185,7 +208,7 @@ class Intake:
         return entered[0]
 
 
-def _tell(entered: list[Queued]) -> None:
+def _tell(entered: list[Queued[Any]]) -> None:
     for queued in entered:
         queued.tell(None)
 

@@ -16,6 +16,8 @@ from typing import Any, Self, overload
 
 from kwire.cluster import Topic
 from kwire.errors import ClosedError, FatalError, KwireError, RequestTimeoutError
+from kwire.producer.bulk import BulkResponse, Slice
+from kwire.producer.columns import Keys, ManyHeaders, Partitions, Timestamps, Values
 from kwire.producer.core import Core
 from kwire.producer.explain import Explanation
 from kwire.producer.intake import Incoming
@@ -156,6 +158,47 @@ class Producer:
             else:
                 responses.append(one)
         return responses
+
+    def send_many(
+        self,
+        topic: str,
+        values: Values,
+        keys: Keys = None,
+        headers: ManyHeaders = None,
+        timestamps_ms: Timestamps = None,
+        partitions: Partitions = None,
+    ) -> BulkResponse:
+        """Hand over a record for each of `values`; answers at once with one response that will know the fate of each.
+
+        Each further argument has an item for each record, of which None stands for none given; or is one for all
+        records: a mapping of headers, a number. Items are what `send` takes. More than max_buffered_bytes go through in
+        parts, so that this blocks meanwhile, for max_block_ms in which no room was made.
+
+        Raises TypeError or ValueError for what no records can have: then none is sent. BufferFullError or ClosedError
+        only where none was taken in; else they, and RecordTooLargeError, are the response's to tell of those records.
+        """
+        return self._put_many(topic, [self._core.slice_of(topic, values, keys, headers, timestamps_ms, partitions)])
+
+    def send_arrow(self, topic: str, table: Any) -> BulkResponse:
+        """`send_many` for the rows of a pyarrow.Table or RecordBatch, or of what hands out an Arrow stream.
+
+        Columns: value, and where there are any key, headers (list<struct<key: string, value: binary>>), partition and
+        timestamp. Keys and values are read where they are: no Python object is made for one.
+
+        Raises EncodeError, which names the column, for what no records can have: then none is sent. The rest is as in
+        `send_many`. ConfigurationError where pyarrow is not installed: it is kwire[arrow].
+        """
+        return self._put_many(topic, self._core.arrow_slices(topic, table))
+
+    def _put_many(self, topic: str, slices: list[Slice]) -> BulkResponse:
+        known = None if self._core.rule is None else self._known(topic)
+        bulk = self._core.bulk(topic, slices, known)
+        try:
+            return self._intake.put(bulk)
+        except KwireError as error:
+            if not bulk.has_begun:
+                raise
+            return bulk.refuse(error)
 
     def _placed(self, message: Message) -> Message:
         """With the partition that the caller's own partitioner chose, if there is one to be asked."""

@@ -8,24 +8,23 @@
 
 #include "_run.h"
 
+#include "_door.h"
+
 #include <structmember.h>
 #include <time.h>
 
-/* Beyond this, each record of a partition is a run of its own: no topic has so many, so brokers refuse them anyway. */
-#define PARTITIONS_MAX 65536
-
 enum { TURNS, MURMUR2, CRC32 };
 
-typedef struct {
+struct topic {
     int count, ring_used, open_room, next;
     int *ring;
     Py_ssize_t bytes_max;
     size_t hint; /* the room that the last full run had */
     run_t **open;
     run_t *undesignated, *unrouted;
-} topic_t;
+};
 
-typedef struct {
+struct door {
     PyObject_HEAD
     char is_open, is_woken, gathers, by_system, hash;
     Py_ssize_t bytes_max, used_bytes, batch_bytes, record_bytes_max;
@@ -35,7 +34,7 @@ typedef struct {
     topic_t *last;
     PyTypeObject *place_type, *run_type;
     allocfunc alloc_place;
-} door_t;
+};
 
 static uint32_t crc32_table[256];
 static PyObject *names[7]; /* of the arguments of send, interned */
@@ -461,6 +460,45 @@ door_append(door_t *door, PyObject *args)
     return answer;
 }
 
+/* ---- many at once: for _bulk.c ------------------------------------------------------------------------------------ */
+
+topic_t *
+door_topic(door_t *door, PyObject *name)
+{
+    return get_topic(door, name);
+}
+
+Py_ssize_t
+door_record_bytes_max(const door_t *door)
+{
+    return door->record_bytes_max;
+}
+
+int
+door_admit(door_t *door, PyObject *name, topic_t *topic, int slot, const entry_t *entry, Py_ssize_t size, run_t **run,
+           news_t *news)
+{
+    if (!has_room(door, size)) {
+        return 0;
+    }
+    if (slot == CHOSEN) {
+        slot = slot_of(door, topic, entry->key);
+    }
+    *run = joined(door, name, topic, slot, size, Py_None, Py_None, &news->is_new, &news->is_full);
+    if (*run == NULL || put(door, topic, *run, slot, entry, size) < 0) {
+        return -1;
+    }
+    door->used_bytes += size;
+    news->is_full |= (*run)->is_closed;
+    return 1;
+}
+
+int
+door_tell(door_t *door, const news_t *news)
+{
+    return must_wake(door, news->is_new, news->is_full) ? wake(door) : 0;
+}
+
 /* ---- for who drains ---------------------------------------------------------------------------------------------- */
 
 static PyObject *
@@ -807,6 +845,7 @@ static PyMethodDef door_methods[] = {
      "send($self, /, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None)\n"
      "--\n\nHand over one record; see kwire.Producer.send."},
     {"append", (PyCFunction)(void (*)(void))door_append, METH_VARARGS, "Take a record in; None: there is no room."},
+    {"append_many", (PyCFunction)(void (*)(void))door_append_many, METH_VARARGS, "(topic, columns, start, end)"},
     {"take", (PyCFunction)(void (*)(void))door_take, METH_NOARGS, "The runs that are new since the last time."},
     {"untaken", (PyCFunction)(void (*)(void))door_untaken, METH_NOARGS, "How many records are in those."},
     {"gather", (PyCFunction)(void (*)(void))door_gather, METH_NOARGS, "Wake only for a full run."},

@@ -19,12 +19,14 @@ is made before anything is looked at, and only then put where it belongs.
 from __future__ import annotations
 
 import threading
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any, TypeVar
 from zlib import crc32
 
+from kwire.wire._bulk import ManyColumns
 from kwire.wire._encode import encode_records
 from kwire.wire._pure import murmur2
 from kwire.wire.rows import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES_MAX, Bytes, Headers, NewRecord, record_bytes_max
@@ -39,6 +41,11 @@ Late = tuple[int, "Place", Callable[..., object], Dispatch | None]
 Report = tuple[int, "Place", Callable[..., object]]
 # partition, offset, timestamp, error; -1 for an offset that is not known
 Outcome = tuple[int, int, int, BaseException | None]
+# The same of records start .. end - 1 of a run: start, end, partition, offset of the first, append time (-1: they have
+# their own timestamps), error.
+Part = tuple[int, int, int, int, int, BaseException | None]
+# Records that follow each other in a run: the number of the first, and how many.
+Stretch = tuple["Run", int, int]
 
 
 class Run:
@@ -171,6 +178,26 @@ class Run:
                 offset = -1 if base_offset < 0 else base_offset + number - start
                 return self.partition, offset, self.timestamp(number) if append_time_ms < 0 else append_time_ms, error
         return None
+
+    def outcomes(self, start: int, end: int) -> list[Part]:
+        """What is known of the outcomes of records start .. end - 1, in their order."""
+        if self._children is None:
+            known = [
+                (max(start, first), min(end, last), self.partition,
+                 -1 if offset < 0 else offset + max(start - first, 0), append_time_ms, error)
+                for first, last, offset, append_time_ms, error in self._parts if max(start, first) < min(end, last)
+            ]  # fmt: skip
+            return sorted(known, key=itemgetter(0))
+        found: list[Part] = []
+        while start < end:
+            run, index = self._children[start]
+            after = start + 1
+            while after < end and self._children[after] == (run, index + after - start):
+                after += 1
+            for first, last, *outcome in run.outcomes(index, index + after - start):
+                found.append((first - index + start, last - index + start, *outcome))  # type: ignore[arg-type]
+            start = after
+        return found
 
     def timestamp(self, number: int) -> int:
         return self._marks[bisect_right(self._marks, number, key=itemgetter(0)) - 1][1]
@@ -378,6 +405,41 @@ class Door:
         if must_wake:
             self._wakeup()
         return run, number
+
+    def append_many(
+        self, topic: str, columns: ManyColumns, start: int, end: int
+    ) -> tuple[int, int, list[Stretch], bytes | None]:
+        """Take in records start .. end - 1 of the columns, as far as there is room.
+
+        Answers the first that is not in, and its size if it is too large to be ever let in, else 0; then where the
+        others are, in stretches of a run, and the stretch of each as uint32s: None where they come one after the other.
+        """
+        placed: list[tuple[Run, int, int]] = []
+        by_run: dict[Run, int] = {}
+        order, is_mixed, too_large, must_wake = array("I"), False, 0, False
+        with self._lock:
+            state = self._topic(topic)
+            for timestamp, key, value, headers, partition in columns.rows(start, end):
+                size = record_bytes_max(key, value, headers)
+                if size > self._record_bytes_max:
+                    too_large = size
+                    break
+                if self.used_bytes + size > self.bytes_max and self.used_bytes:
+                    break
+                run, wakes = self._admit(topic, state, partition, (timestamp, key, value, headers), size, None)
+                number = len(run) - 1
+                must_wake |= wakes
+                at = by_run.get(run, -1)
+                if at >= 0 and number == placed[at][1] + placed[at][2]:
+                    placed[at] = run, placed[at][1], placed[at][2] + 1
+                else:
+                    at = by_run[run] = len(placed)
+                    placed.append((run, number, 1))
+                order.append(at)
+                is_mixed |= at != len(placed) - 1
+        if must_wake:
+            self._wakeup()
+        return start + len(order), too_large, placed, order.tobytes() if is_mixed else None
 
     # -- for who drains
 

@@ -8,6 +8,8 @@
 
 #include "_run.h"
 
+#include "_door.h"
+
 #include <structmember.h>
 
 #define FIRST_ROOM 512
@@ -777,6 +779,7 @@ static PyMethodDef run_methods[] = {
     {"resolve", (PyCFunction)(void (*)(void))run_resolve, METH_VARARGS, "(start, end, base, append_time, error)"},
     {"done", (PyCFunction)(void (*)(void))run_done, METH_O, "Whether a record's outcome is known."},
     {"outcome", (PyCFunction)(void (*)(void))run_outcome, METH_O, "(partition, offset, timestamp, error) | None"},
+    {"outcomes", (PyCFunction)(void (*)(void))run_outcomes, METH_VARARGS, "(start, end) -> what is known of those"},
     {"report", (PyCFunction)(void (*)(void))run_report_method, METH_VARARGS, "(number, place, callback) -> bool"},
     {"tell_late", (PyCFunction)(void (*)(void))run_tell_late, METH_VARARGS, "(number, place, call, dispatch)"},
     {NULL, NULL, 0, NULL},

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from kwire.wire import _pure
+from kwire.wire._bulk import BytesBuffers, BytesCells, ManyColumns
 from kwire.wire._cursor import BytesColumn, Columns, Cursor, Piece
 from kwire.wire._door import (
     UNDESIGNATED,
@@ -21,9 +22,11 @@ from kwire.wire._door import (
     Dispatch,
     Door,
     Late,
+    Part,
     Place,
     Reports,
     Run,
+    Stretch,
     crc32_partition,
     murmur2_partition,
     place_class,
@@ -34,6 +37,8 @@ __all__ = [
     "IMPLEMENTATION",
     "UNDESIGNATED",
     "UNROUTED",
+    "BytesBuffers",
+    "BytesCells",
     "BytesColumn",
     "Columns",
     "Cursor",
@@ -42,7 +47,9 @@ __all__ = [
     "Header",
     "Headers",
     "Late",
+    "ManyColumns",
     "NewRecord",
+    "Part",
     "Piece",
     "Place",
     "Plan",
@@ -52,6 +59,7 @@ __all__ = [
     "Reports",
     "Row",
     "Run",
+    "Stretch",
     "blank",
     "columns",
     "crc32_partition",

@@ -20,7 +20,7 @@ from kwire.errors import (
     RecordTooLargeError,
     RequestTimeoutError,
 )
-from kwire.producer import Message, ProduceResponse, ProducerRequest, RecordMetadata
+from kwire.producer import BulkResponse, Message, ProduceResponse, ProducerRequest, RecordMetadata
 from kwire.protocol import ApiKey
 
 PARTITIONS = 4
@@ -350,3 +350,53 @@ def test_arguments_and_options_are_those_of_the_other_face(cluster: Cluster) -> 
     run(main())
     with pytest.raises(ConfigurationError):
         kwire.aio.Producer("host", lingerms=5)
+
+
+def test_many_at_once(cluster: Cluster) -> None:
+    async def main() -> None:
+        told: list[object] = []
+        sent = [b"%d" % number for number in range(500)]
+        async with kwire.aio.Producer(cluster.bootstrap, max_buffered_bytes=2_000) as producer:
+            response, other = await asyncio.gather(
+                producer.send_many("t", sent, partitions=0), producer.send_many("t", [b"x" * 3_000], partitions=1)
+            )
+            called = asyncio.Event()
+
+            def tell(one: BulkResponse) -> None:
+                told.append(threading.current_thread())
+                called.set()
+
+            response.add_done_callback(tell)
+            assert list((await response).offsets) == list(range(500))
+            assert (await other)[0].partition == 1
+            await called.wait()
+            pa = pytest.importorskip("pyarrow")
+            rows = await (await producer.send_arrow("t", pa.table({"value": ["a", None]})))
+            assert len(rows) == 2
+            with pytest.raises(ValueError, match="keys has 1"):
+                await producer.send_many("t", sent, keys=[b"k"])
+        assert told == [threading.current_thread()]
+
+    run(main())
+    assert values(cluster)[:500] == [b"%d" % number for number in range(500)]
+
+
+def test_many_that_find_no_room(cluster: Cluster) -> None:
+    cluster.add_fault(Mute(), api=ApiKey.PRODUCE, times=None)
+
+    async def main() -> None:
+        options: dict[str, Any] = {"max_buffered_bytes": 1_000, "max_block_ms": 50, "request_timeout_ms": 300}
+        async with kwire.aio.Producer(cluster.bootstrap, delivery_timeout_ms=500, **options) as producer:
+            response = await producer.send_many("t", [bytes(400)] * 5, partitions=0)
+            assert [type(error) for _, error in response.errors] == [BufferFullError] * 3
+            with pytest.raises(BufferFullError):
+                await producer.send_many("t", [bytes(400)])
+            waiting = asyncio.create_task(producer.send_many("t", [bytes(400)]))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            with pytest.raises(DeliveryError):
+                await response
+
+    run(main())

@@ -1,0 +1,357 @@
+"""What `send_many` answers: a `BulkResponse`, which will know where each record of the call went or why it did not.
+
+It remembers stretches of records that follow each other in a run, not an object for each record: what is known of a
+record is the run's, and columns of it are made when somebody asks. `Bulk` is the records while they go in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from array import array
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from typing import NamedTuple, TypeVar, overload
+
+from kwire.cluster.dispatcher import run_guarded
+from kwire.cluster.mailbox import mailbox_of
+from kwire.errors import ErrorCode, KwireError, RecordTooLargeError, RequestTimeoutError
+from kwire.producer.response import RecordMetadata
+from kwire.wire.accel import Dispatch, Door, ManyColumns, Part, Place, Run
+
+T = TypeVar("T")
+
+BulkCallback = Callable[["BulkResponse"], object]
+
+# So many records go in at once: then others have their turn, and the loop begins to send.
+_AT_ONCE = 16_384
+# So many are looked at when the first is looked for that has no outcome, where records were put into other runs.
+_LOOKED_AT = 1_024
+
+
+class _Stretch(NamedTuple):
+    """Records that follow each other: in a run, or (`run` None) refused with `error`."""
+
+    run: Run | None
+    first: int
+    length: int
+    error: KwireError | None = None
+
+    def pending(self, at: int) -> int | None:
+        """The number of the first from `at` on that has no outcome."""
+        end = self.first + self.length
+        while self.run is not None and at < end:
+            upto = min(at + _LOOKED_AT, end)
+            for start, after, *_ in self.run.outcomes(at, upto):
+                if start != at:
+                    return at
+                at = after
+            if at < upto:
+                return at
+        return None
+
+    def parts(self) -> list[Part]:
+        """What is known, with a part for what is not: the whole stretch, in order."""
+        end = self.first + self.length
+        if self.run is None:
+            return [(self.first, end, -1, -1, -1, self.error)]
+        found: list[Part] = []
+        at = self.first
+        for part in self.run.outcomes(self.first, end):
+            if at < part[0]:
+                found.append((at, part[0], -1, -1, -1, None))
+            found.append(part)
+            at = part[1]
+        if at < end:
+            found.append((at, end, -1, -1, -1, None))
+        return found
+
+    def partitions(self) -> Iterable[int]:
+        return chain.from_iterable(repeat(part[2], part[1] - part[0]) for part in self.parts())
+
+    def offsets(self) -> Iterable[int]:
+        for start, end, _, base_offset, _, error in self.parts():
+            if base_offset < 0 or error is not None:
+                yield from repeat(-1, end - start)
+            else:
+                yield from range(base_offset, base_offset + end - start)
+
+    def timestamps(self) -> Iterable[int]:
+        for start, end, _, _, append_time_ms, _ in self.parts():
+            if append_time_ms >= 0 or self.run is None:
+                yield from repeat(append_time_ms, end - start)
+            else:
+                outcomes = map(self.run.outcome, range(start, end))
+                yield from (-1 if outcome is None else outcome[2] for outcome in outcomes)
+
+    def errors(self) -> Iterable[BaseException | None]:
+        return chain.from_iterable(repeat(part[5], part[1] - part[0]) for part in self.parts())
+
+
+class _Group(NamedTuple):
+    """Records that went in at once. `order`: the stretch of each as uint32s; None: they come one after the other."""
+
+    stretches: list[_Stretch]
+    order: bytes | None
+
+    def column(self, of: Callable[[_Stretch], Iterable[T]]) -> Iterator[T]:
+        if self.order is None:
+            yield from chain.from_iterable(map(of, self.stretches))
+        else:
+            columns = [iter(of(stretch)) for stretch in self.stretches]
+            for at in memoryview(self.order).cast("I"):
+                yield next(columns[at])
+
+
+class BulkResult(Sequence[RecordMetadata]):
+    """Where the records of a call are, in the call's order; each `RecordMetadata` is made when it is asked for.
+
+    partitions      array of "i"; -1 for a record that failed before it had one
+    offsets         array of "q"; -1 for a record that failed, and where the broker does not tell it (acks=0)
+    timestamps_ms   array of "q"
+    errors          (index, error) of each record that failed
+    """
+
+    __slots__ = ("_columns", "_count", "_groups", "topic")
+
+    def __init__(self, topic: str, count: int, groups: Sequence[_Group]) -> None:
+        self.topic = topic
+        self._count = count
+        self._groups = groups
+        self._columns: dict[str, array[int]] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> RecordMetadata: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RecordMetadata]: ...
+    def __getitem__(self, index: int | slice) -> RecordMetadata | list[RecordMetadata]:
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(self._count))]
+        return RecordMetadata(self.topic, self.partitions[index], self.offsets[index], self.timestamps_ms[index])
+
+    def __repr__(self) -> str:
+        return f"<BulkResult of {self._count} records of {self.topic}>"
+
+    @property
+    def partitions(self) -> array[int]:
+        return self._column("i", _Stretch.partitions)
+
+    @property
+    def offsets(self) -> array[int]:
+        return self._column("q", _Stretch.offsets)
+
+    @property
+    def timestamps_ms(self) -> array[int]:
+        return self._column("q", _Stretch.timestamps)
+
+    @property
+    def errors(self) -> list[tuple[int, KwireError]]:
+        if not self.failures:
+            return []
+        column = chain.from_iterable(group.column(_Stretch.errors) for group in self._groups)
+        return [(index, error) for index, error in enumerate(column) if isinstance(error, KwireError)]
+
+    @property
+    def failures(self) -> int:
+        """How many records failed."""
+        parts = (part for group in self._groups for stretch in group.stretches for part in stretch.parts())
+        return sum(end - start for start, end, *_, error in parts if error is not None)
+
+    def _column(self, typecode: str, of: Callable[[_Stretch], Iterable[int]]) -> array[int]:
+        column = self._columns.get(of.__name__)
+        if column is None:
+            column = array(typecode, chain.from_iterable(group.column(of) for group in self._groups))
+            self._columns[of.__name__] = column
+        return column
+
+
+class BulkResponse:
+    """The future of the records of one call. It resolves when the last of them has an outcome."""
+
+    __slots__ = ("_actions", "_at", "_count", "_dispatch", "_groups", "_is_done", "_lock", "topic")
+
+    def __init__(self, topic: str, dispatch: Dispatch) -> None:
+        self.topic = topic
+        self._count = 0
+        self._groups: list[_Group] = []
+        self._dispatch = dispatch
+        self._lock = threading.Lock()
+        self._at = 0, 0, 0  # the group, its stretch and the number there before which all have an outcome
+        self._is_done = False
+        self._actions: list[Callable[[], object]] = []  # when all have
+
+    def __len__(self) -> int:
+        return self._count
+
+    def done(self) -> bool:
+        """Whether every record has an outcome; never blocks."""
+        return self._is_done or self._pending() is None
+
+    def result(self, timeout: float | None = None) -> BulkResult:
+        """Wait for all outcomes, at most `timeout` seconds; raises the error of the first record that failed.
+
+        A note on the error says how many did; `settled` and `errors` tell of each. RequestTimeoutError when the wait
+        was too short: the records are then still on their way.
+        """
+        return self._checked(self.settled(timeout))
+
+    def settled(self, timeout: float | None = None) -> BulkResult:
+        """Wait as `result` does, but do not raise what records met: the result's `errors` tell it."""
+        if not self.done():
+            event = threading.Event()
+            if self._when_done(event.set) and not event.wait(timeout):
+                raise RequestTimeoutError(
+                    f"not all {self._count} records are delivered after {timeout} s; they are being sent",
+                    remedy="wait longer, lower delivery_timeout_ms, or ask producer.explain(topic) for the reason",
+                    topic=self.topic,
+                )
+        return self._result()
+
+    def exception(self, timeout: float | None = None) -> KwireError | None:
+        """Wait as `result` does; answer the error of the first record that failed instead of raising it, or None."""
+        errors = self.settled(timeout).errors
+        return errors[0][1] if errors else None
+
+    @property
+    def errors(self) -> list[tuple[int, KwireError]]:
+        """(index, error) of each record that is known by now to have failed, in the call's order."""
+        return self._result().errors
+
+    def add_done_callback(self, callback: BulkCallback) -> None:
+        """Call `callback(response)` on the callback thread when all have an outcome; any number, in the order given."""
+        if not self._when_done(lambda: self._dispatch(run_guarded, callback, self)):
+            self._dispatch(run_guarded, callback, self)
+
+    def __await__(self) -> Generator[object, None, BulkResult]:
+        """Await in any asyncio loop: `result`."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        mailbox = mailbox_of(loop)
+
+        def resolve() -> None:
+            if not future.done():  # the awaiting task may have been cancelled
+                future.set_result(None)
+
+        if self._when_done(lambda: mailbox.post(resolve)):
+            yield from future
+        return self._checked(self._result())
+
+    def __repr__(self) -> str:
+        return f"<BulkResponse of {self._count} records of {self.topic}, {'done' if self.done() else 'pending'}>"
+
+    # -- for who puts the records in, before anybody else has the response
+
+    def placed(self, count: int, stretches: Iterable[tuple[Run, int, int]], order: bytes | None) -> None:
+        self._groups.append(_Group([_Stretch(*stretch) for stretch in stretches], order))
+        self._count += count
+
+    def refused(self, count: int, error: KwireError) -> None:
+        self._groups.append(_Group([_Stretch(None, 0, count, error)], None))
+        self._count += count
+
+    # -- when all have an outcome
+
+    def _when_done(self, action: Callable[[], object]) -> bool:
+        """Have it run where the last record is resolved; False when all are."""
+        with self._lock:
+            if self._is_done:
+                return False
+            self._actions.append(action)
+            if len(self._actions) > 1:
+                return True  # somebody looks already
+        self._look()
+        return True
+
+    def _look(self) -> None:
+        """Wait for one record after the other that has no outcome yet; of most runs all get it at once."""
+        while (pending := self._pending()) is not None:
+            run, number = pending
+            if run.tell_late(number, Place(run, number), self._look, None):
+                return
+        with self._lock:
+            self._is_done = True
+            actions, self._actions = self._actions, []
+        for action in actions:
+            action()
+
+    def _pending(self) -> tuple[Run, int] | None:
+        """The first record that has no outcome yet."""
+        group_at, at, number = self._at
+        for group in self._groups[group_at:]:
+            for stretch in group.stretches[at:]:
+                found = stretch.pending(max(number, stretch.first))
+                if found is not None:
+                    self._at = group_at, at, found
+                    assert stretch.run is not None
+                    return stretch.run, found
+                at, number = at + 1, 0
+            group_at, at = group_at + 1, 0
+        return None
+
+    def _result(self) -> BulkResult:
+        return BulkResult(self.topic, self._count, self._groups)
+
+    def _checked(self, result: BulkResult) -> BulkResult:
+        if not result.failures:
+            return result
+        errors = result.errors
+        index, error = errors[0]
+        note = f"{len(errors)} of {self._count} records failed, record {index} as the first"
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+        raise error
+
+
+class Slice(NamedTuple):
+    columns: ManyColumns
+    length: int
+
+
+class Bulk:
+    """The records of a call before the door: `enter` takes in what there is room for, until none is `left`."""
+
+    def __init__(self, topic: str, slices: Iterable[Slice], dispatch: Dispatch) -> None:
+        self.topic = topic
+        self.response = BulkResponse(topic, dispatch)
+        self._slices = [one for one in slices if one.length]
+        self._slices.reverse()
+        self._next = 0  # in the last slice
+        self.left = sum(one.length for one in self._slices)
+        self.has_begun = False
+
+    def enter(self, door: Door) -> BulkResponse | None:
+        """The response, once all are in or refused."""
+        while self._slices:
+            columns, length = self._slices[-1]
+            end = min(self._next + _AT_ONCE, length)
+            after, size_bytes, stretches, order = door.append_many(self.topic, columns, self._next, end)
+            if after > self._next:
+                self.response.placed(after - self._next, stretches, order)
+                self.has_begun = True
+            if size_bytes:
+                self.response.refused(1, self._too_large(len(self.response), size_bytes))
+            self.left -= after - self._next + bool(size_bytes)
+            self._next = after + bool(size_bytes)
+            if after < end and not size_bytes:
+                return None
+            if self._next == length:
+                self._slices.pop()
+                self._next = 0
+        return self.response
+
+    def refuse(self, error: KwireError) -> BulkResponse:
+        """What is left is not taken in: the response says why."""
+        self.response.refused(self.left, error)
+        self.left, self._slices = 0, []
+        return self.response
+
+    def _too_large(self, index: int, size_bytes: int) -> RecordTooLargeError:
+        return RecordTooLargeError(
+            f"record {index} of the call has {size_bytes} bytes: more than max_request_bytes allows",
+            code=ErrorCode.MESSAGE_TOO_LARGE,
+            remedy="raise max_request_bytes, and the topic's max.message.bytes on the brokers, or send it in parts",
+            topic=self.topic,
+        )

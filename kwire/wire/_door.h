@@ -1,0 +1,34 @@
+/* What _bulk.c needs of the door. `_door.py` is the specification of both.
+ *
+ * Include _run.h before.
+ */
+#ifndef KWIRE_DOOR_H
+#define KWIRE_DOOR_H
+
+/* Beyond this, each record of a partition is a run of its own: no topic has so many, so brokers refuse them anyway. */
+#define PARTITIONS_MAX 65536
+
+/* Instead of a partition: by the key, or what the topic has for records without. */
+enum { CHOSEN = -3 };
+
+typedef struct door door_t;
+typedef struct topic topic_t;
+
+/* What is to be told to who drains, once all that is at hand is in. */
+typedef struct {
+    int is_new, is_full;
+} news_t;
+
+/* NULL with an exception. */
+topic_t *door_topic(door_t *door, PyObject *name);
+Py_ssize_t door_record_bytes_max(const door_t *door);
+/* 1, and the run (borrowed) that has the record as its last; 0 where there is no room; -1 with an exception. */
+int door_admit(door_t *door, PyObject *name, topic_t *topic, int slot, const entry_t *entry, Py_ssize_t size,
+               run_t **run, news_t *news);
+int door_tell(door_t *door, const news_t *news);
+
+/* Methods of the door and of the run that _bulk.c has. */
+PyObject *door_append_many(door_t *door, PyObject *args);
+PyObject *run_outcomes(run_t *run, PyObject *args);
+
+#endif

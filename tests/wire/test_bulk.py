@@ -1,0 +1,244 @@
+"""Many records at once at the door: in Python and in C alike."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kwire.wire import _door
+from kwire.wire._bulk import BytesCells, ManyColumns
+
+from .speedups import CAN_COMPILE, speedups
+from .test_door import IMPLEMENTATIONS, NOW, Doors, _leaks, values
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def made(request: pytest.FixtureRequest) -> Any:
+    return _door if request.param == "python" else speedups()
+
+
+def buffers(cells: list[bytes | None], *, is_wide: bool, skipped: int) -> BytesCells:
+    """As Arrow has them, after `skipped` items that are not meant."""
+    whole = [b"not meant"] * skipped + cells
+    validity = bytearray(len(whole) // 8 + 1)
+    ends = [0]
+    for at, cell in enumerate(whole):
+        validity[at >> 3] |= (cell is not None) << (at & 7)
+        ends.append(ends[-1] + len(cell or b""))
+    packed = struct.pack(f"={len(ends)}{'q' if is_wide else 'i'}", *ends)
+    has_none = None in cells
+    return bytes(validity) if has_none else None, packed, b"".join(cell or b"" for cell in whole), is_wide, skipped
+
+
+def columns(values: BytesCells, keys: BytesCells = None, **others: Any) -> ManyColumns:
+    return ManyColumns(values, keys, others.get("headers"), others.get("timestamps", NOW), others.get("partitions"))
+
+
+CELLS = st.lists(st.none() | st.binary(max_size=40), min_size=1, max_size=60)
+
+
+@st.composite
+def many(draw: st.DrawFn) -> tuple[int, ManyColumns]:
+    cells = draw(CELLS)
+    count = len(cells)
+
+    def each(item: st.SearchStrategy[Any]) -> list[Any]:
+        return draw(st.lists(item, min_size=count, max_size=count))
+
+    def formed(cells: list[bytes | None]) -> BytesCells:
+        if draw(st.booleans()):
+            return cells
+        return buffers(cells, is_wide=draw(st.booleans()), skipped=draw(st.integers(0, 20)))
+
+    keys = formed(each(st.none() | st.sampled_from([b"", b"a", b"bc", b"def"]))) if draw(st.booleans()) else None
+    pairs = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2).map(tuple)
+    headers = each(pairs) if draw(st.booleans()) else None
+    timestamps = array("q", each(st.integers(0, 2**63 - 1))) if draw(st.booleans()) else NOW
+    partitions: Any = draw(st.none() | st.integers(0, 65_535))
+    if draw(st.booleans()):
+        partitions = array("i", each(st.sampled_from([-1, 0, 1, 3, 65_535])))
+    return count, ManyColumns(formed(cells), keys, headers, timestamps, partitions)
+
+
+def outcome(made: Any, given: ManyColumns, count: int, options: dict[str, Any], partitions: int) -> Any:
+    """All that can be seen of a door that many records were put before, until there was no room."""
+    doors = Doors(made, **options)
+    doors.know(count=partitions)
+    doors.door.append("t", None, NOW, None, b"", (), 40, None)
+    after, too_large, stretches, order = doors.door.append_many("t", given, 0, count)
+    runs = doors.door.take()
+    names = {run: number for number, run in enumerate(runs)}
+    seen = [(run.topic, run.partition, run.is_closed, run.size_bytes, len(run), run.has_headers) for run in runs]
+    for run in runs:
+        run.close()
+    where = [(names[run], first, length) for run, first, length in stretches]
+    order = None if order is None else list(memoryview(order).cast("I"))
+    rows = [run.rows() for run in runs]
+    bodies = [bytes(run.body()) for run in runs]
+    return after, too_large, where, order, seen, rows, bodies, doors.wakes, doors.door.used_bytes
+
+
+@pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler or no headers of Python")
+@settings(max_examples=200, deadline=None)
+@given(
+    many(),
+    st.sampled_from([0, 1, 4]),
+    st.fixed_dictionaries(
+        {
+            "bytes_max": st.sampled_from([1 << 20, 600]), "record_bytes_max": st.sampled_from([10_000, 60]),
+            "batch_bytes": st.sampled_from([1_000, 200]), "key_hash": st.sampled_from(["murmur2", "crc32", None]),
+        }
+    ),
+)  # fmt: skip
+def test_c_does_what_python_does(given: tuple[int, ManyColumns], partitions: int, options: dict[str, Any]) -> None:
+    count, sent = given
+    assert outcome(speedups(), sent, count, options, partitions) == outcome(_door, sent, count, options, partitions)
+
+
+def test_partitions_that_no_topic_has(made: Any) -> None:
+    doors = Doors(made)
+    doors.know()
+    given = columns([b"a", b"b", b"c"], partitions=array("i", [65_536, 2**31 - 1, 65_536]))
+    _, _, stretches, order = doors.door.append_many("t", given, 0, 3)
+    at = range(3) if order is None else memoryview(order).cast("I")
+    assert [stretches[where][0].partition for where in at] == [65_536, 2**31 - 1, 65_536]
+
+
+@pytest.mark.parametrize("partitions", [0, 1, 4])
+def test_each_record_is_where_it_is_said_to_be(made: Any, partitions: int) -> None:
+    doors = Doors(made, batch_bytes=300)
+    doors.know(count=partitions)
+    cells: list[bytes | None] = [b"%d" % number for number in range(200)]
+    keys: list[bytes | None] = [b"k%d" % (number % 7) if number % 3 else None for number in range(200)]
+    after, too_large, stretches, order = doors.door.append_many("t", columns(cells, keys), 20, 200)
+    assert (after, too_large) == (200, 0)
+    at = memoryview(order).cast("I") if order is not None else [
+        number for number, (_, _, length) in enumerate(stretches) for _ in range(length)
+    ]  # fmt: skip
+    numbers = [first for _, first, _ in stretches]
+    for run, _, _ in stretches:
+        run.close()
+    for index in range(180):
+        run = stretches[at[index]][0]
+        assert run.rows()[numbers[at[index]]][2] == cells[20 + index]
+        numbers[at[index]] += 1
+
+
+def test_room_ends_and_a_record_alone_is_let_in(made: Any) -> None:
+    doors = Doors(made, bytes_max=100)
+    doors.know()
+    given = columns([bytes(200), b"", b""])
+    assert doors.door.append_many("t", given, 0, 3)[:2] == (1, 0), "nothing else is there"
+    assert doors.door.append_many("t", given, 1, 3) == (1, 0, [], None)
+    doors.door.release(236)
+    assert doors.door.append_many("t", given, 1, 3)[:2] == (3, 0)
+    assert doors.door.append_many("t", given, 3, 3) == (3, 0, [], None)
+
+
+def test_one_that_is_too_large_ends_it(made: Any) -> None:
+    doors = Doors(made, record_bytes_max=100)
+    doors.know()
+    given = columns([b"", bytes(65), b""])
+    assert doors.door.append_many("t", given, 0, 3)[:2] == (1, 101)
+    assert doors.door.append_many("t", given, 1, 3) == (1, 101, [], None)
+
+
+def test_outcomes_of_a_range(made: Any) -> None:
+    doors, error = Doors(made), ValueError("no")
+    doors.know()
+    doors.door.append_many("t", columns([b"v"] * 10, partitions=1), 0, 10)
+    (run,) = doors.door.take()
+    run.close()
+    assert run.outcomes(0, 10) == []
+    run.resolve(6, 10, -1, -1, error)
+    run.resolve(1, 4, 50, 99, None)
+    assert run.outcomes(0, 10) == [(1, 4, 1, 50, 99, None), (6, 10, 1, -1, -1, error)]
+    assert run.outcomes(2, 7) == [(2, 4, 1, 51, 99, None), (6, 7, 1, -1, -1, error)]
+    assert run.outcomes(4, 6) == run.outcomes(3, 3) == []
+
+
+def test_outcomes_of_records_that_were_routed(made: Any) -> None:
+    doors = Doors(made)
+    keys: list[bytes | None] = [b"a", b"a", b"b", b"a", b"a"]
+    doors.door.append_many("t", columns([b"v"] * 5, keys), 0, 5)
+    (waiting,) = doors.door.take()
+    doors.know(waiting=[waiting])
+    offsets = {}
+    for run in doors.door.take():
+        run.close()
+        run.resolve(0, len(run), 100 * run.partition, NOW, None)
+        offsets[run.partition] = len(run)
+    a, b = (_door.murmur2_partition(key, 4) for key in (b"a", b"b"))
+    assert waiting.outcomes(1, 5) == [
+        (1, 2, a, 100 * a + 1, NOW, None), (2, 3, b, 100 * b, NOW, None), (3, 5, a, 100 * a + 2, NOW, None),
+    ]  # fmt: skip
+
+
+BROKEN: list[tuple[BytesCells, str]] = [
+    ((None, struct.pack("=2i", 0, 5), b"1234", False, 0), "outside|ends"),
+    ((None, struct.pack("=2i", 3, 1), b"1234", False, 0), "outside|ends"),
+    ((None, struct.pack("=2i", -1, 1), b"1234", False, 0), "outside|ends"),
+]
+
+
+@pytest.mark.parametrize(("cells", "message"), BROKEN)
+def test_broken_buffers(made: Any, cells: BytesCells, message: str) -> None:
+    doors = Doors(made)
+    doors.know()
+    with pytest.raises(ValueError, match=message):
+        doors.door.append_many("t", columns(cells), 0, 1)
+    assert (doors.door.used_bytes, doors.door.take()) == (0, [])
+
+
+@pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler or no headers of Python")
+@pytest.mark.parametrize(
+    "given",
+    [
+        columns([5]),  # type: ignore[list-item]
+        columns([]),
+        columns((None, b"", b"", False, 0)),
+        columns((b"", bytes(8), b"", False, 0)),
+        columns((None, bytes(8), b"", False, -1)),
+        columns((None, bytes(8), b"", False, 1 << 62)),
+        columns([b"v"], timestamps=array("q")),
+        columns([b"v"], partitions=array("i")),
+        columns([b"v"], partitions=-2),
+        columns([b"v"], partitions=1 << 31),
+        columns([b"v"], headers=[[]]),
+        columns([b"v"], headers=[(("a", 5),)]),
+        columns([b"v"], headers=[]),
+        (),
+    ],
+)
+def test_c_refuses_what_is_no_column(given: Any) -> None:
+    doors = Doors(speedups())
+    doors.know()
+    with pytest.raises((ValueError, TypeError, IndexError)):
+        doors.door.append_many("t", given, 0, 1)
+    assert (doors.door.used_bytes, doors.door.take()) == (0, [])
+
+
+@pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler or no headers of Python")
+def test_nothing_leaks() -> None:
+    cells: list[bytes | None] = [b"%d" % number for number in range(40)]
+    given = columns(cells, buffers(cells, is_wide=True, skipped=3), partitions=array("i", [-1, 0, 1, 2] * 10))
+
+    def once() -> None:
+        doors = Doors(speedups(), batch_bytes=300)
+        doors.know()
+        _, _, stretches, _ = doors.door.append_many("t", given, 0, 40)
+        for run in doors.door.take():
+            values(run)
+            run.resolve(0, len(run), 5, 6, ValueError("no"))
+            run.drop(len(run))
+        for run, first, length in stretches:
+            run.outcomes(first, first + length)
+        with pytest.raises(ValueError, match="outside"):
+            doors.door.append_many("t", columns(BROKEN[0][0]), 0, 1)
+
+    _leaks(once)
