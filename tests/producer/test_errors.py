@@ -248,6 +248,7 @@ TABLE: list[tuple[Callable[[], ProduceResponse], Expected]] = [
             {"topic": "t", "partition": 0},
             "not delivered within 0.5 s, held back by this: window of 1",
             UNSENT,
+            is_open=False,
         ),
     ),
     (
