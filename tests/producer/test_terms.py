@@ -158,6 +158,25 @@ def test_time_is_up_while_a_request_carries_it() -> None:
     assert (bench.intake.used_bytes, bench.identities) == (0, 1)
 
 
+def test_rule_8_bytes_that_are_being_written_stay_until_the_answer_or_the_end_of_the_connection() -> None:
+    bench = Bench({"t": [(1, 0)]}, batch_bytes=500)
+    response = bench.send(b"the first", partition=0, terms=within(1.0, bench))
+    (sent,) = bench.turn()
+    written = sent.request.topic_data[0].partition_data[0].records
+    assert written is not None
+    before = bytes(written)
+    bench.turn(1.0)
+    assert isinstance(response.exception(0), DeliveryError), "it was told that its time is up"
+    for number in range(20):  # whoever wants memory does not get this
+        bench.send(b"%d" % number * 100, partition=0)
+        bench.turn()
+    assert bytes(written) == before
+    used = bench.intake.used_bytes
+    sent.fail(bench.now, CUT)
+    bench.turn(1.0)
+    assert bench.intake.used_bytes < used, "nobody writes them any more"
+
+
 def test_time_is_up_for_one_that_was_refused_and_waits_to_be_sent_again() -> None:
     bench = Bench({"t": [(1, 0)]})
     response = bench.send(b"a", partition=0, terms=within(1.0, bench))

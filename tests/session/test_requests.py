@@ -43,7 +43,7 @@ def tokens(events: list[Event]) -> list[Any]:
 
 
 class TestOrder:
-    def test_a_hundred_in_flight_are_answered_in_order(self) -> None:
+    def test_rule_5_a_hundred_in_flight_are_answered_in_order(self) -> None:
         client = ready()
         for n in range(100):
             client.send(EVERYTHING, 0.5, token=n)
@@ -58,7 +58,7 @@ class TestOrder:
         assert client.in_flight == 0
         assert client.deadline() is None
 
-    def test_an_answer_that_skips_one_breaks_the_connection(self) -> None:
+    def test_rule_5_an_answer_that_skips_one_breaks_the_connection(self) -> None:
         client = ready()
         client.send(EVERYTHING, 0.0, token="a")
         client.send(EVERYTHING, 0.0, token="b")
