@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from kwire.errors import ConfigurationError
 from kwire.producer.bulk import Slice
 from kwire.producer.message import Data, Headers, to_bytes, to_headers
-from kwire.wire.accel import ManyColumns
+from kwire.wire.accel import ManyColumns, all_bytes
 
 if TYPE_CHECKING:
     from kwire.wire.accel import Headers as HeadersOfOne
@@ -21,8 +21,6 @@ Timestamps = int | Iterable[int | None] | None
 Partitions = int | Iterable[int | None] | None
 
 T = TypeVar("T", bound=Sized)
-
-_PLAIN = frozenset((bytes, type(None)))
 
 
 def slice_of(
@@ -54,7 +52,7 @@ def _data(items: Iterable[Data], name: str) -> list[bytes | None]:
     if isinstance(items, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"{name} is {type(items).__name__}: it must be a sequence with an item for each record")
     own = list(items)
-    if _PLAIN.issuperset(map(type, own)):
+    if all_bytes(own):
         return own  # type: ignore[return-value]
     return [to_bytes(item, f"item {index} of {name}") for index, item in enumerate(own)]
 

@@ -1,4 +1,4 @@
-/* Many records at once, in C: `Door.append_many` and `Run.outcomes`; `_door.py` and `_bulk.py` are their specification.
+/* Many records at once, in C: `all_bytes`, `Door.append_many`, `Run.outcomes`; `_door.py` and `_bulk.py` are their specification.
  *
  * Keys and values go from a list of bytes, or from Arrow's buffers, straight into runs. Objects are made only after the
  * last record is in, so that nothing else runs in between but what the door itself asks (`may_share`).
@@ -447,4 +447,33 @@ run_outcomes(run_t *run, PyObject *args)
         return NULL;
     }
     return found;
+}
+
+/* ---- before they go in ------------------------------------------------------------------------------------------- */
+
+static PyObject *
+all_bytes(PyObject *Py_UNUSED(module), PyObject *items)
+{
+    if (!PyList_CheckExact(items)) {
+        PyErr_SetString(PyExc_TypeError, "items are a list");
+        return NULL;
+    }
+    for (Py_ssize_t index = 0; index < PyList_Size(items); index++) {
+        PyObject *item = PyList_GetItem(items, index);
+        if (item != Py_None && !PyBytes_CheckExact(item)) {
+            Py_RETURN_FALSE;
+        }
+    }
+    Py_RETURN_TRUE;
+}
+
+static PyMethodDef functions[] = {
+    {"all_bytes", (PyCFunction)(void (*)(void))all_bytes, METH_O, "Whether nothing but bytes and None is in a list."},
+    {NULL, NULL, 0, NULL},
+};
+
+int
+add_bulk(PyObject *module)
+{
+    return PyModule_AddFunctions(module, functions);
 }

@@ -21,6 +21,8 @@ BytesCells = list[bytes | None] | BytesBuffers | None
 # timestamp, key, value, headers, partition | None
 ManyRow = tuple[int, bytes | None, bytes | None, Headers, int | None]
 
+_PLAIN = frozenset((bytes, type(None)))
+
 
 class ManyColumns(NamedTuple):
     """Records of one topic, all columns of one length.
@@ -45,6 +47,11 @@ class ManyColumns(NamedTuple):
         row: Any = zip(range(start, end), timestamps, *cells, headers, partitions, strict=False)
         for _, *fields in row:
             yield tuple(fields)
+
+
+def all_bytes(items: list[Any]) -> bool:
+    """Whether nothing but bytes and None is in it."""
+    return _PLAIN.issuperset(map(type, items))
 
 
 def _cells(column: BytesCells, start: int, end: int) -> Iterable[bytes | None]:

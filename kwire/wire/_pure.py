@@ -12,6 +12,7 @@ from importlib.util import find_spec
 
 import crcmod
 
+from kwire.wire._bulk import all_bytes
 from kwire.wire._cursor import RecordFields, RecordStream, columns, open_cursor, record_class
 from kwire.wire._decode import decode_records
 from kwire.wire._encode import encode_records
@@ -20,6 +21,7 @@ from kwire.wire.rows import Bytes
 __all__ = [
     "RecordFields",
     "RecordStream",
+    "all_bytes",
     "blank",
     "columns",
     "crc32c",

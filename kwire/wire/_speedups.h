@@ -13,3 +13,4 @@ int add_messages(PyObject *module);
 int add_consume(PyObject *module);
 int add_runs(PyObject *module);
 int add_door(PyObject *module);
+int add_bulk(PyObject *module);

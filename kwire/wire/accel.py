@@ -60,6 +60,7 @@ __all__ = [
     "Row",
     "Run",
     "Stretch",
+    "all_bytes",
     "blank",
     "columns",
     "crc32_partition",
@@ -94,6 +95,7 @@ class Accelerated:
         self._open = speedups.open_cursor
         self._columns = speedups.columns
         self._place_class, self._record_class = speedups.place_class, speedups.record_class
+        self.all_bytes = speedups.all_bytes
         self.blank = speedups.blank
         self.RecordFields = speedups.RecordFields
         self.RecordStream = speedups.RecordStream
@@ -179,6 +181,7 @@ decode_records = _chosen.decode_records
 message_reader: Callable[[Plan], ReadMessage | None] = _chosen.message_reader
 open_cursor: Callable[..., Cursor] = _chosen.open_cursor
 columns = _chosen.columns
+all_bytes: Callable[[list[Any]], bool] = _chosen.all_bytes
 record_class: Callable[[type[T]], type[T]] = _chosen.record_class
 blank: Callable[[int], tuple[Bytes, memoryview]] = _chosen.blank
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire.wire import _door
-from kwire.wire._bulk import BytesCells, ManyColumns
+from kwire.wire._bulk import BytesCells, ManyColumns, all_bytes
 
 from .speedups import CAN_COMPILE, speedups
 from .test_door import IMPLEMENTATIONS, NOW, Doors, _leaks, values
@@ -107,6 +107,15 @@ def test_partitions_that_no_topic_has(made: Any) -> None:
     _, _, stretches, order = doors.door.append_many("t", given, 0, 3)
     at = range(3) if order is None else memoryview(order).cast("I")
     assert [stretches[where][0].partition for where in at] == [65_536, 2**31 - 1, 65_536]
+
+
+@pytest.mark.parametrize("function", [all_bytes, *([speedups().all_bytes] if CAN_COMPILE else [])])
+def test_nothing_but_bytes(function: Any) -> None:
+    items: list[Any]
+    for items in ([], [b"a"], [None, b"", b"a"]):
+        assert function(items) is True
+    for items in (["a"], [b"a", bytearray(b"b")], [5, None]):
+        assert function(items) is False
 
 
 @pytest.mark.parametrize("partitions", [0, 1, 4])
