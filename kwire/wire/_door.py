@@ -39,6 +39,8 @@ Dispatch = Callable[..., object]
 # (number in the run, place, what to call, where: None for at once)
 Late = tuple[int, "Place", Callable[..., object], Dispatch | None]
 Report = tuple[int, "Place", Callable[..., object]]
+# from which record to before which, base offset, append time, error
+Part = tuple[int, int, int, int, BaseException | None]
 # partition, offset, timestamp, error; -1 for an offset that is not known
 Outcome = tuple[int, int, int, BaseException | None]
 # The same of records start .. end - 1 of a run: start, end, partition, offset of the first, append time (-1: they have
@@ -78,7 +80,7 @@ class Run:
         self._rows: list[NewRecord] = []
         self._count = self._dropped = 0
         self._marks: list[tuple[int, int]] = []  # (from which record on, timestamp)
-        self._parts: list[tuple[int, int, int, int, BaseException | None]] = []
+        self._parts: list[Part] = []
         self._reports: list[Report] = []
         self._late: list[Late] | None = None
         self._children: list[tuple[Run, int]] | None = None  # of a run that was routed
@@ -163,21 +165,29 @@ class Run:
         return Reports(reports) if reports else None, late or None
 
     def done(self, number: int) -> bool:
+        return self._part(number) is not None
+
+    def _part(self, number: int) -> Part | None:
+        """What has a record's outcome, in the run where the record is now."""
         if self._children is not None:
             run, number = self._children[number]
-            return run.done(number)
-        return any(start <= number < end for start, end, *_ in self._parts)
+            return run._part(number)
+        for part in self._parts:
+            if part[0] <= number < part[1]:
+                return part
+        return None
 
     def outcome(self, number: int) -> Outcome | None:
         """Where a record is or what it met; None while that is not known."""
         if self._children is not None:
             run, number = self._children[number]
             return run.outcome(number)
-        for start, end, base_offset, append_time_ms, error in self._parts:
-            if start <= number < end:
-                offset = -1 if base_offset < 0 else base_offset + number - start
-                return self.partition, offset, self.timestamp(number) if append_time_ms < 0 else append_time_ms, error
-        return None
+        part = self._part(number)
+        if part is None:
+            return None
+        start, _, base_offset, append_time_ms, error = part
+        offset = -1 if base_offset < 0 else base_offset + number - start
+        return self.partition, offset, self.timestamp(number) if append_time_ms < 0 else append_time_ms, error
 
     def outcomes(self, start: int, end: int) -> list[Part]:
         """What is known of the outcomes of records start .. end - 1, in their order."""
@@ -241,12 +251,12 @@ class Place:
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait as `result` does; answer the error instead of raising it, or None."""
-        outcome = self._run.outcome(self._number)
-        if outcome is None:
+        part = self._run._part(self._number)
+        if part is None:
             self._wait(timeout)
-            outcome = self._run.outcome(self._number)
-            assert outcome is not None
-        return outcome[3]
+            part = self._run._part(self._number)
+            assert part is not None
+        return part[4]
 
     def _wait(self, timeout: float | None) -> object:
         raise NotImplementedError
