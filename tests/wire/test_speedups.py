@@ -213,6 +213,7 @@ def test_memory_is_bounded_by_the_data() -> None:
         record_of(0, 0, -1, -1, 1, encode_varint(0x7FFFFFFF)),
         encode_varint(1 << 40) + bytes(20),
     ]
+    speedups()  # it may have to be compiled first
     tracemalloc.start()
     try:
         for lie in lies:
