@@ -40,7 +40,7 @@ Dispatch = Callable[..., object]
 Late = tuple[int, "Place", Callable[..., object], Dispatch | None]
 Report = tuple[int, "Place", Callable[..., object]]
 # from which record to before which, base offset, append time, error
-Part = tuple[int, int, int, int, BaseException | None]
+Resolved = tuple[int, int, int, int, BaseException | None]
 # partition, offset, timestamp, error; -1 for an offset that is not known
 Outcome = tuple[int, int, int, BaseException | None]
 # The same of records start .. end - 1 of a run: start, end, partition, offset of the first, append time (-1: they have
@@ -80,7 +80,7 @@ class Run:
         self._rows: list[NewRecord] = []
         self._count = self._dropped = 0
         self._marks: list[tuple[int, int]] = []  # (from which record on, timestamp)
-        self._parts: list[Part] = []
+        self._parts: list[Resolved] = []
         self._reports: list[Report] = []
         self._late: list[Late] | None = None
         self._children: list[tuple[Run, int]] | None = None  # of a run that was routed
@@ -167,7 +167,7 @@ class Run:
     def done(self, number: int) -> bool:
         return self._part(number) is not None
 
-    def _part(self, number: int) -> Part | None:
+    def _part(self, number: int) -> Resolved | None:
         """What has a record's outcome, in the run where the record is now."""
         if self._children is not None:
             run, number = self._children[number]
