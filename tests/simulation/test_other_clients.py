@@ -132,11 +132,12 @@ CASES = [
     ),
     Case(
         bug="franz-go f29fb7f0: a partition moves, and the answers of its two leaders come in the wrong order",
-        work=[send(0.1), send(1.0), send(1.3, 5)],
+        work=[send(0.1), send(0.1, partition=1), send(1.0), send(1.3, 5)],  # the second broker tells of the new leader
         faults=[
             Hold(at=0.95, node=1, seconds=0.6, toward="broker"),
             MoveLeader(at=1.02, topic=TOPIC, partition=0),
         ],
+        partitions=2,
         settings={"idempotence": False},
         config={"metadata_max_age_ms": 100},
         breaks=(broken.new_leader_at_once, frozenset({"order"})),
