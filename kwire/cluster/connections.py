@@ -88,10 +88,6 @@ class Connections:
 
     # -- what is known of nodes
 
-    @property
-    def bootstrap_nodes(self) -> list[int]:
-        return [node for node in self.addresses if node < 0]
-
     def describe(self, node: int) -> str:
         host, port = self.addresses.get(node, ("unknown", 0))
         return f"{node} at {host}:{port}" if node >= 0 else f"{host}:{port}"

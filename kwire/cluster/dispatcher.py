@@ -35,10 +35,6 @@ class Dispatcher:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
 
-    def is_current(self) -> bool:
-        """Whether the caller is a callback: it must not wait for what only later callbacks would bring."""
-        return threading.current_thread() is self._thread
-
     def close(self, timeout: float | None) -> None:
         """Run what was handed over, then end; waits at most `timeout` seconds."""
         with self._lock:

@@ -134,9 +134,6 @@ class Runtime:
     def is_loop_thread(self) -> bool:
         return threading.current_thread() is self._thread
 
-    def is_callback_thread(self) -> bool:
-        return self._dispatcher.is_current()
-
     @property
     def has_system_clock(self) -> bool:
         """Whether the time may be asked of the system as well."""

@@ -8,6 +8,7 @@
     response         `ProduceResponse`, the future of a record
     bulk             `BulkResponse`, the future of the records of one call; and these while they go in
     columns          what a caller may give for many records; arrow, from Arrow's tables
+    waiting          how a thread or a task waits for a response
     settings         the options
     intake           the door between threads and the loop: bounded memory, inbox
     sender           the state machine: takes in, routes, collates, sends

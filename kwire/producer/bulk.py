@@ -6,7 +6,6 @@ record is the run's, and columns of it are made when somebody asks. `Bulk` is th
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -14,9 +13,9 @@ from itertools import chain, repeat
 from typing import NamedTuple, TypeVar, overload
 
 from kwire.cluster.dispatcher import run_guarded
-from kwire.cluster.mailbox import mailbox_of
 from kwire.errors import ErrorCode, KwireError, RecordTooLargeError, RequestTimeoutError
 from kwire.producer.response import RecordMetadata
+from kwire.producer.waiting import awaiting, wait_for
 from kwire.wire.accel import Dispatch, Door, ManyColumns, Part, Place, Run
 
 T = TypeVar("T")
@@ -200,14 +199,12 @@ class BulkResponse:
 
     def settled(self, timeout: float | None = None) -> BulkResult:
         """Wait as `result` does, but do not raise what records met: the result's `errors` tell it."""
-        if not self.done():
-            event = threading.Event()
-            if self._when_done(event.set) and not event.wait(timeout):
-                raise RequestTimeoutError(
-                    f"not all {self._count} records are delivered after {timeout} s; they are being sent",
-                    remedy="wait longer, lower delivery_timeout_ms, or ask producer.explain(topic) for the reason",
-                    topic=self.topic,
-                )
+        if not self.done() and not wait_for(self._when_done, timeout):
+            raise RequestTimeoutError(
+                f"not all {self._count} records are delivered after {timeout} s; they are being sent",
+                remedy="wait longer, lower delivery_timeout_ms, or ask producer.explain(topic) for the reason",
+                topic=self.topic,
+            )
         return self._result()
 
     def exception(self, timeout: float | None = None) -> KwireError | None:
@@ -227,16 +224,7 @@ class BulkResponse:
 
     def __await__(self) -> Generator[object, None, BulkResult]:
         """Await in any asyncio loop: `result`."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        mailbox = mailbox_of(loop)
-
-        def resolve() -> None:
-            if not future.done():  # the awaiting task may have been cancelled
-                future.set_result(None)
-
-        if self._when_done(lambda: mailbox.post(resolve)):
-            yield from future
+        yield from awaiting(self._when_done)
         return self._checked(self._result())
 
     def __repr__(self) -> str:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, overload
 
@@ -70,11 +71,11 @@ class Producer:
     """
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Any) -> None:
-        self._core = Core(bootstrap, options, self._refer)
+        self._core = Core(bootstrap, options, partial(Producer.send, self))
         self._runtime = self._core.runtime
         self._intake = self._core.intake
         if type(self).send is Producer.send:
-            # A call finds the door's own first, which hands what is out of the ordinary to `_refer`.
+            # A call finds the door's own first, which hands what is out of the ordinary to the class's.
             self.send = self._intake.door.send  # type: ignore[method-assign]
 
     @overload
@@ -112,19 +113,6 @@ class Producer:
 
         Or hand over a `ProducerRequest`, alone: then it answers as `send_all` does.
         """
-        return self._refer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-
-    def _refer(
-        self,
-        topic: str | ProducerRequest,
-        value: Data = None,
-        key: Data = None,
-        headers: Headers = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        on_delivery: Callback | None = None,
-    ) -> ProduceResponse | list[ProduceResponse]:
-        """`send` for what the door does not take in by itself."""
         if isinstance(topic, ProducerRequest):
             return self._send_all(topic, topic.terms(self._core.settings, self._runtime.clock.now()))
         if partition is None and self._core.rule is not None:

@@ -7,15 +7,13 @@ run's, and so are the callbacks, which are told all at once.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import threading
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.cluster.dispatcher import run_guarded
-from kwire.cluster.mailbox import mailbox_of
 from kwire.errors import KwireError, RequestTimeoutError
+from kwire.producer.waiting import awaiting, wait_for
 from kwire.wire.accel import UNDESIGNATED, Dispatch, Late, Place, Reports, Run, place_class
 
 Callback = Callable[["ProduceResponse"], object]
@@ -73,16 +71,7 @@ class ProduceResponse(Place):
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
         """Await in any asyncio loop, however many."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        mailbox = mailbox_of(loop)
-
-        def resolve() -> None:
-            if not future.done():  # the awaiting task may have been cancelled
-                future.set_result(None)
-
-        if self._at_once(lambda: mailbox.post(resolve)):
-            yield from future
+        yield from awaiting(self._at_once)
         return self._outcome()
 
     def __repr__(self) -> str:
@@ -98,11 +87,7 @@ class ProduceResponse(Place):
         return dispatch
 
     def _wait(self, timeout: float | None) -> None:
-        # A lock that is released once is an event, without an event's own lock and queue of waiters.
-        told = threading.Lock()
-        told.acquire()
-        limit = -1 if timeout is None else max(0, timeout)
-        if self._at_once(told.release) and not told.acquire(timeout=limit):
+        if not wait_for(self._at_once, timeout):
             raise RequestTimeoutError(
                 f"the record is not delivered after {timeout} s; it is still being sent",
                 remedy="wait longer, lower delivery_timeout_ms, or ask producer.explain(topic) what holds it back",

@@ -13,6 +13,8 @@
  */
 #include "_speedups.h"
 
+#include "_record.h"
+
 #ifdef __GNUC__
 #pragma GCC visibility push(hidden)
 #endif
@@ -77,7 +79,7 @@ known_varint(bytes_t at, int64_t *n)
         unsigned char byte = *at++;
         found |= (uint64_t)(byte & 0x7F) << shift;
         if (byte < 0x80) {
-            *n = (int64_t)(found >> 1) ^ -(int64_t)(found & 1);
+            *n = undone(found);
             return at;
         }
     }

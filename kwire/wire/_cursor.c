@@ -3,29 +3,6 @@
 
 /* ---- looking through a batch ----------------------------------------------------------------------------------- */
 
-/* Where the varint at `at` ends, or NULL if it does not before `end` or has more than 64 bits. */
-static inline bytes_t
-get_varint(bytes_t at, bytes_t end, int64_t *n)
-{
-    if (at < end && *at < 0x80) { /* most have one byte */
-        *n = (int64_t)(*at >> 1) ^ -(int64_t)(*at & 1);
-        return at + 1;
-    }
-    uint64_t found = 0;
-    for (int shift = 0; shift < 70 && at < end; shift += 7) {
-        unsigned char byte = *at++;
-        if (shift == 63 && byte > 1) {
-            return NULL;
-        }
-        found |= (uint64_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            *n = (int64_t)(found >> 1) ^ -(int64_t)(found & 1);
-            return at;
-        }
-    }
-    return NULL;
-}
-
 /* Past a size and as many bytes, or NULL where there are not as many; -1 is allowed where `is_nullable`. */
 static inline bytes_t
 get_span(bytes_t at, bytes_t end, int is_nullable, bytes_t *start, int64_t *size)

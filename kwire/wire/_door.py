@@ -259,6 +259,7 @@ class Place:
         return part[4]
 
     def _wait(self, timeout: float | None) -> object:
+        """Return once the outcome is known. How to wait is for the heir to say: here are no threads and no errors."""
         raise NotImplementedError
 
 

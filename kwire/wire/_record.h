@@ -65,6 +65,10 @@ put_varint(unsigned char *at, int64_t n)
 static inline bytes_t
 get_varint(bytes_t at, bytes_t end, int64_t *n)
 {
+    if (at < end && *at < 0x80) { /* most have one byte */
+        *n = undone(*at);
+        return at + 1;
+    }
     uint64_t found = 0;
     for (int shift = 0; shift < 70 && at < end; shift += 7) {
         unsigned char byte = *at++;

@@ -31,9 +31,9 @@ from kwire.protocol.types import int32
 from kwire.wire import _pure, accel
 from tests.protocol.samples import class_versions, declared_messages, random_message
 from tests.protocol.test_codec import HUGE
-from tests.wire.speedups import CAN_COMPILE, accelerated, speedups
+from tests.wire.speedups import accelerated, needs_c, speedups
 
-pytestmark = pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler or no headers of Python")
+pytestmark = needs_c
 
 ALL = list(class_versions())
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kwire.wire import _door
 from kwire.wire._bulk import BytesCells, ManyColumns, all_bytes
 
-from .speedups import CAN_COMPILE, speedups
+from .speedups import CAN_COMPILE, needs_c, speedups
 from .test_door import IMPLEMENTATIONS, NOW, Doors, _leaks, values
 
 
@@ -83,7 +83,7 @@ def outcome(made: Any, given: ManyColumns, count: int, options: dict[str, Any], 
     return after, too_large, where, order, seen, rows, bodies, doors.wakes, doors.door.used_bytes
 
 
-@pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler or no headers of Python")
+@needs_c
 @settings(max_examples=200, deadline=None)
 @given(
     many(),
@@ -204,7 +204,7 @@ def test_broken_buffers(made: Any, cells: BytesCells, message: str) -> None:
     assert (doors.door.used_bytes, doors.door.take()) == (0, [])
 
 
-@pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler or no headers of Python")
+@needs_c
 @pytest.mark.parametrize(
     "given",
     [
@@ -232,7 +232,7 @@ def test_c_refuses_what_is_no_column(given: Any) -> None:
     assert (doors.door.used_bytes, doors.door.take()) == (0, [])
 
 
-@pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler or no headers of Python")
+@needs_c
 def test_nothing_leaks() -> None:
     cells: list[bytes | None] = [b"%d" % number for number in range(40)]
     given = columns(cells, buffers(cells, is_wide=True, skipped=3), partitions=array("i", [-1, 0, 1, 2] * 10))

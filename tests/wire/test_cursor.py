@@ -23,11 +23,10 @@ from kwire.records import decode_batches
 from kwire.wire import _cursor, _pure, accel
 from kwire.wire.accel import NewRecord
 
-from .speedups import CAN_COMPILE, accelerated, speedups
+from .speedups import accelerated, needs_c, speedups
 from .test_record_loops import LISTS, NOON
 from .test_speedups import outcome, record_of, records
 
-needs_c = pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler or no headers of Python")
 IMPLEMENTATIONS = ["python", pytest.param("c", marks=needs_c)]
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 FIELDS = ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")

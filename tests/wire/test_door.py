@@ -14,7 +14,7 @@ import pytest
 from kwire.wire import _door
 from kwire.wire._door import UNDESIGNATED, UNROUTED, crc32_partition, murmur2_partition
 
-from .speedups import CAN_COMPILE, speedups
+from .speedups import CAN_COMPILE, needs_c, speedups
 
 IMPLEMENTATIONS = ["python", *(["c"] if CAN_COMPILE else [])]
 NOW = 1_700_000_000_000
@@ -247,11 +247,9 @@ def test_a_place_is_asked_for_its_error(made: Any) -> None:
     assert made.Place(run, 0).exception() is None
 
 
+@needs_c
 def test_records_that_wait_are_nothing_to_the_garbage_collector() -> None:
     """It would look at all of them again and again; it costs more than all else of a record."""
-    if not CAN_COMPILE:
-        pytest.skip("only C can do without")
-
     made = speedups().place_class("tests.Made")
     assert (made.__module__, made.__name__, made.__mro__[1]) == ("tests", "Made", speedups().Place)
     doors = Doors(speedups(), place=made)
@@ -348,7 +346,7 @@ def test_a_finalizer_that_sends_in_the_midst_of_a_send(made: Any) -> None:
     assert sent == [b"%d" % number for number in range(500)]
 
 
-@pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler or no headers of Python")
+@needs_c
 def test_nothing_leaks() -> None:
     def once() -> None:
         doors = Doors(speedups())

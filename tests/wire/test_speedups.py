@@ -18,11 +18,11 @@ from kwire.wire import _pure
 from kwire.wire.accel import NewRecord
 from kwire.wire.varint import encode_varint
 
-from .speedups import CAN_COMPILE, accelerated, speedups
+from .speedups import accelerated, needs_c, speedups
 from .test_checksums import KNOWN
 from .test_record_loops import LISTS, NOON
 
-pytestmark = pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler or no headers of Python")
+pytestmark = needs_c
 
 contents = st.none() | st.binary(max_size=100) | st.sampled_from([bytes(63), bytes(64), bytes(8191), bytes(8192)])
 names = st.text(max_size=10) | st.sampled_from(["\udcff", "\N{SNOWMAN}"])

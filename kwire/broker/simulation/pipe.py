@@ -74,10 +74,6 @@ class Pipe:
     def is_silent(self) -> bool:
         return self._is_silent
 
-    @property
-    def bytes_on_the_way(self) -> int:
-        return sum(len(piece) for _, piece in self._way if isinstance(piece, bytes))
-
     def write(self, data: bytes) -> None:
         if self._is_ended:
             return

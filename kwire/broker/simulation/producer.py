@@ -46,17 +46,7 @@ class SimulatedProducer:
         self._history = history
         self._numbers: dict[str, int] = {}
         self.loop = Loop(net.world, name, self._turn)
-        selector = SimulatedSelector(
-            net,
-            machine or name,
-            random,
-            ring=self.loop.ring,
-            max_frame_bytes=config.max_frame_bytes,
-            connect_timeout_ms=config.connect_timeout_ms,
-            idle_timeout_ms=config.idle_timeout_ms,
-            reconnect_backoff_ms=config.reconnect_backoff_ms,
-            reconnect_backoff_ms_max=config.reconnect_backoff_ms_max,
-        )
+        selector = SimulatedSelector.of(net, machine or name, random, config, ring=self.loop.ring)
         self.event_loop = EventLoop(config, selector, net.world, random)  # type: ignore[arg-type]
         wakeup = self.event_loop.wakeup
         self.intake = Intake(make_door(settings, _run_here, wakeup), "raise", 0.0, wakeup)

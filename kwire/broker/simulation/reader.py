@@ -56,17 +56,7 @@ class SimulatedReader:
         self.name = name
         self.errors: list[KwireError] = []
         self.loop = Loop(net.world, name, self._turn)
-        selector = SimulatedSelector(
-            net,
-            name,
-            random,
-            ring=self.loop.ring,
-            max_frame_bytes=config.max_frame_bytes,
-            connect_timeout_ms=config.connect_timeout_ms,
-            idle_timeout_ms=config.idle_timeout_ms,
-            reconnect_backoff_ms=config.reconnect_backoff_ms,
-            reconnect_backoff_ms_max=config.reconnect_backoff_ms_max,
-        )
+        selector = SimulatedSelector.of(net, name, random, config, ring=self.loop.ring)
         self._event_loop = EventLoop(config, selector, net.world, random)  # type: ignore[arg-type]
         self._inbox = Inbox(max_bytes=options.max_buffered_bytes, wake_loop=self._event_loop.wakeup)
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)

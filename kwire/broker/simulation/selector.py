@@ -14,6 +14,7 @@ from kwire.broker.simulation.connection import Address, Connection, End
 from kwire.broker.simulation.net import Net
 from kwire.broker.simulation.world import WouldSleepError
 from kwire.broker.timers import Timer
+from kwire.cluster import ClientConfig
 from kwire.errors import ConnectError, DisconnectedError, NodeError
 from kwire.net import Disconnection, Node, Receive, Sent
 from kwire.net.backoff import Backoff
@@ -67,6 +68,23 @@ class SimulatedSelector:
         self._is_closed = False
         self._coming = _Results()
         self._told = _Results()
+
+    @classmethod
+    def of(
+        cls, net: Net, name: str, random: Random, config: ClientConfig, *, ring: Callable[[], None]
+    ) -> SimulatedSelector:
+        """A client's, with its limits and times."""
+        return cls(
+            net,
+            name,
+            random,
+            ring=ring,
+            max_frame_bytes=config.max_frame_bytes,
+            connect_timeout_ms=config.connect_timeout_ms,
+            idle_timeout_ms=config.idle_timeout_ms,
+            reconnect_backoff_ms=config.reconnect_backoff_ms,
+            reconnect_backoff_ms_max=config.reconnect_backoff_ms_max,
+        )
 
     # The lists of the last poll.
 

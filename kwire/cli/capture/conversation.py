@@ -51,10 +51,6 @@ class Conversation:
     def has_ended(self) -> bool:
         return self._is_over or all(half.has_ended for half in self._halves)
 
-    @property
-    def is_kafka(self) -> bool:
-        return self._exchange is not None
-
     def begins_anew(self, segment: Segment) -> bool:
         """Whether a segment opens another connection between the same ends."""
         is_opening = segment.flags & (SYN | ACK) == SYN

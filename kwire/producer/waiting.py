@@ -1,0 +1,37 @@
+"""How a thread, or a task of asyncio, waits for an outcome that the loop's thread will tell.
+
+`tell(action)` is the response's own: it has `action` run where the outcome is told, or answers False where it is told
+already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+
+from kwire.cluster.mailbox import mailbox_of
+
+Tell = Callable[[Callable[[], object]], bool]
+
+
+def wait_for(tell: Tell, timeout: float | None) -> bool:
+    """Wait for at most `timeout` seconds; False when it took longer."""
+    # A lock that is released once is an event, without an event's own lock and queue of waiters.
+    told = threading.Lock()
+    told.acquire()
+    return not tell(told.release) or told.acquire(timeout=-1 if timeout is None else max(0, timeout))
+
+
+def awaiting(tell: Tell) -> Generator[object, None, None]:
+    """For `__await__`: wait in the asyncio loop that runs, whichever it is."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    mailbox = mailbox_of(loop)
+
+    def resolve() -> None:
+        if not future.done():  # the awaiting task may have been cancelled
+            future.set_result(None)
+
+    if tell(lambda: mailbox.post(resolve)):
+        yield from future
