@@ -9,6 +9,7 @@ import pytest
 from brokers.cluster import KafkaCluster
 
 from kwire.broker import Cluster
+from tests.broker.sides import Side
 
 StartCluster = Callable[..., Cluster]
 
@@ -44,3 +45,13 @@ def real_kafka() -> Iterator[tuple[str, int]]:
 def cluster(start: StartCluster) -> Cluster:
     """Three brokers, with the topic t of 3 partitions."""
     return start(3, topics={"t": 3})
+
+
+@pytest.fixture(scope="module")
+def sides(real_kafka: tuple[str, int]) -> Iterator[tuple[Side, Side]]:
+    with Cluster(1) as embedded:
+        pair = Side(*real_kafka), Side(*embedded.brokers[1])
+        yield pair
+        for side in pair:
+            side.client.close()
+        assert not embedded.failures

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from kwire.broker import Cluster
 from kwire.protocol.messages.describe_producers import DescribeProducersRequest
 from kwire.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kwire.protocol.messages.fetch import FetchRequest
@@ -19,7 +18,7 @@ from kwire.protocol.messages.list_offsets import ListOffsetsRequest
 from kwire.protocol.messages.list_transactions import ListTransactionsRequest
 from kwire.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from kwire.records import decode_batches
-from tests.broker.test_like_kafka import NOW_MS, Side
+from tests.broker.sides import NOW_MS, Side, told_by
 from tests.broker.transactions import Topic, Tx
 
 pytestmark = pytest.mark.live
@@ -331,21 +330,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def sides(real_kafka: tuple[str, int]) -> Iterator[tuple[Side, Side]]:
-    with Cluster(1) as embedded:
-        pair = Side(*real_kafka), Side(*embedded.brokers[1])
-        yield pair
-        for side in pair:
-            side.client.close()
-        assert not embedded.failures
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_both_answer_alike(sides: tuple[Side, Side], case: Callable[[Side], Iterator[Any]]) -> None:
-    told = []
-    for side in sides:
-        side.case = case.__name__
-        told.append(list(case(side)))
-    real, embedded = told
+    real, embedded = told_by(sides, case)
     assert embedded == real

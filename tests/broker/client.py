@@ -1,0 +1,62 @@
+"""A client of one broker, for tests that ask by hand: kwire's own selector and session, and nothing above them."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kwire.net import KafkaSelector, Tls
+from kwire.protocol.schema import Request
+from kwire.session import Answered, Broken, Ready, Sasl, Session
+
+PATIENCE_SECONDS = 10.0
+
+
+class Client:
+    """One connection to one broker, by kwire's own selector and session."""
+
+    def __init__(self, address: tuple[str, int], *, tls: Tls | None = None, sasl: Sasl | None = None) -> None:
+        self.selector = KafkaSelector(tls=tls)
+        self.session = Session.client("the broker", sasl=sasl)
+        self.events: list[Any] = []
+        self.cause: Exception | None = None
+        self.selector.connect("the broker", *address)
+        self._until(lambda: bool(self.selector.connected) or self.cause is not None)
+        if self.cause is None:
+            self.session.start(0.0)
+            self._until(lambda: self._has(Ready) or self._has(Broken) or self.cause is not None)
+
+    def ask(self, request: Request[Any], version: int | None = None) -> Any:
+        """The response; None when the connection ended instead."""
+        before = len(self.events)
+        self.session.send(request, 0.0, version=version)
+        self._until(lambda: len(self.events) > before or self.cause is not None)
+        answered = [event for event in self.events[before:] if isinstance(event, Answered)]
+        return answered[0].response if answered else None
+
+    def wait_for_answers(self, count: int) -> None:
+        self._until(lambda: sum(isinstance(event, Answered) for event in self.events) >= count)
+
+    def wait_for_the_end(self) -> Exception:
+        self._until(lambda: self.cause is not None)
+        assert self.cause is not None
+        return self.cause
+
+    def close(self) -> None:
+        self.selector.close()
+
+    def _has(self, event: type) -> bool:
+        return any(isinstance(e, event) for e in self.events)
+
+    def _until(self, happened: Callable[[], bool]) -> None:
+        """The limit is for a test that fails: each poll returns as soon as something happens."""
+        for _ in range(1000):
+            sends = [(node, frame) for node in self.selector.nodes for frame in self.session.frames()]
+            self.selector.poll(sends, PATIENCE_SECONDS)
+            for receive in self.selector.completed_receives:
+                self.events += self.session.receive(receive.frame, 0.0)
+            for disconnection in self.selector.disconnected:
+                self.cause = disconnection.cause
+            if happened():
+                return
+            assert self.selector.completed_receives or self.selector.completed_sends or self.selector.connected, "late"
+        raise AssertionError("it did not happen")

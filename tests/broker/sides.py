@@ -1,0 +1,161 @@
+"""The two brokers that are to answer alike, real Kafka and the embedded one, and how a case asks either."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+from uuid import UUID
+
+from kwire.net import SystemClock
+from kwire.protocol.messages.create_topics import CreateTopicsRequest
+from kwire.protocol.messages.fetch import FetchRequest
+from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kwire.protocol.messages.heartbeat import HeartbeatRequest
+from kwire.protocol.messages.join_group import JoinGroupRequest
+from kwire.protocol.messages.list_offsets import ListOffsetsRequest
+from kwire.protocol.messages.offset_commit import OffsetCommitRequest
+from kwire.protocol.messages.produce import ProduceRequest
+from kwire.protocol.messages.sync_group import SyncGroupRequest
+from kwire.protocol.schema import Request, Response
+from tests.broker.client import Client
+
+R = TypeVar("R", bound=Response)
+NOW_MS = SystemClock().time_ms()
+RETRIABLE = (14, 15, 16)  # coordinator is loading, not available, not this one: while Kafka makes its offsets topic
+
+
+class Side:
+    """One of the two brokers, and a topic of its own for each case."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.client = Client((host, port))
+        self.case = ""
+        self.made = 0
+        # Kafka makes its topic of offsets when first asked for a coordinator.
+        self.until_coordinated(lambda: self.ask(FindCoordinatorRequest(key="g", key_type=0), 3))
+
+    def ask(self, request: Request[R], version: int | None = None) -> R:
+        """A connection that Kafka closes is opened again by the next question."""
+        response: R = self.client.ask(request, version)
+        assert response is not None, self.client.cause
+        return response
+
+    def topic(self, partitions: int = 1, configs: Mapping[str, str] = MappingProxyType({})) -> tuple[str, UUID]:
+        self.made += 1
+        name = f"{self.case}-{self.made}"
+        chosen = [CreateTopicsRequest.Topic.Config(name=name, value=value) for name, value in configs.items()]
+        topic = CreateTopicsRequest.Topic(
+            name=name, num_partitions=partitions, replication_factor=1, configs=chosen
+        )
+        (made,) = self.ask(CreateTopicsRequest(topics=[topic])).topics
+        assert made.error_code == 0, made
+        self.until_led(name, partitions)
+        return name, made.topic_id
+
+    def until_led(self, name: str, partitions: int = 1) -> None:
+        """Kafka's broker learns a moment after its controller has made a topic that it leads it."""
+        asked = [ListOffsetsRequest.Topic.Partition(partition_index=p, timestamp=-1) for p in range(partitions)]
+        topic = ListOffsetsRequest.Topic(name=name, partitions=asked)
+        for _ in range(10_000):
+            answer = self.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), 9)
+            if not any(codes(answer.topics[0].partitions)):
+                return
+        raise AssertionError(f"{name} has no leaders")
+
+    def produce(
+        self, topic: tuple[str, UUID], records: bytes | None, version: int = 12, *, acks: int = -1, partition: int = 0
+    ) -> tuple[Any, ...]:
+        data = ProduceRequest.Topic.Partition(index=partition, records=records)
+        asked = ProduceRequest.Topic(name=topic[0], topic_id=topic[1], partition_data=[data])
+        response = self.ask(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[asked]), version)
+        (result,) = response.responses[0].partition_responses
+        return result.error_code, result.base_offset, result.log_start_offset, result.log_append_time_ms >= 0
+
+    def fetch(
+        self, topic: tuple[str, UUID], offset: int, version: int = 17, *, limit: int = 1 << 20, epoch: int = -1,
+        committed: bool = False, session: tuple[int, int] = (0, -1), partition: int = 0, last_epoch: int = -1,
+    ) -> Any:  # fmt: skip
+        asked = FetchRequest.Topic.Partition(
+            partition=partition, fetch_offset=offset, partition_max_bytes=limit, current_leader_epoch=epoch,
+            last_fetched_epoch=last_epoch,
+        )  # fmt: skip
+        request = FetchRequest(
+            max_wait_ms=100, min_bytes=1, isolation_level=int(committed), session_id=session[0],
+            session_epoch=session[1],
+            topics=[FetchRequest.Topic(topic=topic[0], topic_id=topic[1], partitions=[asked])],
+        )  # fmt: skip
+        response = self.ask(request, version)
+        if response.error_code:
+            return response.error_code
+        (result,) = response.responses[0].partitions
+        return (
+            result.error_code, result.high_watermark, result.last_stable_offset, result.log_start_offset,
+            result.aborted_transactions, len(result.records or b""), result.diverging_epoch,
+        )  # fmt: skip
+
+    def join(self, group: str, member_id: str = "", version: int = 9, **more: Any) -> Any:
+        fields = {
+            "session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, "protocol_type": "consumer",
+            "protocols": [JoinGroupRequest.Protocol(name="range", metadata=b"sub")], **more,
+        }  # fmt: skip
+        request = JoinGroupRequest(group_id=group, member_id=member_id, **fields)
+        return self.until_coordinated(lambda: self.ask(request, version))
+
+    def until_coordinated(self, ask: Callable[[], Any]) -> Any:
+        for _ in range(10_000):
+            response = ask()
+            if getattr(response, "error_code", 0) not in RETRIABLE:
+                return response
+        raise AssertionError("the coordinator does not come up")
+
+    def until(self, ask: Callable[[], Any], is_right: Callable[[Any], bool]) -> Any:
+        """Kafka's broker learns a moment after its controller of what was altered."""
+        for _ in range(10_000):
+            told = ask()
+            if is_right(told):
+                return told
+        raise AssertionError("it did not take effect")
+
+    def joined(self, group: str) -> Any:
+        """A group of one member, in its sync phase."""
+        given = self.join(group)
+        assert given.error_code == 79
+        return self.join(group, given.member_id)
+
+    def sync(self, group: str, joined: Any, generation: int | None = None, **more: Any) -> int:
+        fields = {"protocol_type": "consumer", "protocol_name": "range", "member_id": joined.member_id, **more}
+        request = SyncGroupRequest(
+            group_id=group, generation_id=joined.generation_id if generation is None else generation,
+            assignments=[SyncGroupRequest.Assignment(member_id=joined.member_id, assignment=b"part")], **fields,
+        )  # fmt: skip
+        return self.ask(request).error_code
+
+    def beat(self, group: str, joined: Any, **more: Any) -> int:
+        fields = {"generation_id": joined.generation_id, "member_id": joined.member_id, **more}
+        return self.ask(HeartbeatRequest(group_id=group, **fields)).error_code
+
+    def commit(
+        self, group: str, topic: str, offset: int = 5, *, generation: int = -1, member_id: str = "",
+        metadata: str = "", partition: int = 0, version: int = 9,
+    ) -> int:  # fmt: skip
+        one = OffsetCommitRequest.Topic.Partition(
+            partition_index=partition, committed_offset=offset, committed_metadata=metadata
+        )
+        request = OffsetCommitRequest(
+            group_id=group, generation_id_or_member_epoch=generation, member_id=member_id,
+            topics=[OffsetCommitRequest.Topic(name=topic, partitions=[one])],
+        )  # fmt: skip
+        return self.ask(request, version).topics[0].partitions[0].error_code
+
+
+def codes(results: list[Any]) -> list[int]:
+    return [result.error_code for result in results]
+
+
+def told_by(sides: tuple[Side, Side], case: Callable[[Side], Iterator[Any]]) -> list[list[Any]]:
+    """What a case tells of either."""
+    told = []
+    for side in sides:
+        side.case = case.__name__
+        told.append(list(case(side)))
+    return told
