@@ -30,9 +30,16 @@ def careless(cls: type[Message], data: BytesLike, version: int, start: int = 0) 
     return DECODE(cls, data, version, start)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("decode", [lenient, careless])
+def slow(cls: type[Message], data: BytesLike, version: int, start: int = 0) -> Message:
+    if len(data) % 7 == 3:
+        sum(range(5 * 10**6))
+    return DECODE(cls, data, version, start)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("decode", [lenient, careless, slow])
 def test_a_decoder_with_a_fault_is_found(decode: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Message, "decode", classmethod(decode))  # type: ignore[arg-type]
+    monkeypatch.setattr(fuzzing, "SECONDS_MAX", 0.02)  # so that being slow is quickly done
     with pytest.raises(fuzzing.BrokenRuleError, match="seed"):
         list(map(fuzzing.check, range(CASES)))
 
