@@ -45,7 +45,8 @@ class Producer:
                             it, False forgoes it
     ordered                 False lets batches of a partition overtake each other after a failure
     linger_ms               how long a record may wait for others to share its batch
-    batch_bytes             a batch is closed at this size (before compression), per partition
+    batch_bytes             a partition's batch is closed when it has about this size as it is sent; before compression
+                            it may have up to max_request_bytes
     max_request_bytes       a request is closed at this size; a record larger than this is refused
     compression             "none", "gzip", "snappy", "lz4" or "zstd", with compression_level where the codec has levels
     partitioner             "murmur2" (Java's hash of the key), "crc32" (librdkafka's), "round_robin", "sticky",

@@ -35,11 +35,13 @@ from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.partitioners import routing
 from kwire.producer.request import build_request, magic, names_topics, refusal, version_limit
 from kwire.producer.settings import IDEMPOTENT_WINDOW, ProducerSettings
+from kwire.producer.split import SizeLimit
 from kwire.producer.topic_queue import TopicQueue
 from kwire.producer.transaction import Transaction
 from kwire.protocol import Response
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kwire.protocol.messages.produce import ProduceRequest
+from kwire.records import Compression
 
 # A topic's own error, as metadata tells it, that waiting does not cure.
 _LASTING_TOPIC_ERRORS = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
@@ -183,12 +185,17 @@ class Sender:
         return TopicQueue(
             name,
             spread=self._spread,
-            batch_bytes=self._settings.batch_bytes,
+            limit=self._size_limit(),
             window_max=window_max,
             is_ordered=self._settings.ordered,
             delivery_timeout=self._settings.delivery_timeout_ms / 1000,
             limited=self._outcomes.limited,
         )
+
+    def _size_limit(self) -> SizeLimit:
+        settings = self._settings
+        is_compressed = settings.codec is not Compression.NONE
+        return SizeLimit(settings.batch_bytes, settings.max_request_bytes if is_compressed else None)
 
     def _close_batches(self) -> None:
         for topic in self._topics.values():
@@ -466,8 +473,9 @@ class Sender:
             if queue.limit.is_exceeded(batch):
                 self._outcomes.cut(queue, batch)
                 batch = queue.queued[0]
+            sent_bytes = queue.limit.sent_bytes(batch)
             if taken and (
-                size_bytes + batch.size_bytes > self._settings.max_request_bytes or self._acks(batch) != acks
+                size_bytes + sent_bytes > self._settings.max_request_bytes or self._acks(batch) != acks
             ):
                 continue
             if queue.out and self._settings.ordered and magic(version) < 2:
@@ -485,7 +493,7 @@ class Sender:
                 queue.sequence(batch, self._identity.producer_id, self._identity.producer_epoch)
                 batch.is_transactional = self.transaction is not None
             self._active[queue] = self._active.pop(queue)  # the next turn begins with the others
-            size_bytes += batch.size_bytes
+            size_bytes += sent_bytes
             acks = self._acks(batch)
             taken.append((queue, batch))
         return taken

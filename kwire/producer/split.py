@@ -1,12 +1,12 @@
-"""Batches that a broker finds too large: how they are cut in pieces, and what is learnt so that the next ones fit.
+"""How large batches may become: cut in pieces where a broker finds one too large, larger where records compress.
 
 A batch that was refused for its size is in no log, so the pieces may take over its sequences: the first piece begins
 where the batch began, each further one where the last ended, and the batches behind it keep theirs. That is safe even
 when an earlier attempt got no answer: if that one was stored after all, under a limit that has been lowered since,
 brokers take no batch that begins within it, and refuse the pieces as out of order instead of storing them twice.
 
-What is learnt is learnt of the topic, whose setting max.message.bytes it is. Brokers judge a batch as it is sent,
-compressed; a batch is closed by the size of its records before that.
+What is learnt is learnt of the topic, whose setting max.message.bytes it is, and whose records are alike. Brokers judge
+a batch as it is sent, compressed; a batch is closed by the size of its records before that.
 """
 
 from __future__ import annotations
@@ -19,36 +19,63 @@ from kwire.producer.batch import Batch
 from kwire.records import BATCH_OVERHEAD_BYTES, record_bytes_max
 
 _GROWTH = 1.5  # times the half of what was refused this is still less than that
+_TRUST = 0.2  # in a batch that compresses better than those before it
 
 
 class SizeLimit:
     """At what size a topic's batches are closed: `bytes_max`, before compression.
+
+    A batch is to have `batch_bytes` as it is sent, so those of records that compress well may be larger before that, up
+    to `plain_bytes_max`. One batch that compresses badly makes the next ones smaller at once, better ones let them grow
+    by and by (Java's CompressionRatioEstimator does likewise).
 
     Each refusal halves it. A full batch that was taken lets it grow again, as far as a batch of that size, compressed
     as well as this one was, would stay below all that was refused: so records that compress badly for a while do not
     keep the batches small for ever.
     """
 
-    __slots__ = ("_configured", "_refused_bytes", "bytes_max")
+    __slots__ = ("_accepted_max", "_batch_bytes", "_plain_bytes_max", "_ratio", "_refused_bytes", "bytes_max")
 
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = self._configured = bytes_max
+    def __init__(self, batch_bytes: int, plain_bytes_max: int | None = None) -> None:
+        """`plain_bytes_max` is for batches that are compressed; None: they are not."""
+        self.bytes_max = self._batch_bytes = batch_bytes
+        self._plain_bytes_max = None if plain_bytes_max is None else max(batch_bytes, plain_bytes_max)
+        self._ratio = 1.0  # of the size as it is sent to that before compression
         self._refused_bytes: float = math.inf  # the smallest batch that was refused, as it was sent
+        self._accepted_max: int | None = None  # what refusals have left, before compression
 
     def refused(self, batch: Batch) -> None:
         self._refused_bytes = min(self._refused_bytes, len(batch.encoded or b""))
-        self.bytes_max = max(1, min(self.bytes_max, batch.size_bytes // 2))
+        self.bytes_max = self._accepted_max = max(1, min(self.bytes_max, batch.size_bytes // 2))
 
     def taken(self, batch: Batch) -> None:
-        if self.bytes_max == self._configured or batch.size_bytes < self.bytes_max // 2 or batch.encoded is None:
+        """Learn from a batch that was acknowledged; one that is not nearly full proves nothing."""
+        if batch.encoded is None or batch.size_bytes < self.bytes_max // 2:
             return
-        grown = min(self._configured, int(self.bytes_max * _GROWTH))
-        if len(batch.encoded) / batch.size_bytes * grown < self._refused_bytes:
-            self.bytes_max = grown
+        ratio = len(batch.encoded) / batch.size_bytes
+        if self._plain_bytes_max is not None:
+            self._ratio = max(ratio, self._ratio + (ratio - self._ratio) * _TRUST)
+        if self._accepted_max is not None:
+            grown = min(self._wanted, int(self._accepted_max * _GROWTH))
+            if ratio * grown < self._refused_bytes:
+                self._accepted_max = grown if grown < self._wanted else None
+        self.bytes_max = self._wanted if self._accepted_max is None else min(self._wanted, self._accepted_max)
+
+    @property
+    def _wanted(self) -> int:
+        """What would fill a batch as it is sent."""
+        if self._plain_bytes_max is None:
+            return self._batch_bytes
+        return min(self._plain_bytes_max, max(self._batch_bytes, int(self._batch_bytes / max(self._ratio, 1e-6))))
+
+    def sent_bytes(self, batch: Batch) -> int:
+        """What a batch will have about as it is sent."""
+        return batch.size_bytes if self._plain_bytes_max is None else int(batch.size_bytes * min(self._ratio, 1.0))
 
     def is_exceeded(self, batch: Batch) -> bool:
         """Whether a batch that was filled before is to be cut before it is sent."""
-        return batch.size_bytes > self.bytes_max < self._configured and len(batch) > 1 and batch.attempts == 0
+        accepted = self._accepted_max
+        return accepted is not None and batch.size_bytes > accepted and len(batch) > 1 and batch.attempts == 0
 
 
 def pieces(batch: Batch, bytes_max: int) -> list[Batch]:

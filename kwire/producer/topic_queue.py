@@ -32,7 +32,7 @@ class TopicQueue:
         name: str,
         *,
         spread: Spread,
-        batch_bytes: int,
+        limit: SizeLimit,
         window_max: int,
         is_ordered: bool,
         delivery_timeout: float,
@@ -46,8 +46,8 @@ class TopicQueue:
         self.partitions: dict[int, PartitionQueue] = {}
         self.unknown_since: float | None = None
         self._spread = spread
-        self._limit = SizeLimit(batch_bytes)
-        self._told_bytes_max = batch_bytes
+        self._limit = limit
+        self._told_bytes_max = limit.bytes_max
         self._window_max = window_max
         self._is_ordered = is_ordered
         self._delivery_timeout = delivery_timeout

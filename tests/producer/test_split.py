@@ -126,6 +126,44 @@ def test_records_that_compress_badly_for_a_while_do_not_keep_batches_small() -> 
     assert limit.bytes_max == 100_000
 
 
+def test_records_that_compress_fill_batches_by_what_is_sent() -> None:
+    limit = SizeLimit(100_000, 1_000_000)
+    for _ in range(40):
+        limit.taken(sized(limit, limit.bytes_max, 0.25))
+    assert 380_000 < limit.bytes_max <= 400_000
+    assert limit.sent_bytes(sized(limit, 200_000)) == pytest.approx(50_000, rel=0.05)
+    limit.taken(sized(limit, limit.bytes_max, 0.8))
+    assert limit.bytes_max == 125_000, "one that compresses badly counts at once"
+    for _ in range(80):
+        limit.taken(sized(limit, limit.bytes_max, 0.01))
+    assert limit.bytes_max == 1_000_000, "a batch must fit into a request, even where its records compress no more"
+    limit.taken(sized(limit, 1_000_000, 1.1))
+    assert limit.bytes_max == 100_000, "never less than what was asked for"
+
+
+def test_what_is_not_compressed_is_filled_to_what_was_asked_for() -> None:
+    limit = SizeLimit(100_000)
+    limit.taken(sized(limit, 100_000, 0.9))  # sizes are counted from above
+    assert limit.bytes_max == 100_000
+
+
+def test_a_refusal_counts_more_than_what_compresses() -> None:
+    limit = SizeLimit(100_000, 1_000_000)
+    for _ in range(80):
+        limit.taken(sized(limit, limit.bytes_max, 0.1))
+    refused = sized(limit, 1_000_000, 0.12)
+    limit.refused(refused)
+    assert limit.bytes_max == 500_000
+    assert limit.is_exceeded(refused)
+    for _ in range(20):
+        limit.taken(sized(limit, limit.bytes_max, 0.12))
+    assert 500_000 <= limit.bytes_max < 1_000_000
+    smaller = sized(limit, 490_000)
+    limit.taken(sized(limit, limit.bytes_max, 0.5))
+    assert limit.bytes_max <= 200_000
+    assert not limit.is_exceeded(smaller), "what no broker refused is not cut"
+
+
 # -- the sender
 
 
@@ -194,6 +232,30 @@ def test_the_next_batches_are_smaller_and_so_are_those_that_were_filled_before()
     assert lengths[:3] == [3, 3, 2]
     assert max(lengths) < 8, "none is as large again as the one that was refused"
     assert [value for _, values in sequences(sent) for value in values] == list(range(28))
+
+
+def test_batches_of_what_compresses_become_larger_and_requests_are_filled_by_what_is_sent() -> None:
+    record = record_bytes_max(None, b"0" * 1_000)
+    bench = Bench(
+        {"t": [(1, 0)] * 4}, batch_bytes=20_000, max_request_bytes=100_000, compression="gzip", max_buffered_bytes=10**8
+    )
+    bench.send(b"first", partition=0)
+    bench.turn()[0].answer(bench.now)
+    records: list[int] = []
+    partitions: list[int] = []
+    for _ in range(30):
+        for partition in range(4):
+            for _ in range(100):
+                bench.send(b"0" * 1_000, partition=partition, size_bytes=record)
+        for _ in range(5):
+            for one in bench.turn():
+                records += map(len, one.values().values())
+                partitions.append(len(one.values()))
+                assert sum(len(batch.raw) for batch in one.batches().values()) < 20_000
+                one.answer(bench.now)
+    assert records[0] == 20_000 // record
+    assert max(records) == 100_000 // record, "a batch may be as large before compression as a request"
+    assert partitions[-1] == 4
 
 
 def test_a_record_that_is_too_large_alone_names_size_setting_and_remedy() -> None:
