@@ -474,23 +474,35 @@ door_record_bytes_max(const door_t *door)
     return door->record_bytes_max;
 }
 
+Py_ssize_t
+door_room(const door_t *door)
+{
+    return door->used_bytes == 0 ? PY_SSIZE_T_MAX : door->bytes_max - door->used_bytes;
+}
+
+void
+door_use(door_t *door, Py_ssize_t size)
+{
+    door->used_bytes += size;
+}
+
+int
+door_slot(const door_t *door, topic_t *topic, span key)
+{
+    return slot_of(door, topic, key);
+}
+
 int
 door_admit(door_t *door, PyObject *name, topic_t *topic, int slot, const entry_t *entry, Py_ssize_t size, run_t **run,
            news_t *news)
 {
-    if (!has_room(door, size)) {
-        return 0;
-    }
-    if (slot == CHOSEN) {
-        slot = slot_of(door, topic, entry->key);
-    }
     *run = joined(door, name, topic, slot, size, Py_None, Py_None, &news->is_new, &news->is_full);
     if (*run == NULL || put(door, topic, *run, slot, entry, size) < 0) {
         return -1;
     }
     door->used_bytes += size;
     news->is_full |= (*run)->is_closed;
-    return 1;
+    return 0;
 }
 
 int
