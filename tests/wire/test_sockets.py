@@ -23,7 +23,7 @@ def form(request: pytest.FixtureRequest) -> Any:
     return _pure if request.param == "python" or not CAN_COMPILE else accelerated()
 
 
-@pytest.fixture()
+@pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours, peer = socket.socketpair()
     ours.setblocking(False)
