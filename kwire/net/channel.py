@@ -11,6 +11,7 @@ import socket
 from kwire.errors import DisconnectedError, NodeError
 from kwire.net.outgoing import Outgoing
 from kwire.net.tls import RECORD_BYTES, TlsFilter
+from kwire.wire.accel import receive_into, send_pieces
 from kwire.wire.frame import Frame, FrameReader
 
 # Encrypted ahead of what the socket takes.
@@ -114,7 +115,7 @@ class Channel:
                 # The rest of a large frame goes from the kernel to where it stays.
                 vacancy = self._reader.vacancy() if self._tls is None else None
                 target = view if vacancy is None else vacancy[:budget]
-                count = self._sock.recv_into(target)
+                count = receive_into(self._sock, target)
                 if count == 0:
                     return frames, self._end()
                 self.last_active = now
@@ -199,12 +200,12 @@ class Channel:
         if records:
             self._sealed = memoryview(bytes(self._sealed) + records)
             with contextlib.suppress(BlockingIOError, InterruptedError, OSError):
-                self._sealed = self._sealed[self._sock.send(self._sealed) :]
+                self._sealed = self._sealed[send_pieces(self._sock, [self._sealed]) :]
 
     def _flush_plain(self, now: float, frames: list[Frame]) -> None:
         budget = _WRITE_BYTES_PER_TURN
         while self._outgoing and budget > 0:
-            count = self._sock.sendmsg(self._outgoing.window())
+            count = send_pieces(self._sock, self._outgoing.window())
             self.last_active = now
             budget -= count
             frames += self._outgoing.advance(count)
@@ -218,7 +219,7 @@ class Channel:
                 self._seal(tls)
                 if not self._sealed:
                     break
-            count = self._sock.send(self._sealed)
+            count = send_pieces(self._sock, [self._sealed])
             self.last_active = now
             budget -= count
             self._sealed = self._sealed[count:]

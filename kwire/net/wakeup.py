@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import socket
 
+from kwire.wire.accel import receive_into, send_pieces
+
+_RING = (b"\0",)
 _DRAIN_BYTES = 64
 
 
@@ -19,12 +22,13 @@ class Wakeup:
     its byte to the drain: the flag would stay up over an empty socket, and no later ring would wake anybody.
     """
 
-    __slots__ = ("_reader", "_rung", "_writer")
+    __slots__ = ("_drained", "_reader", "_rung", "_writer")
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
+        self._drained = bytearray(_DRAIN_BYTES)
         self._rung = False
 
     def fileno(self) -> int:
@@ -36,13 +40,13 @@ class Wakeup:
         self._rung = True
         # A full buffer is awake enough, and a closed selector has nobody to wake.
         try:  # noqa: SIM105 - `suppress` would cost as much as the call
-            self._writer.send(b"\0")
+            send_pieces(self._writer, _RING)
         except OSError:
             pass
 
     def silence(self) -> None:
         try:
-            while len(self._reader.recv(_DRAIN_BYTES)) == _DRAIN_BYTES:  # fewer: there was no more
+            while receive_into(self._reader, self._drained) == _DRAIN_BYTES:  # fewer: there was no more
                 pass
         except BlockingIOError:
             pass

@@ -9,8 +9,8 @@ columns and options of Spark's own Kafka connector and no jar. Writes are at lea
     security         security.protocol, sasl.* and ssl.* among them
     offsets          checkpoints, ranges, portions, limits
     planning         a subscription and its bounds into offsets of partitions
-    columns          what a read answers: records into Arrow
-    rows             what a write takes: Arrow into records
+    columns          what a read answers, as Arrow
+    rows             what a write takes, as Arrow, and what can be wrong with a row
     clients          producers and consumers kept by a worker process
     reader, stream, writer    Spark's interfaces for batch reads, streaming reads and both kinds of write
     source           the data source itself

@@ -1,7 +1,8 @@
 """Reading: `BatchReader` for spark.read, and `read_range`, which tasks of batch and streaming reads run alike.
 
 Owns the loop from a range of offsets to Arrow batches, and its end: offsets in a range may have no record (compaction,
-transaction markers), so it ends by the consumer's position, not by the last record's offset.
+transaction markers), so it ends by the consumer's position, not by the last record's offset. No Python object is made
+for a record.
 """
 
 from __future__ import annotations
@@ -9,26 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kwire.errors import BrokerError, ErrorCode, KwireError, RequestTimeoutError
 from kwire.net import Clock, SystemClock
 from kwire.spark.client_options import admin_options
 from kwire.spark.clients import consumers
-from kwire.spark.columns import arrow_schema, to_arrow
+from kwire.spark.columns import arrow_schema, to_spark
 from kwire.spark.offsets import OffsetRange, split
 from kwire.spark.options import ReadOptions
 from kwire.spark.planning import lost, plan_batch
 from kwire.spark.values import TopicPartition
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from kwire.consumer import ConsumerRecord
-
-# Records in one Arrow batch: Spark's own default for batches in the other direction.
+# Rows in one Arrow batch, and its bytes: the JVM takes a batch in whole, outside of its heap, and makes rows of it.
 ROWS_MAX = 10_000
+BYTES_MAX = 16 * 1024 * 1024
 # How long one poll waits, in seconds. It only bounds how late a range that ends in a gap is seen to have ended.
 _POLL_TIMEOUT = 0.1
 
@@ -37,7 +38,9 @@ class Reads(Protocol):
     """The part of `kwire.Consumer` that a task needs."""
 
     def assign(self, partitions: Sequence[tuple[str, int, int]]) -> None: ...
-    def poll(self, max_records: int = ..., timeout: float = ...) -> list[ConsumerRecord]: ...
+    def poll_arrow(
+        self, max_records: int = ..., timeout: float = ..., *, include_headers: bool = ...
+    ) -> pa.RecordBatch: ...
     def position(self, topic: str, partition: int) -> int: ...
     def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
 
@@ -84,24 +87,27 @@ def read_portion(
     consumer = consumers.get(options.client)
     wanted = arrow_schema(schema)
     try:
-        for records in read_range(consumer, offset_range, options, SystemClock()):
-            yield to_arrow(records, wanted)
+        for polled in read_range(consumer, offset_range, options, SystemClock(), "headers" in wanted.names):
+            yield from in_pieces(_to_spark(polled, wanted, offset_range))
     finally:
         # Also when Spark stops in the middle (LIMIT): the next task must not find this one's records.
         consumer.assign([])
 
 
 def read_range(
-    consumer: Reads, wanted: OffsetRange, options: ReadOptions, clock: Clock
-) -> Iterator[list[ConsumerRecord]]:
-    """The records of a range, in order, in lists of at most ROWS_MAX. Raises when the broker is silent for too long."""
+    consumer: Reads, wanted: OffsetRange, options: ReadOptions, clock: Clock, with_headers: bool
+) -> Iterator[pa.RecordBatch]:
+    """The records of a range, in order, at most ROWS_MAX at once, in the columns of `Consumer.poll_arrow`.
+
+    Raises when the broker is silent for too long.
+    """
     topic, partition, position, end = wanted
     consumer.assign([(topic, partition, position)])
     patience = options.poll_timeout_ms / 1000
     give_up_at = clock.now() + patience
     while position < end:
         try:
-            records = consumer.poll(ROWS_MAX, _POLL_TIMEOUT)
+            polled = consumer.poll_arrow(ROWS_MAX, _POLL_TIMEOUT, include_headers=with_headers)
         except BrokerError as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise error.at(topic=topic, partition=partition) from None
@@ -110,9 +116,8 @@ def read_range(
             continue
         except KwireError as error:
             raise error.at(topic=topic, partition=partition) from None
-        # What lies beyond the end came because fetches know no end.
-        inside = records if not records or records[-1].offset < end else [r for r in records if r.offset < end]
-        if inside:
+        inside = _before(polled, end)
+        if inside.num_rows:
             yield inside
         reached = consumer.position(topic, partition)
         if reached > position:
@@ -120,6 +125,31 @@ def read_range(
             give_up_at = clock.now() + patience
         elif clock.now() >= give_up_at:
             raise _silence(wanted, position, options)
+
+
+def _before(polled: pa.RecordBatch, end: int) -> pa.RecordBatch:
+    """Without what lies beyond the end, which came because fetches know no end."""
+    offsets = polled.column("offset")
+    if not len(offsets) or offsets[-1].as_py() < end:
+        return polled
+    return polled.slice(0, pc.sum(pc.less(offsets, end)).as_py())
+
+
+def in_pieces(batch: pa.RecordBatch, bytes_max: int = BYTES_MAX) -> Iterator[pa.RecordBatch]:
+    """The batch, in halves while it is too large; a row that is too large stands alone. Nothing is copied."""
+    if batch.nbytes <= bytes_max or batch.num_rows == 1:
+        yield batch
+    else:
+        half = batch.num_rows // 2
+        yield from in_pieces(batch.slice(0, half), bytes_max)
+        yield from in_pieces(batch.slice(half), bytes_max)
+
+
+def _to_spark(polled: pa.RecordBatch, schema: pa.Schema, of: OffsetRange) -> pa.RecordBatch:
+    try:
+        return to_spark(polled, schema)
+    except KwireError as error:
+        raise error.at(topic=of.topic, partition=of.partition) from error.__cause__
 
 
 def _after_loss(consumer: Reads, wanted: OffsetRange, position: int, options: ReadOptions) -> int:

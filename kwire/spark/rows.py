@@ -1,22 +1,23 @@
-"""The columns that a write takes, and how Spark's rows become what `Producer.send` takes.
+"""The columns that a write takes, and how Spark's rows become what `Producer.send_arrow` takes.
 
 value is required; key, headers, topic and partition are as in Spark's own Kafka sink; timestamp is ours: the record's
 time, else now. offset and timestampType, which only a broker can give, are ignored, so that what was read can be
-written as it is. Any other column is refused rather than dropped.
+written as it is. Any other column is refused rather than dropped. Owns what can be wrong with a row; refuses to send.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Row, StringType, StructType, TimestampType
 
 from kwire.errors import ConfigurationError
-from kwire.spark.columns import HEADERS
+from kwire.spark.columns import ARROW_TYPES, HEADERS
 
 _BYTES = (BinaryType, StringType)
 _TYPES: dict[str, tuple[type[DataType], ...]] = {
@@ -28,21 +29,91 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
     "timestamp": (TimestampType,),
 }
 _IGNORED = frozenset({"offset", "timestamptype"})
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
-Headers = tuple[tuple[str, bytes | None], ...]
+class Fault(NamedTuple):
+    """Why a row is no record: "it `what`"."""
+
+    row: int
+    what: str
+    remedy: str
 
 
-class OutgoingRow(NamedTuple):
-    """One record to send. `topic` and a header's name may be None here, where the DataFrame has a null: see `send`."""
+class Sending(NamedTuple):
+    """Rows that go to one topic in one call. `rows`: where each stands among all; None: where it stands here."""
 
-    topic: str | None
-    value: bytes | None
-    key: bytes | None
-    headers: Headers
-    partition: int | None
-    timestamp_ms: int | None
+    topic: str
+    records: pa.RecordBatch
+    rows: pa.Array | None = None
+
+    def row(self, index: int) -> int:
+        row: int = index if self.rows is None else self.rows[index].as_py()
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """Rows to be sent: columns by the names of `send_arrow`, and the topic of all, or of each."""
+
+    topics: str | pa.Array
+    records: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return int(self.records.num_rows)
+
+    def topic(self, row: int) -> str | None:
+        topic: str | None = self.topics if isinstance(self.topics, str) else self.topics[row].as_py()
+        return topic
+
+    def key(self, row: int) -> bytes | None:
+        cell = self._cell("key", row)
+        return cell.as_buffer().to_pybytes() if cell is not None and cell.is_valid else None  # a string may be no UTF-8
+
+    def partition(self, row: int) -> int | None:
+        cell = self._cell("partition", row)
+        return None if cell is None else cell.as_py()
+
+    def sendings(self) -> Iterator[Sending]:
+        """A sending a topic; rows of the same topic stay in order."""
+        if not len(self):
+            return
+        if isinstance(self.topics, str):
+            yield Sending(self.topics, self.records)
+            return
+        coded = self.topics.dictionary_encode()  # topics are numbered in the order in which they first appear
+        names = coded.dictionary.to_pylist()
+        if len(names) == 1:
+            yield Sending(names[0], self.records)
+            return
+        rows = pc.array_sort_indices(coded.indices)  # stable
+        records = self.records.take(rows)
+        start = 0
+        for name, count in zip(names, pc.value_counts(coded.indices).field("counts").to_pylist(), strict=True):
+            yield Sending(name, records.slice(start, count), rows.slice(start, count))
+            start += count
+
+    def fault(self) -> Fault | None:
+        """Of the first row that is no record."""
+        return min(self._faults(), default=None)
+
+    def _faults(self) -> Iterator[Fault]:
+        """The first of each kind."""
+        if not isinstance(self.topics, str) and (row := _first(self.topics.is_null())) >= 0:
+            yield Fault(row, "has no topic", "fill the column topic, or give the option topic")
+        for name, least in (("partition", 0), ("timestamp", "1970")):
+            if name in self.records.schema.names:
+                column = self.records.column(name)
+                if (row := _first(pc.less(_numbers(column), 0))) >= 0:
+                    yield Fault(row, f"has the {name} {column[row]}", f"give one from {least} up, or null for none")
+        if "headers" in self.records.schema.names:
+            headers = self.records.column("headers")
+            pair = _first(pc.struct_field(headers.flatten(), 0).is_null())
+            if pair >= 0:
+                row = pc.list_parent_indices(headers)[pair].as_py()
+                yield Fault(row, "has a header without a key", "give each header a key")
+
+    def _cell(self, name: str, row: int) -> Any:
+        """None where there is no such column."""
+        return self.records.column(name)[row] if name in self.records.schema.names else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,33 +143,20 @@ class SinkColumns:
             raise ConfigurationError("no topic is named", remedy="give the option topic or a column topic")
         return cls(places, topic)
 
-    def rows_of(self, batch: pa.RecordBatch) -> Iterator[OutgoingRow]:
-        """The rows of an Arrow batch, converted column by column."""
-        count = batch.num_rows
-        nulls: list[Any] = [None] * count
-        columns = {name: _convert(name, batch.column(place)) for name, place in self.places.items()}
-        topics = [self.topic] * count if self.topic is not None else columns["topic"]
-        return map(
-            OutgoingRow,
-            topics,
-            columns["value"],
-            columns.get("key", nulls),
-            columns.get("headers", [()] * count),
-            columns.get("partition", nulls),
-            columns.get("timestamp", nulls),
+    def of_batch(self, batch: pa.RecordBatch) -> Outgoing:
+        return self._outgoing({name: batch.column(place) for name, place in self.places.items()})
+
+    def of_rows(self, rows: Sequence[Row]) -> Outgoing:
+        """For versions of Spark whose streaming sinks get no Arrow."""
+        return self._outgoing(
+            {name: _from_cells(name, [row[place] for row in rows]) for name, place in self.places.items()}
         )
 
-    def row_of(self, row: Row) -> OutgoingRow:
-        """One of Spark's rows, for versions of Spark whose streaming sinks get no Arrow."""
-        found = {name: row[place] for name, place in self.places.items()}
-        return OutgoingRow(
-            self.topic if self.topic is not None else found["topic"],
-            _to_bytes(found["value"]),
-            _to_bytes(found.get("key")),
-            tuple((name, _to_bytes(value)) for name, value in found.get("headers") or ()),
-            found.get("partition"),
-            _to_ms(found.get("timestamp")),
-        )
+    def _outgoing(self, columns: dict[str, pa.Array]) -> Outgoing:
+        topics = columns.pop("topic", None)
+        if "timestamp" in columns:
+            columns["timestamp"] = _times(columns["timestamp"])
+        return Outgoing(topics if self.topic is None else self.topic, pa.RecordBatch.from_pydict(columns))
 
 
 def _check_type(given: str, name: str, kind: DataType) -> None:
@@ -113,29 +171,36 @@ def _check_type(given: str, name: str, kind: DataType) -> None:
         )
 
 
-def _convert(name: str, column: pa.Array) -> Sequence[Any]:
+def _first(flags: pa.Array) -> int:
+    """The place of the first that is true; -1 where none is."""
+    place: int = pc.index(flags, True).as_py()
+    return place
+
+
+def _numbers(column: pa.Array) -> pa.Array:
+    return column.cast(pa.int64())
+
+
+def _times(column: pa.Array) -> pa.Array:
+    """-1 ms is how a record without a time reads: such a record is written anew with the present time."""
+    micros = _numbers(column)
+    if (pc.min(micros).as_py() or 0) >= 0:
+        return column
+    is_none = pc.and_(pc.greater_equal(micros, -1_000), pc.less(micros, 0))
+    return pc.if_else(is_none, pa.scalar(None, column.type), column)
+
+
+def _from_cells(name: str, cells: list[Any]) -> pa.Array:
     if name in ("value", "key"):
-        column = column.cast(pa.binary())
-    if name == "timestamp":
-        micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-        return [None if number is None else _given(number // 1_000) for number in micros.to_pylist()]
-    if name == "headers":
-        return [tuple((pair["key"], pair["value"]) for pair in pairs) if pairs else () for pairs in column.to_pylist()]
-    found: list[Any] = column.to_pylist()
-    return found
+        cells = [_to_bytes(cell) for cell in cells]
+    elif name == "headers":
+        cells = [cell and [pair and {"key": pair[0], "value": _to_bytes(pair[1])} for pair in cell] for cell in cells]
+    elif name == "timestamp":
+        cells = [cell and cell.astimezone(UTC) for cell in cells]  # a row's time is naive, in the worker's local zone
+    return pa.array(cells, ARROW_TYPES[name])
 
 
 def _to_bytes(value: Any) -> bytes | None:
     if value is None:
         return None
     return value.encode() if isinstance(value, str) else bytes(value)
-
-
-def _to_ms(value: datetime | None) -> int | None:
-    """A row's time is naive, in the worker's local zone."""
-    return None if value is None else _given((value.astimezone(UTC) - _EPOCH) // _MILLISECOND)
-
-
-def _given(timestamp_ms: int) -> int | None:
-    """-1 is how a record without a time reads: such a record is written anew with the present time."""
-    return None if timestamp_ms == -1 else timestamp_ms

@@ -1,15 +1,17 @@
 """Writing: `BatchWriter` for df.write and `StreamWriter` for df.writeStream. At least once.
 
-A task sends its rows as they come, and succeeds only when a broker has acknowledged every one. Owns the error of a
-failed task: which row, which topic, partition and key, which broker. When Spark tries the task or the micro-batch
-again, what was written before is written again; aborting takes nothing back. `commit` and `abort` therefore do nothing.
+A task sends its rows as they come, an Arrow batch at once, and succeeds only when a broker has acknowledged every one.
+Owns the error of a failed task: which row, which topic, partition and key, which broker. When Spark tries the task or
+the micro-batch again, what was written before is written again; aborting takes nothing back. `commit` and `abort`
+therefore do nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyspark.sql.datasource as spark_api
 from pyspark import TaskContext
@@ -18,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from kwire.errors import ConfigurationError, DeliveryError, KwireError
 from kwire.spark.clients import producers
 from kwire.spark.options import WriteOptions
-from kwire.spark.rows import OutgoingRow, SinkColumns
+from kwire.spark.rows import Outgoing, Sending, SinkColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,22 +33,15 @@ _ROWS_TOGETHER = 10_000
 
 
 class Response(Protocol):
-    def result(self, timeout: float | None = ...) -> object: ...
-    def exception(self, timeout: float | None = ...) -> KwireError | None: ...
+    def settled(self, timeout: float | None = ...) -> object: ...
+    @property
+    def errors(self) -> list[tuple[int, KwireError]]: ...
 
 
 class Sends(Protocol):
     """The part of `kwire.Producer` that a task needs."""
 
-    def send(
-        self,
-        topic: str,
-        value: bytes | None = ...,
-        key: bytes | None = ...,
-        headers: tuple[tuple[str, bytes | None], ...] = ...,
-        partition: int | None = ...,
-        timestamp_ms: int | None = ...,
-    ) -> Response: ...
+    def send_arrow(self, topic: str, table: pa.RecordBatch) -> Response: ...
     def flush(self) -> None: ...
 
 
@@ -63,7 +58,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._columns = columns
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return write_task(self._options, map(self._columns.rows_of, iterator))
+        return write_task(self._options, map(self._columns.of_batch, iterator))
 
 
 if hasattr(spark_api, "DataSourceStreamArrowWriter"):
@@ -76,7 +71,7 @@ if hasattr(spark_api, "DataSourceStreamArrowWriter"):
             self._columns = columns
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-            return write_task(self._options, map(self._columns.rows_of, iterator))
+            return write_task(self._options, map(self._columns.of_batch, iterator))
 
 else:
 
@@ -88,21 +83,15 @@ else:
             self._columns = columns
 
         def write(self, iterator: Iterator[Row]) -> Written:
-            return write_task(self._options, in_portions(map(self._columns.row_of, iterator)))
+            return write_task(self._options, map(self._columns.of_rows, in_portions(iterator)))
 
 
-def in_portions(rows: Iterator[OutgoingRow], size: int = _ROWS_TOGETHER) -> Iterator[list[OutgoingRow]]:
-    portion: list[OutgoingRow] = []
-    for row in rows:
-        portion.append(row)
-        if len(portion) == size:
-            yield portion
-            portion = []
-    if portion:
+def in_portions(rows: Iterator[Row], size: int = _ROWS_TOGETHER) -> Iterator[list[Row]]:
+    while portion := list(islice(rows, size)):
         yield portion
 
 
-def write_task(options: WriteOptions, portions: Iterable[Iterable[OutgoingRow]]) -> Written:
+def write_task(options: WriteOptions, portions: Iterable[Outgoing]) -> Written:
     context = TaskContext.get()
     task = f"DataFrame partition {context.partitionId()}" if context is not None else "the DataFrame"
     try:
@@ -113,70 +102,79 @@ def write_task(options: WriteOptions, portions: Iterable[Iterable[OutgoingRow]])
         raise
 
 
-def deliver(producer: Sends, portions: Iterable[Iterable[OutgoingRow]], task: str) -> int:
+def deliver(producer: Sends, portions: Iterable[Outgoing], task: str) -> int:
     """Send all rows; answer how many, once every one is acknowledged.
 
     A portion is confirmed after the next one was sent, so that the producer never runs dry, a failure ends the task
     early, and no more than two portions of rows are held.
     """
     count = 0
-    before: list[tuple[OutgoingRow, Response]] = []
+    before: list[_Sent] = []
     for portion in portions:
-        sent: list[tuple[OutgoingRow, Response]] = []
-        for row in portion:
-            sent.append((row, _send(producer, row, count, task)))
-            count += 1
-        _confirm(before, count - len(sent) - len(before), task)
+        named = _Portion(portion, count, task)
+        sent = _send(producer, named)
+        _confirm(before)
         before = sent
+        count += len(portion)
     producer.flush()
-    _confirm(before, count - len(before), task)
+    _confirm(before)
     return count
 
 
-def _send(producer: Sends, row: OutgoingRow, number: int, task: str) -> Response:
-    topic, value, key, headers, partition, timestamp_ms = row
-    if topic is None:
-        raise ConfigurationError(
-            f"{_name(row, number, task)} has no topic", remedy="fill the column topic, or give the option topic"
+class _Portion(NamedTuple):
+    """Rows and how errors name them: `first` is the number of the first one in its task."""
+
+    rows: Outgoing
+    first: int
+    task: str
+
+    def name(self, row: int) -> str:
+        key = self.rows.key(row)
+        shown = "no key" if key is None else f"key {key[:_KEY_SHOWN]!r}{'...' if len(key) > _KEY_SHOWN else ''}"
+        return f"row {self.first + row} of {self.task} ({shown})"
+
+    def failure(self, error: Exception, row: int, others: str = "") -> DeliveryError:
+        places: dict[str, object] = {"topic": self.rows.topic(row), "partition": self.rows.partition(row)}
+        cause: BaseException | None = error
+        while isinstance(cause, KwireError):
+            places = {**cause.where, **{name: place for name, place in places.items() if place is not None}}
+            cause = cause.__cause__
+        message, remedy = (error.message, error.remedy) if isinstance(error, KwireError) else (str(error), None)
+        return DeliveryError(
+            f"{self.name(row)} was not written{others}: {message}",
+            possibly_persisted=getattr(error, "possibly_persisted", False),
+            remedy=remedy,
+            **places,
         )
-    if headers and any(name is None for name, _ in headers):
-        raise ConfigurationError(
-            f"{_name(row, number, task)} has a header without a key", remedy="give each header a key"
-        )
-    try:
-        return producer.send(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
-    except (KwireError, TypeError, ValueError) as error:  # the last two for what no record can have
-        raise _failure(error, row, number, task, 1) from error
 
 
-def _confirm(sent: list[tuple[OutgoingRow, Response]], first_number: int, task: str) -> None:
-    """Wait for all; raise for the first row that failed, with the number of those that did."""
+class _Sent(NamedTuple):
+    portion: _Portion
+    sending: Sending
+    response: Response
+
+
+def _send(producer: Sends, portion: _Portion) -> list[_Sent]:
+    fault = portion.rows.fault()
+    if fault is not None:
+        raise ConfigurationError(f"{portion.name(fault.row)} {fault.what}", remedy=fault.remedy)
+    sent: list[_Sent] = []
+    for sending in portion.rows.sendings():
+        try:
+            response = producer.send_arrow(sending.topic, sending.records)
+        except (KwireError, TypeError, ValueError) as error:  # the last two for what no topic can be called
+            raise portion.failure(error, sending.row(0)) from error
+        sent.append(_Sent(portion, sending, response))
+    return sent
+
+
+def _confirm(sent: list[_Sent]) -> None:
+    """Wait for all; raise for the first row of a portion that failed, with the number of those that did."""
     failed: list[tuple[int, KwireError]] = []
-    for index, (_, response) in enumerate(sent):
-        error = response.exception()
-        if error is not None:
-            failed.append((index, error))
+    for _, sending, response in sent:
+        response.settled()
+        failed += [(sending.row(index), error) for index, error in response.errors]
     if failed:
-        index, error = failed[0]
-        raise _failure(error, sent[index][0], first_number + index, task, len(failed)) from error
-
-
-def _failure(error: Exception, row: OutgoingRow, number: int, task: str, failures: int) -> DeliveryError:
-    others = f", as were {failures - 1} rows after it" if failures > 1 else ""
-    places: dict[str, object] = {"topic": row.topic, "partition": row.partition}
-    cause: BaseException | None = error
-    while isinstance(cause, KwireError):
-        places = {**cause.where, **{name: place for name, place in places.items() if place is not None}}
-        cause = cause.__cause__
-    message, remedy = (error.message, error.remedy) if isinstance(error, KwireError) else (str(error), None)
-    return DeliveryError(
-        f"{_name(row, number, task)} was not written{others}: {message}",
-        possibly_persisted=getattr(error, "possibly_persisted", False),
-        remedy=remedy,
-        **places,
-    )
-
-
-def _name(row: OutgoingRow, number: int, task: str) -> str:
-    key = "no key" if row.key is None else f"key {row.key[:_KEY_SHOWN]!r}{'...' if len(row.key) > _KEY_SHOWN else ''}"
-    return f"row {number} of {task} ({key})"
+        row, error = min(failed, key=lambda one: one[0])
+        others = f", as were {len(failed) - 1} rows after it" if len(failed) > 1 else ""
+        raise sent[0].portion.failure(error, row, others) from error

@@ -224,26 +224,63 @@ typedef struct {
 
 typedef struct {
     stretch_t *stretches;
-    uint32_t used, room;
-    uint32_t *order;   /* the stretch of each record */
-    uint32_t *by_slot; /* the last stretch of a slot and 1, from UNROUTED on; NULL before the first */
+    uint32_t used, room, last; /* `last`: that of the last record */
+    uint32_t *order;           /* the stretch of each record, once they are of several slots; else NULL */
+    uint32_t *by_slot;         /* the last stretch of a slot and 1, from UNROUTED on; as `order` */
+    int slots, slot;           /* how many `by_slot` has; of the last record */
     int is_mixed;
 } placed_t;
 
-/* Room for one more, before anything is changed. */
+/* The first record of a second slot: from here on each has its stretch written down. */
 static int
-make_room(placed_t *placed)
+begin_order(placed_t *placed, Py_ssize_t count)
 {
-    if (placed->used && placed->by_slot == NULL) {
-        placed->by_slot = PyMem_Calloc(PARTITIONS_MAX - UNROUTED, sizeof(uint32_t));
-        if (placed->by_slot == NULL) {
-            PyErr_NoMemory();
+    if ((placed->order = PyMem_Malloc((size_t)count * sizeof(uint32_t))) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    uint32_t *next = placed->order;
+    for (uint32_t at = 0; at < placed->used; at++) {
+        for (uint32_t n = 0; n < placed->stretches[at].count; n++) {
+            *next++ = at;
+        }
+    }
+    return 0;
+}
+
+static int
+grow_slots(placed_t *placed, int slot)
+{
+    int slots = (slot - UNROUTED + 1) * 2;
+    uint32_t *grown = PyMem_Realloc(placed->by_slot, (size_t)slots * sizeof(uint32_t));
+    if (grown == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memset(grown + placed->slots, 0, (size_t)(slots - placed->slots) * sizeof(uint32_t));
+    placed->by_slot = grown;
+    placed->slots = slots;
+    return 0;
+}
+
+/* Room for one more of the call's `count`, before anything is changed. */
+static int
+make_room(placed_t *placed, int slot, Py_ssize_t count)
+{
+    if (placed->used && slot != placed->slot && placed->order == NULL) {
+        if (begin_order(placed, count) < 0) {
             return -1;
         }
-        int slot = placed->stretches[0].run->partition; /* there is one as yet */
-        if (slot < PARTITIONS_MAX) {
-            placed->by_slot[slot - UNROUTED] = 1;
+        if (placed->slot < PARTITIONS_MAX) {
+            if (grow_slots(placed, placed->slot) < 0) {
+                return -1;
+            }
+            placed->by_slot[placed->slot - UNROUTED] = placed->used;
         }
+    }
+    if (placed->order != NULL && slot < PARTITIONS_MAX && slot - UNROUTED >= placed->slots &&
+        grow_slots(placed, slot) < 0) {
+        return -1;
     }
     if (placed->used < placed->room) {
         return 0;
@@ -259,35 +296,38 @@ make_room(placed_t *placed)
     return 0;
 }
 
-static int
-continues(const placed_t *placed, uint32_t at, const run_t *run)
+/* The stretch that ends with the last record of an open run, which is this slot's for all that is known here; else -1. */
+static int64_t
+open_stretch(const placed_t *placed, int slot)
 {
-    const stretch_t *stretch = &placed->stretches[at];
-    return stretch->run == run && stretch->first + stretch->count == run->count - 1;
+    if (!placed->used) {
+        return -1;
+    }
+    if (slot == placed->slot) {
+        return placed->last;
+    }
+    return (int64_t)slot - UNROUTED < placed->slots ? (int64_t)placed->by_slot[slot - UNROUTED] - 1 : -1;
 }
 
-/* Notes the last record of a run as the next one; there is room. */
+/* Notes that the run of a slot has one more, the next of the call; there is room. */
 static void
-note(placed_t *placed, run_t *run, Py_ssize_t number)
+note(placed_t *placed, int64_t known, run_t *run, int slot, Py_ssize_t number)
 {
-    uint32_t at = placed->used;
-    uint32_t *known = NULL;
-    if (at && continues(placed, at - 1, run)) {
-        at--;
-    }
-    else if (placed->by_slot != NULL && run->partition < PARTITIONS_MAX) {
-        known = &placed->by_slot[run->partition - UNROUTED];
-        at = *known && continues(placed, *known - 1, run) ? *known - 1 : at;
-    }
-    if (at == placed->used) {
+    const stretch_t *stretch = known < 0 ? NULL : &placed->stretches[known];
+    if (stretch == NULL || stretch->run != run || stretch->first + stretch->count != run->count - 1) {
         Py_INCREF(OBJECT(run));
-        placed->stretches[placed->used++] = (stretch_t){run, run->count - 1, 0};
+        known = placed->used++;
+        placed->stretches[known] = (stretch_t){run, run->count - 1, 0};
+        if ((int64_t)slot - UNROUTED < placed->slots) {
+            placed->by_slot[slot - UNROUTED] = placed->used;
+        }
     }
-    placed->stretches[at].count++;
-    placed->is_mixed |= at + 1 != placed->used;
-    placed->order[number] = at;
-    if (known != NULL) {
-        *known = at + 1;
+    placed->stretches[known].count++;
+    placed->last = (uint32_t)known;
+    placed->slot = slot;
+    if (placed->order != NULL) {
+        placed->order[number] = (uint32_t)known;
+        placed->is_mixed |= (uint32_t)known + 1 != placed->used;
     }
 }
 
@@ -323,12 +363,82 @@ answer_of(const placed_t *placed, Py_ssize_t start, Py_ssize_t count, Py_ssize_t
     return Py_BuildValue("(nnNy#)", start + count, too_large, stretches, (const char *)placed->order, count * 4);
 }
 
+/* ---- into runs --------------------------------------------------------------------------------------------------- */
+
+/* Writes a record behind the last of an open run, if that is all there is to do: it fills neither the run nor its memory,
+ * and has the timestamp of the record before it. A record never has more bytes than it counts as. */
+static int
+is_put(run_t *run, const entry_t *entry, Py_ssize_t size)
+{
+    if (run->is_closed || run->terms != Py_None || run->size_bytes + size >= run->bytes_max ||
+        BATCH_OVERHEAD + run->used + (size_t)size > run->room || entry->headers != NULL ||
+        entry->timestamp != run->marks[run->marks_used - 1].timestamp) {
+        return 0;
+    }
+    int64_t after = entry->timestamp - run->base_timestamp;
+    size_t length = 2 + varint_size(after) + varint_size(run->count) + span_size(entry->key) + span_size(entry->value);
+    unsigned char *start = run->data + BATCH_OVERHEAD + run->used;
+    unsigned char *at = put_varint(start, (int64_t)length);
+    *at++ = 0; /* attributes */
+    at = put_varint(put_varint(at, after), run->count);
+    at = put_span(put_span(at, entry->key), entry->value);
+    *at++ = 0; /* headers */
+    run->used += (size_t)(at - start);
+    run->count++;
+    run->size_bytes += size;
+    return 1;
+}
+
+/* Takes in start .. end - 1, as far as there is room and none is too large; -1 with an exception. `*after`: the first that
+ * is not in. */
+static int
+take_in(door_t *door, PyObject *name, topic_t *topic, const columns_t *columns, Py_ssize_t start, Py_ssize_t end,
+        placed_t *placed, news_t *news, Py_ssize_t *after, Py_ssize_t *too_large)
+{
+    const Py_ssize_t size_max = door_record_bytes_max(door);
+    Py_ssize_t room = door_room(door), used = 0;
+    int failed = 0;
+    Py_ssize_t index = start;
+    for (; index < end; index++) {
+        entry_t entry = {0};
+        Py_ssize_t size;
+        int64_t asked;
+        if ((failed = get_record(columns, index, &entry, &size, &asked)) < 0) {
+            break;
+        }
+        if (size > size_max || size > room) {
+            *too_large = size > size_max ? size : 0;
+            break;
+        }
+        int slot = asked == CHOSEN ? door_slot(door, topic, entry.key) : (int)asked;
+        int64_t known = open_stretch(placed, slot);
+        run_t *run = known < 0 ? NULL : placed->stretches[known].run;
+        if (run != NULL && is_put(run, &entry, size)) {
+            used += size;
+            room -= size;
+        }
+        else {
+            door_use(door, used);
+            used = 0;
+            if ((failed = make_room(placed, slot, end - start)) < 0 ||
+                (failed = door_admit(door, name, topic, slot, &entry, size, &run, news)) < 0) {
+                break;
+            }
+            room = door_room(door);
+        }
+        note(placed, known, run, slot, index - start);
+    }
+    door_use(door, used);
+    *after = index;
+    return failed;
+}
+
 /* (topic, columns, start, end) -> (after, too large, [(run, first, count)], order | None) */
 PyObject *
 door_append_many(door_t *door, PyObject *args)
 {
     PyObject *name, *given, *answer = NULL;
-    Py_ssize_t start, end, index, size = 0, too_large = 0;
+    Py_ssize_t start, end, after = 0, too_large = 0;
     if (!PyArg_ParseTuple(args, "UO!nn", &name, &PyTuple_Type, &given, &start, &end)) {
         return NULL;
     }
@@ -340,41 +450,16 @@ door_append_many(door_t *door, PyObject *args)
     placed_t placed = {0};
     news_t news = {0};
     topic_t *topic = NULL;
-    placed.order = PyMem_Malloc((size_t)(end - start) * sizeof(uint32_t));
-    if (placed.order == NULL) {
-        PyErr_NoMemory();
-        goto done;
-    }
-    if (open_columns(given, &columns) < 0 || (topic = door_topic(door, name)) == NULL) {
-        goto done;
-    }
-    int outcome = 1;
-    for (index = start; index < end; index++) {
-        entry_t entry = {0};
-        int64_t slot;
-        run_t *run;
-        outcome = get_record(&columns, index, &entry, &size, &slot);
-        if (outcome < 0) {
-            break;
+    if (open_columns(given, &columns) == 0 && (topic = door_topic(door, name)) != NULL) {
+        int outcome = take_in(door, name, topic, &columns, start, end, &placed, &news, &after, &too_large);
+        if (outcome < 0 && after > start) {
+            PyErr_Clear(); /* those before it are in: it is found again when it comes first */
+            outcome = 0;
         }
-        if (size > door_record_bytes_max(door)) {
-            too_large = size;
-            break;
+        if (outcome == 0 && door_tell(door, &news) == 0) {
+            answer = answer_of(&placed, start, after - start, too_large);
         }
-        outcome = make_room(&placed) < 0 ? -1 : door_admit(door, name, topic, (int)slot, &entry, size, &run, &news);
-        if (outcome < 1) {
-            break;
-        }
-        note(&placed, run, index - start);
     }
-    if (outcome < 0 && index > start) {
-        PyErr_Clear(); /* those before it are in: it is found again when it comes first */
-        outcome = 0;
-    }
-    if (outcome >= 0 && door_tell(door, &news) == 0) {
-        answer = answer_of(&placed, start, index - start, too_large);
-    }
-done:
     free_placed(&placed);
     close_columns(&columns);
     return answer;

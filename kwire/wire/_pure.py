@@ -16,6 +16,7 @@ from kwire.wire._bulk import all_bytes
 from kwire.wire._cursor import RecordFields, RecordStream, columns, open_cursor, record_class
 from kwire.wire._decode import decode_records
 from kwire.wire._encode import encode_records
+from kwire.wire._sockets import receive_into, send_pieces
 from kwire.wire.rows import Bytes
 
 __all__ = [
@@ -30,7 +31,9 @@ __all__ = [
     "message_reader",
     "murmur2",
     "open_cursor",
+    "receive_into",
     "record_class",
+    "send_pieces",
 ]
 
 

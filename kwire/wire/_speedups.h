@@ -14,3 +14,4 @@ int add_consume(PyObject *module);
 int add_runs(PyObject *module);
 int add_door(PyObject *module);
 int add_bulk(PyObject *module);
+int add_sockets(PyObject *module);

@@ -31,6 +31,7 @@ from kwire.wire._door import (
     murmur2_partition,
     place_class,
 )
+from kwire.wire._sockets import Sock
 from kwire.wire.rows import Bytes, Header, Headers, NewRecord, Row
 
 __all__ = [
@@ -72,7 +73,9 @@ __all__ = [
     "murmur2_partition",
     "open_cursor",
     "place_class",
+    "receive_into",
     "record_class",
+    "send_pieces",
 ]
 
 # How a message is read, as tuples (`_messages.c` has the grammar), and what reads it: (data, start) -> the message that
@@ -95,6 +98,8 @@ class Accelerated:
         self._open = speedups.open_cursor
         self._columns = speedups.columns
         self._place_class, self._record_class = speedups.place_class, speedups.record_class
+        self.send_pieces = getattr(speedups, "send_pieces", _pure.send_pieces)
+        self.receive_into = getattr(speedups, "receive_into", _pure.receive_into)
         self.all_bytes = speedups.all_bytes
         self.blank = speedups.blank
         self.RecordFields = speedups.RecordFields
@@ -184,6 +189,8 @@ columns = _chosen.columns
 all_bytes: Callable[[list[Any]], bool] = _chosen.all_bytes
 record_class: Callable[[type[T]], type[T]] = _chosen.record_class
 blank: Callable[[int], tuple[Bytes, memoryview]] = _chosen.blank
+send_pieces: Callable[[Sock, Sequence[Any]], int] = _chosen.send_pieces
+receive_into: Callable[[Sock, Any], int] = _chosen.receive_into
 
 if TYPE_CHECKING:
     from kwire.wire._cursor import RecordFields, RecordStream

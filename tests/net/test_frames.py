@@ -10,6 +10,7 @@ import pytest
 import kwire.net.selector
 from kwire.errors import DisconnectedError, EncodeError, NotKafkaError
 from kwire.net import Receive
+from kwire.wire.accel import send_pieces
 from kwire.wire.frame import BytesLike
 from tests.net.harness import Driver, Peer, drive, framed, joined, read_exactly, read_frame, running
 
@@ -120,14 +121,13 @@ class TestSending:
 
     def test_many_small_frames_share_a_write(self, monkeypatch: pytest.MonkeyPatch) -> None:
         writes: list[int] = []
-        sendmsg = socket.socket.sendmsg
 
         def counted(sock: socket.socket, pieces: list[memoryview]) -> int:
             writes.append(len(pieces))
-            return sendmsg(sock, pieces)
+            return send_pieces(sock, pieces)
 
         with joined() as (driver, peer):
-            monkeypatch.setattr(socket.socket, "sendmsg", counted)
+            monkeypatch.setattr("kwire.net.channel.send_pieces", counted)
             driver.poll([(1, b"a few bytes")] * 500)
             assert writes == [500]
             assert len(driver.sent) == 500

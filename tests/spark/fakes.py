@@ -1,14 +1,23 @@
-"""A log, a consumer and a producer without a broker: tables that answer as kwire's clients do."""
+"""A log, a consumer and a producer without a broker: tables that answer as kwire's clients do, to whichever call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kwire.consumer import ConsumerRecord
+from kwire.consumer import ConsumerRecord, PolledBatch
 from kwire.errors import ErrorCode, KwireError, broker_error
+from kwire.producer import arrow, columns
+from kwire.records import decode_batches, encode_batch
 from kwire.spark.options import ReadOptions, read_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kwire.producer.bulk import Slice
+    from kwire.producer.columns import Keys, ManyHeaders, Partitions, Timestamps, Values
+    from kwire.wire.accel import Piece
 
 TopicPartition = tuple[str, int]
 
@@ -48,10 +57,13 @@ class FakeLog:
 
 
 class FakeConsumer:
-    """One partition, t-0. `script` are the steps of `poll`: offsets to answer, a position reached, or an error."""
+    """One partition, t-0, read in any of a consumer's ways: real batches, decoded as a consumer decodes them.
 
-    def __init__(self, script: Sequence[list[int] | int | KwireError], *, first: int = 0) -> None:
-        self._script = list(script)
+    `script` has a step a poll: what to answer, as offsets or as pieces of `piece`, a position reached, or an error.
+    """
+
+    def __init__(self, script: Sequence[list[int] | list[Piece] | int | KwireError], *, first: int = 0) -> None:
+        self.script: list[Any] = list(script)
         self._first = first
         self._position = -1
         self.assigned: list[Any] = []
@@ -63,16 +75,26 @@ class FakeConsumer:
             self._position = partitions[0][2]
 
     def poll(self, max_records: int = 500, timeout: float = 1.0) -> list[ConsumerRecord]:
+        return list(self.poll_batch(max_records, timeout))
+
+    def poll_batch(self, max_records: int = 100_000, timeout: float = 1.0) -> PolledBatch:
         self.on_poll()
-        step: list[int] | int | KwireError = self._script.pop(0) if self._script else []
+        step = self.script.pop(0) if self.script else []
         if isinstance(step, KwireError):
             raise step
         if isinstance(step, int):
             self._position = step
-            return []
-        if step:
-            self._position = step[-1] + 1
-        return [ConsumerRecord("t", 0, offset, 0, 0, None, b"%d" % offset) for offset in step]
+            return PolledBatch([])
+        pieces = [piece(one, (0, None, b"%d" % one, ())) if isinstance(one, int) else one for one in step]
+        assert sum(map(len, pieces)) <= max_records
+        if pieces:
+            self._position = pieces[-1].records()[-1].offset + 1
+        return PolledBatch(pieces)
+
+    def poll_arrow(
+        self, max_records: int = 100_000, timeout: float = 1.0, *, include_headers: bool = False
+    ) -> pa.RecordBatch:
+        return self.poll_batch(max_records, timeout).to_arrow(include_headers=include_headers)
 
     def position(self, topic: str, partition: int) -> int:
         return self._position
@@ -81,19 +103,38 @@ class FakeConsumer:
         return dict.fromkeys(partitions, self._first)
 
 
-class FakeResponse:
-    def __init__(self, error: KwireError | None) -> None:
-        self._error = error
+def piece(
+    base_offset: int,
+    *records: tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]],
+    timestamp_type: int = 0,
+    magic: int = 2,
+    partition: int = 0,
+) -> Piece:
+    """Records as a consumer cuts them from a batch: (timestamp_ms, key, value, headers). Magic 0 knows no time."""
+    encoded = encode_batch(records, base_offset=base_offset, timestamp_type=timestamp_type, magic=magic)
+    batches = decode_batches(encoded)
+    cursors = [batch.cursor(ConsumerRecord, "t", partition, base_offset) for batch in batches]
+    assert len(cursors) == 1
+    return cursors[0].cut(len(records))
 
-    def result(self, timeout: float | None = None) -> object:
-        return None
 
-    def exception(self, timeout: float | None = None) -> KwireError | None:
-        return self._error
+class FakeBulkResponse:
+    def __init__(self, errors: list[tuple[int, KwireError]]) -> None:
+        self.errors = errors
+
+    def settled(self, timeout: float | None = None) -> object:
+        return self
+
+
+# What a record that is sent without a time has.
+NOW = 1_800_000_000_000
 
 
 class FakeProducer:
-    """Keeps what is sent. `failures` are outcomes by row number; `refusals` are raised by `send` itself."""
+    """Keeps what is sent, a tuple a record: topic, value, key, headers, partition, timestamp_ms.
+
+    `failures` are outcomes by row number, in the order of sending; `refusal` is raised by the call that has that row.
+    """
 
     def __init__(
         self, failures: Mapping[int, KwireError] | None = None, refusals: Mapping[int, Exception] | None = None
@@ -103,20 +144,31 @@ class FakeProducer:
         self.sent: list[tuple[object, ...]] = []
         self.flushes = 0
 
-    def send(
+    def send_many(
         self,
         topic: str,
-        value: bytes | None = None,
-        key: bytes | None = None,
-        headers: tuple[tuple[str, bytes | None], ...] = (),
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> FakeResponse:
-        number = len(self.sent)
-        if number in self._refusals:
+        values: Values,
+        keys: Keys = None,
+        headers: ManyHeaders = None,
+        timestamps_ms: Timestamps = None,
+        partitions: Partitions = None,
+    ) -> FakeBulkResponse:
+        return self._send(topic, [columns.slice_of(values, keys, headers, timestamps_ms, partitions, NOW)])
+
+    def send_arrow(self, topic: str, table: Any) -> FakeBulkResponse:
+        return self._send(topic, arrow.slices_of(table, NOW))
+
+    def _send(self, topic: str, slices: Sequence[Slice]) -> FakeBulkResponse:
+        first = len(self.sent)
+        for many, length in slices:
+            for timestamp_ms, key, value, headers, partition in many.rows(0, length):
+                self.sent.append((topic, value, key, headers, partition, timestamp_ms))
+        numbers = range(first, len(self.sent))
+        for number in self._refusals.keys() & numbers:
+            del self.sent[first:]
             raise self._refusals[number]
-        self.sent.append((topic, value, key, headers, partition, timestamp_ms))
-        return FakeResponse(self._failures.get(number))
+        failed = sorted(self._failures.keys() & numbers)
+        return FakeBulkResponse([(number - first, self._failures[number]) for number in failed])
 
     def flush(self) -> None:
         self.flushes += 1

@@ -1,4 +1,4 @@
-"""Records into Arrow, and the check of a read's schema."""
+"""What a consumer polls as Spark's columns, and the check of a read's schema."""
 
 from __future__ import annotations
 
@@ -8,37 +8,40 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from kwire.consumer import ConsumerRecord
+from kwire.consumer import PolledBatch
 from kwire.errors import ConfigurationError
-from kwire.spark import columns
-from kwire.spark.columns import arrow_schema, check_read_schema, read_schema, to_arrow
+from kwire.spark.columns import arrow_schema, check_read_schema, read_schema, to_spark
+from tests.spark.fakes import piece
 
 MS = 1_700_000_000_123
-RECORDS = [
-    ConsumerRecord("t", 3, 7, MS, 0, b"k", b"v", (("a", b"1"), ("a", None))),
-    ConsumerRecord("t", 3, 9, MS + 1, 1, None, None, ()),
-    ConsumerRecord("t", 3, 10, -1, -1, b"", b"", (("", b""),)),
+PIECES = [
+    piece(7, (MS, b"k", b"v", (("a", b"1"), ("a", None))), partition=3),
+    piece(9, (MS + 1, None, None, ()), timestamp_type=1, partition=3),
+    piece(10, (-1, b"", b"", ()), magic=0, partition=3),
+    piece(11, (MS, b"\x00", b"\xff" * 300, (("", b""),)), partition=3),
 ]
 EXPECTED = {
-    "key": [b"k", None, b""],
-    "value": [b"v", None, b""],
-    "topic": ["t", "t", "t"],
-    "partition": [3, 3, 3],
-    "offset": [7, 9, 10],
+    "key": [b"k", None, b"", b"\x00"],
+    "value": [b"v", None, b"", b"\xff" * 300],
+    "topic": ["t"] * 4,
+    "partition": [3] * 4,
+    "offset": [7, 9, 10, 11],
     "timestamp": [
         datetime(2023, 11, 14, 22, 13, 20, 123000, UTC),
         datetime(2023, 11, 14, 22, 13, 20, 124000, UTC),
         datetime(1969, 12, 31, 23, 59, 59, 999000, UTC),  # no time at all: as Spark's own connector shows it
+        datetime(2023, 11, 14, 22, 13, 20, 123000, UTC),
     ],
-    "timestampType": [0, 1, -1],
-    "headers": [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, [{"key": "", "value": b""}]],
+    "timestampType": [0, 1, 0, 0],
+    "headers": [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, None, [{"key": "", "value": b""}]],
 }
+POLLED = PolledBatch(PIECES).to_arrow(include_headers=True)
 SUBSET = StructType([StructField("offset", LongType()), StructField("value", BinaryType())])
 
 
 def test_every_column() -> None:
     schema = arrow_schema(read_schema(with_headers=True))
-    batch = to_arrow(RECORDS, schema)
+    batch = to_spark(POLLED, schema)
     assert batch.schema.equals(schema)
     batch.validate(full=True)
     assert batch.to_pydict() == EXPECTED
@@ -54,18 +57,29 @@ def test_headers_only_on_request() -> None:
     assert read_schema(with_headers=True).names == list(EXPECTED)
 
 
-def test_only_the_schemas_columns_are_built_and_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in EXPECTED.keys() - {"offset", "value"}:
-        monkeypatch.delitem(columns._BUILDERS, name)
+def test_only_the_schemas_columns_and_in_its_order() -> None:
     check_read_schema(SUBSET)
-    batch = to_arrow(RECORDS, arrow_schema(SUBSET))
+    batch = to_spark(POLLED, arrow_schema(SUBSET))
     assert batch.schema.names == ["offset", "value"]
     assert batch.to_pydict() == {name: EXPECTED[name] for name in ("offset", "value")}
 
 
 def test_records_without_any_header() -> None:
     schema = arrow_schema(StructType([read_schema(with_headers=True)["headers"]]))
-    assert to_arrow([RECORDS[1]] * 2, schema).to_pydict() == {"headers": [None, None]}
+    polled = PolledBatch(PIECES[1:3]).to_arrow(include_headers=True)
+    assert to_spark(polled, schema).to_pydict() == {"headers": [None, None]}
+
+
+def test_keys_and_values_are_not_copied() -> None:
+    batch = to_spark(POLLED, arrow_schema(SUBSET))
+    assert batch.column("value").buffers()[2].address == POLLED.column("value").buffers()[2].address
+
+
+def test_a_time_that_spark_cannot_hold() -> None:
+    polled = PolledBatch([piece(0, (2**62, None, b"", ()))]).to_arrow()
+    with pytest.raises(ConfigurationError, match=r"a time that Spark's timestamps cannot hold: .*without the column"):
+        to_spark(polled, arrow_schema(read_schema(with_headers=False)))
+    assert to_spark(polled, arrow_schema(SUBSET)).num_rows == 1
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from kwire.errors import ErrorCode, KwireError, NodeError, RequestTimeoutError, broker_error
-from kwire.net import VirtualClock
-from kwire.spark.columns import read_schema
+from kwire.errors import ConfigurationError, ErrorCode, KwireError, NodeError, RequestTimeoutError, broker_error
+from kwire.net import Clock, VirtualClock
+from kwire.spark import reader
+from kwire.spark.columns import arrow_schema, read_schema
 from kwire.spark.offsets import OffsetRange
-from kwire.spark.reader import portions, read_portion, read_range
-from tests.spark.fakes import FakeConsumer, options
+from kwire.spark.options import ReadOptions
+from kwire.spark.reader import in_pieces, portions, read_portion, read_range
+from tests.spark.fakes import FakeConsumer, options, piece
 
 GONE = broker_error(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+
+def read(
+    consumer: FakeConsumer, wanted: OffsetRange, own: ReadOptions | None = None, clock: Clock | None = None
+) -> Iterator[list[int]]:
+    """The offsets of each batch."""
+    for batch in read_range(consumer, wanted, own or options(), clock or VirtualClock(), False):
+        yield batch.column("offset").to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -28,8 +41,7 @@ GONE = broker_error(ErrorCode.OFFSET_OUT_OF_RANGE)
 )
 def test_read_range(script: list[list[int] | int | KwireError], expected: list[list[int]]) -> None:
     consumer = FakeConsumer(script)
-    found = list(read_range(consumer, OffsetRange("t", 0, 2, 6), options(), VirtualClock()))
-    assert [[record.offset for record in records] for records in found] == expected
+    assert list(read(consumer, OffsetRange("t", 0, 2, 6))) == expected
     assert consumer.assigned == [[("t", 0, 2)]]
 
 
@@ -37,8 +49,8 @@ def test_silence_is_an_error_in_bounded_time() -> None:
     clock = VirtualClock()
     consumer = FakeConsumer([[2], [], 4])
     consumer.on_poll = lambda: clock.advance(0.1)
-    reads = read_range(consumer, OffsetRange("t", 0, 2, 6), options({"kafkaConsumer.pollTimeoutMs": "2000"}), clock)
-    assert [record.offset for record in next(reads)] == [2]
+    reads = read(consumer, OffsetRange("t", 0, 2, 6), options({"kafkaConsumer.pollTimeoutMs": "2000"}), clock)
+    assert next(reads) == [2]
     with pytest.raises(
         RequestTimeoutError, match=r"from offset 4 on within 2000 ms; the read goes to 6 .*topic t, partition 0"
     ):
@@ -49,7 +61,7 @@ def test_silence_is_an_error_in_bounded_time() -> None:
 def test_a_consumers_error_names_the_partition() -> None:
     consumer = FakeConsumer([NodeError("gone", broker="1 at b:9092")])
     with pytest.raises(NodeError, match="broker 1 at b:9092, topic t, partition 0"):
-        list(read_range(consumer, OffsetRange("t", 0, 0, 1), options(), VirtualClock()))
+        list(read(consumer, OffsetRange("t", 0, 0, 1)))
 
 
 @pytest.mark.parametrize(
@@ -63,11 +75,10 @@ def test_a_consumers_error_names_the_partition() -> None:
 def test_offsets_out_of_range(first: int, expected: list[int]) -> None:
     wanted = OffsetRange("t", 0, 2, 6)
     with pytest.raises(KwireError, match=f"data may be lost: offset 2 is not in the log, which begins at {first}"):
-        list(read_range(FakeConsumer([GONE], first=first), wanted, options(), VirtualClock()))
+        list(read(FakeConsumer([GONE], first=first), wanted))
     lenient = options(failOnDataLoss="false")
     consumer = FakeConsumer([GONE, expected], first=first)
-    found = list(read_range(consumer, wanted, lenient, VirtualClock()))
-    assert [record.offset for records in found for record in records] == expected
+    assert [offset for offsets in read(consumer, wanted, lenient) for offset in offsets] == expected
 
 
 def test_portions_are_sparks_partitions() -> None:
@@ -78,3 +89,57 @@ def test_portions_are_sparks_partitions() -> None:
 @pytest.mark.parametrize("partition", [None, InputPartition(None)])
 def test_sparks_ways_to_say_that_there_is_nothing(partition: InputPartition | None) -> None:
     assert list(read_portion(partition, options(), read_schema(with_headers=False))) == []
+
+
+@pytest.fixture
+def consumer(monkeypatch: pytest.MonkeyPatch) -> FakeConsumer:
+    """The consumer that a task finds."""
+    found = FakeConsumer([])
+
+    class Found:
+        def get(self, keywords: object) -> FakeConsumer:
+            return found
+
+    monkeypatch.setattr(reader, "consumers", Found())
+    return found
+
+
+@pytest.mark.parametrize("with_headers", [False, True])
+def test_a_task_answers_its_range_in_sparks_columns(consumer: FakeConsumer, with_headers: bool) -> None:
+    consumer.script = [[piece(2, (5, b"k", b"v", (("h", b"1"),)), (6, None, None, ()))], [9]]
+    schema = read_schema(with_headers=with_headers)
+    found = list(read_portion(InputPartition(OffsetRange("t", 0, 2, 6)), options(), schema))
+    assert [batch.schema for batch in found] == [arrow_schema(schema)]
+    rows = found[0].to_pylist()
+    assert [(row["offset"], row["key"], row["value"]) for row in rows] == [(2, b"k", b"v"), (3, None, None)]
+    assert [row.get("headers") for row in rows] == [[{"key": "h", "value": b"1"}] if with_headers else None, None]
+    assert consumer.assigned == [[("t", 0, 2)], []]
+
+
+def test_a_task_that_spark_stops_leaves_no_records_behind(consumer: FakeConsumer) -> None:
+    consumer.script = [[0], [1]]
+    reads = read_portion(InputPartition(OffsetRange("t", 0, 0, 2)), options(), read_schema(with_headers=False))
+    next(reads)
+    reads.close()  # type: ignore[attr-defined]
+    assert consumer.assigned[-1] == []
+
+
+def test_a_column_that_spark_cannot_hold_names_the_partition(consumer: FakeConsumer) -> None:
+    consumer.script = [[piece(0, (2**62, None, b"", ()))]]
+    with pytest.raises(ConfigurationError, match=r"cannot hold: .*topic t, partition 0"):
+        list(read_portion(InputPartition(OffsetRange("t", 0, 0, 1)), options(), read_schema(with_headers=False)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([1, 1, 1, 1], [[1, 1, 1, 1]]),
+        ([40, 40, 40, 40], [[40, 40], [40, 40]]),
+        ([900, 1, 1, 1, 1], [[900], [1], [1, 1, 1]]),
+        ([900], [[900]]),
+        ([], [[]]),
+    ],
+)
+def test_a_batch_is_cut_until_it_is_small_enough(sizes: list[int], expected: list[list[int]]) -> None:
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"x" * size for size in sizes], pa.binary())})
+    assert [[len(value) for value in part["value"].to_pylist()] for part in in_pieces(batch, 110)] == expected

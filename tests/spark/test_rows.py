@@ -1,8 +1,9 @@
-"""Spark's rows, as Arrow and as Row, into what is sent; and the check of a sink's schema."""
+"""Spark's rows, as Arrow and as Row, into what is sent; what is wrong with one; and the check of a sink's schema."""
 
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,7 +27,9 @@ from pyspark.sql.types import (
 
 from kwire.errors import ConfigurationError
 from kwire.spark.columns import HEADERS, read_schema
-from kwire.spark.rows import OutgoingRow, SinkColumns
+from kwire.spark.rows import Outgoing, SinkColumns
+from kwire.spark.writer import deliver
+from tests.spark.fakes import NOW, FakeProducer
 
 
 def schema_of(**kinds: DataType) -> StructType:
@@ -42,46 +45,114 @@ EVERYTHING = schema_of(
     value=BinaryType(),
 )
 TIME = datetime(2023, 11, 14, 22, 13, 20, 123999, UTC)
-TABLE: list[tuple[tuple[Any, ...], OutgoingRow]] = [
+Given = tuple[Any, ...]
+# Rows of EVERYTHING, and what is sent of each: topic, value, key, headers, partition, timestamp_ms.
+TABLE: list[tuple[Given, Given]] = [
     (
         (2, TIME, [{"key": "a", "value": b"1"}, {"key": "b", "value": None}], "k\u00e9", "t", b"v"),
-        OutgoingRow("t", b"v", "k\u00e9".encode(), (("a", b"1"), ("b", None)), 2, 1_700_000_000_123),
+        ("t", b"v", "k\u00e9".encode(), (("a", b"1"), ("b", None)), 2, 1_700_000_000_123),
     ),
-    ((None, None, None, None, "u", None), OutgoingRow("u", None, None, (), None, None)),
-    ((0, None, [], "", "t", b""), OutgoingRow("t", b"", b"", (), 0, None)),
-    (
-        (0, datetime(1969, 12, 31, 23, 59, 59, 999000, UTC), None, "", None, b""),
-        OutgoingRow(None, b"", b"", (), 0, None),
-    ),
+    ((None, None, None, None, "t", None), ("t", None, None, (), None, NOW)),
+    ((0, None, [], "", "t", b""), ("t", b"", b"", (), 0, NOW)),
+    ((0, datetime(1969, 12, 31, 23, 59, 59, 999000, UTC), None, "", "t", b""), ("t", b"", b"", (), 0, NOW)),
+    ((0, datetime(1970, 1, 1, 0, 0, 0, 999, UTC), None, "", "t", b""), ("t", b"", b"", (), 0, 0)),
 ]
 
 
-def test_arrow_rows() -> None:
-    names = EVERYTHING.names
-    data = [dict(zip(names, given, strict=True)) for given, _ in TABLE]
-    batch = pa.RecordBatch.from_pylist(data, schema=to_arrow_schema(EVERYTHING, timezone="UTC"))
-    assert list(SinkColumns.of(EVERYTHING, None).rows_of(batch)) == [expected for _, expected in TABLE]
+def arrow(schema: StructType, rows: list[Given]) -> pa.RecordBatch:
+    """As Spark gives them."""
+    data = [dict(zip(schema.names, given, strict=True)) for given in rows]
+    return pa.RecordBatch.from_pylist(data, schema=to_arrow_schema(schema, timezone="UTC"))
 
 
-@pytest.mark.parametrize(("given", "expected"), TABLE)
-def test_spark_rows(given: tuple[Any, ...], expected: OutgoingRow) -> None:
+def spark_row(schema: StructType, given: Given) -> Row:
     def as_spark_gives_it(value: Any) -> Any:
         if isinstance(value, datetime):
             return value.astimezone().replace(tzinfo=None)
         if isinstance(value, bytes):
             return bytearray(value)
-        return [Row(**pair) for pair in value] if isinstance(value, list) else value
+        return [pair and Row(**pair) for pair in value] if isinstance(value, list) else value
 
-    row = Row(*EVERYTHING.names)(*map(as_spark_gives_it, given))
-    assert SinkColumns.of(EVERYTHING, None).row_of(row) == expected
+    return Row(*schema.names)(*map(as_spark_gives_it, given))
 
 
-def test_the_option_topic_overrides_the_column() -> None:
+def of_batch(columns: SinkColumns, schema: StructType, rows: list[Given]) -> Outgoing:
+    return columns.of_batch(arrow(schema, rows))
+
+
+def of_rows(columns: SinkColumns, schema: StructType, rows: list[Given]) -> Outgoing:
+    return columns.of_rows([spark_row(schema, given) for given in rows])
+
+
+# Spark hands a sink rows in either way.
+in_both_ways = pytest.mark.parametrize("outgoing", [of_batch, of_rows])
+Way = Callable[[SinkColumns, StructType, list[Given]], Outgoing]
+
+
+def sent(outgoing: Outgoing) -> list[tuple[object, ...]]:
+    producer = FakeProducer()
+    deliver(producer, [outgoing], "the DataFrame")
+    return producer.sent
+
+
+@in_both_ways
+def test_what_is_sent(outgoing: Way) -> None:
+    rows = [given for given, _ in TABLE]
+    columns = SinkColumns.of(EVERYTHING, None)
+    assert sent(outgoing(columns, EVERYTHING, rows)) == [expected for _, expected in TABLE]
+    for given, expected in TABLE:
+        assert sent(outgoing(columns, EVERYTHING, [given])) == [expected]
+
+
+@in_both_ways
+def test_the_option_topic_overrides_the_column(outgoing: Way) -> None:
     schema = schema_of(topic=StringType(), value=StringType())
-    batch = pa.RecordBatch.from_pylist([{"topic": "t", "value": "v"}], schema=to_arrow_schema(schema, timezone="UTC"))
     columns = pickle.loads(pickle.dumps(SinkColumns.of(schema, "u")))
-    assert [row.topic for row in columns.rows_of(batch)] == ["u"]
-    assert columns.row_of(Row("topic", "value")("t", "v")).topic == "u"
+    assert [row[0] for row in sent(outgoing(columns, schema, [("t", "v"), (None, "v")]))] == ["u", "u"]
+
+
+@in_both_ways
+@pytest.mark.parametrize("topics", ["ab", "aaa", "abab", "bba", "abcabcaac"])
+def test_rows_of_a_topic_are_sent_at_once_and_in_order(outgoing: Way, topics: str) -> None:
+    schema = schema_of(topic=StringType(), value=StringType())
+    rows = list(zip(topics, map(str, range(len(topics))), strict=True))
+    portion = outgoing(SinkColumns.of(schema, None), schema, rows)
+    assert sorted(sent(portion)) == sorted((topic, value.encode(), None, (), None, NOW) for topic, value in rows)
+    sendings = list(portion.sendings())
+    assert [sending.topic for sending in sendings] == sorted(set(topics), key=topics.index)
+    for sending in sendings:
+        numbers = [sending.row(index) for index in range(sending.records.num_rows)]
+        assert numbers == [number for number, topic in enumerate(topics) if topic == sending.topic]
+        assert sending.records["value"].cast(pa.string()).to_pylist() == [str(number) for number in numbers]
+
+
+@in_both_ways
+@pytest.mark.parametrize(
+    ("bad", "what"),
+    [
+        ((0, TIME, [], "k", None, b"v"), "has no topic: fill the column"),
+        ((-1, TIME, [], "k", "t", b"v"), "has the partition -1: give one from 0 up"),
+        ((0, datetime(1969, 12, 31, 23, 59, 59, 998000, UTC), [], "k", "t", b"v"), "has the timestamp 1969-12-31 23:"),
+        ((0, TIME, [{"key": "a", "value": b""}, {"key": None, "value": b""}], "k", "t", b"v"), "has a header without"),
+        ((0, TIME, [None], "k", "t", b"v"), "has a header without a key: give each"),
+    ],
+)
+def test_a_row_that_is_no_record_is_found(outgoing: Way, bad: Given, what: str) -> None:
+    columns = SinkColumns.of(EVERYTHING, None)
+    good = [given for given, _ in TABLE]
+    assert outgoing(columns, EVERYTHING, good).fault() is None
+    for number in range(len(good) + 1):
+        fault = outgoing(columns, EVERYTHING, [*good[:number], bad, *good[number:], bad]).fault()
+        assert fault is not None
+        assert fault.row == number
+        assert f"{fault.what}: {fault.remedy}".startswith(what)
+
+
+def test_the_first_of_several_faults_is_told() -> None:
+    rows = [(0, TIME, [None], "k", "t", b""), (-1, TIME, [], "k", None, b"")]
+    columns = SinkColumns.of(EVERYTHING, None)
+    assert (of_batch(columns, EVERYTHING, rows).fault() or (9,))[0] == 0
+    assert (of_batch(columns, EVERYTHING, rows[::-1]).fault() or (9,))[:2] == (0, "has no topic")
 
 
 def test_what_was_read_can_be_written() -> None:
@@ -89,10 +160,11 @@ def test_what_was_read_can_be_written() -> None:
     assert columns.places.keys() == {"key", "value", "topic", "partition", "timestamp", "headers"}
 
 
-def test_an_empty_batch() -> None:
-    schema = schema_of(value=StringType())
-    batch = pa.RecordBatch.from_pylist([], schema=to_arrow_schema(schema, timezone="UTC"))
-    assert list(SinkColumns.of(schema, "t").rows_of(batch)) == []
+@in_both_ways
+@pytest.mark.parametrize("topic", ["t", None])
+def test_an_empty_batch(outgoing: Way, topic: str | None) -> None:
+    portion = outgoing(SinkColumns.of(EVERYTHING, topic), EVERYTHING, [])
+    assert (len(portion), portion.fault(), sent(portion)) == (0, None, [])
 
 
 @pytest.mark.parametrize(

@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import Row
 
-from kwire.errors import ConfigurationError, DeliveryError, DisconnectedError, ErrorCode, broker_error
-from kwire.spark.rows import OutgoingRow
+from kwire.errors import (
+    BufferFullError,
+    ConfigurationError,
+    DeliveryError,
+    DisconnectedError,
+    ErrorCode,
+    KwireError,
+    broker_error,
+)
+from kwire.spark.columns import ARROW_TYPES
+from kwire.spark.rows import Outgoing
 from kwire.spark.writer import Written, deliver, in_portions
 from tests.spark.fakes import FakeProducer
 
 TASK = "DataFrame partition 3"
 
 
-def row(number: int, **changes: object) -> OutgoingRow:
-    plain = OutgoingRow("t", b"v%d" % number, b"k%d" % number, (), None, None)
-    return plain._replace(**changes)  # type: ignore[arg-type]
+def portion(*rows: dict[str, Any], topics: str | pa.Array = "t") -> Outgoing:
+    schema = pa.schema([(name, ARROW_TYPES[name]) for name in ("value", "key", "headers", "partition", "timestamp")])
+    return Outgoing(topics, pa.RecordBatch.from_pylist(list(rows), schema=schema))
 
 
-def portions(*sizes: int) -> list[list[OutgoingRow]]:
+def row(number: int) -> dict[str, Any]:
+    return {"value": b"v%d" % number, "key": b"k%d" % number}
+
+
+def portions(*sizes: int) -> list[Outgoing]:
     numbers = iter(range(sum(sizes)))
-    return [[row(next(numbers)) for _ in range(size)] for size in sizes]
+    return [portion(*(row(next(numbers)) for _ in range(size))) for size in sizes]
 
 
 @pytest.mark.parametrize("sizes", [(), (0,), (1,), (3, 0, 2), (5, 5, 5)])
@@ -31,12 +47,6 @@ def test_every_row_is_sent_in_order_and_counted(sizes: tuple[int, ...]) -> None:
     assert deliver(producer, portions(*sizes), TASK) == sum(sizes)
     assert [sent[1] for sent in producer.sent] == [b"v%d" % number for number in range(sum(sizes))]
     assert producer.flushes == 1
-
-
-def test_what_send_gets() -> None:
-    producer = FakeProducer()
-    deliver(producer, [[OutgoingRow("t", None, b"k", (("h", b"1"),), 2, 9)]], TASK)
-    assert producer.sent == [("t", None, b"k", (("h", b"1"),), 2, 9)]
 
 
 def failure(broker: str = "1 at db:9092") -> DeliveryError:
@@ -70,10 +80,10 @@ def test_a_failure_names_row_and_broker(sizes: tuple[int, ...], failures: list[i
 def test_a_failure_ends_the_task_before_the_input_does() -> None:
     drawn = []
 
-    def endless() -> Iterator[list[OutgoingRow]]:
+    def endless() -> Iterator[Outgoing]:
         while True:
             drawn.append(1)
-            yield [row(len(drawn))]
+            yield portion(row(len(drawn)))
 
     with pytest.raises(DeliveryError):
         deliver(FakeProducer({1: failure()}), endless(), TASK)
@@ -81,15 +91,55 @@ def test_a_failure_ends_the_task_before_the_input_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "message"),
+    ("topics", "failed", "expected"),
     [
-        (broker_error(ErrorCode.MESSAGE_TOO_LARGE, remedy="send less"), r"row 1 of .* MESSAGE_TOO_LARGE .*: send less"),
-        (ValueError("partition is -1"), "row 1 of .* was not written: partition is -1"),
+        ("aab", 2, "row 2 of "),
+        ("aba", 1, "row 2 of "),  # sent: 0, 2 to a; 1 to b
+        ("aba", 2, "row 1 of "),
+        ("cabcab", 5, "row 5 of "),
+        ("cabcab", 3, "row 4 of "),
     ],
 )
-def test_a_refusal_names_the_row_too(error: Exception, message: str) -> None:
+def test_a_failure_names_the_row_among_several_topics(topics: str, failed: int, expected: str) -> None:
+    rows = portion(*map(row, range(len(topics))), topics=pa.array(list(topics)))
+    with pytest.raises(DeliveryError) as caught:
+        deliver(FakeProducer({failed: failure()}), [rows], TASK)
+    assert str(caught.value).startswith(expected)
+    number = int(expected.split()[1])
+    assert f"(key b'k{number}')" in str(caught.value)
+    assert caught.value.where["topic"] == topics[number]
+
+
+def test_of_several_topics_the_first_row_is_named() -> None:
+    rows = portion(*map(row, range(4)), topics=pa.array(list("abba")))
+    with pytest.raises(DeliveryError, match=r"row 1 of .* was not written, as were 1 rows after it"):
+        deliver(FakeProducer({1: failure(), 2: failure()}), [rows], TASK)  # sent: 0, 3 to a; 1, 2 to b
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "message"),
+    [
+        (broker_error(ErrorCode.MESSAGE_TOO_LARGE, remedy="send less"), [], "row 1 of .* MESSAGE_TOO_LARGE .*: send l"),
+        (broker_error(ErrorCode.MESSAGE_TOO_LARGE), [2], "row 1 of .*, as were 1 rows after it: .*MESSAGE_TOO_LARGE"),
+    ],
+)
+def test_a_row_that_is_not_taken_in_is_named_too(first: KwireError, others: list[int], message: str) -> None:
     with pytest.raises(DeliveryError, match=message) as caught:
-        deliver(FakeProducer(refusals={1: error}), portions(3), TASK)
+        deliver(FakeProducer({1: first, **dict.fromkeys(others, failure())}), portions(3), TASK)
+    assert not caught.value.possibly_persisted
+    assert caught.value.__cause__ is first
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (BufferFullError("no room", remedy="wait"), r"row 3 of .* \(key b'k3'\) was not written: .*room.*: wait"),
+        (ValueError("no such topic"), "row 3 of .* was not written: no such topic"),
+    ],
+)
+def test_a_refusal_names_the_first_row_that_did_not_go_in(error: Exception, message: str) -> None:
+    with pytest.raises(DeliveryError, match=message) as caught:
+        deliver(FakeProducer(refusals={4: error}), portions(3, 2), TASK)
     assert not caught.value.possibly_persisted
     assert caught.value.__cause__ is error
 
@@ -97,19 +147,30 @@ def test_a_refusal_names_the_row_too(error: Exception, message: str) -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (row(1, topic=None), "row 1 of .* has no topic"),
-        (row(1, headers=((None, b""),)), "row 1 of .* has a header without a key"),
-        (row(1, key=None, topic=None), r"\(no key\)"),
-        (row(1, key=b"x" * 99, topic=None), rf"key b'{'x' * 40}'\.\.\."),
+        ({"topic": None}, "row 3 of .* has no topic: fill"),
+        ({"headers": [{"key": None, "value": b""}]}, "row 3 of .* has a header without a key: give"),
+        ({"partition": -1}, "row 3 of .* has the partition -1: give"),
+        ({"key": None, "topic": None}, r"\(no key\)"),
+        ({"key": b"x" * 99, "topic": None}, rf"key b'{'x' * 40}'\.\.\."),
     ],
 )
-def test_rows_that_are_no_records(bad: OutgoingRow, message: str) -> None:
+def test_rows_that_are_no_records(bad: dict[str, Any], message: str) -> None:
+    producer = FakeProducer()
+    topics = pa.array(["t", bad.pop("topic", "t")])
     with pytest.raises(ConfigurationError, match=message):
-        deliver(FakeProducer(), [[row(0), bad]], TASK)
+        deliver(producer, [*portions(2), portion(row(2), row(3) | bad, topics=topics)], TASK)
+    assert len(producer.sent) == 2  # nothing of the portion that has such a row
+
+
+def test_a_key_that_is_text_and_no_utf_8_is_named() -> None:
+    key = pa.array([b"\xff"]).view(pa.string())
+    rows = Outgoing("t", pa.RecordBatch.from_pydict({"value": pa.array([b"v"]), "key": key}))
+    with pytest.raises(DeliveryError, match=r"row 0 of .* \(key b'\\xff'\) was not written"):
+        deliver(FakeProducer({0: failure()}), [rows], TASK)
 
 
 def test_in_portions() -> None:
-    rows = [row(number) for number in range(5)]
+    rows = [Row(value=number) for number in range(5)]
     assert list(in_portions(iter(rows), 2)) == [rows[:2], rows[2:4], rows[4:]]
     assert list(in_portions(iter([]), 2)) == []
 

@@ -100,6 +100,61 @@ def test_c_does_what_python_does(given: tuple[int, ManyColumns], partitions: int
     assert outcome(speedups(), sent, count, options, partitions) == outcome(_door, sent, count, options, partitions)
 
 
+_COUNT = 20_000
+_SIZES = [0, 5, 62, 63, 64, 130, 8_200]  # on both sides of where a length takes one byte more
+_LONG: dict[str, tuple[ManyColumns, dict[str, Any]]] = {
+    "one after the other": (columns([b"%d" % at for at in range(_COUNT)]), {}),
+    "with keys": (columns([b"v"] * _COUNT, [b"%d" % (at % 97) for at in range(_COUNT)]), {}),
+    "turns": (columns([b"v"] * _COUNT), {"key_hash": None}),
+    "a partition for each": (columns([b"v"] * _COUNT, partitions=array("i", [at % 5 - 1 for at in range(_COUNT)])), {}),
+    "one partition": (columns([b"v"] * _COUNT, partitions=3), {}),
+    "some nulls": (columns([None if at % 3 else bytes(at % 70) for at in range(_COUNT)]), {}),
+    "sizes": (columns([bytes(_SIZES[at % 7]) for at in range(_COUNT // 10)]), {}),
+    "some with headers": (columns([b"v"] * 999, headers=[(("h", b"1"),) if at % 3 else () for at in range(999)]), {}),
+    "time goes on": (columns([b"v"] * 999, timestamps=array("q", [NOW + at // 9 % 4 for at in range(999)])), {}),
+    "no room in the middle": (columns([b"v"] * _COUNT), {"bytes_max": 300_000}),
+    "no room, with keys": (columns([b"v"] * 999, [b"%d" % (at % 9) for at in range(999)]), {"bytes_max": 9_999}),
+    "too large in the middle": (columns([bytes(at // 100) for at in range(_COUNT)]), {"record_bytes_max": 150}),
+    "nothing fits": (columns([bytes(300)] * 99), {"batch_bytes": 200}),
+}
+
+
+@needs_c
+@pytest.mark.parametrize("partitions", [0, 1, 4])
+@pytest.mark.parametrize("case", _LONG)
+def test_c_does_what_python_does_with_thousands(case: str, partitions: int) -> None:
+    given, options = _LONG[case]
+    assert isinstance(given.values, list)
+    cells, options = given.values, {"bytes_max": 1 << 30, "record_bytes_max": 1 << 20, "batch_bytes": 30_000} | options
+    expected = outcome(_door, given, len(cells), options, partitions)
+    assert outcome(speedups(), given, len(cells), options, partitions) == expected
+    buffered = given._replace(values=buffers(cells, is_wide=False, skipped=3))
+    assert outcome(speedups(), buffered, len(cells), options, partitions) == expected
+
+
+@needs_c
+def test_others_send_into_the_same_runs_meanwhile() -> None:
+    """What has terms is asked of Python, which may send more: between two records of the call, in its very run."""
+
+    def seen(made: Any) -> Any:
+        sent: list[int] = []
+
+        def may_share(_: object, __: object) -> bool:
+            sent.append(doors.door.append("t", 1, NOW, None, b"between", (), 43, None)[1])
+            return True
+
+        doors = Doors(made, batch_bytes=3_000, may_share=may_share)
+        doors.know()
+        doors.door.append("t", 2, NOW, None, b"first", (), 41, "terms")
+        given = columns([b"%d" % at for at in range(200)], partitions=array("i", [1, 1, 2, 1] * 50))
+        after, _, stretches, order = doors.door.append_many("t", given, 0, 200)
+        runs = doors.door.take()
+        rows = [values(run) for run in runs]
+        return after, [(runs.index(run), *where) for run, *where in stretches], order, sent, rows, doors.door.used_bytes
+
+    assert seen(speedups()) == seen(_door)
+
+
 def test_partitions_that_no_topic_has(made: Any) -> None:
     doors = Doors(made)
     doors.know()

@@ -1,0 +1,88 @@
+"""A leader that moves on real brokers: the answer of the old one names the new one, and that is enough (KIP-951)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from brokers.cluster import KafkaCluster
+
+from kwire import Admin, Consumer, NewTopic, Producer
+from kwire.cluster import ClientConfig, Runtime, ToController
+from kwire.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from kwire.protocol.messages.elect_leaders import ElectLeadersRequest
+
+PATIENCE_S = 60
+# A client that had to back off would take longer than AT_ONCE_S.
+AT_ONCE_S = 8
+FETCH_WAIT_MS = 200
+SLOW = {"retry_backoff_ms": 20_000, "retry_backoff_ms_max": 20_000, "metadata_max_age_ms": 600_000}
+
+
+@pytest.fixture
+def runtime(three_brokers: KafkaCluster) -> Iterator[Runtime]:
+    with closing(Runtime(ClientConfig(three_brokers.bootstrap))) as runtime:
+        yield runtime
+
+
+def leader(admin: Admin, topic: str) -> int:
+    found = admin.metadata([topic]).partition(topic, 0)
+    return -1 if found is None else found.leader
+
+
+def move(runtime: Runtime, admin: Admin, topic: str) -> None:
+    """Make the next replica the preferred one and then the leader."""
+    partition = admin.metadata([topic]).partition(topic, 0)
+    assert partition is not None
+    replicas = list(partition.replicas)
+    at = replicas.index(partition.leader) + 1
+    replicas = replicas[at:] + replicas[:at]
+    reassigned = AlterPartitionReassignmentsRequest.Topic
+    order = reassigned.Partition(partition_index=0, replicas=replicas)
+    answer = runtime.ask(
+        ToController(),
+        AlterPartitionReassignmentsRequest,
+        lambda _: AlterPartitionReassignmentsRequest(
+            timeout_ms=PATIENCE_S * 1000, topics=[reassigned(name=topic, partitions=[order])]
+        ),
+    )
+    assert not answer.error_code
+    elected = ElectLeadersRequest.Topic(topic=topic, partitions=[0])
+    give_up_at = time.monotonic() + PATIENCE_S
+    while leader(admin, topic) != replicas[0]:
+        assert time.monotonic() < give_up_at, "the leader stays"
+        runtime.ask(
+            ToController(),
+            ElectLeadersRequest,
+            lambda _: ElectLeadersRequest(election_type=0, topic_partitions=[elected], timeout_ms=1_000),
+        )
+
+
+@pytest.mark.timeout(120)
+def test_producer_and_consumer_follow_a_leader_by_the_old_ones_word(
+    three_brokers: KafkaCluster, runtime: Runtime, topic_name: str
+) -> None:
+    bootstrap = three_brokers.bootstrap
+    with Admin(bootstrap) as admin:
+        admin.create_topics([NewTopic(topic_name, partitions=1, replication_factor=3)])
+        with (
+            Producer(bootstrap, unknown_topic_timeout_ms=PATIENCE_S * 1000, **SLOW) as producer,
+            Consumer(bootstrap, max_wait_ms=FETCH_WAIT_MS, **SLOW) as consumer,
+        ):
+            values = [b"before", b"moved", b"moved again"]
+            for offset, value in enumerate(values):
+                if offset:
+                    # Nothing is asked for in the meantime: a fetch that waits at the old leader would be answered in
+                    # the midst of the move, when the new one may not know of it yet.
+                    consumer.assign([])
+                    consumer.poll(timeout=2 * FETCH_WAIT_MS / 1000)
+                    move(runtime, admin, topic_name)
+                patience = AT_ONCE_S if offset else PATIENCE_S
+                assert producer.send(topic_name, value).result(patience).offset == offset
+                consumer.assign([(topic_name, 0, offset)])
+                assert [record.value for record in consumer.poll(timeout=patience)] == [value]
+            metrics = producer.metrics()
+    assert metrics.batches_retried == 2, "each time the old leader was asked first"
+    assert metrics.records_failed == 0
