@@ -28,10 +28,10 @@ class Batch:
     """`partition` is negative until the batch is given one. Times are seconds of the loop's clock."""
 
     __slots__ = (
-        "_append_time_ms", "_base_offset", "_end", "_size_bytes", "_start", "attempts", "created_at", "deadline",
-        "encoded", "error", "is_decided", "is_overdue", "is_transactional", "is_unsure", "last_error", "line", "magic",
-        "producer_epoch", "producer_id", "retries", "run", "sequence", "terms", "topic", "tried_at", "was_designated",
-        "was_named",
+        "_append_time_ms", "_base_offset", "_start", "attempts", "count", "created_at", "deadline", "encoded", "error",
+        "is_decided", "is_overdue", "is_piece", "is_transactional", "is_unsure", "last_error", "line", "magic",
+        "producer_epoch", "producer_id", "retries", "run", "sequence", "size_bytes", "terms", "topic", "tried_at",
+        "was_designated", "was_named",
     )  # fmt: skip
 
     def __init__(self, run: Run, now: float, deadline: float) -> None:
@@ -40,8 +40,10 @@ class Batch:
         self.created_at = now
         self.deadline = deadline
         self.terms = cast("Terms | None", run.terms)  # those of its first record
-        self._start, self._end = 0, -1  # -1: as far as the run goes
-        self._size_bytes = -1  # -1: the run's
+        self._start = 0
+        # Of its records; until it is closed, -1: more may join the run.
+        self.count = self.size_bytes = -1
+        self.is_piece = False  # of a run
         self.was_designated = False  # given its partition when drained
         self.attempts = 0
         self.retries = 0  # attempts that failed for a reason of its own
@@ -68,7 +70,7 @@ class Batch:
         """A batch of its records start .. end - 1, which count as so many bytes; with its past and its identity."""
         assert self.is_closed
         piece = Batch(self.run, self.created_at, self.deadline)
-        piece._start, piece._end = self._start + start, self._start + end
+        piece._start, piece.count, piece.is_piece = self._start + start, end - start, True
         piece.size_bytes = BATCH_OVERHEAD_BYTES + records_bytes
         piece.was_designated, piece.was_named = self.was_designated, self.was_named
         for name in ("attempts", "is_transactional", "is_unsure", "last_error", "line", "retries", "tried_at"):
@@ -91,27 +93,22 @@ class Batch:
 
     def close(self) -> None:
         """No record joins it from now on, from whatever thread."""
-        self.run.close()
-
-    @property
-    def size_bytes(self) -> int:
-        return self.run.size_bytes if self._size_bytes < 0 else self._size_bytes
-
-    @size_bytes.setter
-    def size_bytes(self, size_bytes: int) -> None:
-        self._size_bytes = size_bytes
+        if self.count < 0:
+            run = self.run
+            run.close()
+            self.count, self.size_bytes = len(run), run.size_bytes
 
     @property
     def buffered_bytes(self) -> int:
-        """What its records were counted as when they came in."""
+        """What its records were counted as when they came in. It is closed."""
         return self.size_bytes - BATCH_OVERHEAD_BYTES
 
     @property
     def records(self) -> list[NewRecord]:
-        return self.run.rows(self._start, self._start + len(self))
+        return self.run.rows(self._start, self._start + self.count)
 
     def __len__(self) -> int:
-        return (len(self.run) if self._end < 0 else self._end) - self._start
+        return len(self.run) if self.count < 0 else self.count
 
     def __repr__(self) -> str:
         return f"<Batch {self.topic}-{self.partition} of {len(self)}, sequence {self.sequence}>"
@@ -146,7 +143,7 @@ class Batch:
         return self.encoded
 
     def _encode(self, magic: int, compression: Compression, level: int | None) -> bytes | bytearray | memoryview:
-        if magic == 2 and self._end < 0:
+        if magic == 2 and not self.is_piece:
             return encode_run(
                 self.run,
                 compression=compression,
@@ -173,9 +170,9 @@ class Batch:
 
     def tell(self, error: KwireError | None) -> None:
         """Resolve its responses: with the error, or with where the broker put it."""
-        resolve(self.run, self._start, self._start + len(self), self._base_offset, self._append_time_ms, error)
+        resolve(self.run, self._start, self._start + self.count, self._base_offset, self._append_time_ms, error)
 
     def drop(self) -> None:
         """Its bytes are not needed any more, the records' timestamps are."""
         self.encoded = None
-        self.run.drop(len(self))
+        self.run.drop(self.count)

@@ -7,7 +7,7 @@ is a copy of one moment. Numbers only grow, but for those that say "now".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kwire.cluster import ClusterMetrics, Distribution
@@ -73,33 +73,31 @@ class Counters:
         self.failures: Counter[str] = Counter()
         self.queue_time = Histogram()
 
-    def taken(self, batches: Iterable[Batch], now: float) -> None:
-        for batch in batches:
-            if batch.attempts == 1:
-                self.queue_time.observe(now - batch.created_at)
-
-    def sent(self, batches: Iterable[Batch]) -> None:
+    def sent(self, batches: Sequence[Batch], now: float) -> None:
         """One request with these batches is being written."""
         self.requests_sent += 1
+        self.batches_sent += len(batches)
+        observe = self.queue_time.observe
         for batch in batches:
-            self.batches_sent += 1
-            self.records_sent += len(batch)
+            self.records_sent += batch.count
             self.bytes_sent += len(batch.encoded or b"")
+            if batch.attempts == 1:
+                observe(now - batch.created_at)
 
     def acknowledged(self, batch: Batch) -> None:
         self.batches_acknowledged += 1
-        self.records_acknowledged += len(batch)
+        self.records_acknowledged += batch.count
 
     def retried(self, batch: Batch) -> None:
         self.batches_retried += 1
-        self.records_retried += len(batch)
+        self.records_retried += batch.count
 
     def cut(self, batch: Batch) -> None:
         self.batches_cut += 1
 
     def failed(self, batch: Batch, error: KwireError) -> None:
         self.batches_failed += 1
-        self.failures[type(error).__name__] += len(batch)
+        self.failures[type(error).__name__] += batch.count
 
 
 def producer_metrics(

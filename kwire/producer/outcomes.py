@@ -7,6 +7,7 @@ order in which the request listed them, and every response resolves exactly once
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from random import Random
 from typing import Any, NamedTuple
@@ -77,6 +78,7 @@ class Outcomes:
         self._intake = intake
         self._backoff = backoff
         self._random = random
+        self._decided: deque[Batch] = deque()  # their outcomes are to be told, in this order
         self._flushes: list[_Flush] = []
         self._muted_until: dict[int, float] = {}
         self.counters = Counters()
@@ -88,34 +90,42 @@ class Outcomes:
         self, carried: Carried, result: Response | KwireError | None, now: float, view: View, *, was_written: bool
     ) -> None:
         """Take what became of a request: give each of its batches its verdict."""
-        node, version = carried.node, carried.version
-        where: dict[str, Any] = {"broker": view.describe(node), "api": "Produce", "version": version}
         if result is None:  # acks=0: sent is all there is to know
             for queue, batch in carried.taken:
                 self._acknowledged(queue, batch, -1, -1, now)
         elif isinstance(result, ProduceResponse):
-            if result.throttle_time_ms:
-                self._muted_until[node] = now + result.throttle_time_ms / 1000
-            hints, endpoints = leader_hints(result, version, carried.snapshot)
-            if hints:
-                view.learn_leaders(hints, endpoints)
-            answers = partition_answers(result, version, carried.snapshot)
-            for queue, batch in carried.taken:
-                place = {**where, "topic": queue.topic, "partition": queue.index}
-                answer = answers.get((queue.topic, queue.index))
-                if answer is None:
-                    left_out = DecodeError("the answer leaves this partition out", **place)
-                    self._unanswered(queue, batch, left_out, now, was_written=True)
-                elif answer.error_code == ErrorCode.NONE:
-                    self._acknowledged(queue, batch, answer.base_offset, answer.append_time_ms, now)
-                else:
-                    error = broker_error(answer.error_code, answer.error_message, **place)
-                    self._failed(queue, batch, error, carried, now, view)
+            self._answered(carried, result, now, view)
         else:
             assert isinstance(result, KwireError)
-            view.request_metadata(f"a request to broker {node} failed")
+            view.request_metadata(f"a request to broker {carried.node} failed")
             for queue, batch in carried.taken:
                 self._unanswered(queue, batch, result, now, was_written=was_written)
+        self._tell_decided()
+
+    def _answered(self, carried: Carried, response: ProduceResponse, now: float, view: View) -> None:
+        node, version = carried.node, carried.version
+        if response.throttle_time_ms:
+            self._muted_until[node] = now + response.throttle_time_ms / 1000
+        answers = partition_answers(response, version, {queue.topic for queue, _ in carried.taken}, carried.snapshot)
+        if any(answer.error_code for answer in answers.values()):
+            hints, endpoints = leader_hints(response, version, carried.snapshot)
+            if hints:
+                view.learn_leaders(hints, endpoints)
+        for queue, batch in carried.taken:
+            answer = answers.get((queue.topic, queue.index))
+            if answer is not None and not answer.error_code:
+                self._acknowledged(queue, batch, answer.base_offset, answer.log_append_time_ms, now)
+                continue
+            place: dict[str, Any] = {
+                "broker": view.describe(node), "api": "Produce", "version": version,
+                "topic": queue.topic, "partition": queue.index,
+            }  # fmt: skip
+            if answer is None:
+                left_out = DecodeError("the answer leaves this partition out", **place)
+                self._unanswered(queue, batch, left_out, now, was_written=True)
+            else:
+                error = broker_error(answer.error_code, answer.error_message, **place)
+                self._failed(queue, batch, error, carried, now, view)
 
     def muted_until(self, node: int) -> float:
         return self._muted_until.get(node, 0.0)
@@ -145,6 +155,7 @@ class Outcomes:
                 _log.debug("%r is too large and sent again in pieces: %s", batch, error)
                 batch.last_error = error
                 queue.limit.refused(batch)
+                self._intake.door.limit(queue.topic, queue.limit.bytes_max)
                 self.cut(queue, batch)
             case Verdict.SIZE:
                 self._refused(queue, batch, too_large_alone(batch, error))
@@ -196,7 +207,8 @@ class Outcomes:
     ) -> None:
         if not batch.is_overdue:
             self.counters.acknowledged(batch)
-        queue.limit.taken(batch)
+        if queue.limit.taken(batch):
+            self._intake.door.limit(queue.topic, queue.limit.bytes_max)
         queue.acknowledged(batch, now)
         batch.acknowledged(base_offset, append_time_ms)
         self._resolve(batch, None)
@@ -214,7 +226,7 @@ class Outcomes:
         batch.last_error = error
         if counts and batch.retries == self._retries_max:
             self._leave(queue, batch)
-            self.undelivered(batch, f"given up after {batch.retries + 1} attempt{'s' * (batch.retries > 0)}", error)
+            self._undelivered(batch, f"given up after {batch.retries + 1} attempt{'s' * (batch.retries > 0)}", error)
             return
         batch.retries += counts
         self.counters.retried(batch)
@@ -224,7 +236,7 @@ class Outcomes:
 
     def _refused(self, queue: PartitionQueue, batch: Batch, error: KwireError) -> None:
         self._leave(queue, batch)
-        self.give_up(batch, error)
+        self._give_up(batch, error)
 
     def _leave(self, queue: PartitionQueue, batch: Batch) -> None:
         queue.failed(batch)
@@ -235,13 +247,21 @@ class Outcomes:
 
     def give_up(self, batch: Batch, error: KwireError) -> None:
         """Resolve a batch that is in no queue any more with the error that it met."""
-        if batch.is_unsure:
-            self.undelivered(batch, "given up", error)
-        else:
-            self._resolve(batch, error)
+        self._give_up(batch, error)
+        self._tell_decided()
 
     def undelivered(self, batch: Batch, what: str, cause: KwireError | None) -> None:
         """Resolve a batch with a DeliveryError that says whether it may be in the log (rule 7)."""
+        self._undelivered(batch, what, cause)
+        self._tell_decided()
+
+    def _give_up(self, batch: Batch, error: KwireError) -> None:
+        if batch.is_unsure:
+            self._undelivered(batch, "given up", error)
+        else:
+            self._resolve(batch, error)
+
+    def _undelivered(self, batch: Batch, what: str, cause: KwireError | None) -> None:
         self._resolve(batch, _delivery_error(batch, what, cause, possibly_persisted=batch.is_unsure))
 
     def tell_overdue(self, batch: Batch, *, is_out: bool) -> None:
@@ -273,16 +293,25 @@ class Outcomes:
         batch.is_decided, batch.error = True, error
         line = batch.line
         if line is None:
-            self._tell(batch)
+            self._decided.append(batch)
         else:
             while line and line[0].is_decided:
-                self._tell(line.popleft())
-        self._end_flushes()
+                self._decided.append(line.popleft())
+
+    def _tell_decided(self) -> None:
+        """Give back the memory of all batches at once: then who waits for some wakes once, and finds room."""
+        decided = self._decided
+        if decided:
+            self._intake.release(sum([batch.buffered_bytes for batch in decided]))
+        while decided:
+            self._tell(decided.popleft())
+        if self._flushes:
+            self._end_flushes()
 
     def _tell(self, batch: Batch) -> None:
-        self._intake.release(batch.buffered_bytes)
         if not batch.is_overdue:
-            self.limited.pop(batch, None)
+            if self.limited:
+                self.limited.pop(batch, None)
             batch.tell(batch.error)
         batch.drop()
         for flush in self._flushes:

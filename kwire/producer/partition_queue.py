@@ -48,7 +48,8 @@ class PartitionQueue:
         self._line: deque[Batch] | None = deque() if is_ordered else None  # every batch whose outcome is not told yet
         self.limit = limit  # the topic's
         # No batch here is overdue before this. A long queue must not be looked through at every turn of the loop.
-        self._overdue_at = math.inf
+        self.overdue_at = math.inf
+        self.wakes_at = math.inf  # the agenda's
         self.retry_at = 0.0
         self.attempts = 0  # failures in a row
         self.next_sequence = 0
@@ -97,7 +98,8 @@ class PartitionQueue:
     def add(self, batch: Batch) -> None:
         """A new batch, behind all others."""
         self.queued.append(batch)
-        self._overdue_at = min(self._overdue_at, batch.deadline)
+        if batch.deadline < self.overdue_at:
+            self.overdue_at = batch.deadline
         if self._line is not None:
             self._line.append(batch)
             batch.line = self._line
@@ -154,7 +156,7 @@ class PartitionQueue:
     def sequence(self, batch: Batch, producer_id: int, producer_epoch: int) -> None:
         """Give a batch that is being written for the first time the next sequence."""
         batch.stamp(producer_id, producer_epoch, self.next_sequence)
-        self.next_sequence = batch.sequence_of(len(batch))
+        self.next_sequence = batch.sequence_of(batch.count)
 
     def acknowledged(self, batch: Batch, now: float) -> None:
         self._remove(batch)
@@ -214,14 +216,14 @@ class PartitionQueue:
 
     def expired(self, now: float) -> list[Batch]:
         """Take out the queued batches whose time is over. Those that are out keep their place until they resolve."""
-        if now < self._overdue_at:
+        if now < self.overdue_at:
             return []
         overdue = [batch for batch in self.queued if batch.deadline <= now]
         if overdue:
             self.queued = deque(batch for batch in self.queued if batch.deadline > now)
         # Those that are out may come back.
         coming = (batch.deadline for batch in (*self._held, *self._out, *self.queued))
-        self._overdue_at = min(coming, default=math.inf)
+        self.overdue_at = min(coming, default=math.inf)
         return overdue
 
     def restart_sequences(self) -> None:

@@ -7,11 +7,9 @@ v13 names topics by id (KIP-516). From v10 on a broker that leads no more says w
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 from uuid import UUID
 
 from kwire.cluster import Broker, LeaderHint, Snapshot
-from kwire.cluster.snapshot import NO_ID
 from kwire.errors import KwireError, UnsupportedVersionError
 from kwire.producer.batch import Batch
 from kwire.producer.settings import ProducerSettings
@@ -20,22 +18,16 @@ from kwire.records import Compression
 
 _TOPIC_IDS_SINCE = 13
 _ZSTD_SINCE = 7
-_BATCHES_SINCE = 3
+SEQUENCES_SINCE = 3
 _TIMESTAMPS_SINCE = 2
 
 
-class PartitionAnswer(NamedTuple):
-    """`append_time_ms` and `base_offset` are -1 where the broker does not tell."""
-
-    error_code: int
-    error_message: str | None
-    base_offset: int
-    append_time_ms: int
+PartitionAnswer = ProduceResponse.Topic.Partition
 
 
 def magic(version: int) -> int:
     """The record format that a version of Produce carries."""
-    if version >= _BATCHES_SINCE:
+    if version >= SEQUENCES_SINCE:
         return 2
     return 1 if version >= _TIMESTAMPS_SINCE else 0
 
@@ -45,16 +37,15 @@ def names_topics(version: int) -> bool:
     return version < _TOPIC_IDS_SINCE
 
 
-def version_limit(topics: Iterable[str], snapshot: Snapshot) -> int | None:
+def version_limit(*, has_ids: bool) -> int | None:
     """The highest version to use: topic ids are on the wire from v13, and must be known then."""
-    known = (snapshot.topics.get(topic) for topic in topics)
-    return None if all(topic is not None and topic.id != NO_ID for topic in known) else _TOPIC_IDS_SINCE - 1
+    return None if has_ids else _TOPIC_IDS_SINCE - 1
 
 
 def refusal(batch: Batch, version: int, settings: ProducerSettings) -> KwireError | None:
     """Why a broker of this version cannot take the batch."""
     where = {"api": "Produce", "version": version, "topic": batch.topic, "partition": batch.partition}
-    if version < _BATCHES_SINCE and (batch.is_sequenced or settings.idempotence):
+    if version < SEQUENCES_SINCE and (batch.is_sequenced or settings.idempotence):
         return UnsupportedVersionError(
             "the broker is too old for an idempotent producer",
             remedy="some brokers of this cluster are from before 0.11: upgrade them, or set idempotence=False",
@@ -64,7 +55,7 @@ def refusal(batch: Batch, version: int, settings: ProducerSettings) -> KwireErro
         return UnsupportedVersionError(
             "the broker is too old for zstd", remedy="use lz4, snappy or gzip, or brokers from 2.1", **where
         )
-    if version < _BATCHES_SINCE and batch.run.has_headers:
+    if version < SEQUENCES_SINCE and batch.run.has_headers:
         return UnsupportedVersionError(
             "the broker is too old for record headers", remedy="send without headers, or use brokers from 0.11", **where
         )
@@ -76,11 +67,14 @@ def build_request(
 ) -> ProduceRequest:
     """One request of many partitions; the records are not copied. `timeout_ms` is for the replicas to follow."""
     by_topic: dict[str, list[ProduceRequest.Topic.Partition]] = {}
+    form, codec, level = magic(version), settings.codec, settings.compression_level
     for batch in batches:
-        data = ProduceRequest.Topic.Partition(
-            index=batch.partition, records=batch.encode(magic(version), settings.codec, settings.compression_level)
-        )
-        by_topic.setdefault(batch.topic, []).append(data)
+        data = ProduceRequest.Topic.Partition(index=batch.run.partition, records=batch.encode(form, codec, level))
+        partitions = by_topic.get(batch.topic)
+        if partitions is None:
+            by_topic[batch.topic] = [data]
+        else:
+            partitions.append(data)
     topic_data = [
         ProduceRequest.Topic(topic_id=ids.topics[topic].id, partition_data=partitions)
         if version >= _TOPIC_IDS_SINCE
@@ -108,13 +102,13 @@ def leader_hints(response: ProduceResponse, version: int, ids: Snapshot) -> tupl
     return hints, [Broker(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints]
 
 
-def partition_answers(response: ProduceResponse, version: int, ids: Snapshot) -> dict[tuple[str, int], PartitionAnswer]:
-    """The answers by (topic, partition). `ids` is the snapshot that the request was built with."""
-    names = _names(version, ids)
+def partition_answers(
+    response: ProduceResponse, version: int, topics: Iterable[str], ids: Snapshot
+) -> dict[tuple[str, int], PartitionAnswer]:
+    """The answers by (topic, partition). `ids` is the snapshot that the request for these topics was built with."""
+    names = {ids.topics[topic].id: topic for topic in topics} if version >= _TOPIC_IDS_SINCE else {}
     return {
-        (names.get(topic.topic_id, topic.name), answer.index): PartitionAnswer(
-            answer.error_code, answer.error_message, answer.base_offset, answer.log_append_time_ms
-        )
+        (names.get(topic.topic_id, topic.name), answer.index): answer
         for topic in response.responses
         for answer in topic.partition_responses
     }

@@ -2,19 +2,21 @@
 
 Each turn: take in what was sent, give up what is too old, see to the producer's identity, give unkeyed batches their
 partitions, and collate what is due by the broker that leads it, many partitions to a request, just before it is
-written. Order belongs to each `PartitionQueue`; what an answer means is in `outcomes`.
+written. Order belongs to each `PartitionQueue`; what an answer means is in `outcomes`; which partitions a turn looks at
+is in `agenda`.
 
 It touches no socket, clock or thread: `turn` gets the time and the view of the cluster and answers calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import math
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from random import Random
 
-from kwire.cluster import Backoff, Call, ClusterMetrics, Partition, Snapshot, ToAny, ToNode, View
-from kwire.cluster.snapshot import NO_NODE
+from kwire.cluster import Backoff, Call, ClusterMetrics, Partition, Snapshot, ToAny, View
+from kwire.cluster.snapshot import NO_ID, NO_NODE
 from kwire.errors import (
     AbortableError,
     ErrorCode,
@@ -24,23 +26,24 @@ from kwire.errors import (
     UnsupportedVersionError,
     broker_error,
 )
+from kwire.producer.agenda import Agenda
 from kwire.producer.batch import Batch
+from kwire.producer.collator import Collator, Led
 from kwire.producer.explain import Explainer, Explanation
 from kwire.producer.identity import Identity, IdentityState
 from kwire.producer.intake import Intake
 from kwire.producer.lateness import awaited, late
 from kwire.producer.metrics import ProducerMetrics, producer_metrics
-from kwire.producer.outcomes import Carried, Outcomes, Taken
+from kwire.producer.outcomes import Outcomes
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.partitioners import routing
-from kwire.producer.request import build_request, magic, names_topics, refusal, version_limit
+from kwire.producer.request import version_limit
 from kwire.producer.settings import IDEMPOTENT_WINDOW, ProducerSettings
 from kwire.producer.split import SizeLimit
 from kwire.producer.topic_queue import TopicQueue
 from kwire.producer.transaction import Transaction
 from kwire.protocol import Response
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kwire.protocol.messages.produce import ProduceRequest
 from kwire.records import Compression
 
 # A topic's own error, as metadata tells it, that waiting does not cure.
@@ -48,7 +51,6 @@ _LASTING_TOPIC_ERRORS = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.
 
 _UNORDERED_WINDOW = 1 << 30
 
-Led = tuple[PartitionQueue, Partition]
 _Causes = dict[tuple[str, int], KwireError | str | None]  # found once a turn for all batches of a place
 
 
@@ -81,7 +83,14 @@ class Sender:
         self._spread = make_spread(random, settings.batch_bytes)
         self._topics: dict[str, TopicQueue] = {}
         self._explainer = Explainer(settings, self._topics, self._identity, self._outcomes, self.transaction, intake)
-        self._active: dict[PartitionQueue, None] = {}  # the partitions that hold something; a dict keeps their order
+        self._agenda = Agenda(settings.linger_ms / 1000)
+        self._collator = Collator(
+            settings, self._identity, self._outcomes, self.transaction, self._agenda, request_timeout_ms
+        )
+        self._led: dict[int, Led] = {}  # by leader; in the order in which it is their turn
+        self._unsettled: dict[TopicQueue, None] = {}  # with records without a partition, or metadata with a flaw
+        self._snapshot = Snapshot()  # the one that the last turn saw
+        self._has_ids = False  # it tells an id of each topic
         self._now = 0.0  # of the last turn
         self._view: View | None = None
         self._linger = settings.linger_ms / 1000
@@ -97,19 +106,22 @@ class Sender:
 
     def turn(self, now: float, view: View) -> list[Call]:
         self._now, self._view = now, view
+        self._agenda.lingers = not self._intake.is_full
         self._take_in(now)
-        if self._intake.is_full:
-            self._close_batches()
+        self._notice(view.snapshot)
         self._give_up(now, view)
         self._route(now, view.snapshot)
         self._designate(now, view)
         calls = self._identity_calls(now, view)
         if self._identity.is_usable or self._identity.state is IdentityState.BROKEN:
             calls += self._collate(now, view)
+        if self._agenda.awaits_identity:  # what was refused just now may have broken it
+            calls += self._identity_calls(now, view)
         if self.transaction is not None:
             calls += self._transaction_calls(self.transaction, now, view)
+        is_waiting = self._agenda.is_waiting or any(topic.undesignated for topic in self._unsettled)
         self._next_deadline = self._earliest(now)
-        if self._next_deadline is not None and self._next_deadline <= now + self._linger:
+        if is_waiting and self._next_deadline is not None and self._next_deadline <= now + self._linger:
             # The loop wakes by itself before a new record has lingered too long. That there is work is not enough: an
             # answer that is awaited may be long in coming, or have been the last.
             self._intake.door.gather()
@@ -126,7 +138,9 @@ class Sender:
         if self.transaction is not None:
             self.transaction.closed(error)
         self._topics.clear()
-        self._active.clear()
+        self._unsettled.clear()
+        self._agenda.clear()
+        self._led.clear()
 
     def flush(self, on_done: Callable[[], None], now: float) -> None:
         """Send what was handed over before without linger; call `on_done` when all of it has resolved."""
@@ -158,23 +172,26 @@ class Sender:
 
     def _take_in(self, now: float) -> None:
         """Take in the runs that were begun since."""
+        agenda, topics, transaction = self._agenda, self._topics, self.transaction
         for run in self._intake.door.take():
-            refusal: KwireError | None = None
+            topic = topics.get(run.topic) or self._new_topic(run.topic)
             was_taken = run.since is not None  # and had to wait for its partitions
-            if self.transaction is not None and not self.transaction.takes_records and not was_taken:
-                refusal = self.transaction.not_now("take a record")
-            topic = self._topics.get(run.topic)
-            if topic is None:
-                topic = self._topics[run.topic] = self._new_topic(run.topic)
-            if refusal is not None:
-                self._outcomes.give_up(topic.batch(run, now), refusal)
+            if transaction is not None and not transaction.takes_records and not was_taken:
+                self._outcomes.give_up(topic.batch(run, now), transaction.not_now("take a record"))
                 continue
             queue = topic.add(run, now)
             if queue is not None:
-                self._active[queue] = None
+                agenda.add(queue)
+            else:
+                self._unsettled[topic] = None
 
     def _has_work(self) -> bool:
-        return bool(self._active) or any(topic.undesignated for topic in self._topics.values())
+        return bool(self._agenda.active) or any(topic.undesignated for topic in self._unsettled)
+
+    def _is_drained(self) -> bool:
+        return all(queue.is_idle for queue in self._agenda.active) and not any(
+            topic.unrouted or topic.undesignated for topic in self._unsettled
+        )
 
     def _new_topic(self, name: str) -> TopicQueue:
         window_max = 1
@@ -182,7 +199,7 @@ class Sender:
             window_max = _UNORDERED_WINDOW
         elif self._identity.is_idempotent:
             window_max = IDEMPOTENT_WINDOW
-        return TopicQueue(
+        topic = self._topics[name] = TopicQueue(
             name,
             spread=self._spread,
             limit=self._size_limit(),
@@ -191,6 +208,8 @@ class Sender:
             delivery_timeout=self._settings.delivery_timeout_ms / 1000,
             limited=self._outcomes.limited,
         )
+        self._unsettled[topic] = None
+        return topic
 
     def _size_limit(self) -> SizeLimit:
         settings = self._settings
@@ -201,10 +220,21 @@ class Sender:
         for topic in self._topics.values():
             topic.close_batches()
 
+    def _notice(self, snapshot: Snapshot) -> None:
+        """See whether anything is other than in the last turn that concerns every topic and partition."""
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            self._has_ids = all(topic.id != NO_ID for topic in snapshot.topics.values() if topic.partitions)
+            self._unsettled.update(dict.fromkeys(self._topics.values()))
+            self._led.clear()
+            self._agenda.stir_all()
+        if self._agenda.awaits_identity and self._identity.state is not IdentityState.BROKEN:
+            self._agenda.awaits_identity = False
+            self._agenda.stir_all()
+
     def _route(self, now: float, snapshot: Snapshot) -> None:
         """Tell the door the partitions; what waited for them comes back in new runs, ahead of what comes later."""
-        for topic in list(self._topics.values()):
-            topic.tell_limit(self._intake.door)
+        for topic in list(self._unsettled):
             known = snapshot.topics.get(topic.name)
             if known is topic.known and not (topic.unrouted and known is not None and known.partitions):
                 continue
@@ -223,17 +253,20 @@ class Sender:
     def _give_up(self, now: float, view: View) -> None:
         hopeless = view.trouble if view.is_hopeless else None
         causes: _Causes = {}
-        for topic in self._topics.values():
+        for topic in list(self._unsettled if hopeless is None else self._topics.values()):
             error = hopeless or self._topic_error(topic, now, view)
             if error is not None:
                 self._fail_topic(topic, error)
             for batch in topic.take_overdue(now):
                 self._expire(batch, causes, now, view)
-        for queue in list(self._active):
-            for batch in queue.expired(now):
-                if batch.is_sequenced:
-                    self._identity.break_sequences()  # its sequence will never come: the next one would be out of order
-                self._expire(batch, causes, now, view)
+        if now >= self._agenda.overdue_at:
+            for queue in self._agenda.active:
+                for batch in queue.expired(now):
+                    if batch.is_sequenced:
+                        self._identity.break_sequences()  # its sequence never comes: the next one would be out of order
+                    self._expire(batch, causes, now, view)
+                    self._agenda.stir(queue)
+            self._agenda.overdue_at = min((queue.overdue_at for queue in self._agenda.active), default=math.inf)
         for batch in [batch for batch in self._outcomes.limited if batch.deadline <= now]:
             queue = self._topics[batch.topic].partition(batch.partition)
             self._outcomes.tell_overdue(batch, is_out=queue.is_out(batch))
@@ -264,6 +297,8 @@ class Sender:
             while waiting:
                 self._outcomes.give_up(waiting.popleft(), error)
         for queue in topic.partitions.values():
+            if queue.queued:
+                self._agenda.stir(queue)
             while queue.queued:
                 batch = queue.queued.popleft()
                 if batch.is_sequenced:
@@ -294,11 +329,11 @@ class Sender:
         is_wanted = self._has_work() if self.transaction is None else self.transaction.wants_identity
         if not is_wanted or not identity.must_ask(now, is_drained=True):
             return []
-        for queue in self._active:
+        for queue in self._agenda.active:
             known = view.snapshot.topics.get(queue.topic)
             if known is not None:
                 queue.is_of(known.id)  # what was open in a topic that was deleted needs no settling any more
-        is_drained = not any(queue.out or queue.sequenced_unsure() for queue in self._active)
+        is_drained = not any(queue.out or queue.sequenced_unsure() for queue in self._agenda.active)
         if not identity.must_ask(now, is_drained):
             return []
         identity.ask()
@@ -349,8 +384,7 @@ class Sender:
     def _transaction_calls(self, transaction: Transaction, now: float, view: View) -> list[Call]:
         if not transaction.sends_records:
             self._throw_away(transaction)
-        is_drained = all(topic.is_idle for topic in self._topics.values())
-        return transaction.calls(now, view, is_drained=is_drained)
+        return transaction.calls(now, view, is_drained=self._is_drained())
 
     def _throw_away(self, transaction: Transaction) -> None:
         """What the transaction will not send any more is given up; what is out is answered first."""
@@ -360,65 +394,58 @@ class Sender:
 
     # -- records out
 
-    def _is_due(self, batch: Batch, now: float) -> bool:
-        return batch.is_closed or now >= batch.created_at + self._linger
-
     def _designate(self, now: float, view: View) -> None:
         """Give due unkeyed batches to partitions whose leader could be sent one right now."""
-        for topic in self._topics.values():
+        for topic in list(self._unsettled):
             known = view.snapshot.topics.get(topic.name)
             if known is None:
                 continue
-            while topic.undesignated and self._is_due(topic.undesignated[0], now):
+            while topic.undesignated and self._agenda.is_due(topic.undesignated[0], now):
                 queue = topic.designate(known.partitions, view, now)
                 if queue is None:
                     break
-                self._active[queue] = None
+                self._agenda.add(queue)
+            if topic.is_settled:
+                del self._unsettled[topic]
 
     def _collate(self, now: float, view: View) -> list[Call]:
         """Requests by broker, from the partitions in turn, so that none starves."""
-        by_node: dict[int, list[Led]] = {}
-        for queue in list(self._active):
-            if queue.is_idle:
-                del self._active[queue]
-                continue
-            partition = self._led(queue, now, view)
-            if partition is not None:
-                by_node.setdefault(partition.leader, []).append((queue, partition))
+        for queue in self._agenda.due(now):
+            self._look(queue, now, view)
         calls: list[Call] = []
-        for node, led in by_node.items():
-            if view.is_ready(node):
-                calls += self._requests(node, led, now, view)
+        if self.transaction is None or self.transaction.sends_records:
+            version_max = version_limit(has_ids=self._has_ids)
+            for node, led in self._led.items():
+                if led and view.is_ready(node):
+                    calls += self._collator.requests(node, led, version_max, now, view)
+        for led in self._led.values():
+            first = next(iter(led), None)
+            if first is not None and first.queued:
+                self._agenda.block(first)
         return calls
 
-    def _led(self, queue: PartitionQueue, now: float, view: View) -> Partition | None:
-        """The partition with its leader, when its queue has a batch to send now."""
-        if not queue.queued or not self._is_due(queue.queued[0], now):
-            return None
+    def _look(self, queue: PartitionQueue, now: float, view: View) -> None:
+        """Put a partition that has something to send among those of its leader."""
+        partition = self._partition(queue, now, view) if queue.queued else None
+        if partition is not None:
+            led = self._led.get(partition.leader)
+            if led is None:
+                self._led[partition.leader] = {queue: partition}
+            else:
+                led[queue] = partition
+        elif queue.is_idle:
+            self._agenda.active.pop(queue, None)
+
+    def _partition(self, queue: PartitionQueue, now: float, view: View) -> Partition | None:
+        """The partition with its leader; None while there is none. Its queue has something to send."""
         known = view.snapshot.topics.get(queue.topic)
         if known is not None and known.partitions and queue.index >= len(known.partitions):
             self._miss(queue, len(known.partitions), now, view)
             return None
-        partition = view.snapshot.partition(queue.topic, queue.index)
-        if partition is None or partition.leader == NO_NODE:
+        if known is None or not known.partitions or known.partitions[queue.index].leader == NO_NODE:
             view.request_metadata(f"{queue.topic}-{queue.index} has no leader")
             return None
-        if known is not None and not queue.is_of(known.id):
-            return None
-        return partition if self._can_send(queue, partition, now) else None
-
-    def _can_send(self, queue: PartitionQueue, partition: Partition, now: float) -> bool:
-        if not queue.queued or not self._is_due(queue.queued[0], now):
-            return False
-        if self._identity.state is IdentityState.BROKEN and not (
-            queue.queued[0].is_sequenced and queue.sequenced_unsure()
-        ):
-            return False  # only what must still be settled under the old identity may go, and what stands before it
-        if queue.closed_by((partition.leader, partition.leader_epoch), now) is not None:
-            return False
-        if self.transaction is None:
-            return True
-        return self.transaction.sends_records and self.transaction.may_send((queue.topic, queue.index))
+        return known.partitions[queue.index] if queue.is_of(known.id) else None
 
     def _miss(self, queue: PartitionQueue, count: int, now: float, view: View) -> None:
         """The metadata lacks the partition, which may be newer than that: it is given up when this is excluded."""
@@ -427,6 +454,7 @@ class Sender:
                 view.request_metadata(f"{queue.topic} has {count} partitions, {queue.index} is wanted")
                 queue.attempts += 1
                 queue.retry_at = now + self._backoff.seconds(queue.attempts, self._random)
+            self._agenda.wake(queue, queue.retry_at)
             return
         missing = TopicError(
             f"topic {queue.topic} has {count} partitions",
@@ -442,116 +470,20 @@ class Sender:
                 self._identity.break_sequences()
             self._outcomes.give_up(batch, missing)
 
-    def _requests(self, node: int, led: list[Led], now: float, view: View) -> Iterable[Call]:
-        """Requests to one broker, as many as its connection has room for: a batch of each partition, then again."""
-        if now < self._outcomes.muted_until(node):
-            return
-        topics = {queue.topic for queue, _ in led}
-        limit = version_limit(topics, view.snapshot)
-        if self.transaction is not None:
-            limit = self.transaction.produce_limit(limit)
-        version = view.version(node, ProduceRequest, limit)
-        for _ in range(view.room(node)):
-            taken = self._fill(led, version)
-            self._outcomes.counters.taken((batch for _, batch in taken), now)
-            if taken:
-                yield self._call(node, taken, version, view)
-            # What did not fit comes first next time, and what was taken last.
-            places = {queue for queue, _ in taken}
-            led = [one for one in led if one[0] not in places] + [one for one in led if one[0] in places]
-            led = [(queue, partition) for queue, partition in led if self._can_send(queue, partition, now)]
-            if not led:
-                break
-
-    def _fill(self, led: list[Led], version: int) -> Taken:
-        """Take one batch of each partition until the request is full; all for the same acknowledgements."""
-        taken: Taken = []
-        size_bytes = acks = 0
-        for queue, partition in led:
-            batch = queue.queued[0]
-            batch.close()  # its size is looked at, and must not grow until it is taken
-            if queue.limit.is_exceeded(batch):
-                self._outcomes.cut(queue, batch)
-                batch = queue.queued[0]
-            sent_bytes = queue.limit.sent_bytes(batch)
-            if taken and (
-                size_bytes + sent_bytes > self._settings.max_request_bytes or self._acks(batch) != acks
-            ):
-                continue
-            if queue.out and self._settings.ordered and magic(version) < 2:
-                continue  # without sequences nothing but this keeps order, whatever the other brokers can
-            refused = refusal(batch, version, self._settings)
-            if refused is not None:
-                assert self._view is not None
-                refused.at(broker=self._view.describe(partition.leader))
-                if batch.is_sequenced:
-                    self._identity.break_sequences()
-                self._outcomes.give_up(queue.queued.popleft(), refused)
-                continue
-            queue.take((partition.leader, partition.leader_epoch))
-            if self._identity.state is IdentityState.KNOWN and not batch.is_sequenced and magic(version) == 2:
-                queue.sequence(batch, self._identity.producer_id, self._identity.producer_epoch)
-                batch.is_transactional = self.transaction is not None
-            self._active[queue] = self._active.pop(queue)  # the next turn begins with the others
-            size_bytes += sent_bytes
-            acks = self._acks(batch)
-            taken.append((queue, batch))
-        return taken
-
-    def _call(self, node: int, taken: Taken, version: int, view: View) -> Call:
-        batches = [batch for _, batch in taken]
-        tried_at = view.describe(node), version
-        for batch in batches:
-            batch.tried_at = tried_at
-            batch.was_named |= names_topics(version)
-        acks, replicas_ms = self._acks(batches[0]), max(map(self._replicas_ms, batches))
-        carried = Carried(node, version, taken, view.snapshot, acks)
-
-        def build(negotiated: int) -> ProduceRequest:
-            request = build_request(batches, negotiated, carried.snapshot, self._settings, acks, replicas_ms)
-            self._outcomes.counters.sent(batches)
-            return request
-
-        def done(result: Response | KwireError | None, now: float) -> None:
-            self._outcomes.settle(carried, result, now, view, was_written=call.was_written)
-
-        call = Call(
-            ToNode(node),
-            ProduceRequest,
-            build,
-            done,
-            timeout_ms=self._request_timeout_ms,
-            at_most=version,
-            has_answer=acks != 0,
-        )
-        return call
-
-    def _acks(self, batch: Batch) -> int:
-        return self._settings.required_acks if batch.terms is None else batch.terms.acks
-
-    def _replicas_ms(self, batch: Batch) -> int:
-        """How long the replicas may take to follow."""
-        if batch.terms is None or batch.terms.timeout is None:
-            return self._request_timeout_ms
-        return min(self._request_timeout_ms, max(1, int(batch.terms.timeout * 1000)))
-
     # -- time
 
     def _earliest(self, now: float) -> float | None:
         """When something changes by time alone: a linger or back-off ends, a batch grows too old."""
-        times: list[float] = []
-        for topic in self._topics.values():
+        times = [*self._agenda.deadlines(), self._identity.retry_at, *self._outcomes.mutes()]
+        for topic in self._unsettled:
             if topic.unrouted:
                 times.append(min(batch.deadline for batch in topic.unrouted))
             if topic.undesignated:
                 times += [topic.undesignated[0].created_at + self._linger, topic.undesignated[0].deadline]
             if topic.unknown_since is not None:
                 times.append(topic.unknown_since + self._settings.unknown_topic_timeout_ms / 1000)
-        for queue in self._active:
-            if queue.queued:
-                times += [queue.queued[0].created_at + self._linger, queue.queued[0].deadline, queue.retry_at]
         times += [batch.deadline for batch in self._outcomes.limited]
-        times += [self._identity.retry_at, *self._outcomes.mutes()]
         if self.transaction is not None:
             times.append(self.transaction.retry_at)
-        return min((time for time in times if time > now), default=None)
+        first = min((time for time in times if time > now), default=math.inf)
+        return None if first == math.inf else first

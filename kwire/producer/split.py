@@ -48,10 +48,14 @@ class SizeLimit:
         self._refused_bytes = min(self._refused_bytes, len(batch.encoded or b""))
         self.bytes_max = self._accepted_max = max(1, min(self.bytes_max, batch.size_bytes // 2))
 
-    def taken(self, batch: Batch) -> None:
-        """Learn from a batch that was acknowledged; one that is not nearly full proves nothing."""
+    def taken(self, batch: Batch) -> bool:
+        """Learn from a batch that was acknowledged; one that is not nearly full proves nothing. Whether `bytes_max` is
+        another now."""
+        if self._plain_bytes_max is None and self._accepted_max is None:
+            return False
         if batch.encoded is None or batch.size_bytes < self.bytes_max // 2:
-            return
+            return False
+        before = self.bytes_max
         ratio = len(batch.encoded) / batch.size_bytes
         if self._plain_bytes_max is not None:
             self._ratio = max(ratio, self._ratio + (ratio - self._ratio) * _TRUST)
@@ -60,6 +64,7 @@ class SizeLimit:
             if ratio * grown < self._refused_bytes:
                 self._accepted_max = grown if grown < self._wanted else None
         self.bytes_max = self._wanted if self._accepted_max is None else min(self._wanted, self._accepted_max)
+        return self.bytes_max != before
 
     @property
     def _wanted(self) -> int:
@@ -81,6 +86,7 @@ class SizeLimit:
 def pieces(batch: Batch, bytes_max: int) -> list[Batch]:
     """Closed batches of the same records in the same order, each within `bytes_max` or of one record; at least
     two, unless the batch has one record."""
+    batch.close()
     sizes = [record_bytes_max(key, value, headers) for _, key, value, headers in batch.records]
     bytes_max = min(bytes_max, BATCH_OVERHEAD_BYTES + sum(sizes) - 1)
     cuts = [0]

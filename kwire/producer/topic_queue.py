@@ -47,7 +47,6 @@ class TopicQueue:
         self.unknown_since: float | None = None
         self._spread = spread
         self._limit = limit
-        self._told_bytes_max = limit.bytes_max
         self._window_max = window_max
         self._is_ordered = is_ordered
         self._delivery_timeout = delivery_timeout
@@ -56,6 +55,13 @@ class TopicQueue:
     @property
     def is_idle(self) -> bool:
         return not self.unrouted and not self.undesignated and all(queue.is_idle for queue in self.partitions.values())
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all records have a partition, and there is nothing amiss with the metadata."""
+        known = self.known
+        is_known = known is not None and bool(known.partitions) and not known.error_code
+        return is_known and self.unknown_since is None and not self.unrouted and not self.undesignated
 
     def partition(self, index: int) -> PartitionQueue:
         queue = self.partitions.get(index)
@@ -98,12 +104,6 @@ class TopicQueue:
         led = tuple(place for place, partition in enumerate(partitions) if partition.leader != NO_NODE)
         door.route(self.name, len(partitions), led or range(len(partitions)), [batch.run for batch in waiting], apart)
 
-    def tell_limit(self, door: Door) -> None:
-        """Tell the door at what size batches are full, where that has changed."""
-        if self._told_bytes_max != self._limit.bytes_max:
-            self._told_bytes_max = self._limit.bytes_max
-            door.limit(self.name, self._told_bytes_max)
-
     def take_overdue(self, now: float) -> list[Batch]:
         """Take out what has no partition and has waited too long."""
         overdue: list[Batch] = []
@@ -121,7 +121,8 @@ class TopicQueue:
     def designate(self, partitions: Sequence[Partition], view: View, now: float) -> PartitionQueue | None:
         """Give the first undesignated batch to the partition that the spread chooses; None when none can take it."""
         batch = self.undesignated[0]
-        chosen = self._spread.choose(self.name, partitions, _Places(self.partitions, view, now), batch.size_bytes, now)
+        places = _Places(self.partitions, view, now)
+        chosen = self._spread.choose(self.name, partitions, places, batch.run.size_bytes, now)
         if chosen is None:
             return None
         self.undesignated.popleft()

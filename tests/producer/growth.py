@@ -57,22 +57,30 @@ class Lines:
 class Growth:
     """A producer and a cluster of one broker; `lines(records, ...)` is what a record takes."""
 
-    def __init__(self, partitions: int, sender: type[Sender] = Sender) -> None:
-        self.partitions = partitions
+    def __init__(
+        self, partitions: int, sender: type[Sender] = Sender, *, topics: int = 1, max_request_bytes: int = 1 << 20
+    ) -> None:
+        """`partitions` of each of the topics."""
+        self.places = [(f"t{topic}", index) for topic in range(topics) for index in range(partitions)]
         self.world = World(time_ms=1_700_000_000_000)
         self.history = History()
         self.net = Net(self.world, Random(1), Trace())
         cluster = SimulatedCluster(self.net, self.history, Random(2), brokers=1)
-        cluster.create_topic("t", partitions)
+        for topic in range(topics):
+            cluster.create_topic(f"t{topic}", partitions)
         self.producer = SimulatedProducer(
             self.net, "producer", self.history, Random(3), ClientConfig(cluster.bootstrap, client_id="producer"),
-            ProducerSettings(batch_bytes=PER_BATCH * (VALUE + 20), linger_ms=5, max_buffered_bytes=1 << 30), sender,
+            ProducerSettings(
+                batch_bytes=PER_BATCH * (VALUE + 20), linger_ms=5, max_buffered_bytes=1 << 30,
+                max_request_bytes=max_request_bytes,
+            ),
+            sender,
         )  # fmt: skip
 
     def lines(self, records: int, *, at_once: bool) -> float:
         """Lines for each record, after the first one of every partition. At once, or in a steady stream."""
-        for index in range(self.partitions):
-            self.producer.send("t", partition=index, size=VALUE)
+        for topic, index in self.places:
+            self.producer.send(topic, partition=index, size=VALUE)
         self._settle()
         with Lines() as lines:
             step = records if at_once else 200
@@ -85,7 +93,8 @@ class Growth:
     def _send(self, numbers: range, now: float) -> None:
         """A batch's worth to one partition, then to the next."""
         for number in numbers:
-            self.producer.send("t", partition=number // PER_BATCH % self.partitions, size=VALUE)
+            topic, index = self.places[number // PER_BATCH % len(self.places)]
+            self.producer.send(topic, partition=index, size=VALUE)
 
     def _settle(self, longer: float = 0.0) -> None:
         self.world.run(self.world.now() + longer)

@@ -12,7 +12,6 @@ import pytest
 
 from kwire.cluster import Call, View
 from kwire.producer import topic_queue
-from kwire.producer.batch import Batch
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.sender import Sender
 from tests.producer.growth import Growth
@@ -43,16 +42,27 @@ def test_cost_does_not_grow_with_partitions(at_once: bool) -> None:
     assert growth_with_partitions(at_once=at_once) < GROWTH_MAX
 
 
-class LooksThroughItsQueue(PartitionQueue):
-    """For batches whose time is over, whenever it is asked: as it was once."""
+def test_cost_does_not_grow_with_partitions_of_which_a_request_carries_few() -> None:
+    few = Growth(10, max_request_bytes=4_000).lines(3_000, at_once=True)
+    assert Growth(500, max_request_bytes=4_000).lines(6_000, at_once=True) < few * GROWTH_MAX
 
-    def expired(self, now: float) -> list[Batch]:
+
+def test_cost_does_not_grow_with_topics() -> None:
+    """One of 300 topics gets a record now and then: those that get none cost nothing."""
+    few = Growth(1, topics=10).lines(1_000, at_once=False)
+    assert Growth(1, topics=300).lines(1_000, at_once=False) < few * GROWTH_MAX
+
+
+class LooksThroughItsQueue(PartitionQueue):
+    """For batches whose time is over, whenever it is asked what it is closed by: as it did every turn once."""
+
+    def closed_by(self, leader: tuple[int, int], now: float) -> str | None:
         overdue = []
         for batch in self.queued:
             if batch.deadline <= now:
                 overdue.append(batch)
         assert not overdue
-        return overdue
+        return super().closed_by(leader, now)
 
 
 class LooksAtEveryPartition(Sender):
