@@ -15,6 +15,15 @@
 
 enum { TURNS, MURMUR2, CRC32 };
 
+/* The arguments of `send`. */
+enum { TOPIC, VALUE, KEY, HEADERS, PARTITION, TIMESTAMP, ON_DELIVERY, ARGUMENTS };
+
+typedef struct {
+    PyObject *names; /* NULL or the tuple that a call had */
+    Py_ssize_t nargs, count;
+    unsigned char at[ARGUMENTS];
+} keywords_t;
+
 struct topic {
     int count, ring_used, open_room, next;
     int *ring;
@@ -32,12 +41,13 @@ struct door {
     PyObject *topics;      /* name: capsule of topic_t */
     PyObject *last_name;   /* the name that was given last, found again by its address */
     topic_t *last;
+    keywords_t keywords; /* of the last call of `send` that had some */
     PyTypeObject *place_type, *run_type;
-    allocfunc alloc_place;
+    PyTypeObject *remade_type; /* `place_type` where nobody can tell a place from one that is made again, else NULL */
 };
 
 static uint32_t crc32_table[256];
-static PyObject *names[7]; /* of the arguments of send, interned */
+static PyObject *names[ARGUMENTS]; /* interned */
 
 /* ---- topics ------------------------------------------------------------------------------------------------------ */
 
@@ -210,7 +220,7 @@ joined(door_t *door, PyObject *name, topic_t *topic, int slot, Py_ssize_t size, 
             break;
         }
     }
-    run_t *run = (run_t *)run_new(door->run_type, name, slot, topic->bytes_max, terms, door->dispatch);
+    run_t *run = (run_t *)run_new(door->run_type, name, slot, topic->bytes_max, terms, door->dispatch, door->remade_type);
     if (run == NULL || PyList_Append(door->fresh, (PyObject *)run) < 0) {
         Py_XDECREF(OBJECT(run));
         return NULL;
@@ -281,8 +291,6 @@ wake(door_t *door)
 
 /* ---- send -------------------------------------------------------------------------------------------------------- */
 
-enum { TOPIC, VALUE, KEY, HEADERS, PARTITION, TIMESTAMP, ON_DELIVERY, ARGUMENTS };
-
 static PyObject *
 referred(door_t *door, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -306,17 +314,15 @@ done:
     return answer;
 }
 
-/* The arguments by their place, NULL or None for those left out; 0 for what is to be referred. */
+/* Where a call's keywords belong; a call in a loop has the same tuple of them each time. 0 for what is to be referred. */
 static int
-arguments(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **found)
+learn_keywords(keywords_t *keywords, Py_ssize_t nargs, PyObject *kwnames)
 {
-    if (nargs > ARGUMENTS) {
+    Py_ssize_t count = PyTuple_Size(kwnames);
+    Py_CLEAR(keywords->names); /* of strings: nothing runs */
+    if (count > ARGUMENTS) {
         return 0;
     }
-    for (Py_ssize_t index = 0; index < nargs; index++) {
-        found[index] = args[index] == Py_None ? NULL : args[index];
-    }
-    Py_ssize_t count = kwnames == NULL ? 0 : PyTuple_Size(kwnames);
     for (Py_ssize_t index = 0; index < count; index++) {
         PyObject *name = PyTuple_GetItem(kwnames, index);
         Py_ssize_t at = nargs;
@@ -326,7 +332,34 @@ arguments(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject *
         if (at == ARGUMENTS) {
             return 0;
         }
-        found[at] = args[nargs + index] == Py_None ? NULL : args[nargs + index];
+        keywords->at[index] = (unsigned char)at;
+    }
+    Py_INCREF(kwnames);
+    keywords->names = kwnames;
+    keywords->count = count;
+    keywords->nargs = nargs;
+    return 1;
+}
+
+/* The arguments by their place, NULL or None for those left out; 0 for what is to be referred. */
+static inline int
+arguments(keywords_t *keywords, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **found)
+{
+    if (nargs > ARGUMENTS) {
+        return 0;
+    }
+    for (Py_ssize_t index = 0; index < nargs; index++) {
+        found[index] = args[index] == Py_None ? NULL : args[index];
+    }
+    if (kwnames == NULL) {
+        return 1;
+    }
+    if ((keywords->names != kwnames || keywords->nargs != nargs) && !learn_keywords(keywords, nargs, kwnames)) {
+        return 0;
+    }
+    for (Py_ssize_t index = 0; index < keywords->count; index++) {
+        PyObject *given = args[nargs + index];
+        found[keywords->at[index]] = given == Py_None ? NULL : given;
     }
     return 1;
 }
@@ -371,13 +404,44 @@ is_now(door_t *door, int64_t *found)
     return is_fine;
 }
 
+/* The open run of a slot, if a record may join it just so; borrowed. */
+static inline run_t *
+open_run(const topic_t *topic, int slot)
+{
+    run_t *run = slot >= 0 ? (slot < topic->open_room ? topic->open[slot] : NULL)
+                           : (slot == UNROUTED ? topic->unrouted : topic->undesignated);
+    return run != NULL && run->terms == Py_None ? run : NULL;
+}
+
+/* A place that is still nowhere. */
+static inline place_t *
+new_place(const door_t *door)
+{
+    return door->remade_type != NULL
+               ? place_again(door->remade_type, NULL, 0)
+               : (place_t *)((allocfunc)PyType_GetSlot(door->place_type, Py_tp_alloc))(door->place_type, 0);
+}
+
+/* As `run_put_plain` does not: begins a run, fills one, gives it memory. The run (borrowed), or NULL with an exception. */
+static run_t *
+send_slowly(door_t *door, PyObject *name, topic_t *topic, int slot, const entry_t *entry, Py_ssize_t size, int *wakes)
+{
+    int is_new = 0, is_full = 0;
+    run_t *run = joined(door, name, topic, slot, size, Py_None, Py_None, &is_new, &is_full);
+    if (run == NULL || put(door, topic, run, slot, entry, size) < 0) {
+        return NULL;
+    }
+    *wakes = must_wake(door, is_new, is_full || run->is_closed);
+    return run;
+}
+
 static PyObject *
 door_send(door_t *door, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *given[ARGUMENTS] = {NULL};
     entry_t entry = {0};
     int64_t partition = 0;
-    if (!arguments(args, nargs, kwnames, given) || !door->is_open || given[HEADERS] != NULL || given[TOPIC] == NULL ||
+    if (!arguments(&door->keywords, args, nargs, kwnames, given) || !door->is_open || given[HEADERS] != NULL || given[TOPIC] == NULL ||
         !PyUnicode_CheckExact(given[TOPIC]) || !is_data(given[VALUE], &entry.value) ||
         !is_data(given[KEY], &entry.key) ||
         (given[PARTITION] != NULL && !is_int(given[PARTITION], INT32_MAX, &partition)) ||
@@ -387,7 +451,7 @@ door_send(door_t *door, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnam
     }
     Py_ssize_t size = RECORD_OVERHEAD_MAX + (entry.value.size > 0 ? (Py_ssize_t)entry.value.size : 0) +
                       (entry.key.size > 0 ? (Py_ssize_t)entry.key.size : 0);
-    place_t *place = (place_t *)door->alloc_place(door->place_type, 0); /* the last that may run other code */
+    place_t *place = new_place(door); /* the last that may run other code */
     if (place == NULL) {
         return NULL;
     }
@@ -396,10 +460,10 @@ door_send(door_t *door, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnam
         Py_DECREF(OBJECT(place));
         return PyErr_Occurred() ? NULL : referred(door, args, nargs, kwnames);
     }
-    int slot = given[PARTITION] != NULL ? (int)partition : slot_of(door, topic, entry.key);
-    int is_new = 0, is_full = 0;
-    run_t *run = joined(door, given[TOPIC], topic, slot, size, Py_None, Py_None, &is_new, &is_full);
-    if (run == NULL || put(door, topic, run, slot, &entry, size) < 0) {
+    int slot = given[PARTITION] != NULL ? (int)partition : slot_of(door, topic, entry.key), wakes = 0;
+    run_t *run = open_run(topic, slot);
+    if ((run == NULL || !run_put_plain(run, &entry, size)) &&
+        (run = send_slowly(door, given[TOPIC], topic, slot, &entry, size, &wakes)) == NULL) {
         Py_DECREF(OBJECT(place));
         return NULL;
     }
@@ -407,8 +471,15 @@ door_send(door_t *door, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnam
     Py_INCREF(OBJECT(run));
     place->run = run;
     place->number = run->count - 1;
-    int failed = given[ON_DELIVERY] != NULL && run_report(run, place->number, (PyObject *)place, given[ON_DELIVERY]) < 0;
-    if (must_wake(door, is_new, is_full || run->is_closed)) {
+    int failed = 0;
+    if (given[ON_DELIVERY] != NULL) {
+        uintptr_t kept = door->remade_type == NULL ? KEPT : 0;
+        failed = callbacks_add(&run->callbacks, place->number, (uintptr_t)place | kept, given[ON_DELIVERY]) < 0;
+        if (kept && !failed) {
+            Py_INCREF(OBJECT(place));
+        }
+    }
+    if (wakes) {
         failed |= wake(door) < 0;
     }
     if (failed) {
@@ -596,17 +667,10 @@ tail_size(bytes_t at, bytes_t end, span *key, int *has_headers)
     return size + (Py_ssize_t)headers * HEADER_OVERHEAD_MAX;
 }
 
-/* Hands the callbacks of a routed run to where their records are now. */
+/* Hands what came after its records to where these are now. */
 static int
-move_callbacks(run_t *run, const child_t *children)
+move_late(run_t *run, const child_t *children)
 {
-    for (uint32_t index = 0; index < run->reports_used; index++) {
-        report_t *one = &run->reports[index];
-        const child_t *child = &children[one->number];
-        if (run_report(child->run, child->number, one->place, one->callback) < 0) {
-            return -1;
-        }
-    }
     for (Py_ssize_t index = 0; run->late != NULL && index < PyList_Size(run->late); index++) {
         PyObject *one = PyList_GetItem(run->late, index);
         const child_t *child = &children[PyLong_AsUnsignedLong(PyTuple_GetItem(one, 0))];
@@ -657,7 +721,7 @@ route_run(door_t *door, topic_t *topic, run_t *run)
         left -= size;
         at = next;
     }
-    if (done < run->count || move_callbacks(run, children) < 0) {
+    if (done < run->count || move_late(run, children) < 0) {
         for (uint32_t index = 0; index < done; index++) {
             Py_DECREF(OBJECT(children[index].run));
         }
@@ -668,8 +732,9 @@ route_run(door_t *door, topic_t *topic, run_t *run)
         children[run->count - 1].run->size_bytes += left; /* what came in is what is given back */
     }
     run->children = children;
+    int failed = callbacks_move(run, children) < 0; /* nothing runs between these two: a place that ends finds its note */
     run_forget(run);
-    return 0;
+    return failed ? -1 : 0;
 }
 
 /* (topic, count, ring, waiting, apart) */
@@ -771,10 +836,11 @@ door_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     PyObject *run_type = module == NULL ? NULL : PyObject_GetAttrString(module, "Run");
     PyObject *base = run_type == NULL ? NULL : PyObject_GetAttrString(module, "Place");
     door_t *door = NULL;
+    int is_remade = 0;
     if (base != NULL && (!PyType_Check(place) || !PyType_IsSubtype((PyTypeObject *)place, (PyTypeObject *)base))) {
         PyErr_SetString(PyExc_TypeError, "place is to be a kind of Place");
     }
-    else if (base != NULL) {
+    else if (base != NULL && (is_remade = is_remade_type((PyTypeObject *)place)) >= 0) {
         door = (door_t *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     }
     Py_XDECREF(base);
@@ -784,7 +850,7 @@ door_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     door->run_type = (PyTypeObject *)run_type;
     door->place_type = (PyTypeObject *)place;
-    door->alloc_place = (allocfunc)PyType_GetSlot((PyTypeObject *)place, Py_tp_alloc);
+    door->remade_type = is_remade ? door->place_type : NULL;
     door->dispatch = dispatch;
     door->may_share = may_share;
     door->time_ms = time_ms;
@@ -830,6 +896,7 @@ door_clear(door_t *door)
     door->is_open = 0; /* `send` needs what is let go */
     door->last = NULL;
     Py_CLEAR(door->last_name);
+    Py_CLEAR(door->keywords.names);
     Py_CLEAR(door->dispatch);
     Py_CLEAR(door->may_share);
     Py_CLEAR(door->time_ms);

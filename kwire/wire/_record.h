@@ -43,8 +43,9 @@ undone(uint64_t n)
 static inline size_t
 varint_size(int64_t n)
 {
+    uint64_t left = zigzag(n);
     size_t size = 1;
-    for (uint64_t left = zigzag(n); left > 0x7F; left >>= 7) {
+    for (; left > 0x7F; left >>= 7) {
         size++;
     }
     return size;
@@ -101,8 +102,11 @@ is_nullable_bytes(PyObject *object, span *found)
     if (!PyBytes_CheckExact(object)) {
         return 0;
     }
-    *found = (span){PyBytes_AsString(object), PyBytes_Size(object)};
-    return found->size <= INT32_MAX;
+    char *at;
+    Py_ssize_t size;
+    PyBytes_AsStringAndSize(object, &at, &size);
+    *found = (span){at, size};
+    return size <= INT32_MAX;
 }
 
 static inline int

@@ -1,4 +1,5 @@
-/* A run of records, as _run.c makes it and _door.c fills it. `_door.py` is the specification of both.
+/* A run of records: _run.c makes it, _door.c fills it, _outcomes.c resolves it, _reports.c calls back, and _place.c has
+ * the places in it. `_door.py` is the specification of all of them.
  *
  * Include _speedups.h before.
  */
@@ -29,9 +30,21 @@ typedef struct {
 } part_t;
 
 typedef struct {
-    uint32_t number;
-    PyObject *place, *callback;
-} report_t;
+    uint32_t from, to; /* these records, to - 1 being the last, came with this callback */
+    PyObject *callback;
+} call_t;
+
+/* What is to be called for whom: `calls` in the records' order, and by record the place that it is called with.
+ *
+ * A place that can be made again as it was is not kept for its report alone, as most are thrown away at once: it is only
+ * noted as long as somebody else has it, so that the report comes with the very same object. */
+typedef struct {
+    call_t *calls;
+    uintptr_t *places; /* of the records from `first` on: 0: to be made again; the address; with KEPT a reference */
+    uint32_t used, room, first, places_used, places_room;
+} callbacks_t;
+
+enum { KEPT = 1 };
 
 typedef struct {
     run_t *run;
@@ -47,22 +60,24 @@ struct run {
     int partition;
     char is_closed, has_headers, is_freed;
     Py_ssize_t size_bytes, bytes_max;
-    int64_t base_timestamp, max_timestamp;
+    int64_t base_timestamp, max_timestamp, last_timestamp;
     unsigned char *data;
     size_t used, room;
     uint32_t count, dropped;
     Py_ssize_t exports;
     mark_t *marks;
     part_t *parts;
-    report_t *reports;
+    callbacks_t callbacks;
     child_t *children;
-    uint32_t marks_used, marks_room, parts_used, reports_used, reports_room;
+    uint32_t marks_used, marks_room, parts_used, resolved;
+    PyTypeObject *place_type; /* of places that can be made again as they were; NULL for none */
 };
 
 typedef struct {
     PyObject_HEAD
     run_t *run;
     uint32_t number;
+    char is_plain; /* an instance of a type without fields of its own, so that another may have its memory */
 } place_t;
 
 /* What is to be written of a record: its fields, or `tail`, which is all from the length of the key on. */
@@ -73,12 +88,88 @@ typedef struct {
     int has_headers;   /* in the tail */
 } entry_t;
 
-/* None of these runs Python code. 0 or -1 with an exception, before anything was changed. */
+typedef struct {
+    PyObject_HEAD
+    run_t *run;
+    callbacks_t all;
+} reports_t;
+
+/* ---- _run.c ------------------------------------------------------------------------------------------------------ */
+
+/* Room for one more of `size` bytes in an array that doubles. 0, or -1 with an exception. */
+int grow(void **array, uint32_t used, uint32_t *room, size_t size);
+/* These run no Python code. 0 or -1 with an exception, before anything was changed. */
 int run_put(run_t *run, const entry_t *entry, Py_ssize_t size_bytes, size_t room_hint);
-int run_report(run_t *run, uint32_t number, PyObject *place, PyObject *callback);
+/* Writes a record behind the last of a run, if that is all there is to do: it fills neither the run nor its memory, and
+ * has the time of the record before it. 1, or 0 for `run_put`. A record never has more bytes than it counts as. */
+static inline int
+run_put_plain(run_t *run, const entry_t *entry, Py_ssize_t size_bytes)
+{
+    if (run->is_closed || run->size_bytes + size_bytes >= run->bytes_max || entry->headers != NULL ||
+        BATCH_OVERHEAD + run->used + (size_t)size_bytes > run->room || entry->timestamp != run->last_timestamp) {
+        return 0;
+    }
+    int64_t after = entry->timestamp - run->base_timestamp;
+    size_t size = 2 + varint_size(after) + varint_size(run->count) + span_size(entry->key) + span_size(entry->value);
+    unsigned char *start = run->data + BATCH_OVERHEAD + run->used;
+    unsigned char *at = put_varint(start, (int64_t)size);
+    *at++ = 0; /* attributes */
+    at = put_varint(put_varint(at, after), run->count);
+    at = put_span(put_span(at, entry->key), entry->value);
+    *at++ = 0; /* headers */
+    run->used += (size_t)(at - start);
+    run->count++;
+    run->size_bytes += size_bytes;
+    return 1;
+}
+
+int64_t run_timestamp(const run_t *run, uint32_t number);
 /* Its records are elsewhere now. */
 void run_forget(run_t *run);
 PyObject *run_new(PyTypeObject *type, PyObject *topic, int partition, Py_ssize_t bytes_max, PyObject *terms,
-                  PyObject *dispatch);
+                  PyObject *dispatch, PyTypeObject *place_type);
+
+/* ---- _outcomes.c ------------------------------------------------------------------------------------------------- */
+
+const part_t *run_part(const run_t *run, uint32_t number);
+PyObject *run_done(run_t *run, PyObject *number);
+PyObject *run_outcome(run_t *run, PyObject *number);
+PyObject *run_resolve(run_t *run, PyObject *args);
+PyObject *run_tell_late(run_t *run, PyObject *args);
+
+/* The run that has the record now, and its number there. */
+static inline run_t *
+followed(run_t *run, uint32_t *number)
+{
+    while (run->children != NULL && *number < run->count) {
+        child_t child = run->children[*number];
+        run = child.run;
+        *number = child.number;
+    }
+    return run;
+}
+
+/* ---- _reports.c -------------------------------------------------------------------------------------------------- */
+
+/* 0, or -1 with an exception, before anything was changed. `place` is as in callbacks_t, a reference being handed over. */
+int callbacks_add(callbacks_t *callbacks, uint32_t number, uintptr_t place, PyObject *callback);
+void callbacks_clear(callbacks_t *callbacks);
+/* Hands the callbacks of a routed run to where its records are now. */
+int callbacks_move(run_t *run, const child_t *children);
+PyObject *run_report(run_t *run, PyObject *args);
+/* What is to take reports of a run. It is made before the run is looked at, as that may run other code; nothing comes
+ * between `reports_reserve` and taking those of start .. end - 1, which answers whether there were any. */
+reports_t *reports_new(run_t *run);
+int reports_reserve(reports_t *reports, uint32_t start, uint32_t end);
+int reports_take(reports_t *reports, uint32_t start, uint32_t end);
+int add_reports(PyObject *module);
+
+/* ---- _place.c ---------------------------------------------------------------------------------------------------- */
+
+/* Whether places of a type can be made again as they were: they have nothing of their own. -1 with an exception. */
+int is_remade_type(PyTypeObject *type);
+/* A place of such a type. It runs no Python code. */
+place_t *place_again(PyTypeObject *type, run_t *run, uint32_t number);
+int add_places(PyObject *module, PyTypeObject *type_of_runs);
 
 #endif

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -301,19 +302,31 @@ def test_eight_threads_at_once(made: Any) -> None:
     doors, count = Doors(made, batch_bytes=5_000, bytes_max=1 << 30), 3_000
     doors.know()
 
+    told: list[list[tuple[int, object]]] = [[] for _ in range(8)]
+
     def send(name: int) -> None:
+        def tell(place: Any) -> None:
+            told[name].append((place._run.outcome(place._number)[2], place.exception()))
+
+        kept: deque[Any] = deque(maxlen=5)  # the others are made again for their reports
         for number in range(count):
-            doors.door.send("t", b"%d %d" % (name, number), b"%d" % name)
+            kept.append(doors.door.send("t", b"%d %d" % (name, number), b"%d" % name, None, None, number, tell))
 
     threads = [threading.Thread(target=send, args=(name,)) for name in range(8)]
     taken: list[Any] = []
+    resolved = 0
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
         taken += doors.door.take()
         for run in taken[-2:]:
             run.close()
+        resolved = _resolve(taken, resolved)
     taken += doors.door.take()
+    for run in taken:
+        run.close()
+    assert _resolve(taken, resolved) == len(taken)
+    assert told == [[(number, None) for number in range(count)]] * 8
     seen: dict[bytes, list[int]] = {}
     for run in taken:
         for value in values(run):
@@ -321,6 +334,19 @@ def test_eight_threads_at_once(made: Any) -> None:
             seen.setdefault(name, []).append(int(number))
     assert seen == {b"%d" % name: list(range(count)) for name in range(8)}
     assert doors.door.used_bytes == sum(run.size_bytes - 61 for run in taken)
+
+
+def _resolve(taken: list[Any], start: int) -> int:
+    """Those from `start` on that are closed, as far as they follow each other."""
+    while start < len(taken) and taken[start].is_closed:
+        reports, _ = taken[start].resolve(0, len(taken[start]), 0, -1, None)
+        reports.tell(_fail)
+        start += 1
+    return start
+
+
+def _fail(error: Exception) -> None:
+    raise AssertionError from error
 
 
 def test_a_finalizer_that_sends_in_the_midst_of_a_send(made: Any) -> None:
@@ -344,6 +370,97 @@ def test_a_finalizer_that_sends_in_the_midst_of_a_send(made: Any) -> None:
         gc.set_threshold(*threshold)
     sent = [value for run in doors.door.take() for value in values(run) if value != b"from a finalizer"]
     assert sent == [b"%d" % number for number in range(500)]
+
+
+def test_a_report_comes_with_the_very_place_that_somebody_kept(made: Any) -> None:
+    doors = Doors(made, batch_bytes=1 << 20)
+    told: list[tuple[Any, int, Any]] = []
+
+    def tell(place: Any) -> None:
+        told.append((place, place._number, place.exception()))
+
+    doors.know()
+    kept = {}
+    for number in range(200):
+        place = doors.door.send("t", b"v", partition=0, on_delivery=tell)
+        if number % 3 == 0:
+            kept[number] = place
+    (run,) = doors.door.take()
+    del kept[0], kept[30], place
+    run.close()
+    error = ValueError("no")
+    parts = [run.resolve(start, end, 0, -1, None if start else error)[0] for start, end in ((50, 200), (0, 50))]
+    later = kept.pop(33)
+    for reports in reversed(parts):
+        reports.tell(_fail)
+    assert [number for _, number, _ in told] == list(range(200))
+    assert [outcome for *_, outcome in told] == [error] * 50 + [None] * 150
+    assert [told[number][0] is place for number, place in kept.items()] == [True] * len(kept)
+    assert told[33][0] is later
+    assert len({id(place) for place, *_ in told}) == 200, "each is its record's own for who keeps it"
+    assert {type(place) for place, *_ in told} == {made.Place}
+
+
+def test_reports_can_be_looked_at_before_they_are_told(made: Any) -> None:
+    doors = Doors(made)
+    told: list[tuple[int, int, int]] = []
+
+    def tell(place: Any) -> None:
+        told.append(place._run.outcome(place._number))
+
+    doors.know()
+    for number in range(300):
+        doors.door.send("t", b"v", timestamp_ms=number, on_delivery=tell)
+    for run in doors.door.take():
+        run.close()
+        reports, _ = run.resolve(0, len(run), 1_000, -1, None)
+        assert [one[0] for one in reports.all()] == list(range(len(run)))
+        first, again = reports.all(), reports.all()
+        assert [one[1] is other[1] for one, other in zip(first, again, strict=True)] == [True] * len(run)
+        reports.tell(_fail)
+    assert [one[2] for one in told] == list(range(300))
+
+
+def test_places_of_ones_own_kind_come_back_as_they_are(made: Any) -> None:
+    class Mine(made.Place):  # type: ignore[misc]
+        """With something that a place made again would lack."""
+
+        note = ""
+
+    told: list[str] = []
+    doors = Doors(made, place=Mine)
+    doors.know()
+    for number in range(3):
+        doors.door.send("t", b"v", on_delivery=lambda place: told.append(place.note)).note = f"{number}"
+    (run,) = doors.door.take()
+    run.close()
+    other = made.Run("t", 0, 1_000)
+    other.append(NOW, None, b"v", (), 40)
+    assert other.report(0, made.Place(run, 2), lambda place: told.append(f"{place._number} of another run"))
+    other.close()
+    for resolved in (run, other):
+        reports, _ = resolved.resolve(0, len(resolved), 0, -1, None)
+        reports.tell(told.append)
+    assert told == ["0", "1", "2", "2 of another run"]
+
+
+def test_what_is_thrown_away_before_and_after_its_record_is_routed(made: Any) -> None:
+    doors = Doors(made)
+    told: list[Any] = []
+    doors.know(count=0)
+    places = [doors.door.send("t", b"v", b"%d" % number, on_delivery=told.append) for number in range(40)]
+    del places[::3]
+    doors.know(waiting=doors.door.take())
+    del places[::4]
+    runs = doors.door.take()
+    for run in runs:
+        run.close()
+        for number in range(len(run)):
+            reports, _ = run.resolve(number, number + 1, 0, -1, None)
+            reports.tell(told.append)
+    assert len(told) == 40
+    assert [place for place in places if not any(place is one for one in told)] == []
+    assert all(place.done() for place in told)
 
 
 @needs_c
