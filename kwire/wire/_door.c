@@ -10,6 +10,8 @@
 
 #include "_door.h"
 
+#include "_memory.h"
+
 #include <structmember.h>
 #include <time.h>
 
@@ -848,6 +850,7 @@ door_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         Py_XDECREF(run_type);
         return NULL;
     }
+    memory_enter();
     door->run_type = (PyTypeObject *)run_type;
     door->place_type = (PyTypeObject *)place;
     door->remade_type = is_remade ? door->place_type : NULL;
@@ -913,6 +916,7 @@ door_dealloc(door_t *door)
     PyTypeObject *type = Py_TYPE(OBJECT(door));
     PyObject_GC_UnTrack(door);
     door_clear(door);
+    memory_leave();
     Py_CLEAR(door->place_type);
     Py_CLEAR(door->run_type);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(door);

@@ -9,6 +9,8 @@
 
 #include "_door.h"
 
+#include "_memory.h"
+
 #include <structmember.h>
 
 #define FIRST_ROOM 512
@@ -51,7 +53,7 @@ make_room(run_t *run, size_t size, size_t hint)
     if (room < needed) {
         room = needed;
     }
-    unsigned char *data = PyMem_Realloc(run->data, room);
+    unsigned char *data = memory_grow(run->data, run->room, run->data == NULL ? 0 : BATCH_OVERHEAD + run->used, &room);
     if (data == NULL) {
         PyErr_NoMemory();
         return -1;
@@ -193,8 +195,8 @@ static void
 free_data(run_t *run)
 {
     run->is_freed = 1;
-    if (run->exports == 0) {
-        PyMem_Free(run->data);
+    if (run->exports == 0 && run->data != NULL) {
+        memory_give(run->data, run->room);
         run->data = NULL;
         run->room = 0;
     }
@@ -227,7 +229,9 @@ run_dealloc(run_t *run)
     Py_XDECREF(run->dispatch);
     Py_XDECREF(run->since);
     Py_XDECREF(run->late);
-    PyMem_Free(run->data);
+    if (run->data != NULL) {
+        memory_give(run->data, run->room);
+    }
     PyMem_Free(run->marks);
     PyMem_Free(run->parts);
     PyMem_Free(run->children);
