@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from itertools import repeat
+from itertools import pairwise, repeat
+from operator import le
 from typing import Any, NamedTuple
 
 from kwire.wire.rows import Bytes, Headers
@@ -48,6 +49,13 @@ class ManyColumns(NamedTuple):
         for _, *fields in row:
             yield tuple(fields)
 
+    def values_alone(self, start: int, end: int) -> list[bytes] | None:
+        """The values of records start .. end - 1; None unless all are there, of one time, without keys and headers."""
+        if self.keys is not None or self.headers is not None or not isinstance(self.timestamps, int):
+            return None
+        values = _cells(self.values, start, end)
+        return values if isinstance(values, list) and None not in values else None
+
 
 def all_bytes(items: list[Any]) -> bool:
     """Whether nothing but bytes and None is in it."""
@@ -57,19 +65,24 @@ def all_bytes(items: list[Any]) -> bool:
 def _cells(column: BytesCells, start: int, end: int) -> Iterable[bytes | None]:
     if column is None:
         return repeat(None)
-    if isinstance(column, list):
-        return column[start:end]
-    return _buffered(column, start, end)
+    return column[start:end] if isinstance(column, list) else _buffered(column, start, end)
 
 
-def _buffered(column: BytesBuffers, start: int, end: int) -> Iterator[bytes | None]:
+def _buffered(column: BytesBuffers, start: int, end: int) -> list[bytes | None]:
     validity, ends, data, is_wide, first = column
-    bits = None if validity is None else memoryview(validity).cast("B")
-    bounds, content = memoryview(ends).cast("B").cast("q" if is_wide else "i"), memoryview(data).cast("B")
-    for at in range(first + start, first + end):
-        if bits is not None and not bits[at >> 3] >> (at & 7) & 1:
-            yield None
-            continue
-        if not 0 <= bounds[at] <= bounds[at + 1] <= len(content):
-            raise ValueError(f"item {at - first} of the column ends outside of its bytes")
-        yield bytes(content[bounds[at] : bounds[at + 1]])
+    bounds = memoryview(ends).cast("B").cast("q" if is_wide else "i")[first + start : first + end + 1].tolist()
+    content = memoryview(data).cast("B")
+    is_there: list[int] | None = None
+    if validity is not None:
+        bits = memoryview(validity).cast("B")
+        is_there = [bits[at >> 3] >> (at & 7) & 1 for at in range(first + start, first + end)]
+    if all(map(le, bounds, bounds[1:])) and bounds[0] >= 0 and bounds[-1] <= len(content):
+        origin, end_of_all = bounds[0], bounds[-1]
+    else:  # fine where that is nothing's bound
+        origin, end_of_all = 0, len(content)
+        for number, (begin, stop) in enumerate(pairwise(bounds)):
+            if (is_there is None or is_there[number]) and not 0 <= begin <= stop <= len(content):
+                raise ValueError(f"item {start + number} of the column ends outside of its bytes")
+    copy = bytes(content[origin:end_of_all])
+    cells: list[bytes | None] = [copy[begin - origin : stop - origin] for begin, stop in pairwise(bounds)]
+    return cells if is_there is None else [cell if there else None for cell, there in zip(cells, is_there, strict=True)]

@@ -1,7 +1,7 @@
 """Records of a v2 batch from bytes, in Python.
 
 Two ways, alternating: one record after the other whatever they are, and all at once for a run of records that are alike
-(see `_runs`).
+(see `_alike`).
 
 Nothing is believed: every length is compared with what is there before anything of that size is made. Wrong data is
 CorruptRecordsError, with the offset of the record in the data given.
@@ -10,7 +10,7 @@ CorruptRecordsError, with the offset of the record in the data given.
 from __future__ import annotations
 
 from kwire.errors import CorruptRecordsError
-from kwire.wire._runs import RUN_MIN, Origin, decode_run
+from kwire.wire._alike import RUN_MIN, Origin, decode_run
 from kwire.wire.rows import Bytes, Header, Row
 
 # Length, attributes, timestamp, offset, lengths of key and value, count of headers.

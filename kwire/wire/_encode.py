@@ -1,13 +1,21 @@
-"""Records of a v2 batch to bytes, in Python."""
+"""Records of a v2 batch to bytes, in Python.
+
+By the column where that is possible, which is nearly always: what stands before each key and value is then looked up,
+and put between them, for all records at once. Else one by one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import chain, pairwise, repeat
+from operator import add, sub
+from typing import Any
 
 from kwire.errors import EncodeError
+from kwire.wire._alike import delta_columns
 from kwire.wire.rows import Bytes, Headers, NewRecord
-from kwire.wire.varint import SHORT_UVARINTS, encode_varint, varint_size
+from kwire.wire.varint import SHORT_UVARINTS, encode_varint
 
 # Zig-zag varints of 0 .. 8191, which take one or two bytes: lengths, offset deltas and most timestamp deltas.
 _ONE_BYTE, _SHORT = 1 << 6, 1 << 13
@@ -16,15 +24,120 @@ _NULL = encode_varint(-1)
 _NO_ATTRIBUTES = b"\0"
 _NO_HEADERS = b"\0"
 
+_AROUND_BYTES_MAX = 24  # of a record whose lengths and offset delta have two bytes at most, without key and value
+_STRETCH_MIN = 16  # records of one time; where fewer have that, one by one is faster
+
+# Records start .. end - 1, their attributes and timestamp delta, and how many bytes their offset deltas have.
+_Stretch = tuple[int, int, bytes, int]
+
 
 def encode_records(
     records: Sequence[NewRecord], base_timestamp: int, offset_deltas: Sequence[int] | None = None
 ) -> bytes:
     """The records of a v2 batch, one after the other, at offset deltas 0, 1, 2, ... or those given."""
-    if offset_deltas is None:
-        if 1 < len(records) <= _SHORT and (encoded := _encode_alike(records, base_timestamp)) is not None:
-            return encoded
-        offset_deltas = range(len(records))
+    if offset_deltas is not None or len(records) < 2:
+        return b"".join(_encode_each(records, base_timestamp, offset_deltas or range(len(records))))
+    timestamps, keys, values, headers = zip(*records, strict=True)
+    marks = [0]
+    if any(headers) or timestamps[0] != base_timestamp:
+        return b"".join(_encode_each(records, base_timestamp, range(len(records))))
+    if timestamps.count(base_timestamp) < len(timestamps):
+        marks += [at for at, (one, other) in enumerate(pairwise(timestamps), 1) if one != other]
+    return bytes(encode_columns(keys, values, marks, [timestamps[at] for at in marks]))
+
+
+def encode_columns(
+    keys: Sequence[Any], values: Sequence[Any], marks: Sequence[int], mark_times: Sequence[int], room: int = 0
+) -> bytearray:
+    """Records without headers. Those from marks[i] on have the time mark_times[i]; the first's is the base.
+
+    Before them is room for so many bytes: what is to stand there needs no second copy of all.
+    """
+    count = len(values)
+    key_sizes = [] if None in keys else list(map(len, keys))
+    sizes = [] if None in values else list(map(len, values))
+    is_keyless = not key_sizes and keys.count(None) == count
+    largest = max(sizes, default=_SHORT) + max(key_sizes, default=0 if is_keyless else _SHORT)
+    if largest + _AROUND_BYTES_MAX > _SHORT or count > _SHORT or len(marks) * _STRETCH_MIN > count:
+        timestamps = chain.from_iterable(map(repeat, mark_times, map(sub, [*marks[1:], count], marks)))
+        rows = list(zip(timestamps, keys, values, repeat(())))
+        return bytearray().join([bytes(room), *_encode_each(rows, mark_times[0], range(count))])
+    stretches = list(_stretches(marks, mark_times, count))
+    if is_keyless and sizes.count(sizes[0]) == count:
+        return _encode_alike(values, sizes[0], stretches, room)
+    return bytearray().join([bytes(room), *_encode_unlike(keys, key_sizes, values, sizes, stretches)])
+
+
+def _stretches(marks: Sequence[int], mark_times: Sequence[int], count: int) -> Iterator[_Stretch]:
+    for (start, end), timestamp in zip(pairwise([*marks, count]), mark_times, strict=True):
+        lead = _NO_ATTRIBUTES + encode_varint(timestamp - mark_times[0])
+        if start < _ONE_BYTE < end:
+            yield start, _ONE_BYTE, lead, 1
+            start = _ONE_BYTE
+        yield start, end, lead, 1 if end <= _ONE_BYTE else 2
+
+
+def _encode_alike(values: Sequence[Bytes], size: int, stretches: list[_Stretch], room: int) -> bytearray:
+    """Values of one size without keys, in a quarter of the time.
+
+    Between two values stand the end of one record and the start of the next, which in a stretch differ in nothing but
+    the offset delta: so what is joined is the same again and again, and then each byte of the deltas gets its column.
+    """
+    before: list[bytes] = []
+    end_of_before = _NULL + _VARINT[size]
+    for start, end, lead, width in stretches:
+        record_size = len(lead) + width + len(end_of_before) + size + len(_NO_HEADERS)
+        before += [_NO_HEADERS + _VARINT[record_size] + lead + bytes(width) + end_of_before] * (end - start)
+    parts: list[Bytes] = [_NO_HEADERS] * (2 * len(values) + 1)
+    parts[0:-1:2], parts[1::2] = before, values
+    parts[0] = bytes(room) + before[0][len(_NO_HEADERS) :]  # no record ends before the first
+    records = bytearray().join(parts)
+    at = room - len(_NO_HEADERS)
+    for start, end, _, width in stretches:
+        stride = len(before[start]) + size
+        first = at + len(before[start]) - len(end_of_before) - width
+        at += (end - start) * stride
+        for place, column in enumerate(delta_columns(start, end), first):
+            records[place:at:stride] = column
+    return records
+
+
+def _encode_unlike(
+    keys: Sequence[Bytes | None], key_sizes: list[int], values: Sequence[Bytes], sizes: list[int],
+    stretches: list[_Stretch],
+) -> list[Bytes]:  # fmt: skip
+    """Values of any sizes, and keys where `key_sizes` has some, in half the time: a column for each field."""
+    count = len(values)
+    sized, starts = _tables()
+    contents: Iterable[int] = map(sized.__getitem__, sizes)
+    if key_sizes:
+        contents = map(add, contents, map(sized.__getitem__, key_sizes))
+    contents = list(contents)
+    before: list[bytes] = []
+    leads: list[bytes] = []
+    for start, end, lead, width in stretches:
+        around = len(lead) + width + (0 if key_sizes else len(_NULL)) + len(_NO_HEADERS)
+        before += [starts[around + size] for size in contents[start:end]]
+        leads += [lead] * (end - start)
+    before[0] = before[0][len(_NO_HEADERS) :]  # no record ends before the first
+    columns: list[Iterable[Any]] = [before, leads, _VARINT[:count]]
+    columns += [map(_VARINT.__getitem__, key_sizes), keys] if key_sizes else [repeat(_NULL, count)]
+    columns += [map(_VARINT.__getitem__, sizes), values]
+    parts: list[Bytes] = [b""] * (len(columns) * count)
+    for place, column in enumerate(columns):
+        parts[place :: len(columns)] = column
+    parts.append(_NO_HEADERS)
+    return parts
+
+
+@cache
+def _tables() -> tuple[list[int], list[bytes]]:
+    """For sizes of 0 .. 8191: that with the length before it; the end of a record, and the start of one so large."""
+    return [n + len(_VARINT[n]) for n in range(_SHORT)], [_NO_HEADERS + size for size in _VARINT]
+
+
+def _encode_each(records: Sequence[NewRecord], base_timestamp: int, offset_deltas: Sequence[int]) -> list[Bytes]:
+    """Any records, one by one."""
     parts: list[Bytes] = []
     append = parts.append
     varint = _VARINT
@@ -54,57 +167,7 @@ def encode_records(
         if value:
             append(value)
         append(tail)
-    return b"".join(parts)
-
-
-def _encode_alike(records: Sequence[NewRecord], base_timestamp: int) -> bytes | None:
-    """The same for values of one size without keys and headers, in under half the time; None for other records.
-
-    Between two values stand the end of one record and the start of the next, which in a run of equal timestamps differ
-    in nothing but the offset delta.
-    """
-    if not _may_be_alike(records[0], records[-1]):
-        return None
-    timestamps, keys, values, headers = zip(*records, strict=True)
-    count = len(values)
-    if any(headers) or keys.count(None) != count or None in values:
-        return None
-    size = len(values[0])
-    if list(map(len, values)).count(size) != count:
-        return None
-    starts: list[bytes] = []
-    while (at := len(starts)) < count:
-        timestamp = timestamps[at]
-        # Offset deltas have one byte to 63, and two from 64 on.
-        end, width = (min(_ONE_BYTE, count), 1) if at < _ONE_BYTE else (count, 2)
-        run = next((i for i in range(at, end) if timestamps[i] != timestamp), end) - at
-        after = encode_varint(timestamp - base_timestamp)
-        record_size = 1 + len(after) + width + len(_NULL) + varint_size(size) + size + 1
-        starts += [_NO_HEADERS + encode_varint(record_size) + _NO_ATTRIBUTES + after] * run
-    starts[0] = starts[0][len(_NO_HEADERS) :]  # there is no record before the first
-    parts: list[Bytes] = [_NO_HEADERS] * (3 * count + 1)
-    parts[0:-1:3] = starts
-    parts[1::3] = _keyless_middles(size)[:count]
-    parts[2::3] = values
-    return b"".join(parts)
-
-
-def _may_be_alike(one: NewRecord, other: NewRecord) -> bool:
-    """Spares the columns of most records that are not."""
-    return (
-        one[1] is other[1] is None
-        and not one[3]
-        and one[2] is not None
-        and other[2] is not None
-        and len(one[2]) == len(other[2])
-    )
-
-
-@lru_cache(maxsize=8)
-def _keyless_middles(size: int) -> list[bytes]:
-    """From the offset delta to the value's length, for every delta of one or two bytes."""
-    end = _NULL + encode_varint(size)
-    return [delta + end for delta in _VARINT]
+    return parts
 
 
 def encode_headers(headers: Headers) -> bytes:

@@ -1,4 +1,4 @@
-/* What became of a run's records, in C: see `_door.py`, its specification.
+/* What became of a run's records, in C: see `_run.py`, its specification.
  *
  * No Python code runs between looking at a run and changing it, so the interpreter's lock is all the lock there is:
  * `resolve` writes the outcome and takes those who asked in one step, `tell_late` looks for the outcome and notes who

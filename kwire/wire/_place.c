@@ -1,4 +1,4 @@
-/* Place in C: see `_door.py`, its specification, for what it is. */
+/* Place in C: see `_run.py`, its specification, for what it is. */
 #include "_speedups.h"
 
 #include "_run.h"

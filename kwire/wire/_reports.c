@@ -1,4 +1,4 @@
-/* The callbacks that came with records of a run, in C: see `_door.py`, its specification.
+/* The callbacks that came with records of a run, in C: see `_run.py`, its specification.
  *
  * There may be one for every record, and then it is mostly the same for all: so calls are kept by stretches of records,
  * and a place only where somebody has it besides. For the others a place is made when it is their turn, which nobody can

@@ -1,4 +1,4 @@
-/* Run in C, as it is filled, sent and dropped: see `_door.py`, its specification, for what it is.
+/* Run in C, as it is filled, sent and dropped: see `_run.py`, its specification, for what it is.
  *
  * Records stand in a run in their final form, so that a batch needs no more than a header. No Python code runs between
  * looking at a run and changing it, so the interpreter's lock is all the lock there is.

@@ -1,5 +1,5 @@
 /* A run of records: _run.c makes it, _door.c fills it, _outcomes.c resolves it, _reports.c calls back, and _place.c has
- * the places in it. `_door.py` is the specification of all of them.
+ * the places in it. `_run.py` is the specification of all of them.
  *
  * Include _speedups.h before.
  */

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from kwire.errors import CorruptRecordsError
-from kwire.wire import _decode, _encode, _runs
+from kwire.wire import _alike, _decode, _encode
 from kwire.wire._pure import decode_records, encode_records
 from kwire.wire.accel import NewRecord, Row
 
@@ -72,16 +73,30 @@ def test_the_ways_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     single: list[int] = []
     each = _decode._decode_each
 
-    def counted(rows: list[Row], data: bytes, pos: int, count: int, origin: _runs.Origin) -> int:
+    def counted(rows: list[Row], data: bytes, pos: int, count: int, origin: _alike.Origin) -> int:
         single.append(count)
         return each(rows, data, pos, count, origin)
 
     monkeypatch.setattr(_decode, "_decode_each", counted)
     decode_records(encode_records(LISTS["same size"], NOON), 0, 300, 0, NOON, 299, None)
     assert sum(single) <= 4
-    assert _encode._encode_alike(LISTS["same size"], NOON) is not None
-    assert _encode._encode_alike(LISTS["one is longer"], NOON) is None
-    assert _encode._encode_alike(LISTS["keys"], NOON) is None
+    ways: list[str] = []
+    for way in ("_encode_alike", "_encode_unlike", "_encode_each"):
+        taken = getattr(_encode, way)
+
+        def noted(*args: Any, way: str = way, taken: Any = taken) -> Any:
+            ways.append(way)
+            return taken(*args)
+
+        monkeypatch.setattr(_encode, way, noted)
+    expected = {
+        "same size": "_encode_alike", "one is longer": "_encode_unlike", "keys": "_encode_unlike",
+        "one has a key": "_encode_each", "one is null": "_encode_each",
+        "each record another time, two bytes": "_encode_each",
+    }  # fmt: skip
+    for name in expected:
+        encode_records(LISTS[name], NOON)
+    assert ways == list(expected.values())
 
 
 @pytest.mark.parametrize("size", [3, 60])

@@ -29,6 +29,14 @@ _LOW = bytes(range(0x80, 0x100, 2)) * 127
 _HIGH = b"".join(bytes((high,)) * 64 for high in range(1, 128))
 
 
+def delta_columns(start: int, end: int) -> tuple[bytes, ...]:
+    """The offset deltas start .. end - 1, all of them of one byte or all of two: the columns of their bytes."""
+    if end <= _ONE_BYTE:
+        return (_ONLY[start:end],)
+    here = slice(start - _ONE_BYTE, end - _ONE_BYTE)
+    return _LOW[here], _HIGH[here]
+
+
 class _Pattern:
     """Where the fields of one record are in `data`; those like it have them `stride` bytes further each."""
 
@@ -69,16 +77,12 @@ class _Pattern:
 
     def count_up(self, count: int) -> int:
         """How many of `count` have an offset delta of the same size, if these count up by one from the record on."""
-        following = self.delta + 1
-        if self.key_at - self.delta_at == 1:
-            count = min(count, _ONE_BYTE - following)
-            return count if self.column(self.delta_at, count) == _ONLY[following : following + count] else 0
-        if self.key_at - self.delta_at > 2 or following < _ONE_BYTE:
+        following, width = self.delta + 1, self.key_at - self.delta_at
+        if width > 2 or (width == 2 and following < _ONE_BYTE):
             return 0
-        count = min(count, _SHORT - following)
-        here = slice(following - _ONE_BYTE, following - _ONE_BYTE + count)
-        alike = self.column(self.delta_at, count) == _LOW[here] and self.column(self.delta_at + 1, count) == _HIGH[here]
-        return count if alike else 0
+        count = min(count, (_ONE_BYTE if width == 1 else _SHORT) - following)
+        own = tuple(self.column(self.delta_at + place, count) for place in range(width))
+        return count if own == delta_columns(following, following + count) else 0
 
     def rows(self, count: int, origin: Origin) -> list[Row]:
         base_offset, base_timestamp, _, timestamp = origin

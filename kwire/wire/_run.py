@@ -1,0 +1,338 @@
+"""A run: records of one topic that are to travel together, in the order in which they came. In Python.
+
+A `Run` is open while records join it, then closed for good, and resolved in one part or several. A `Place` is where a
+record is: its run and its number there; all that there is for a record. It refuses to know how runs come about, which
+is the `Door`'s affair.
+
+The records stand by the column, which is how they are encoded and takes no object for a record. Each is appended by
+calls that allocate nothing the garbage collector counts: a collection may run a finalizer, and that may send a record,
+which would join this very run between two columns. This is the specification of `_run.c`.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from itertools import pairwise
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from kwire.wire._encode import encode_columns, encode_records
+from kwire.wire.rows import BATCH_OVERHEAD_BYTES, Bytes, Headers, NewRecord
+
+T = TypeVar("T")
+
+Dispatch = Callable[..., object]
+# (number in the run, place, what to call, where: None for at once)
+Late = tuple[int, "Place", Callable[..., object], Dispatch | None]
+Report = tuple[int, "Place", Callable[..., object]]
+# from which record to before which, base offset, append time, error
+Resolved = tuple[int, int, int, int, BaseException | None]
+# partition, offset, timestamp, error; -1 for an offset that is not known
+Outcome = tuple[int, int, int, BaseException | None]
+# The same of records start .. end - 1 of a run: start, end, partition, offset of the first, append time (-1: they have
+# their own timestamps), error.
+Part = tuple[int, int, int, int, int, BaseException | None]
+
+
+class Run:
+    """`size_bytes`: what its records were counted as, and the header. `since`: when it began, for who keeps time."""
+
+    __slots__ = (
+        "_children", "_count", "_dropped", "_encoded", "_headers", "_keys", "_late", "_lock", "_mark_times", "_marks",
+        "_parts", "_reports", "_timestamp", "_values", "_whole", "base_timestamp", "bytes_max", "dispatch",
+        "has_headers", "is_closed", "max_timestamp", "partition", "since", "size_bytes", "terms", "topic",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        bytes_max: int,
+        terms: Any = None,
+        dispatch: Dispatch | None = None,
+        lock: Any = None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.bytes_max = bytes_max
+        self.terms = terms
+        self.dispatch = dispatch
+        self.size_bytes = BATCH_OVERHEAD_BYTES
+        self.base_timestamp = self.max_timestamp = self._timestamp = -1
+        self.is_closed = self.has_headers = False
+        self.since: float | None = None
+        self._values: list[bytes | None] = []
+        self._keys: list[bytes | None] = []
+        self._headers: dict[int, Headers] = {}  # of the few that have some
+        self._count = self._dropped = 0
+        # Records from _marks[i] on have the timestamp _mark_times[i], to the next mark.
+        self._marks: list[int] = []
+        self._mark_times: list[int] = []
+        self._encoded: bytearray | None = None  # between `body` and `headed`
+        self._parts: list[Resolved] = []
+        self._whole: Resolved | None = None  # the part that is all of it
+        self._reports = Reports()
+        self._late: list[Late] | None = None
+        self._children: list[tuple[Run, int]] | None = None  # of a run that was routed
+        self._lock = lock or threading.RLock()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, size_bytes: int) -> int:
+        """Add a record; answers its number."""
+        with self._lock:
+            assert not self.is_closed
+            return self._append(timestamp, key, value, headers, size_bytes)
+
+    def _append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, size_bytes: int) -> int:
+        number = self._count
+        if timestamp != self._timestamp:
+            self._mark(timestamp)
+        if headers:
+            self._headers[number] = headers
+            self.has_headers = True
+        self._keys.append(key)
+        self._values.append(value)
+        self._count = number + 1
+        self.size_bytes = size_bytes = self.size_bytes + size_bytes
+        if size_bytes >= self.bytes_max:
+            self.is_closed = True
+        return number
+
+    def _extend(self, timestamp: int, keys: list[None], values: list[bytes], size_bytes: int) -> int:
+        """Add values of one time, without keys, that do not fill it; answers the number of the first."""
+        number = self._count
+        if timestamp != self._timestamp:
+            self._mark(timestamp)
+        self._keys += keys
+        self._values += values
+        self._count = number + len(values)
+        self.size_bytes += size_bytes
+        return number
+
+    def _mark(self, timestamp: int) -> None:
+        if not self._count:
+            self.base_timestamp = timestamp
+        self.max_timestamp = max(self.max_timestamp, timestamp)
+        self._marks.append(self._count)
+        self._mark_times.append(timestamp)
+        self._timestamp = timestamp
+
+    def close(self) -> None:
+        """No record joins it from now on."""
+        with self._lock:
+            self.is_closed = True
+
+    # -- a closed run, until it is dropped
+
+    def rows(self, start: int = 0, end: int | None = None) -> list[NewRecord]:
+        assert self.is_closed
+        return self._rows()[start:end]
+
+    def _rows(self) -> list[NewRecord]:
+        timestamps: list[int] = []
+        for (first, after), timestamp in zip(pairwise([*self._marks, self._count]), self._mark_times, strict=True):
+            timestamps += [timestamp] * (after - first)
+        headers: list[Headers] = [()] * self._count
+        for number, own in self._headers.items():
+            headers[number] = own
+        return list(zip(timestamps, self._keys, self._values, headers, strict=True))
+
+    def body(self) -> Bytes:
+        """Its records as they stand in an uncompressed v2 batch."""
+        assert self.is_closed
+        self._encoded = self._encode()
+        return memoryview(self._encoded)[BATCH_OVERHEAD_BYTES:]
+
+    def headed(self, header: bytes) -> Bytes:
+        """The header and the body in one; after that it is nobody's to change."""
+        whole, self._encoded = self._encoded or self._encode(), None
+        whole[:BATCH_OVERHEAD_BYTES] = header
+        return whole
+
+    def _encode(self) -> bytearray:
+        """The body behind room for the header."""
+        if self._headers:
+            return bytearray(BATCH_OVERHEAD_BYTES) + encode_records(self._rows(), self.base_timestamp)
+        return encode_columns(self._keys, self._values, self._marks, self._mark_times, BATCH_OVERHEAD_BYTES)
+
+    def drop(self, count: int) -> None:
+        """So many more of its records will not be asked for again; when that is all, their memory is given back."""
+        self._dropped += count
+        if self._dropped >= self._count:
+            self._keys, self._values, self._headers, self._encoded = [], [], {}, None
+
+    # -- outcomes
+
+    def resolve(
+        self, start: int, end: int, base_offset: int, append_time_ms: int, error: BaseException | None
+    ) -> tuple[Reports | None, list[Late] | None]:
+        """The outcome of records start .. end - 1; answers who wants to know. `append_time_ms` -1: their own times.
+
+        Whoever asks a place is told either here or by `tell_late`, which looks at the same parts under the same lock.
+        """
+        with self._lock:
+            assert self.is_closed
+            assert all(end <= part[0] or start >= part[1] for part in self._parts), "a record resolves exactly once"
+            part = start, end, base_offset, append_time_ms, error
+            self._parts.append(part)
+            if start == 0 and end == self._count:
+                self._whole = part
+                reports, self._reports = self._reports, Reports()
+                late, self._late = self._late, None
+            else:
+                reports = self._reports.take(start, end)
+                late = [one for one in self._late or () if start <= one[0] < end]
+                self._late = [one for one in self._late or () if not start <= one[0] < end] or None
+        return reports if len(reports) else None, late or None
+
+    def done(self, number: int) -> bool:
+        return self._part(number) is not None
+
+    def _part(self, number: int) -> Resolved | None:
+        """What has a record's outcome, in the run where the record is now."""
+        if self._children is not None:
+            run, number = self._children[number]
+            return run._part(number)
+        for part in self._parts:
+            if part[0] <= number < part[1]:
+                return part
+        return None
+
+    def outcome(self, number: int) -> Outcome | None:
+        """Where a record is or what it met; None while that is not known."""
+        if self._children is not None:
+            run, number = self._children[number]
+            return run.outcome(number)
+        part = self._part(number)
+        if part is None:
+            return None
+        start, _, base_offset, append_time_ms, error = part
+        offset = -1 if base_offset < 0 else base_offset + number - start
+        return self.partition, offset, self.timestamp(number) if append_time_ms < 0 else append_time_ms, error
+
+    def outcomes(self, start: int, end: int) -> list[Part]:
+        """What is known of the outcomes of records start .. end - 1, in their order."""
+        if self._children is None:
+            known = [
+                (max(start, first), min(end, last), self.partition,
+                 -1 if offset < 0 else offset + max(start - first, 0), append_time_ms, error)
+                for first, last, offset, append_time_ms, error in self._parts if max(start, first) < min(end, last)
+            ]  # fmt: skip
+            return sorted(known, key=itemgetter(0))
+        found: list[Part] = []
+        while start < end:
+            run, index = self._children[start]
+            after = start + 1
+            while after < end and self._children[after] == (run, index + after - start):
+                after += 1
+            for first, last, *outcome in run.outcomes(index, index + after - start):
+                found.append((first - index + start, last - index + start, *outcome))  # type: ignore[arg-type]
+            start = after
+        return found
+
+    def timestamp(self, number: int) -> int:
+        return self._mark_times[bisect_right(self._marks, number) - 1]
+
+    def report(self, number: int, place: Place, callback: Callable[..., object]) -> bool:
+        """Have a callback come with the reports, as one that came with its record; False where it is too late."""
+        with self._lock:
+            if self._children is not None or self.done(number) or self._reports.last() >= number:
+                return False
+            self._reports.add(number, place, callback)
+            return True
+
+    def tell_late(self, number: int, place: Place, call: Callable[..., object], dispatch: Dispatch | None) -> bool:
+        """Have `call` come with the record's outcome; False when that is there already."""
+        with self._lock:
+            if self._children is not None:
+                run, number = self._children[number]
+                return run.tell_late(number, place, call, dispatch)
+            if self.done(number):
+                return False
+            self._late = self._late or []
+            self._late.append((number, place, call, dispatch))
+            return True
+
+
+class Place:
+    """Where a record is: all that there is for one.
+
+    A kind of it that is asked for its `exception` before that is known has a `_wait`, which blocks until it is.
+    """
+
+    __slots__ = ("_number", "_run")
+
+    def __init__(self, run: Run, number: int) -> None:
+        self._run = run
+        self._number = number
+
+    def done(self) -> bool:
+        """Whether the outcome is known; never blocks."""
+        return self._run.done(self._number)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait as `result` does; answer the error instead of raising it, or None."""
+        part = self._run._whole or self._run._part(self._number)
+        if part is None:
+            self._wait(timeout)
+            part = self._run._part(self._number)
+            assert part is not None
+        return part[4]
+
+    def _wait(self, timeout: float | None) -> object:
+        """Return once the outcome is known. How to wait is for the heir to say: here are no threads and no errors."""
+        raise NotImplementedError
+
+
+def place_class(written: type[T]) -> type[T]:
+    """For a class derived from Place that adds no slots: what to make places of. C has its own."""
+    return written
+
+
+class Reports:
+    """The callbacks that came with records of a run, in the records' order; by the column, as the records are."""
+
+    __slots__ = ("_callbacks", "_numbers", "_places")
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._places: list[Place] = []
+        self._callbacks: list[Callable[..., object]] = []
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def add(self, number: int, place: Place, callback: Callable[..., object]) -> None:
+        self._numbers.append(number)
+        self._places.append(place)
+        self._callbacks.append(callback)
+
+    def last(self) -> int:
+        """The number of the last record that has one; -1 for none."""
+        return self._numbers[-1] if self._numbers else -1
+
+    def take(self, start: int, end: int) -> Reports:
+        """Take out those of records start .. end - 1."""
+        taken, where = Reports(), slice(bisect_left(self._numbers, start), bisect_left(self._numbers, end))
+        for own, others in zip(self._columns(), taken._columns(), strict=True):
+            others += own[where]
+            del own[where]
+        return taken
+
+    def _columns(self) -> tuple[list[Any], ...]:
+        return self._numbers, self._places, self._callbacks
+
+    def all(self) -> list[Report]:
+        return list(zip(self._numbers, self._places, self._callbacks, strict=True))
+
+    def tell(self, on_error: Callable[[Exception], object]) -> None:
+        """Call them all; what one raises is its own."""
+        for place, callback in zip(self._places, self._callbacks, strict=True):
+            try:
+                callback(place)
+            except Exception as error:
+                on_error(error)
