@@ -6,6 +6,7 @@ socket allows now. Raises a NodeError when the connection is over; the selector 
 from __future__ import annotations
 
 import contextlib
+import selectors
 import socket
 
 from kwire.errors import DisconnectedError, NodeError
@@ -14,6 +15,7 @@ from kwire.net.tls import RECORD_BYTES, TlsFilter
 from kwire.wire.accel import receive_into, send_pieces
 from kwire.wire.frame import Frame, FrameReader
 
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 # Encrypted ahead of what the socket takes.
 _SEAL_BYTES = 256 * 1024
 # The most that one channel writes in a turn, so that none starves another.
@@ -64,15 +66,18 @@ class Channel:
         return self._reader.frames_read
 
     @property
-    def wants_read(self) -> bool:
-        """Not while it is paused, unless a write has failed: then the end must be found."""
-        return not self.is_paused or self._failure is not None
+    def wants(self) -> int:
+        """What the selector is to watch the socket for: a mask of READ and WRITE.
 
-    @property
-    def wants_write(self) -> bool:
+        It is not read while it is paused, unless a write has failed: then the end must be found.
+        """
         if self._failure is not None:
-            return False
-        return bool(self._sealed or self._sealed_frames) or (bool(self._outgoing) and self.is_established)
+            return READ
+        mask = 0 if self.is_paused else READ
+        if self._tls is None:
+            return mask | WRITE if self._outgoing.pieces else mask
+        is_waiting = self._sealed or self._sealed_frames or (self._outgoing.pieces and self._tls.is_established)
+        return mask | WRITE if is_waiting else mask
 
     @property
     def frames_queued(self) -> int:
@@ -204,7 +209,7 @@ class Channel:
 
     def _flush_plain(self, now: float, frames: list[Frame]) -> None:
         budget = _WRITE_BYTES_PER_TURN
-        while self._outgoing and budget > 0:
+        while self._outgoing.pieces and budget > 0:
             count = send_pieces(self._sock, self._outgoing.window())
             self.last_active = now
             budget -= count
@@ -227,7 +232,7 @@ class Channel:
     def _seal(self, tls: TlsFilter) -> None:
         """Encrypt the next stretch of the queue. Its frames are done with when the socket has taken all of it."""
         taken = 0
-        while tls.is_established and self._outgoing and taken < _SEAL_BYTES:
+        while tls.is_established and self._outgoing.pieces and taken < _SEAL_BYTES:
             count = tls.encrypt(self._outgoing.chunk(RECORD_BYTES))
             taken += count
             self._sealed_frames += self._outgoing.advance(count)

@@ -20,10 +20,10 @@ _MAX_SIZE = 2**31 - 1
 
 
 class Outgoing:
-    __slots__ = ("_done", "_ends", "_pieces", "_queued")
+    __slots__ = ("_done", "_ends", "_queued", "pieces")
 
     def __init__(self) -> None:
-        self._pieces: deque[memoryview] = deque()
+        self.pieces: deque[memoryview] = deque()  # what is left to be written; for others to look at
         self._ends: deque[tuple[int, Frame]] = deque()  # position in the stream at which each frame ends
         self._queued = 0  # bytes ever pushed
         self._done = 0  # bytes ever taken away by `advance`
@@ -31,42 +31,45 @@ class Outgoing:
     def push(self, frame: Frame) -> None:
         """Queue a frame, its size in front. Its bytes must not change until `advance` has answered the frame."""
         parts: Sequence[BytesLike] = [frame] if isinstance(frame, bytes | bytearray | memoryview) else frame
-        views = [memoryview(part).cast("B") for part in parts]
-        size = sum(map(len, views))
+        size, pieces = 0, []
+        first = small = bytearray(SIZE.size)
+        for part in parts:
+            view = memoryview(part).cast("B")
+            size += len(view)
+            if len(view) < SMALL_BYTES:
+                small += view
+                continue
+            if small:
+                pieces.append(memoryview(small))
+                small = bytearray()
+            pieces.append(view)
+        if small:
+            pieces.append(memoryview(small))
         if size > _MAX_SIZE:
             raise EncodeError(f"a frame of {size:,} bytes: its size does not fit four bytes")
-        self._push(bytearray(SIZE.pack(size)), views, frame)
+        SIZE.pack_into(first, 0, size)
+        self.pieces += pieces
+        self._queued += SIZE.size + size
+        self._ends.append((self._queued, frame))
 
     def push_raw(self, data: bytes) -> None:
         """Queue bytes as they are, without a size: what a peer that breaks the framing would send."""
-        self._push(bytearray(), [memoryview(data)], data)
-
-    def _push(self, small: bytearray, views: list[memoryview], frame: Frame) -> None:
-        size = len(small) + sum(map(len, views))
-        for view in views:
-            if len(view) >= SMALL_BYTES:
-                if small:
-                    self._pieces.append(memoryview(small))
-                    small = bytearray()
-                self._pieces.append(view)
-            else:
-                small += view
-        if small:
-            self._pieces.append(memoryview(small))
-        self._queued += size
-        self._ends.append((self._queued, frame))
+        if data:
+            self.pieces.append(memoryview(data))
+        self._queued += len(data)
+        self._ends.append((self._queued, data))
 
     def window(self) -> list[memoryview]:
         """The next pieces, as many as one sendmsg takes; frames follow one another in it."""
-        return list(islice(self._pieces, MAX_PIECES))
+        return list(islice(self.pieces, MAX_PIECES))
 
     def chunk(self, max_bytes: int) -> BytesLike:
         """The next bytes in one piece, for a writer that has no vectors; only pieces below `max_bytes` are joined."""
-        first = self._pieces[0]
-        if len(first) >= max_bytes or len(self._pieces) == 1:
+        first = self.pieces[0]
+        if len(first) >= max_bytes or len(self.pieces) == 1:
             return first[:max_bytes]
         joined = bytearray()
-        for piece in self._pieces:
+        for piece in self.pieces:
             joined += piece[: max_bytes - len(joined)]
             if len(joined) == max_bytes:
                 break
@@ -76,24 +79,21 @@ class Outgoing:
         """The first `count` bytes are written. Answers the frames that are now done with, in order."""
         self._done += count
         while count:
-            first = self._pieces[0]
+            first = self.pieces[0]
             if len(first) > count:
-                self._pieces[0] = first[count:]
+                self.pieces[0] = first[count:]
                 break
             count -= len(first)
-            self._pieces.popleft()
+            self.pieces.popleft()
         frames: list[Frame] = []
         while self._ends and self._ends[0][0] <= self._done:
             frames.append(self._ends.popleft()[1])
         return frames
 
     def clear(self) -> None:
-        self._pieces.clear()
+        self.pieces.clear()
         self._ends.clear()
         self._queued = self._done = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._pieces)
 
     @property
     def bytes_queued(self) -> int:

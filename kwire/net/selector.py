@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from kwire.errors import ClosedError, DisconnectedError, NodeError
 from kwire.net.backoff import Backoff
-from kwire.net.channel import Channel
+from kwire.net.channel import READ, WRITE, Channel
 from kwire.net.clock import Clock, SystemClock
 from kwire.net.dial import Dial, Stage
 from kwire.net.listener import Listener
@@ -30,7 +30,6 @@ from kwire.net.wakeup import Wakeup
 from kwire.wire.frame import MAX_FRAME_BYTES, Frame
 
 _Link: TypeAlias = Dial | Channel
-_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _BUFFER_BYTES = 256 * 1024
 # After the process has run out of file descriptors: until one is free, the listener's readiness says nothing new.
 _ACCEPT_PAUSE_SECONDS = 0.1
@@ -101,8 +100,9 @@ class KafkaSelector:
         self._resolved: deque[tuple[Dial, Outcome]] = deque()  # appended to by resolver threads
         self._selector = selectors.DefaultSelector()
         self._wakeup = Wakeup()
-        self._selector.register(self._wakeup, _READ, self._wakeup)
+        self._selector.register(self._wakeup, READ, self._wakeup)
         self._is_woken = False
+        self._now = self._clock.now()  # of the running poll: when its wait was over, or before that when it began
         self._until_sent = True  # whether the running poll ends for a frame that was sent
         self._links: dict[Node, _Link] = {}
         self._nodes: dict[Channel, Node] = {}
@@ -162,7 +162,7 @@ class KafkaSelector:
         self._check_usable()
         listener = Listener(host, port, tls.server_context() if tls is not None else None)
         self._listeners[listener.address] = listener
-        self._selector.register(listener, _READ, listener)
+        self._selector.register(listener, READ, listener)
         return listener.address
 
     def stop_listening(self, address: tuple[str, int]) -> None:
@@ -260,20 +260,22 @@ class KafkaSelector:
         self._check_usable()
         self._clear_results()
         self._until_sent = until_sent
+        now = self._now = self._clock.now()
         self._queue(sends)
-        until = None if timeout is None else self._clock.now() + timeout
+        until = None if timeout is None else now + timeout
         while True:
-            self._timers.fire(self._clock.now())
+            self._timers.fire(now)
             wait_until = self._wait_until(until)
-            wait = None if wait_until is None else max(0.0, wait_until - self._clock.now())
+            wait = None if wait_until is None else max(0.0, wait_until - now)
             ready = self._clock.wait(self._selector.select, wait)
+            now = self._now = self._clock.now()
             for key, mask in ready:
                 self._handle(key.data, mask)
-            self._take_resolutions()
-            self._timers.fire(self._clock.now())
-            if self._has_news() or self._is_woken:
+            if self._resolved:
+                self._take_resolutions()
+            self._timers.fire(now)
+            if self._is_woken or self._has_news():
                 break
-            now = self._clock.now()
             if until is not None and now >= until:
                 break
             if not ready and wait_until is not None and now < wait_until:  # a virtual clock stands still
@@ -296,8 +298,8 @@ class KafkaSelector:
         )  # fmt: skip
 
     def _wait_until(self, until: float | None) -> float | None:
-        if self._has_news() or self._is_woken or self._resolved:
-            return self._clock.now()
+        if self._is_woken or self._resolved or self._has_news():
+            return self._now
         timer = self._timers.next()
         if until is None or timer is None:
             return until if timer is None else timer
@@ -326,9 +328,9 @@ class KafkaSelector:
     def _handle(self, source: object, mask: int) -> None:
         """The socket of `source` is ready. What an earlier one of this turn led to may have closed it since."""
         if isinstance(source, Channel):
-            if source in self._nodes and mask & _WRITE:
+            if source in self._nodes and mask & WRITE:
                 self._flush(source)
-            if source in self._nodes and mask & _READ:
+            if source in self._nodes and mask & READ:
                 self._read(source)
         elif isinstance(source, Dial):
             if source.stage is Stage.CONNECTING and source.sock is not None:
@@ -373,7 +375,7 @@ class KafkaSelector:
             self._fail(dial.node, dial.unconnected())
             return
         assert dial.sock is not None
-        self._selector.register(dial.sock, _WRITE, dial)
+        self._selector.register(dial.sock, WRITE, dial)
         self._set_timer(dial, dial.next_deadline(self._clock.now()), partial(self._dial_late, dial))
 
     def _dial_late(self, dial: Dial, now: float) -> None:
@@ -426,7 +428,7 @@ class KafkaSelector:
 
     def _accept_again(self, listener: Listener, now: float) -> None:
         if self._listeners.get(listener.address) is listener:
-            self._selector.register(listener, _READ, listener)
+            self._selector.register(listener, READ, listener)
 
     # Open connections
 
@@ -448,15 +450,15 @@ class KafkaSelector:
 
     def _read(self, channel: Channel) -> None:
         node = self._nodes[channel]
-        was_established, had_frames = channel.is_established, channel.frames_read > 0
-        now = self._clock.now()
-        frames, cause = channel.read(self._buffer, self._read_bytes, now)
-        if channel.is_established and not was_established:
+        was_established = channel.is_established
+        frames, cause = channel.read(self._buffer, self._read_bytes, self._now)
+        if not was_established and channel.is_established:
             self._established(node, channel)
             self._flush(channel)  # what waited for the handshake
-        self.completed_receives += [Receive(node, frame) for frame in frames]
-        if frames and not had_frames and node in self._backoffs:
-            self._backoffs[node].recovered(now)
+        for frame in frames:
+            self.completed_receives.append(Receive(node, frame))
+        if frames and channel.frames_read == len(frames) and node in self._backoffs:
+            self._backoffs[node].recovered(self._now)
         if cause is not None:
             self._fail(node, cause)
         else:
@@ -464,12 +466,13 @@ class KafkaSelector:
 
     def _flush(self, channel: Channel) -> None:
         node = self._nodes[channel]
-        self.completed_sends += [Sent(node, frame) for frame in channel.flush(self._clock.now())]
+        for frame in channel.flush(self._now):
+            self.completed_sends.append(Sent(node, frame))
         self._watch(channel)
 
     def _watch(self, channel: Channel) -> None:
         """Register the socket for what the channel waits for."""
-        mask = (_READ if channel.wants_read else 0) | (_WRITE if channel.wants_write else 0)
+        mask = channel.wants
         if mask == channel.mask:
             return
         if not channel.mask:

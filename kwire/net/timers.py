@@ -58,6 +58,8 @@ class Timers:
 
     def fire(self, now: float) -> None:
         """Call all that are due. What they set for `now` itself waits for the next `fire`, so that this one ends."""
+        if not self._heap or self._heap[0].at > now:
+            return
         last = self._number
         due: list[Timer] = []
         while self._heap and self._heap[0].at <= now and self._heap[0].number <= last:

@@ -47,7 +47,7 @@ class FrameReader:
     [b'\\x07\\x08', b'']
     """
 
-    __slots__ = ("_failure", "_got", "_head", "_max_frame_bytes", "_partial", "_room", "_size", "_whole", "frames_read")
+    __slots__ = ("_got", "_head", "_max_frame_bytes", "_partial", "_room", "_size", "_whole", "failure", "frames_read")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
@@ -57,7 +57,8 @@ class FrameReader:
         self._whole: BytesLike = b""  # of a large frame ...
         self._room: memoryview | None = None  # ... all of it, to be written into, ...
         self._got = 0  # ... of which so much has come
-        self._failure: NotKafkaError | None = None
+        # What is wrong with the stream, once something is; nothing behind it can be read.
+        self.failure: NotKafkaError | None = None
         self.frames_read = 0
 
     def feed(self, data: BytesLike) -> list[bytes]:
@@ -66,10 +67,16 @@ class FrameReader:
         A size that cannot be right raises NotKafkaError. Where good frames stand before it in the same data they are
         answered first, `failure` is set, and the next `feed` raises.
         """
-        self._raise_failure()
+        if self.failure is not None:
+            raise self.failure
         view = memoryview(data)
-        frames: list[bytes] = []
         position, end = 0, len(view)
+        if self._size is None and not self._head and end >= SIZE.size:
+            (size,) = SIZE.unpack_from(view)
+            if end - SIZE.size == size <= self._max_frame_bytes:  # what came is one frame, as it mostly is
+                self.frames_read += 1
+                return [bytes(view[SIZE.size :])]
+        frames: list[bytes] = []
         while position < end:
             if self._size is None:
                 self._size, position = self._read_size(view, position)
@@ -95,8 +102,8 @@ class FrameReader:
             self._size = None
             position = stop
         self.frames_read += len(frames)
-        if not frames:
-            self._raise_failure()
+        if not frames and self.failure is not None:
+            raise self.failure
         return frames
 
     def vacancy(self) -> memoryview | None:
@@ -129,11 +136,6 @@ class FrameReader:
         return [frame]
 
     @property
-    def failure(self) -> NotKafkaError | None:
-        """What is wrong with the stream, once something is; nothing behind it can be read."""
-        return self._failure
-
-    @property
     def progress(self) -> tuple[int, int] | None:
         """(bytes got, bytes announced) of the frame begun, or of its size while that is cut; None between frames."""
         if self._size is not None:
@@ -145,8 +147,8 @@ class FrameReader:
 
         A limit set very high lets such a size pass for a frame, and less than four bytes are never judged by `feed`.
         """
-        if self._failure is not None:
-            return self._failure
+        if self.failure is not None:
+            return self.failure
         if self._size is None:
             return not_kafka(self._head)
         sample = self._partial if self._room is None else self._room
@@ -163,12 +165,8 @@ class FrameReader:
         (size,) = SIZE.unpack(head)
         if 0 <= size <= self._max_frame_bytes:
             return size, stop
-        self._failure = self._explain(size, head + bytes(view[stop : stop + _SAMPLE_BYTES]))
+        self.failure = self._explain(size, head + bytes(view[stop : stop + _SAMPLE_BYTES]))
         return None, stop
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
 
     def _explain(self, size: int, sample: bytes) -> NotKafkaError:
         known = not_kafka(sample)

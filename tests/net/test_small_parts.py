@@ -160,7 +160,7 @@ class TestOutgoing:
             queue.push(frame)
         out: list[bytes] = []
         done: list[Frame] = []
-        while queue:
+        while queue.pieces:
             window = b"".join(queue.window())[:step]
             out += reader.feed(window)
             done += queue.advance(len(window))
@@ -192,7 +192,7 @@ class TestOutgoing:
         queue, reader, out = Outgoing(), FrameReader(), list[bytes]()
         for frame, _ in FRAMES:
             queue.push(frame)
-        while queue:
+        while queue.pieces:
             chunk = queue.chunk(max_bytes)
             assert 0 < len(chunk) <= max_bytes
             out += reader.feed(chunk)
@@ -204,7 +204,7 @@ class TestOutgoing:
         half = memoryview(bytes(2**20)).cast("B")
         with pytest.raises(EncodeError, match="2,147,483,648 bytes"):
             queue.push([half] * 2048)
-        assert not queue
+        assert not queue.pieces
 
 
 class TestTlsOptions:
