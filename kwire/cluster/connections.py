@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import Any
 
@@ -58,15 +59,11 @@ Event = NodeReady | NodeLost | Outcome
 @dataclass(slots=True)
 class _Link:
     session: Session
+    traffic: Traffic
     is_connected: bool = False
-    was_ready: bool = False
+    is_ready: bool = False  # never on a probe, which is for `greetings` to learn from and carries nobody's requests
     greeting: Greeting = Greeting.API_VERSIONS
     has_answered: bool = False
-
-    @property
-    def is_ready(self) -> bool:
-        """A probe is for `greetings` to learn from, and carries nobody's requests."""
-        return self.session.is_ready and self.greeting is not Greeting.PROBE
 
 
 class Connections:
@@ -85,6 +82,11 @@ class Connections:
         self.last_failure: dict[int, KwireError] = {}
         self._traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
         self._features: dict[str, int] = {}
+        self._written: dict[int, None] = {}  # nodes whose sessions may have frames; a dict keeps the order
+        self.now = clock.now()  # of the last poll, when the selector had moved what there was
+        # No session has a deadline before this. A request pulls it forward, and its answer does not put it back: so the
+        # sessions are looked through when this time has come, and not in each turn.
+        self._due = inf
 
     # -- what is known of nodes
 
@@ -151,7 +153,7 @@ class Connections:
             request_timeout_ms=self._config.request_timeout_ms,
             assume=None if greeting is Greeting.API_VERSIONS else BROKERS_BEFORE_API_VERSIONS[OLDEST],
         )
-        self._links[node] = _Link(session, greeting=greeting)
+        self._links[node] = _Link(session, self._traffic[node], greeting=greeting)
         self._selector.connect(node, host, port, tls=self._config.tls_options)
 
     def stop(self, node: int, cause: KwireError, now: float) -> list[Event]:
@@ -174,19 +176,24 @@ class Connections:
         token: Any,
         has_answer: bool,
     ) -> None:
-        self._traffic[node].requests += 1
-        self._links[node].session.send(
+        link = self._links[node]
+        link.traffic.requests += 1
+        self._written[node] = None
+        self._due = min(self._due, now + timeout_ms / 1000)
+        link.session.send(
             request, now, version=version, timeout_ms=timeout_ms, token=token, expects_response=has_answer
         )
 
     def frames(self) -> list[tuple[Any, Any]]:
         """Take what the sessions want written, for the next `poll`."""
         sends: list[tuple[Any, Any]] = []
-        for node, link in self._links.items():
-            if link.is_connected:
+        for node in self._written:
+            link = self._links.get(node)
+            if link is not None:
                 for frame in link.session.frames():
                     sends.append((node, frame))
-                    self._traffic[node].bytes_out += sum(map(len, frame))
+                    link.traffic.bytes_out += sum(map(len, frame))
+        self._written.clear()
         return sends
 
     def poll(self, sends: list[tuple[Any, Any]], timeout: float | None) -> list[Event]:
@@ -195,37 +202,52 @@ class Connections:
         That frames were written is no event: it would make a turn of the loop that has nothing to do.
         """
         receives = self._selector.poll(sends, timeout, until_sent=False)
-        now = self._clock.now()
+        now = self.now = self._clock.now()
         events: list[Event] = []
         for node in self._selector.connected:
             link = self._links[node]
             link.is_connected = True
-            self._traffic[node].connects += 1
+            link.traffic.connects += 1
             link.session.start(now)
             if link.greeting is Greeting.PROBE and link.session.is_ready:
                 link.session.send(MetadataRequest(topics=[]), now, version=0)
+            self._moved(node, link.session)
             events += self._translated(node, (), now)
-        for receive in receives:
-            link_or_none = self._links.get(receive.node)
-            self._traffic[receive.node].bytes_in += len(receive.frame)
+        for node, frame in receives:
+            self._traffic[node].bytes_in += len(frame)
+            link_or_none = self._links.get(node)
             if link_or_none is not None:  # an earlier frame of the same poll may have broken the session
-                events += self._translated(receive.node, link_or_none.session.receive(receive.frame, now), now)
+                told = link_or_none.session.receive(frame, now)
+                if not link_or_none.is_ready or link_or_none.session.has_frames:
+                    self._moved(node, link_or_none.session)
+                events += self._translated(node, told, now)
         for lost in self._selector.disconnected:
             if lost.node in self._links:
                 events += self._ended(lost.node, lost.cause, now, is_idle=lost.is_idle)
+        if now >= self._due:
+            events += self._expired(now)
+        return events
+
+    def deadline(self) -> float:
+        """When `poll` is to be called though nothing happens; may be too early, and then brings nothing."""
+        return self._due
+
+    def _expired(self, now: float) -> list[Event]:
+        events: list[Event] = []
+        self._due = inf
         for node, link in list(self._links.items()):
             expired = link.session.expire(now)
+            self._moved(node, link.session)
             if expired:
                 events += self._translated(node, expired, now)
         return events
 
-    def deadline(self) -> float | None:
-        earliest: float | None = None
-        for link in self._links.values():
-            deadline = link.session.deadline() if link.is_connected else None
-            if deadline is not None and (earliest is None or deadline < earliest):
-                earliest = deadline
-        return earliest
+    def _moved(self, node: int, session: Session) -> None:
+        """A session may have new frames and new deadlines by itself: of its greeting, or of what waited in it."""
+        self._written[node] = None
+        deadline = session.deadline()
+        if deadline is not None and deadline < self._due:
+            self._due = deadline
 
     def metrics(self) -> dict[int, BrokerMetrics]:
         """Of every broker that was spoken to or tried."""
@@ -248,21 +270,21 @@ class Connections:
             match event:
                 case Answered():
                     link.has_answered = True
-                    self._traffic[node].answered(type(event.request), now - event.sent_at)
+                    link.traffic.answered(type(event.request), now - event.sent_at)
                     if link.greeting is Greeting.PROBE:
                         self._greetings.answered(self.addresses[node], link.greeting)
                         return events + self.stop(node, _proven(self.describe(node)), now)
                     events.append(Outcome(event.token, event.response, True))
                 case Failed():
-                    self._traffic[node].failures += 1
+                    link.traffic.failures += 1
                     events.append(Outcome(event.token, event.error, event.was_sent))
                 case Broken():
                     self._selector.disconnect(node, failed=True)
                     return events + self._ended(node, event.error, now)
                 case Ready():
                     pass
-        if link.is_ready and not link.was_ready:
-            link.was_ready = True
+        if not link.is_ready and link.session.is_ready and link.greeting is not Greeting.PROBE:
+            link.is_ready = True
             self._features.update(link.session.features)
             if link.greeting is Greeting.API_VERSIONS:
                 self._greetings.answered(self.addresses[node], link.greeting)
@@ -276,7 +298,7 @@ class Connections:
         for event in link.session.closed(cause, now):
             match event:
                 case Failed():
-                    self._traffic[node].failures += 1
+                    link.traffic.failures += 1
                     events.append(Outcome(event.token, event.error, event.was_sent))
                 case Closed():
                     cause = event.cause  # the session may know better than the socket: a refused password, SASL wanted
@@ -285,7 +307,7 @@ class Connections:
                         self._greetings.ended(self.addresses[node], link.greeting)
         cause.where["broker"] = self.describe(node)  # our number for a bootstrap address means nothing to anybody
         if not is_idle:
-            self._traffic[node].losses += 1
+            link.traffic.losses += 1
             self.last_failure.pop(node, None)  # the newest failure stands last
             self.last_failure[node] = cause
         events.append(NodeLost(node, cause, is_idle))

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import Any
 
@@ -82,6 +83,7 @@ class EventLoop:
             random=random,
             allow_auto_create=config.allow_auto_create_topics,
         )
+        self.snapshot = self._metadata.snapshot
         self._recovery = RecoveryMonitor(self._backoff, random)
         self._coordinators = Coordinators()
         self._machines: list[Machine] = []
@@ -105,10 +107,6 @@ class EventLoop:
         self._selector.wakeup()
 
     # -- the View of machines
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return self._metadata.snapshot
 
     @property
     def trouble(self) -> KwireError | None:
@@ -168,6 +166,7 @@ class EventLoop:
     def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         news = self._metadata.learn(hints, endpoints)
         if news:
+            self.snapshot = self._metadata.snapshot
             self._connections.add(self.snapshot.brokers.values())
             self._is_stirred |= self._is_past_machines
         return news
@@ -207,13 +206,17 @@ class EventLoop:
             self._is_stirred = True
         events = self._connections.poll(self._connections.frames(), self._poll_timeout(wait_max))
         self._is_stirred = self._is_past_machines = False
-        self._now = self._clock.now()
+        # That of the poll, not a later one: what was not due there must not pass for having had its turn.
+        self._now = self._connections.now
         for event in events:
             self._handle(event)
-        self._refresh_metadata()
-        for node in self._recovery.probes(self._now):
-            self._connections.start(node)
-        self._send_waiting()
+        if self._metadata.is_due(self._now):
+            self._refresh_metadata()
+        if self._recovery.failures:
+            for node in self._recovery.probes(self._now):
+                self._connections.start(node)
+        if self._waiting:
+            self._send_waiting()
         self._turn_machines()
         self._refresh_metadata()  # what the machines want to know since just now would else wait for the next event
 
@@ -242,13 +245,20 @@ class EventLoop:
         """Until the next deadline. One at or before this turn's time has had its turn: only events can help it."""
         if self._is_stirred or self._posted:
             return 0.0
-        deadlines = [self._connections.deadline(), self._recovery.deadline(), *(m.deadline() for m in self._machines)]
+        deadlines = [self._connections.deadline()]
+        if self._recovery.failures:
+            deadlines.append(self._recovery.deadline())
+        for machine in self._machines:
+            deadlines.append(machine.deadline())
         for one in self._waiting:
             deadlines += [one.deadline, one.retry_at]
-        if self._wants_metadata():
+        if self._machines or self._waiting:
             deadlines += [self._metadata.deadline(), self._knock_at]
-        due = min([deadline for deadline in deadlines if deadline is not None and deadline > self._now], default=None)
-        if due is None:
+        due, now = inf, self._now
+        for deadline in deadlines:
+            if deadline is not None and now < deadline < due:
+                due = deadline
+        if due == inf:
             return wait_max
         wait = max(0.0, due - self._clock.now())
         return wait if wait_max is None else min(wait, wait_max)
@@ -449,19 +459,22 @@ class EventLoop:
 
     # -- metadata and machines
 
-    def _wants_metadata(self) -> bool:
-        """A client that asked for nothing yet leaves the cluster alone."""
-        return bool(self._machines or self._waiting)
-
-    def _refresh_metadata(self) -> None:
-        topics: set[str] = set()
+    def _wanted_topics(self) -> Collection[str]:
+        if len(self._machines) == 1 and not self._waiting:
+            return self._machines[0].topics()
+        wanted: set[str] = set()
         for machine in self._machines:
-            topics.update(machine.topics())
+            wanted.update(machine.topics())
         for one in self._waiting:
             if isinstance(one.call.route, ToLeader):
-                topics.add(one.call.route.topic)
-        self._metadata.want(topics)
-        if not self._wants_metadata() or not self._metadata.is_due(self._now):
+                wanted.add(one.call.route.topic)
+        return wanted
+
+    def _refresh_metadata(self) -> None:
+        self._metadata.want(self._wanted_topics())
+        if not self._metadata.is_due(self._now):
+            return
+        if not self._machines and not self._waiting:  # a client that asked for nothing yet leaves the cluster alone
             return
         node = self._any_node()
         if node == NO_NODE:
@@ -477,6 +490,7 @@ class EventLoop:
     def _metadata_done(self, call: Call, result: Response | KwireError | None, now: float) -> None:
         if isinstance(result, MetadataResponse):
             self._metadata.answered(result, now, (call.broker, call.version))
+            self.snapshot = self._metadata.snapshot
             for event in self._connections.update(self.snapshot, now):
                 self._handle(event)
             self._recovery.keep(self.snapshot.brokers)

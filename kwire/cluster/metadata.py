@@ -8,8 +8,7 @@ never met with a storm of requests. It refuses to know how a request travels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterable
 from random import Random
 from typing import Any, NamedTuple
 
@@ -67,11 +66,13 @@ class MetadataUpdater:
         self._attempts = 0  # requests in a row that did not bring what was wanted
         self._not_before = 0.0
 
-    def want(self, topics: AbstractSet[str]) -> None:
+    def want(self, topics: Collection[str]) -> None:
         """Tell which topics are needed from now on; a new one makes a refresh due."""
-        if topics == self._topics:
+        if topics == self._topics:  # a set, or the keys of a dict
             return
         wanted = frozenset(topics)
+        if wanted == self._topics:
+            return
         if not wanted <= self._topics:
             self.request_refresh(f"topics {', '.join(sorted(wanted - self._topics)[:3])} are new")
             if not wanted <= self._asked:

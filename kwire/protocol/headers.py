@@ -9,6 +9,7 @@ tagged fields. ApiVersions responses have v0 in every version: the client may no
 """
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from struct import Struct
 from struct import error as _struct_error
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from kwire.protocol.schema import BytesLike, Message, Request, Response
 
 R = TypeVar("R", bound=Response)
 
+_KEY_VERSION = Struct(">hh")
 _KEY_VERSION_ID = Struct(">hhi")
 _KEY_VERSION_ID_LENGTH = Struct(">hhih")
 _ID = Struct(">i")
@@ -67,9 +69,19 @@ def encode_request(
     request: Request[Any], version: int, correlation_id: int, client_id: str | None = None
 ) -> list[BytesLike]:
     """A request's frame in pieces, of which large records are the caller's own objects. Raises EncodeError."""
-    key = request.API_KEY
-    header = RequestHeader(key, version, correlation_id, client_id)
-    return request.encode_after(header.encode(request_header_version(key, request.FLEXIBLE, version)), version)
+    start, end = _around_id(request.API_KEY, request.FLEXIBLE, version, client_id)
+    try:
+        header = start + _ID.pack(correlation_id) + end
+    except _struct_error as error:
+        raise EncodeError(f"a request header that cannot be encoded: {error}", path="header") from error
+    return request.encode_after(header, version)
+
+
+@lru_cache(maxsize=256)
+def _around_id(key: int, flexible: int | None, version: int, client_id: str | None) -> tuple[bytes, bytes]:
+    """What stands before and behind the correlation id in the headers of a client's requests of one version."""
+    header = RequestHeader(key, version, 0, client_id).encode(request_header_version(key, flexible, version))
+    return header[: _KEY_VERSION.size], header[_KEY_VERSION_ID.size :]
 
 
 def encode_response(response: Response, version: int, correlation_id: int) -> list[BytesLike]:
@@ -126,14 +138,22 @@ def decode_request(frame: BytesLike) -> tuple[RequestHeader, Request[Any]]:
 def decode_response(frame: BytesLike, request_class: type[Request[R]], version: int) -> tuple[int, R]:
     """The correlation id and the response in a frame that answers such a request. Raises DecodeError."""
     frame = bytes(frame)
-    correlation_id, pos = peek_correlation_id(frame), _ID.size
+    return peek_correlation_id(frame), decode_answer(frame, request_class, version)
+
+
+def decode_answer(frame: bytes, request_class: type[Request[R]], version: int) -> R:
+    """The response in a frame whose correlation id was looked at. Raises DecodeError."""
     response: type[Message] = request_class.RESPONSE
-    if response_header_version(request_class.API_KEY, response.FLEXIBLE, version) == 1:
-        try:
-            _, pos = _tagged(frame, pos)
-        except UNDECODABLE as error:
-            raise _header_error(f"a bad response header: {error}", pos) from None
-    return correlation_id, response.decode(frame, version, pos)  # type: ignore[return-value]
+    flexible, pos = response.FLEXIBLE, _ID.size
+    if flexible is not None and version >= flexible and request_class.API_KEY != ApiKey.API_VERSIONS:
+        if frame[pos : pos + 1] == b"\x00":
+            pos += 1
+        else:
+            try:
+                _, pos = _tagged(frame, pos)
+            except UNDECODABLE as error:
+                raise _header_error(f"a bad response header: {error}", pos) from None
+    return response.decode(frame, version, pos)  # type: ignore[return-value]
 
 
 def peek_correlation_id(frame: BytesLike) -> int:

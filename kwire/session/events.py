@@ -22,7 +22,7 @@ class Ready:
     session_lifetime_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # there is one for each response, and a frozen one takes seven times as long to make
 class Answered:
     """The response to a request, in the order in which the requests were sent."""
 

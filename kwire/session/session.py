@@ -31,8 +31,8 @@ from kwire.errors import (
 from kwire.protocol import ApiKey, api
 from kwire.protocol.headers import (
     RequestHeader,
+    decode_answer,
     decode_request_header,
-    decode_response,
     encode_request,
     encode_response,
     peek_correlation_id,
@@ -98,6 +98,7 @@ class Session:
         self._max_in_flight = MAX_IN_FLIGHT
         self._greeting: Generator[Ask, bytes, Greeted] | None = None
         self._terms: Greeted | None = None  # what the greeting came to
+        self._versions: dict[tuple[type[Request[Any]], int | None], int] = {}  # by these terms, as far as asked for
         self._waiting: deque[_Asked] = deque()
         self._in_flight: deque[_Asked] = deque()
         self._next_id = 0
@@ -168,8 +169,10 @@ class Session:
     @property
     def in_flight(self) -> int:
         """Client: requests given to `send` that are not over. Broker: requests received and not yet responded to."""
-        ordinary = sum(not asked.is_greeting for asked in self._in_flight)
-        return ordinary + len(self._waiting) + len(self._owed)
+        count = len(self._in_flight) + len(self._waiting) + len(self._owed)
+        if self._greeting is not None:  # what it asks is nobody's request
+            count -= sum(asked.is_greeting for asked in self._in_flight)
+        return count
 
     @property
     def has_frames(self) -> bool:
@@ -279,12 +282,17 @@ class Session:
 
     def version(self, request_class: type[Request[Any]], at_most: int | None = None) -> int:
         """The highest version of an API that both sides have. Raises UnsupportedVersionError."""
+        version = self._versions.get((request_class, at_most))
+        if version is not None:
+            return version
         if self._terms is None:
             name = api(request_class.API_KEY).name
             raise UnsupportedVersionError("no versions are agreed yet", broker=self.peer, api=name)
-        return highest_common(
+        version = highest_common(
             request_class.API_KEY, request_class.VERSIONS, self._terms.versions, at_most=at_most, broker=self.peer
         )
+        self._versions[request_class, at_most] = version
+        return version
 
     @property
     def features(self) -> Mapping[str, int]:
@@ -329,27 +337,19 @@ class Session:
             return self._advance(frame, now)
         assert asked.version is not None
         try:
-            self._check_order(frame, asked)
+            if peek_correlation_id(frame) != asked.correlation_id:
+                raise _out_of_order(frame, asked)
             if asked.is_greeting:
                 self._has_answered = True
                 self._in_flight.popleft()
                 return self._advance(frame, now)
-            _, response = decode_response(frame, type(asked.request), asked.version)
+            response = decode_answer(frame, type(asked.request), asked.version)
         except DecodeError as error:
             return self._break(error.at(api=asked.api, version=asked.version))
         self._in_flight.popleft()
         self._has_answered = self._has_served = True
         answered = Answered(asked.token, asked.request, response, asked.version, asked.sent_at)
-        return [answered, *self._pump(now)]
-
-    def _check_order(self, frame: bytes, asked: _Asked) -> None:
-        correlation_id = peek_correlation_id(frame)
-        if correlation_id != asked.correlation_id:
-            raise DecodeError(
-                f"the response has correlation id {correlation_id}, but the oldest request in flight has "
-                f"{asked.correlation_id}",
-                remedy="a broker answers in order; something between it and us loses or mixes up responses",
-            )
+        return [answered, *self._pump(now)] if self._waiting else [answered]
 
     def _advance(self, frame: bytes | None, now: float) -> list[Event]:
         """Give the greeting the answer that it waits for; send what it asks next, or be ready."""
@@ -373,6 +373,7 @@ class Session:
     def _greeted(self, greeted: Greeted, now: float) -> list[Event]:
         self._greeting = None
         self._terms = greeted
+        self._versions.clear()
         lifetime = greeted.session_lifetime_ms / 1000
         self._renew_at = now + lifetime * _RENEW_AT if lifetime > 0 else inf
         self._move(State.READY)
@@ -516,3 +517,11 @@ class Session:
             return cause
         better.__cause__ = cause
         return better
+
+
+def _out_of_order(frame: bytes, asked: _Asked) -> DecodeError:
+    return DecodeError(
+        f"the response has correlation id {peek_correlation_id(frame)}, but the oldest request in flight has "
+        f"{asked.correlation_id}",
+        remedy="a broker answers in order; something between it and us loses or mixes up responses",
+    )

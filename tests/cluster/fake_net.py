@@ -135,7 +135,7 @@ class Net:
     """A loop, its clock and its hosts. `run` turns until something holds, within so many virtual seconds."""
 
     def __init__(self, hosts: dict[Address, Host], **options: Any) -> None:
-        self.clock = VirtualClock()
+        self.clock: VirtualClock = options.pop("clock", None) or VirtualClock()
         self.hosts = hosts
         bootstrap = options.pop("bootstrap", [f"{host}:{port}" for host, port in hosts])
         self.config = ClientConfig(bootstrap, **options)

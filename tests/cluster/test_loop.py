@@ -20,6 +20,7 @@ from kwire.errors import (
     RequestTimeoutError,
     UnsupportedVersionError,
 )
+from kwire.net import VirtualClock
 from kwire.protocol import Request, Response
 from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -232,6 +233,25 @@ def test_no_answer_in_time() -> None:
     outcome = world.call(ToAny(), timeout_ms=1_500)
     world.net.run(lambda: outcome, seconds=2.0)
     assert isinstance(outcome[0], RequestTimeoutError)
+
+
+class Ticking(VirtualClock):
+    """Time passes while work is done: three milliseconds with every look at the clock."""
+
+    def now(self) -> float:
+        self.advance(0.003)
+        return super().now()
+
+
+def test_a_deadline_that_passes_while_a_turn_works_is_not_slept_through() -> None:
+    late = []
+    for timeout_ms in range(1_000, 1_100):  # the loop is woken after 1,060: before, after, or in the midst of a turn
+        world = World(clock=Ticking())
+        world.silent.add(InitProducerIdRequest)
+        outcome = world.call(ToAny(), timeout_ms=timeout_ms)
+        world.net.run(lambda outcome=outcome: outcome, seconds=5.0)
+        late.append(world.net.clock.now() - timeout_ms / 1000)
+    assert max(late) < 0.2, f"{sum(one > 0.2 for one in late)} of {len(late)} were told a second too late"
 
 
 @pytest.mark.parametrize(
