@@ -28,7 +28,7 @@ from kwire.cluster.coordinators import Coordinators
 from kwire.cluster.metadata import MetadataStatus, MetadataUpdater
 from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.recovery import Failure, RecoveryMonitor
-from kwire.cluster.snapshot import NO_NODE, Broker, LeaderHint, Snapshot
+from kwire.cluster.snapshot import NO_NODE, Broker, LeaderHint
 from kwire.errors import (
     ClosedError,
     DisconnectedError,
