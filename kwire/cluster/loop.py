@@ -245,7 +245,7 @@ class EventLoop:
         """Until the next deadline. One at or before this turn's time has had its turn: only events can help it."""
         if self._is_stirred or self._posted:
             return 0.0
-        deadlines = [self._connections.deadline()]
+        deadlines: list[float | None] = [self._connections.deadline()]
         if self._recovery.failures:
             deadlines.append(self._recovery.deadline())
         for machine in self._machines:
