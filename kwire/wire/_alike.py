@@ -22,19 +22,27 @@ RUN_MAX = 1024
 # Base offset, base timestamp, the greatest offset delta allowed, and the timestamp of all records if they have one.
 Origin = tuple[int, int, int, int | None]
 
-_ONE_BYTE, _SHORT = 1 << 6, 1 << 13  # zig-zag varints of less than these have one byte, and two
-# The columns of the offset deltas that have one byte, and two.
+# The first offset delta, as a zig-zag varint, of 1, 2 and 3 bytes; the first of 4.
+DELTAS_FROM = (0, 0, 1 << 6, 1 << 13, 1 << 20)
+_ONE_BYTE, _TWO_BYTES = DELTAS_FROM[2:4]
+# The columns of those that have one byte, and two; of three, the lower ones come again and again.
 _ONLY = bytes(2 * n for n in range(_ONE_BYTE))
-_LOW = bytes(range(0x80, 0x100, 2)) * 127
+_LOW = bytes(range(0x80, 0x100, 2)) * 128
+_MIDDLE = b"".join(bytes((byte,)) * 64 for byte in range(0x80, 0x100))
 _HIGH = b"".join(bytes((high,)) * 64 for high in range(1, 128))
 
 
 def delta_columns(start: int, end: int) -> tuple[bytes, ...]:
-    """The offset deltas start .. end - 1, all of them of one byte or all of two: the columns of their bytes."""
+    """The offset deltas start .. end - 1, all of them of as many bytes: the columns of these."""
     if end <= _ONE_BYTE:
         return (_ONLY[start:end],)
-    here = slice(start - _ONE_BYTE, end - _ONE_BYTE)
-    return _LOW[here], _HIGH[here]
+    if end <= _TWO_BYTES:
+        here = slice(start - _ONE_BYTE, end - _ONE_BYTE)
+        return _LOW[here], _HIGH[here]
+    first, rounds = start // _TWO_BYTES, (end - 1) // _TWO_BYTES + 1 - start // _TWO_BYTES
+    here = slice(start - first * _TWO_BYTES, end - first * _TWO_BYTES)
+    high = b"".join(bytes((byte,)) * _TWO_BYTES for byte in range(first, first + rounds))
+    return (_LOW * rounds)[here], (_MIDDLE * rounds)[here], high[here]
 
 
 class _Pattern:
@@ -78,9 +86,9 @@ class _Pattern:
     def count_up(self, count: int) -> int:
         """How many of `count` have an offset delta of the same size, if these count up by one from the record on."""
         following, width = self.delta + 1, self.key_at - self.delta_at
-        if width > 2 or (width == 2 and following < _ONE_BYTE):
+        if width >= len(DELTAS_FROM) - 1 or following < DELTAS_FROM[width]:
             return 0
-        count = min(count, (_ONE_BYTE if width == 1 else _SHORT) - following)
+        count = min(count, DELTAS_FROM[width + 1] - following)
         own = tuple(self.column(self.delta_at + place, count) for place in range(width))
         return count if own == delta_columns(following, following + count) else 0
 

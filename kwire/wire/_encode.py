@@ -13,12 +13,12 @@ from operator import add, sub
 from typing import Any
 
 from kwire.errors import EncodeError
-from kwire.wire._alike import delta_columns
+from kwire.wire._alike import DELTAS_FROM, delta_columns
 from kwire.wire.rows import Bytes, Headers, NewRecord
 from kwire.wire.varint import SHORT_UVARINTS, encode_varint
 
 # Zig-zag varints of 0 .. 8191, which take one or two bytes: lengths, offset deltas and most timestamp deltas.
-_ONE_BYTE, _SHORT = 1 << 6, 1 << 13
+_SHORT = 1 << 13
 _VARINT = SHORT_UVARINTS[::2]
 _NULL = encode_varint(-1)
 _NO_ATTRIBUTES = b"\0"
@@ -58,7 +58,7 @@ def encode_columns(
     sizes = [] if None in values else list(map(len, values))
     is_keyless = not key_sizes and keys.count(None) == count
     largest = max(sizes, default=_SHORT) + max(key_sizes, default=0 if is_keyless else _SHORT)
-    if largest + _AROUND_BYTES_MAX > _SHORT or count > _SHORT or len(marks) * _STRETCH_MIN > count:
+    if largest + _AROUND_BYTES_MAX > _SHORT or count > DELTAS_FROM[-1] or len(marks) * _STRETCH_MIN > count:
         timestamps = chain.from_iterable(map(repeat, mark_times, map(sub, [*marks[1:], count], marks)))
         rows = list(zip(timestamps, keys, values, repeat(())))
         return bytearray().join([bytes(room), *_encode_each(rows, mark_times[0], range(count))])
@@ -71,10 +71,10 @@ def encode_columns(
 def _stretches(marks: Sequence[int], mark_times: Sequence[int], count: int) -> Iterator[_Stretch]:
     for (start, end), timestamp in zip(pairwise([*marks, count]), mark_times, strict=True):
         lead = _NO_ATTRIBUTES + encode_varint(timestamp - mark_times[0])
-        if start < _ONE_BYTE < end:
-            yield start, _ONE_BYTE, lead, 1
-            start = _ONE_BYTE
-        yield start, end, lead, 1 if end <= _ONE_BYTE else 2
+        for width, limit in enumerate(DELTAS_FROM[2:], 1):
+            if start < min(limit, end):
+                yield start, min(limit, end), lead, width
+                start = limit
 
 
 def _encode_alike(values: Sequence[Bytes], size: int, stretches: list[_Stretch], room: int) -> bytearray:
@@ -120,7 +120,8 @@ def _encode_unlike(
         before += [starts[around + size] for size in contents[start:end]]
         leads += [lead] * (end - start)
     before[0] = before[0][len(_NO_HEADERS) :]  # no record ends before the first
-    columns: list[Iterable[Any]] = [before, leads, _VARINT[:count]]
+    deltas = [*_VARINT[:count], *map(bytes, zip(*delta_columns(_SHORT, max(count, _SHORT + 1)), strict=True))][:count]
+    columns: list[Iterable[Any]] = [before, leads, deltas]
     columns += [map(_VARINT.__getitem__, key_sizes), keys] if key_sizes else [repeat(_NULL, count)]
     columns += [map(_VARINT.__getitem__, sizes), values]
     parts: list[Bytes] = [b""] * (len(columns) * count)

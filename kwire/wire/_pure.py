@@ -6,8 +6,10 @@ not batches: no header, no compression.
 
 from __future__ import annotations
 
+import importlib
 import struct
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 
 import crcmod
@@ -37,18 +39,27 @@ __all__ = [
 ]
 
 
+@cache  # found when first asked for: to import it may take longer than all of kwire
 def _fastest_crc32c() -> Callable[..., int]:
-    """crcmod's, if it was installed where a C compiler was."""
-    if find_spec("crcmod._crcfunext") is None:
+    """That of the package crc32c, by the processor's instruction; else crcmod's, if a C compiler was there to build it.
+
+    Measured in one run, in ns a byte of 262,144: 0.04, and 2.2; over lanes 8.7.
+    """
+    function: Callable[..., int]
+    if find_spec("crc32c") is not None:
+        function = importlib.import_module("crc32c").crc32c
+    elif find_spec("crcmod._crcfunext") is not None:
+        function = crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
+    else:
         from kwire.wire import _lanes  # its tables take a few milliseconds
 
-        return _lanes.crc32c
-    function: Callable[..., int] = crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
+        function = _lanes.crc32c
     return function
 
 
-# (data, value=0): the CRC of RFC 3720 (Castagnoli) of `data` after what has the CRC `value`.
-crc32c = _fastest_crc32c()
+def crc32c(data: Bytes, value: int = 0) -> int:
+    """The CRC of RFC 3720 (Castagnoli) of `data` after what has the CRC `value`."""
+    return _fastest_crc32c()(data, value)
 
 
 def message_reader(plan: object) -> None:

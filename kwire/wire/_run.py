@@ -64,7 +64,7 @@ class Run:
         self.is_closed = self.has_headers = False
         self.since: float | None = None
         self._values: list[bytes | None] = []
-        self._keys: list[bytes | None] = []
+        self._keys: list[bytes | None] = []  # as far as to the last that is there
         self._headers: dict[int, Headers] = {}  # of the few that have some
         self._count = self._dropped = 0
         # Records from _marks[i] on have the timestamp _mark_times[i], to the next mark.
@@ -94,7 +94,10 @@ class Run:
         if headers:
             self._headers[number] = headers
             self.has_headers = True
-        self._keys.append(key)
+        if key is not None:
+            while len(self._keys) < number:
+                self._keys.append(None)
+            self._keys.append(key)
         self._values.append(value)
         self._count = number + 1
         self.size_bytes = size_bytes = self.size_bytes + size_bytes
@@ -102,12 +105,11 @@ class Run:
             self.is_closed = True
         return number
 
-    def _extend(self, timestamp: int, keys: list[None], values: list[bytes], size_bytes: int) -> int:
+    def _extend(self, timestamp: int, values: list[bytes], size_bytes: int) -> int:
         """Add values of one time, without keys, that do not fill it; answers the number of the first."""
         number = self._count
         if timestamp != self._timestamp:
             self._mark(timestamp)
-        self._keys += keys
         self._values += values
         self._count = number + len(values)
         self.size_bytes += size_bytes
@@ -139,7 +141,10 @@ class Run:
         headers: list[Headers] = [()] * self._count
         for number, own in self._headers.items():
             headers[number] = own
-        return list(zip(timestamps, self._keys, self._values, headers, strict=True))
+        return list(zip(timestamps, self._all_keys(), self._values, headers, strict=True))
+
+    def _all_keys(self) -> list[bytes | None]:
+        return self._keys + [None] * (self._count - len(self._keys))
 
     def body(self) -> Bytes:
         """Its records as they stand in an uncompressed v2 batch."""
@@ -157,7 +162,7 @@ class Run:
         """The body behind room for the header."""
         if self._headers:
             return bytearray(BATCH_OVERHEAD_BYTES) + encode_records(self._rows(), self.base_timestamp)
-        return encode_columns(self._keys, self._values, self._marks, self._mark_times, BATCH_OVERHEAD_BYTES)
+        return encode_columns(self._all_keys(), self._values, self._marks, self._mark_times, BATCH_OVERHEAD_BYTES)
 
     def drop(self, count: int) -> None:
         """So many more of its records will not be asked for again; when that is all, their memory is given back."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import crcmod
 import pytest
@@ -13,7 +15,10 @@ from hypothesis import strategies as st
 from kwire.wire import _lanes, _pure, accel
 from kwire.wire._lanes import LANE_BYTES, LANES_MIN
 
-CRCS: dict[str, Callable[..., int]] = {"accel": accel.crc32c, "lanes": _lanes.crc32c, "pure": _pure.crc32c}
+CRCMOD: Callable[..., int] = crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
+CRCS: dict[str, Callable[..., int]] = {
+    "accel": accel.crc32c, "crcmod": CRCMOD, "lanes": _lanes.crc32c, "pure": _pure.crc32c,
+}  # fmt: skip
 each = pytest.mark.parametrize("crc32c", CRCS.values(), ids=CRCS)
 
 KNOWN = [
@@ -42,12 +47,20 @@ def test_known(crc32c: Callable[..., int], data: bytes, crc: int, wrap: type[byt
 def test_around_the_lanes(crc32c: Callable[..., int], lanes: int, more: int) -> None:
     rng = random.Random(lanes)
     data, value = rng.randbytes(max(0, lanes * LANE_BYTES + more)), rng.getrandbits(32)
-    assert crc32c(data, value) == crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0xFFFFFFFF)(data, value)
+    assert crc32c(data, value) == CRCMOD(data, value)
 
 
-def test_without_crcmods_extension(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_pure, "find_spec", lambda name: None)
-    assert _pure._fastest_crc32c() is _lanes.crc32c
+@pytest.mark.parametrize(
+    ("installed", "module"),
+    [({"crc32c", "crcmod._crcfunext"}, "crc32c"), ({"crcmod._crcfunext"}, "crcmod"), (set(), "kwire.wire._lanes")],
+)
+def test_the_fastest_that_is_installed(monkeypatch: pytest.MonkeyPatch, installed: set[str], module: str) -> None:
+    taken: Callable[..., int] = zlib.crc32
+    monkeypatch.setattr(_pure, "find_spec", lambda name: name if name in installed else None)
+    monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(crc32c=taken))
+    found = _pure._fastest_crc32c.__wrapped__()
+    assert (found is taken) == (module == "crc32c")
+    assert found is taken or found.__module__.partition(".crcmod")[0] == module
 
 
 def murmur2_by_the_book(data: bytes) -> int:

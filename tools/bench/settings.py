@@ -57,6 +57,7 @@ JAVA_OPTIONS = [
 
 SETTINGS = [
     Setting("kwire", f"linger_ms={LINGER_MS}; else the defaults", "CRCs are made and checked, metrics are on"),
+    Setting("kwire, in Python", "crc32c installed", "as for kafka-python"),
     Setting("confluent-kafka", "queue.buffering.max.messages=1000000", "its 100,000 make produce() wait at this rate"),
     Setting("confluent-kafka", "poll(0) after every 1,000 records", "its documentation asks for it regularly"),
     Setting("confluent-kafka", "batch.size and batch.num.messages", "the defaults, 1 MB and 10,000"),
