@@ -58,9 +58,10 @@ class Histogram:
         self._counts = [0] * (len(BOUNDS) + 1)
         self._total = 0.0
 
-    def observe(self, seconds: float) -> None:
-        self._counts[bisect_left(BOUNDS, seconds)] += 1
-        self._total += seconds
+    def observe(self, seconds: float, count: int = 1) -> None:
+        """That a duration came `count` times."""
+        self._counts[bisect_left(BOUNDS, seconds)] += count
+        self._total += seconds * count
 
     def distribution(self) -> Distribution:
         return Distribution(tuple(self._counts), self._total)

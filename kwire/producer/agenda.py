@@ -39,12 +39,21 @@ class Agenda:
 
     def add(self, queue: PartitionQueue) -> None:
         """A partition got a batch."""
-        self.active[queue] = self._stirred[queue] = None
+        self.active[queue] = None
+        self._stirred[queue] = None
         if queue.overdue_at < self.overdue_at:
             self.overdue_at = queue.overdue_at
 
     def stir(self, queue: PartitionQueue) -> None:
         self._stirred[queue] = None
+
+    def answered(self, queues: Iterable[PartitionQueue]) -> None:
+        """What was out of these has come back, one way or the other."""
+        for queue in queues:
+            if queue.queued:
+                self._stirred[queue] = None
+            elif queue.is_idle:
+                self.active.pop(queue, None)
 
     def stir_all(self) -> None:
         self._stirred.update(self.active)

@@ -28,7 +28,7 @@ class Batch:
     """`partition` is negative until the batch is given one. Times are seconds of the loop's clock."""
 
     __slots__ = (
-        "_append_time_ms", "_base_offset", "_start", "attempts", "count", "created_at", "deadline", "encoded", "error",
+        "_start", "append_time_ms", "attempts", "base_offset", "count", "created_at", "deadline", "encoded", "error",
         "is_decided", "is_overdue", "is_piece", "is_transactional", "is_unsure", "last_error", "line", "magic",
         "producer_epoch", "producer_id", "retries", "run", "sequence", "size_bytes", "terms", "topic", "tried_at",
         "was_designated", "was_named",
@@ -63,8 +63,8 @@ class Batch:
         self.producer_epoch = -1
         self.encoded: bytes | bytearray | memoryview | None = None
         self.magic = -1
-        self._base_offset = -1
-        self._append_time_ms = -1
+        # Where the broker put it; -1 where it did not say.
+        self.base_offset = self.append_time_ms = -1
 
     def piece(self, start: int, end: int, records_bytes: int) -> Batch:
         """A batch of its records start .. end - 1, which count as so many bytes; with its past and its identity."""
@@ -119,8 +119,8 @@ class Batch:
 
     def stamp(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
         """Give the batch its identity, at its first write."""
-        assert self.is_closed
-        assert not self.is_sequenced
+        assert self.run.is_closed
+        assert self.sequence == NO_SEQUENCE
         self.producer_id, self.producer_epoch, self.sequence = producer_id, producer_epoch, sequence
         self.encoded = None
 
@@ -164,13 +164,9 @@ class Batch:
             is_transactional=self.is_transactional,
         )
 
-    def acknowledged(self, base_offset: int, append_time_ms: int) -> None:
-        """Note where the broker put it; -1 where it did not say."""
-        self._base_offset, self._append_time_ms = base_offset, append_time_ms
-
     def tell(self, error: KwireError | None) -> None:
         """Resolve its responses: with the error, or with where the broker put it."""
-        resolve(self.run, self._start, self._start + self.count, self._base_offset, self._append_time_ms, error)
+        resolve(self.run, self._start, self._start + self.count, self.base_offset, self.append_time_ms, error)
 
     def drop(self) -> None:
         """Its bytes are not needed any more, the records' timestamps are."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from kwire.cluster import Call, Partition, ToNode, View
 from kwire.errors import KwireError
 from kwire.producer.agenda import Agenda
-from kwire.producer.batch import Batch
+from kwire.producer.batch import NO_SEQUENCE, Batch
 from kwire.producer.identity import Identity, IdentityState
 from kwire.producer.outcomes import Carried, Outcomes, Taken
 from kwire.producer.partition_queue import PartitionQueue
-from kwire.producer.request import SEQUENCES_SINCE, build_request, names_topics, refusal
+from kwire.producer.request import REFUSES_NOTHING_SINCE, SEQUENCES_SINCE, build_request, names_topics, refusal
 from kwire.producer.settings import ProducerSettings
 from kwire.producer.transaction import Transaction
 from kwire.protocol import Response
@@ -66,6 +66,8 @@ class Collator:
 
         What did not fit comes first next time, and what was taken last.
         """
+        settings, identity, transaction = self._settings, self._identity, self._transaction
+        is_sequencing = identity.state is IdentityState.KNOWN and version >= SEQUENCES_SINCE
         taken: Taken = []
         held: list[PartitionQueue] = []
         size_bytes = acks = misfits = 0
@@ -74,32 +76,35 @@ class Collator:
             if self._is_held(queue, leader, version, now):
                 held.append(queue)
                 continue
-            if self._transaction is not None and not self._transaction.may_send((queue.topic, queue.index)):
+            if transaction is not None and not transaction.may_send((queue.topic, queue.index)):
                 continue
-            batch = queue.queued[0]
+            batch, limit = queue.queued[0], queue.limit
             batch.close()  # its size is looked at, and must not grow until it is taken
-            if queue.limit.is_exceeded(batch):
+            if limit.is_exceeded(batch):
                 self._outcomes.cut(queue, batch)
                 batch = queue.queued[0]
-            sent_bytes = queue.limit.sent_bytes(batch)
-            if taken and (size_bytes + sent_bytes > self._settings.max_request_bytes or self._acks(batch) != acks):
+            sent_bytes = limit.sent_bytes(batch)
+            batch_acks = self._acks_by_default if batch.terms is None else batch.terms.acks
+            if not taken:
+                acks = batch_acks
+            elif size_bytes + sent_bytes > settings.max_request_bytes or batch_acks != acks:
                 misfits += 1
                 if misfits == _MISFITS_MAX:
                     break
                 continue
-            refused = refusal(batch, version, self._settings)
+            refused = refusal(batch, version, settings) if version < REFUSES_NOTHING_SINCE else None
             if refused is not None:
                 if batch.is_sequenced:
-                    self._identity.break_sequences()
+                    identity.break_sequences()
+                    is_sequencing = False
                 self._outcomes.give_up(queue.queued.popleft(), refused.at(broker=view.describe(partition.leader)))
                 self._agenda.stir(queue)
                 continue
             queue.take(leader)
-            if self._identity.state is IdentityState.KNOWN and not batch.is_sequenced and version >= SEQUENCES_SINCE:
-                queue.sequence(batch, self._identity.producer_id, self._identity.producer_epoch)
-                batch.is_transactional = self._transaction is not None
+            if is_sequencing and batch.sequence == NO_SEQUENCE:
+                queue.sequence(batch, identity.producer_id, identity.producer_epoch)
+                batch.is_transactional = transaction is not None
             size_bytes += sent_bytes
-            acks = self._acks(batch)
             taken.append((queue, batch))
         for queue in held:
             del led[queue]
@@ -120,7 +125,7 @@ class Collator:
         if self._identity.state is IdentityState.BROKEN and not (head.is_sequenced and queue.sequenced_unsure()):
             self._agenda.awaits_identity = True
             return True  # only what must still be settled under the old identity may go, and what stands before it
-        if queue.out and self._settings.ordered and version < SEQUENCES_SINCE:
+        if version < SEQUENCES_SINCE and queue.out and self._settings.ordered:
             return True  # without sequences nothing but this keeps order, whatever the other brokers can
         if queue.closed_by(leader, now) is None:
             return False
@@ -135,7 +140,9 @@ class Collator:
         for batch in batches:
             batch.tried_at = tried_at
             batch.was_named |= is_named
-        acks, replicas_ms = self._acks(batches[0]), max(map(self._replicas_ms, batches))
+        first = batches[0].terms
+        acks = self._acks_by_default if first is None else first.acks
+        replicas_ms = self._replicas_ms(batches)
         carried = Carried(node, version, taken, view.snapshot, acks)
 
         def build(negotiated: int) -> ProduceRequest:
@@ -145,8 +152,7 @@ class Collator:
 
         def done(result: Response | KwireError | None, now: float) -> None:
             self._outcomes.settle(carried, result, now, view, was_written=call.was_written)
-            for queue, _ in taken:
-                self._agenda.stir(queue)
+            self._agenda.answered([queue for queue, _ in taken])
 
         call = Call(
             ToNode(node),
@@ -159,11 +165,11 @@ class Collator:
         )
         return call
 
-    def _acks(self, batch: Batch) -> int:
-        return self._acks_by_default if batch.terms is None else batch.terms.acks
-
-    def _replicas_ms(self, batch: Batch) -> int:
-        """How long the replicas may take to follow."""
-        if batch.terms is None or batch.terms.timeout is None:
-            return self._request_timeout_ms
-        return min(self._request_timeout_ms, max(1, int(batch.terms.timeout * 1000)))
+    def _replicas_ms(self, batches: list[Batch]) -> int:
+        """How long the replicas may take to follow: as long as the most patient of the batches."""
+        longest_ms = 1
+        for batch in batches:
+            if batch.terms is None or batch.terms.timeout is None:
+                return self._request_timeout_ms
+            longest_ms = max(longest_ms, int(batch.terms.timeout * 1000))
+        return min(self._request_timeout_ms, longest_ms)

@@ -48,6 +48,11 @@ class Identity:
         """Whether a batch may be sequenced, or sent without one, now."""
         return self.state in (IdentityState.KNOWN, IdentityState.ABSENT)
 
+    @property
+    def is_to_be_asked(self) -> bool:
+        """Whether InitProducerId is what it waits for, sooner or later."""
+        return self.state in (IdentityState.UNKNOWN, IdentityState.BROKEN)
+
     def must_ask(self, now: float, is_drained: bool) -> bool:
         """Whether to send InitProducerId now. `is_drained`: no sequenced batch is out or of unknown fate (rule 2)."""
         if now < self.retry_at:

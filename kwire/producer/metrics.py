@@ -77,16 +77,16 @@ class Counters:
         """One request with these batches is being written."""
         self.requests_sent += 1
         self.batches_sent += len(batches)
-        observe = self.queue_time.observe
+        since, count = 0.0, 0  # most have come in the same turn
         for batch in batches:
             self.records_sent += batch.count
             self.bytes_sent += len(batch.encoded or b"")
             if batch.attempts == 1:
-                observe(now - batch.created_at)
-
-    def acknowledged(self, batch: Batch) -> None:
-        self.batches_acknowledged += 1
-        self.records_acknowledged += batch.count
+                if batch.created_at != since:
+                    self.queue_time.observe(now - since, count)
+                    since, count = batch.created_at, 0
+                count += 1
+        self.queue_time.observe(now - since, count)
 
     def retried(self, batch: Batch) -> None:
         self.batches_retried += 1

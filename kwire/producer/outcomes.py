@@ -206,11 +206,12 @@ class Outcomes:
         self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time_ms: int, now: float
     ) -> None:
         if not batch.is_overdue:
-            self.counters.acknowledged(batch)
-        if queue.limit.taken(batch):
+            self.counters.batches_acknowledged += 1
+            self.counters.records_acknowledged += batch.count
+        if queue.limit.learns and queue.limit.taken(batch):
             self._intake.door.limit(queue.topic, queue.limit.bytes_max)
         queue.acknowledged(batch, now)
-        batch.acknowledged(base_offset, append_time_ms)
+        batch.base_offset, batch.append_time_ms = base_offset, append_time_ms
         self._resolve(batch, None)
 
     def _retry(
@@ -284,7 +285,8 @@ class Outcomes:
 
     def _resolve(self, batch: Batch, error: KwireError | None) -> None:
         """The outcome is known. It is told after those of the batches before it: never out of order (rule 10)."""
-        batch.close()
+        if batch.count < 0:
+            batch.close()
         if error is not None:
             if not batch.is_overdue:
                 self.counters.failed(batch, error)

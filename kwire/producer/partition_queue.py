@@ -163,8 +163,11 @@ class PartitionQueue:
         self.attempts = 0
         # Not while a batch is held: brokers recognise the last five batches of a producer, and with this window more
         # than four could be stored behind one that may have been stored itself. Sent again, it would look new.
-        self._proven_until = _NEVER if self._held else now + _PROOF_LASTS
-        self._settle()
+        if self._held:
+            self._proven_until = _NEVER
+            self._settle()
+        else:
+            self._proven_until = now + _PROOF_LASTS
 
     def failed(self, batch: Batch) -> None:
         """The batch is given up; what follows it may go on."""

@@ -20,6 +20,7 @@ _TOPIC_IDS_SINCE = 13
 _ZSTD_SINCE = 7
 SEQUENCES_SINCE = 3
 _TIMESTAMPS_SINCE = 2
+REFUSES_NOTHING_SINCE = max(SEQUENCES_SINCE, _ZSTD_SINCE)  # for such a version `refusal` need not be asked
 
 
 PartitionAnswer = ProduceResponse.Topic.Partition

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from random import Random
 
-from kwire.cluster import Backoff, Call, ClusterMetrics, Partition, Snapshot, ToAny, View
+from kwire.cluster import Backoff, Call, ClusterMetrics, Snapshot, ToAny, View
 from kwire.cluster.snapshot import NO_ID, NO_NODE
 from kwire.errors import (
     AbortableError,
@@ -110,8 +110,9 @@ class Sender:
         self._take_in(now)
         self._notice(view.snapshot)
         self._give_up(now, view)
-        self._route(now, view.snapshot)
-        self._designate(now, view)
+        if self._unsettled:
+            self._route(now, view.snapshot)
+            self._designate(now, view)
         calls = self._identity_calls(now, view)
         if self._identity.is_usable or self._identity.state is IdentityState.BROKEN:
             calls += self._collate(now, view)
@@ -119,9 +120,8 @@ class Sender:
             calls += self._identity_calls(now, view)
         if self.transaction is not None:
             calls += self._transaction_calls(self.transaction, now, view)
-        is_waiting = self._agenda.is_waiting or any(topic.undesignated for topic in self._unsettled)
         self._next_deadline = self._earliest(now)
-        if is_waiting and self._next_deadline is not None and self._next_deadline <= now + self._linger:
+        if self._is_waiting() and self._next_deadline is not None and self._next_deadline <= now + self._linger:
             # The loop wakes by itself before a new record has lingered too long. That there is work is not enough: an
             # answer that is awaited may be long in coming, or have been the last.
             self._intake.door.gather()
@@ -187,6 +187,11 @@ class Sender:
 
     def _has_work(self) -> bool:
         return bool(self._agenda.active) or any(topic.undesignated for topic in self._unsettled)
+
+    def _is_waiting(self) -> bool:
+        """Whether something is to be sent and is not, for whatever reason."""
+        is_placed = self._agenda.is_waiting or any(self._led.values())
+        return is_placed or any(topic.undesignated for topic in self._unsettled)
 
     def _is_drained(self) -> bool:
         return all(queue.is_idle for queue in self._agenda.active) and not any(
@@ -267,7 +272,8 @@ class Sender:
                     self._expire(batch, causes, now, view)
                     self._agenda.stir(queue)
             self._agenda.overdue_at = min((queue.overdue_at for queue in self._agenda.active), default=math.inf)
-        for batch in [batch for batch in self._outcomes.limited if batch.deadline <= now]:
+        limited = self._outcomes.limited
+        for batch in [batch for batch in limited if batch.deadline <= now] if limited else ():
             queue = self._topics[batch.topic].partition(batch.partition)
             self._outcomes.tell_overdue(batch, is_out=queue.is_out(batch))
 
@@ -326,6 +332,8 @@ class Sender:
 
     def _identity_calls(self, now: float, view: View) -> list[Call]:
         identity = self._identity
+        if not identity.is_to_be_asked:
+            return []
         is_wanted = self._has_work() if self.transaction is None else self.transaction.wants_identity
         if not is_wanted or not identity.must_ask(now, is_drained=True):
             return []
@@ -411,41 +419,36 @@ class Sender:
     def _collate(self, now: float, view: View) -> list[Call]:
         """Requests by broker, from the partitions in turn, so that none starves."""
         for queue in self._agenda.due(now):
-            self._look(queue, now, view)
+            if queue.queued:
+                self._look(queue, now, view)
+            elif queue.is_idle:
+                self._agenda.active.pop(queue, None)
         calls: list[Call] = []
         if self.transaction is None or self.transaction.sends_records:
             version_max = version_limit(has_ids=self._has_ids)
             for node, led in self._led.items():
                 if led and view.is_ready(node):
                     calls += self._collator.requests(node, led, version_max, now, view)
-        for led in self._led.values():
-            first = next(iter(led), None)
-            if first is not None and first.queued:
-                self._agenda.block(first)
         return calls
 
     def _look(self, queue: PartitionQueue, now: float, view: View) -> None:
-        """Put a partition that has something to send among those of its leader."""
-        partition = self._partition(queue, now, view) if queue.queued else None
-        if partition is not None:
+        """Put a partition, which has something to send, among those of its leader."""
+        known = view.snapshot.topics.get(queue.topic)
+        count = 0 if known is None else len(known.partitions)
+        if known is None or count <= queue.index:
+            if count:
+                self._miss(queue, count, now, view)
+            else:
+                view.request_metadata(f"{queue.topic}-{queue.index} has no leader")
+            return
+        partition = known.partitions[queue.index]
+        if partition.leader == NO_NODE:
+            view.request_metadata(f"{queue.topic}-{queue.index} has no leader")
+        elif queue.is_of(known.id):
             led = self._led.get(partition.leader)
             if led is None:
-                self._led[partition.leader] = {queue: partition}
-            else:
-                led[queue] = partition
-        elif queue.is_idle:
-            self._agenda.active.pop(queue, None)
-
-    def _partition(self, queue: PartitionQueue, now: float, view: View) -> Partition | None:
-        """The partition with its leader; None while there is none. Its queue has something to send."""
-        known = view.snapshot.topics.get(queue.topic)
-        if known is not None and known.partitions and queue.index >= len(known.partitions):
-            self._miss(queue, len(known.partitions), now, view)
-            return None
-        if known is None or not known.partitions or known.partitions[queue.index].leader == NO_NODE:
-            view.request_metadata(f"{queue.topic}-{queue.index} has no leader")
-            return None
-        return known.partitions[queue.index] if queue.is_of(known.id) else None
+                led = self._led[partition.leader] = {}
+            led[queue] = partition
 
     def _miss(self, queue: PartitionQueue, count: int, now: float, view: View) -> None:
         """The metadata lacks the partition, which may be newer than that: it is given up when this is excluded."""
@@ -469,12 +472,16 @@ class Sender:
             if batch.is_sequenced:
                 self._identity.break_sequences()
             self._outcomes.give_up(batch, missing)
+        self._agenda.stir(queue)
 
     # -- time
 
     def _earliest(self, now: float) -> float | None:
         """When something changes by time alone: a linger or back-off ends, a batch grows too old."""
         times = [*self._agenda.deadlines(), self._identity.retry_at, *self._outcomes.mutes()]
+        for led in self._led.values():
+            if led and (queued := next(iter(led)).queued):
+                times.append(queued[0].created_at + self._linger)
         for topic in self._unsettled:
             if topic.unrouted:
                 times.append(min(batch.deadline for batch in topic.unrouted))
@@ -482,8 +489,9 @@ class Sender:
                 times += [topic.undesignated[0].created_at + self._linger, topic.undesignated[0].deadline]
             if topic.unknown_since is not None:
                 times.append(topic.unknown_since + self._settings.unknown_topic_timeout_ms / 1000)
-        times += [batch.deadline for batch in self._outcomes.limited]
+        if self._outcomes.limited:
+            times += [batch.deadline for batch in self._outcomes.limited]
         if self.transaction is not None:
             times.append(self.transaction.retry_at)
-        first = min((time for time in times if time > now), default=math.inf)
+        first = min([time for time in times if time > now], default=math.inf)
         return None if first == math.inf else first

@@ -48,11 +48,14 @@ class SizeLimit:
         self._refused_bytes = min(self._refused_bytes, len(batch.encoded or b""))
         self.bytes_max = self._accepted_max = max(1, min(self.bytes_max, batch.size_bytes // 2))
 
+    @property
+    def learns(self) -> bool:
+        """Whether batches that are taken tell anything."""
+        return self._plain_bytes_max is not None or self._accepted_max is not None
+
     def taken(self, batch: Batch) -> bool:
         """Learn from a batch that was acknowledged; one that is not nearly full proves nothing. Whether `bytes_max` is
         another now."""
-        if self._plain_bytes_max is None and self._accepted_max is None:
-            return False
         if batch.encoded is None or batch.size_bytes < self.bytes_max // 2:
             return False
         before = self.bytes_max

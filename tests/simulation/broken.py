@@ -109,8 +109,7 @@ def outcomes_as_they_come(patch: pytest.MonkeyPatch) -> None:
         batch.is_decided, batch.error = True, error
         if batch.line is not None:
             batch.line.remove(batch)
-        self._tell(batch)
-        self._end_flushes()
+        self._decided.append(batch)
 
     patch.setattr(outcomes.Outcomes, "_resolve", resolve)
 
