@@ -106,6 +106,7 @@ def not_the_leader_is_taken_for_no(patch: pytest.MonkeyPatch) -> None:
 
 def outcomes_as_they_come(patch: pytest.MonkeyPatch) -> None:
     def resolve(self: Outcomes, batch: Batch, error: Any) -> None:
+        batch.close()
         batch.is_decided, batch.error = True, error
         if batch.line is not None:
             batch.line.remove(batch)
