@@ -12,8 +12,9 @@
 
 #include "_memory.h"
 
+#include "_clock.h"
+
 #include <structmember.h>
-#include <time.h>
 
 enum { TURNS, MURMUR2, CRC32 };
 
@@ -40,6 +41,7 @@ struct door {
     char is_open, is_woken, gathers, by_system, hash;
     Py_ssize_t bytes_max, used_bytes, batch_bytes, record_bytes_max;
     PyObject *dispatch, *may_share, *time_ms, *wakeup, *refer, *fresh;
+    daytime_t daytime;
     PyObject *topics;      /* name: capsule of topic_t */
     PyObject *last_name;   /* the name that was given last, found again by its address */
     topic_t *last;
@@ -391,9 +393,8 @@ is_int(PyObject *object, int64_t limit, int64_t *found)
 static int
 is_now(door_t *door, int64_t *found)
 {
-    struct timespec now;
-    if (door->by_system && timespec_get(&now, TIME_UTC) == TIME_UTC) {
-        *found = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    if (door->by_system) {
+        *found = daytime_ms(&door->daytime);
         return *found >= 0;
     }
     PyObject *answer = PyObject_CallNoArgs(door->time_ms);

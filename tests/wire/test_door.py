@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -80,6 +81,26 @@ def test_turns(made: Any) -> None:
     for number in range(5):
         doors.door.send("t", b"%d" % number, b"key")
     assert {run.partition: values(run) for run in doors.door.take()} == {0: [b"0", b"3"], 2: [b"1", b"4"], 3: [b"2"]}
+
+
+def test_a_record_has_the_time_of_its_call(made: Any) -> None:
+    """Whatever C knows of the clock between two looks at it."""
+    doors = Doors(made, by_system=True, time_ms=_system_ms, batch_bytes=1 << 30, bytes_max=1 << 30)
+    doors.know()
+    bounds: list[tuple[int, int]] = []
+    end = _system_ms() + 30
+    while not bounds or bounds[-1][1] < end:
+        before = _system_ms()
+        doors.door.send("t", b"v", partition=0)
+        bounds.append((before, _system_ms()))
+    (run,) = doors.door.take()
+    run.close()
+    wrong = [(row[0], bound) for row, bound in zip(run.rows(), bounds, strict=True) if not bound[0] <= row[0] <= bound[1]]
+    assert wrong == []
+
+
+def _system_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 OUT_OF_ORDER: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
