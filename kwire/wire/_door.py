@@ -8,9 +8,9 @@ full ones: nobody hears of single records. It refuses to know about brokers, err
     UNROUTED         without a partition, in the order in which they came, while the topic's partitions are not known;
                      `route` moves each of them into a run of the other kinds
 
-This is the specification of `_door.c`. Here a lock guards all of it, there the interpreter's. It is re-entrant: making
-an object may collect garbage, which may run a finalizer that sends a record, in the midst of a `send`. So whatever is
-made is made before anything is looked at, and only then put where it belongs.
+This is the specification of `_door.c`, `_topics.c`, `_route.c` and `_send.c`. Here a lock guards all of it, there the
+interpreter's. It is re-entrant: making an object may collect garbage, which may run a finalizer that sends a record, in
+the midst of a `send`. So whatever is made is made before anything is looked at, and only then put where it belongs.
 """
 
 from __future__ import annotations

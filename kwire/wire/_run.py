@@ -6,7 +6,8 @@ is the `Door`'s affair.
 
 The records stand by the column, which is how they are encoded and takes no object for a record. Each is appended by
 calls that allocate nothing the garbage collector counts: a collection may run a finalizer, and that may send a record,
-which would join this very run between two columns. This is the specification of `_run.c`.
+which would join this very run between two columns. This is the specification of `_run.c`, `_outcomes.c`,
+`_reports.c` and `_place.c`.
 """
 
 from __future__ import annotations

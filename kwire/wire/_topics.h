@@ -1,0 +1,97 @@
+/* A door and its topics, as _door.c, _topics.c, _route.c and _send.c share them. `_door.py` is the specification.
+ *
+ * Include _door.h before.
+ */
+#ifndef KWIRE_TOPICS_H
+#define KWIRE_TOPICS_H
+
+#include "_clock.h"
+
+enum { TURNS, MURMUR2, CRC32 };
+
+/* The arguments of `send`. */
+enum { TOPIC, VALUE, KEY, HEADERS, PARTITION, TIMESTAMP, ON_DELIVERY, ARGUMENTS };
+
+typedef struct {
+    PyObject *names; /* NULL or the tuple that a call had */
+    Py_ssize_t nargs, count;
+    unsigned char at[ARGUMENTS];
+} keywords_t;
+
+struct topic {
+    int count, ring_used, open_room, next;
+    int *ring;
+    Py_ssize_t bytes_max;
+    size_t hint; /* the room that the last full run had */
+    run_t **open;
+    run_t *undesignated, *unrouted;
+};
+
+struct door {
+    PyObject_HEAD
+    char is_open, is_woken, gathers, by_system, hash;
+    Py_ssize_t bytes_max, used_bytes, batch_bytes, record_bytes_max;
+    PyObject *dispatch, *may_share, *time_ms, *wakeup, *refer, *fresh;
+    daytime_t daytime;
+    PyObject *topics;      /* name: capsule of topic_t */
+    PyObject *last_name;   /* the name that was given last, found again by its address */
+    topic_t *last;
+    keywords_t keywords; /* of the last call of `send` that had some */
+    PyTypeObject *place_type, *run_type;
+    PyTypeObject *remade_type; /* `place_type` where nobody can tell a place from one that is made again, else NULL */
+};
+
+/* ---- _topics.c --------------------------------------------------------------------------------------------------- */
+
+/* NULL without an exception when it is not there. */
+topic_t *look_up_topic(door_t *door, PyObject *name);
+/* NULL with an exception. */
+topic_t *get_topic(door_t *door, PyObject *name);
+/* Where the open run of a slot is kept; NULL with an exception, or without one where none is kept. */
+run_t **place_of(topic_t *topic, int slot);
+int slot_by_key(int hash, int count, span key);
+int slot_by_turn(topic_t *topic);
+/* The run that a record of `slot` joins, a new one where it may not join the open one; borrowed. No Python code runs but
+ * where somebody has terms. Sets `*is_new` and `*is_full` where it began or filled a run. */
+run_t *joined(door_t *door, PyObject *name, topic_t *topic, int slot, Py_ssize_t size, PyObject *terms, PyObject *since,
+              int *is_new, int *is_full);
+/* Puts a record into the run that `joined` has found. After an error a run that was new may be left empty: it is taken
+ * out again. */
+int put(door_t *door, topic_t *topic, run_t *run, int slot, const entry_t *entry, Py_ssize_t size);
+/* Whether who drains is to be woken; then it is as good as done. */
+int must_wake(door_t *door, int is_new, int is_full);
+int wake(door_t *door);
+void add_topics(void);
+
+static inline topic_t *
+find_topic(door_t *door, PyObject *name)
+{
+    return name == door->last_name ? door->last : look_up_topic(door, name);
+}
+
+static inline int
+slot_of(const door_t *door, topic_t *topic, span key)
+{
+    if (topic->count < 2) {
+        return topic->count ? 0 : UNROUTED;
+    }
+    if (door->hash == TURNS) {
+        return slot_by_turn(topic);
+    }
+    return key.size < 0 ? UNDESIGNATED : slot_by_key(door->hash, topic->count, key);
+}
+
+static inline int
+has_room(const door_t *door, Py_ssize_t size)
+{
+    return door->used_bytes == 0 || door->used_bytes + size <= door->bytes_max;
+}
+
+/* ---- _send.c and _route.c: methods of the door -------------------------------------------------------------------- */
+
+PyObject *door_send(door_t *door, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+int is_int(PyObject *object, int64_t limit, int64_t *found);
+int add_send(void);
+PyObject *door_route(door_t *door, PyObject *args);
+
+#endif
