@@ -53,7 +53,9 @@ CONTESTANTS: Mapping[str, Mapping[str, Contestant]] = {
     "bulk": {
         **_kwire("send_many"),
         **_kwire("send_arrow"),
-        "confluent-kafka": Contestant("confluent:produce_batch"),
+        "confluent-kafka, produce": Contestant("confluent:produce"),
+        "confluent-kafka, produce without reports": Contestant("confluent:produce_unreported"),
+        "confluent-kafka, produce_batch": Contestant("confluent:produce_batch"),
         "Java": Contestant("java:produce"),
         "aiokafka": Contestant("asyncio_client:send_batch"),
     },

@@ -43,22 +43,36 @@ def produce(task: Task, _: Coordination) -> Sample:
     return meter.sample(task.records, version=VERSION)
 
 
+def produce_unreported(task: Task, _: Coordination) -> Sample:
+    """Nobody hears of a record, but the log of one that failed: the broker's count says whether all arrived."""
+    producer = _producer(task, **{"delivery.report.only.error": True})
+    _hand_over(producer, task, task.warmup, {})
+    with Meter() as meter:
+        _hand_over(producer, task, task.records, {})
+    return meter.sample(task.records, version=VERSION)
+
+
 def _send(producer: Any, task: Task, count: int) -> None:
-    topic, send, reports = task.topic, producer.produce, Reports(count)
-    on_delivery, values, keys = _counting(reports), task.values(count), task.key_list(count)
+    reports = Reports(count)
+    _hand_over(producer, task, count, {"on_delivery": _counting(reports)})
+    reports.check()
+
+
+def _hand_over(producer: Any, task: Task, count: int, asked: dict[str, Any]) -> None:
+    topic, send = task.topic, producer.produce
+    values, keys = task.values(count), task.key_list(count)
     for at in range(0, count, POLL_EVERY):
         chunk = zip(values[at : at + POLL_EVERY], keys[at : at + POLL_EVERY], strict=True)
         for value, key in chunk:
             while True:
                 try:
-                    send(topic, value, key, on_delivery=on_delivery)
+                    send(topic, value, key, **asked)
                 except BufferError:
                     producer.poll(0.01)
                 else:
                     break
         producer.poll(0)
     producer.flush()
-    reports.check()
 
 
 def produce_batch(task: Task, _: Coordination) -> Sample:
