@@ -127,7 +127,7 @@ get_cell(const cells_t *cells, Py_ssize_t index, span *found)
             PyErr_SetString(PyExc_TypeError, "a column is of bytes or None");
             return -1;
         }
-        *found = (span){PyBytes_AsString(item), PyBytes_Size(item)};
+        *found = (span){PyBytes_AsString(item), Py_SIZE(item)};
         return 0;
     }
     if (cells->ends.obj == NULL) {
@@ -365,28 +365,54 @@ answer_of(const placed_t *placed, Py_ssize_t start, Py_ssize_t count, Py_ssize_t
 
 /* ---- into runs --------------------------------------------------------------------------------------------------- */
 
-/* Writes a record behind the last of an open run, if that is all there is to do: it fills neither the run nor its memory,
- * and has the timestamp of the record before it. A record never has more bytes than it counts as. */
+/* Whether all records have no more than a value, and one time and partition: where one is put, all are, until the run ends.
+ * Not where they take turns. */
 static int
-is_put(run_t *run, const entry_t *entry, Py_ssize_t size)
+are_values(const door_t *door, const columns_t *columns)
 {
-    if (run->is_closed || run->terms != Py_None || run->size_bytes + size >= run->bytes_max ||
-        BATCH_OVERHEAD + run->used + (size_t)size > run->room || entry->headers != NULL ||
-        entry->timestamp != run->marks[run->marks_used - 1].timestamp) {
-        return 0;
+    return columns->keys.list == NULL && columns->keys.ends.obj == NULL && columns->headers == NULL &&
+           columns->timestamps.each.obj == NULL && columns->partitions.each.obj == NULL &&
+           (columns->partitions.all != CHOSEN || !door_takes_turns(door));
+}
+
+/* `run_put_plain` for each of the values from `index` on, none larger than `size_max`, as many as fit into `room`; answers
+ * the first that is not in. */
+static Py_ssize_t
+put_values(run_t *run, const columns_t *columns, Py_ssize_t index, Py_ssize_t end, Py_ssize_t size_max, Py_ssize_t room)
+{
+    Py_ssize_t left = run->bytes_max - run->size_bytes - 1, memory = (Py_ssize_t)(run->room - run->used) - BATCH_OVERHEAD;
+    left = left < room ? left : room;
+    left = left < memory ? left : memory;
+    if (run->is_closed || run->terms != Py_None || run->last_timestamp != columns->timestamps.all) {
+        return index;
     }
-    int64_t after = entry->timestamp - run->base_timestamp;
-    size_t length = 2 + varint_size(after) + varint_size(run->count) + span_size(entry->key) + span_size(entry->value);
-    unsigned char *start = run->data + BATCH_OVERHEAD + run->used;
-    unsigned char *at = put_varint(start, (int64_t)length);
-    *at++ = 0; /* attributes */
-    at = put_varint(put_varint(at, after), run->count);
-    at = put_span(put_span(at, entry->key), entry->value);
-    *at++ = 0; /* headers */
+    const Py_ssize_t left_before = left;
+    unsigned char alike[16] = {0}; /* attributes, time */
+    const size_t alike_size = (size_t)(put_varint(alike + 1, run->last_timestamp - run->base_timestamp) - alike);
+    unsigned char *const start = run->data + BATCH_OVERHEAD + run->used, *at = start;
+    uint32_t count = run->count;
+    for (; index < end; index++, count++) {
+        span value;
+        if (get_cell(&columns->values, index, &value) < 0) {
+            PyErr_Clear(); /* it is found again, where it comes first */
+            break;
+        }
+        Py_ssize_t size = RECORD_OVERHEAD_MAX + (value.size > 0 ? (Py_ssize_t)value.size : 0);
+        if (size > left || size > size_max) {
+            break;
+        }
+        left -= size;
+        at = put_varint(at, (int64_t)(alike_size + varint_size(count) + 1 + span_size(value) + 1));
+        memcpy(at, alike, sizeof(alike)); /* a record counts as more than this */
+        at = put_varint(at + alike_size, count);
+        *at++ = 1; /* no key */
+        at = put_span(at, value);
+        *at++ = 0; /* no headers */
+    }
     run->used += (size_t)(at - start);
-    run->count++;
-    run->size_bytes += size;
-    return 1;
+    run->count = count;
+    run->size_bytes += left_before - left;
+    return index;
 }
 
 /* Takes in start .. end - 1, as far as there is room and none is too large; -1 with an exception. `*after`: the first that
@@ -396,6 +422,7 @@ take_in(door_t *door, PyObject *name, topic_t *topic, const columns_t *columns, 
         placed_t *placed, news_t *news, Py_ssize_t *after, Py_ssize_t *too_large)
 {
     const Py_ssize_t size_max = door_record_bytes_max(door);
+    const int is_alike = are_values(door, columns);
     Py_ssize_t room = door_room(door), used = 0;
     int failed = 0;
     Py_ssize_t index = start;
@@ -413,7 +440,7 @@ take_in(door_t *door, PyObject *name, topic_t *topic, const columns_t *columns, 
         int slot = asked == CHOSEN ? door_slot(door, topic, entry.key) : (int)asked;
         int64_t known = open_stretch(placed, slot);
         run_t *run = known < 0 ? NULL : placed->stretches[known].run;
-        if (run != NULL && is_put(run, &entry, size)) {
+        if (run != NULL && run->terms == Py_None && run_put_plain(run, &entry, size)) {
             used += size;
             room -= size;
         }
@@ -427,6 +454,13 @@ take_in(door_t *door, PyObject *name, topic_t *topic, const columns_t *columns, 
             room = door_room(door);
         }
         note(placed, known, run, slot, index - start);
+        if (is_alike) {
+            Py_ssize_t before = run->size_bytes, next = put_values(run, columns, index + 1, end, size_max, room);
+            used += run->size_bytes - before;
+            room -= run->size_bytes - before;
+            placed->stretches[placed->last].count += (uint32_t)(next - index - 1);
+            index = next - 1;
+        }
     }
     door_use(door, used);
     *after = index;
@@ -543,7 +577,7 @@ all_bytes(PyObject *Py_UNUSED(module), PyObject *items)
         PyErr_SetString(PyExc_TypeError, "items are a list");
         return NULL;
     }
-    for (Py_ssize_t index = 0; index < PyList_Size(items); index++) {
+    for (Py_ssize_t index = 0; index < Py_SIZE(items); index++) {
         PyObject *item = PyList_GetItem(items, index);
         if (item != Py_None && !PyBytes_CheckExact(item)) {
             Py_RETURN_FALSE;

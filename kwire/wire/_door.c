@@ -84,6 +84,12 @@ door_use(door_t *door, Py_ssize_t size)
 }
 
 int
+door_takes_turns(const door_t *door)
+{
+    return door->hash == TURNS;
+}
+
+int
 door_slot(const door_t *door, topic_t *topic, span key)
 {
     return slot_of(door, topic, key);

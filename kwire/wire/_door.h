@@ -25,6 +25,7 @@ Py_ssize_t door_record_bytes_max(const door_t *door);
 /* A record is let in that has no more bytes than there is room for: any, where no other is in. */
 Py_ssize_t door_room(const door_t *door);
 void door_use(door_t *door, Py_ssize_t size);
+int door_takes_turns(const door_t *door);
 int door_slot(const door_t *door, topic_t *topic, span key);
 /* Finds the run (borrowed) that has the record as its last; -1 with an exception. There is room. */
 int door_admit(door_t *door, PyObject *name, topic_t *topic, int slot, const entry_t *entry, Py_ssize_t size,

@@ -116,6 +116,8 @@ _LONG: dict[str, tuple[ManyColumns, dict[str, Any]]] = {
     "no room, with keys": (columns([b"v"] * 999, [b"%d" % (at % 9) for at in range(999)]), {"bytes_max": 9_999}),
     "too large in the middle": (columns([bytes(at // 100) for at in range(_COUNT)]), {"record_bytes_max": 150}),
     "nothing fits": (columns([bytes(300)] * 99), {"batch_bytes": 200}),
+    "the last fills it": (columns([b"v"] * 99), {"batch_bytes": 61 + 40 + 37 * 30}),
+    "the beginning of time": (columns([b"v"] * 99, timestamps=array("q", [at // 9 for at in range(99)])), {}),
 }
 
 
@@ -133,7 +135,8 @@ def test_c_does_what_python_does_with_thousands(case: str, partitions: int) -> N
 
 
 @needs_c
-def test_others_send_into_the_same_runs_meanwhile() -> None:
+@pytest.mark.parametrize(("partitions", "batch_bytes"), [(array("i", [1, 1, 2, 1] * 50), 3_000), (2, 30_000)])
+def test_others_send_into_the_same_runs_meanwhile(partitions: Any, batch_bytes: int) -> None:
     """What has terms is asked of Python, which may send more: between two records of the call, in its very run."""
 
     def seen(made: Any) -> Any:
@@ -143,10 +146,10 @@ def test_others_send_into_the_same_runs_meanwhile() -> None:
             sent.append(doors.door.append("t", 1, NOW, None, b"between", (), 43, None)[1])
             return True
 
-        doors = Doors(made, batch_bytes=3_000, may_share=may_share)
+        doors = Doors(made, batch_bytes=batch_bytes, may_share=may_share)
         doors.know()
         doors.door.append("t", 2, NOW, None, b"first", (), 41, "terms")
-        given = columns([b"%d" % at for at in range(200)], partitions=array("i", [1, 1, 2, 1] * 50))
+        given = columns([b"%d" % at for at in range(200)], partitions=partitions)
         after, _, stretches, order = doors.door.append_many("t", given, 0, 200)
         runs = doors.door.take()
         rows = [values(run) for run in runs]
