@@ -22,8 +22,9 @@ PREFIX = "kafka."
 CLIENT_ID = "kwire-spark"
 
 # A task reads offsets that exist, so its fetches have nothing to wait for, save the last one, which looks beyond the
-# range: while that waits at the broker, the next task of this worker waits too. Not 0, which would ask without a pause.
-_WAIT_MS = 20
+# range: while that waits at the broker, the next task of this worker waits too, and a query may have a thousand. Not
+# less, for the fetches would go on without a pause while Spark is busy with what they brought.
+_WAIT_MS = 5
 
 
 class _Property(NamedTuple):

@@ -16,6 +16,7 @@ from bench.main import BENCHES, parser
 from bench.meter import Meter, peak_bytes, resident_bytes
 from bench.plot import svg
 from bench.report import Column
+from bench.spark_speed import filled
 from bench.task import Sample, Task, payloads
 from bench.throughput import cases, counted
 
@@ -125,6 +126,31 @@ def test_cases_are_all_combinations() -> None:
         (100, "none"), (100, "lz4"), (1000, "none"), (1000, "lz4")
     ]  # fmt: skip
     assert len({title for title, _ in found}) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ways"), [([], ["write", "read"]), (["--way", "read"], ["read"]), (["--way", "write"], ["write"])]
+)
+def test_spark_can_be_asked_for_one_way_alone(arguments: list[str], ways: list[str]) -> None:
+    assert list(parser().parse_args(["spark", *arguments]).way) == ways
+
+
+@pytest.mark.parametrize(("partitions", "warm"), [(1, 1), (4, 4), (1000, 4)])
+def test_spark_warms_up_on_few_tasks(partitions: int, warm: int) -> None:
+    made: dict[str, tuple[int, int]] = {}
+
+    class FakeStand:
+        def new_topic(self, partitions: int) -> str:
+            made[f"t{len(made)}"] = partitions, 0
+            return f"t{len(made) - 1}"
+
+        def fill(self, topic: str, task: Task, count: int) -> None:
+            assert made[topic] == (task.partitions, 0)
+            made[topic] = task.partitions, count
+
+    task = filled(replace(TASK, partitions=partitions), FakeStand())  # type: ignore[arg-type]
+    assert (made[task.warm_topic], made[task.topic]) == ((warm, 10), (partitions, 100))
+    assert task.partitions == partitions
 
 
 def test_the_meter_sees_processor_time_of_this_process() -> None:

@@ -30,6 +30,7 @@ class Bench(NamedTuple):
     help: str
     records: int
     rounds: int = 5
+    warmup: int = 20_000
 
 
 def _speeds(ours: Sequence[str]) -> list[Column]:
@@ -91,7 +92,7 @@ BENCHES = {
     ),
     "spark": Bench(
         spark_speed.spark, _speeds(["kwire"]), _PER_CPU,
-        "the PySpark data source against Spark's own connector", 500_000, 3,
+        "the PySpark data source against Spark's own connector", 1_000_000, 3, 500_000,
     ),
 }  # fmt: skip
 
@@ -112,7 +113,8 @@ def parser() -> argparse.ArgumentParser:
         one.add_argument("--bootstrap", help="a cluster of yours (default: one broker is started)")
         one.add_argument("--rounds", type=int, default=bench.rounds, help=f"default: {bench.rounds}")
         one.add_argument("--records", type=int, default=bench.records, help=f"default: {bench.records:,}")
-        one.add_argument("--warmup", type=int, default=20_000, help="records before the clock starts (default: 20,000)")
+        warm = "records before the clock starts"
+        one.add_argument("--warmup", type=int, default=bench.warmup, help=f"{warm} (default: {bench.warmup:,})")
         one.add_argument("--sizes", type=_numbers, default=[100], help="bytes of a value, such as 100,1000")
         one.add_argument("--compression", type=_words, default=["none"], help="such as none,lz4")
         one.add_argument("--partitions", type=_numbers, default=[4], help="such as 1,4,1000 (default: 4)")
@@ -121,6 +123,9 @@ def parser() -> argparse.ArgumentParser:
         _outputs(one)
         if name == "bulk":
             one.add_argument("--consume", action="store_true", help="read in bulk instead")
+        if name == "spark":
+            ways = spark_speed.WAYS
+            one.add_argument("--way", nargs=1, choices=ways, default=ways, help="this alone (default: both)")
     one = verbs.add_parser("codecs", help="gzip, snappy, lz4, zstd: in one process, without a broker")
     one.add_argument("--rounds", type=int, default=7, help="default: 7")
     one.add_argument("--bytes", type=int, default=100_000, help="of what is compressed (default: 100,000)")

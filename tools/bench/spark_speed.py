@@ -1,6 +1,7 @@
 """The data source `format("kwire")` against Spark's own connector, `format("kafka")`: the same rows, written and read.
 
-Each turn is a PySpark process of its own with its JVM, which counts together with its Python workers.
+Each turn is a PySpark process of its own with its JVM, which counts together with its Python workers. Both warm up on
+many rows, since a JVM compiles what is hot, and on few partitions, since each that is read is a task.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from bench.stand import Stand
 from bench.task import Sample, Task
 from bench.throughput import cases, counted
 
+WAYS = ("write", "read")
+_WARM_PARTITIONS_MAX = 4
+
 
 def spark(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[Result]:
-    for (title, case), way in itertools.product(cases(options), ("write", "read")):
+    for (title, case), way in itertools.product(cases(options), options.way):
         task = replace(case, bootstrap=stand.bootstrap, options={"way": way})
         if way == "read":
-            task = replace(task, warm_topic=stand.new_topic(case.partitions), topic=stand.new_topic(case.partitions))
-            stand.fill(task.warm_topic, task, task.warmup)
-            stand.fill(task.topic, task, task.records)
+            task = filled(task, stand)
 
         def turn(name: str, task: Task = task) -> Sample:
             if task.topic:
@@ -36,3 +38,12 @@ def spark(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[Res
         yield compete(f"{way}: {title}", chosen_names("spark", options.only), options.rounds, turn, tell)
         if task.topic:
             stand.delete(task.topic, task.warm_topic)
+
+
+def filled(task: Task, stand: Stand) -> Task:
+    """With the two topics that are to be read."""
+    warm = replace(task, partitions=min(task.partitions, _WARM_PARTITIONS_MAX))
+    task = replace(task, warm_topic=stand.new_topic(warm.partitions), topic=stand.new_topic(task.partitions))
+    stand.fill(task.warm_topic, warm, task.warmup)
+    stand.fill(task.topic, task, task.records)
+    return task
