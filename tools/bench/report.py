@@ -52,7 +52,7 @@ def print_result(result: Result, columns: Sequence[Column]) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     table = Table(title=result.title, title_justify="left", title_style="bold")
-    table.add_column("median (quartiles)")
+    table.add_column("median (quartiles)", no_wrap=True)
     columns = [column for column in columns if column.ours is None or column.ours in result.samples]
     for column in columns:
         table.add_column(column.title, justify="right")
