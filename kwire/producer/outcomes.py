@@ -81,6 +81,7 @@ class Outcomes:
         self._decided: deque[Batch] = deque()  # their outcomes are to be told, in this order
         self._flushes: list[_Flush] = []
         self._muted_until: dict[int, float] = {}
+        self._pauses: dict[int, float] = {}  # by the number of failures, while an answer is looked at
         self.counters = Counters()
         self.limited: dict[Batch, None] = {}  # unresolved batches with a time limit of their own
 
@@ -100,6 +101,7 @@ class Outcomes:
             view.request_metadata(f"a request to broker {carried.node} failed")
             for queue, batch in carried.taken:
                 self._unanswered(queue, batch, result, now, was_written=was_written)
+        self._pauses.clear()
         self._tell_decided()
 
     def _answered(self, carried: Carried, response: ProduceResponse, now: float, view: View) -> None:
@@ -136,8 +138,11 @@ class Outcomes:
     def _failed(
         self, queue: PartitionQueue, batch: Batch, error: BrokerError, carried: Carried, now: float, view: View
     ) -> None:
-        # Where another leader is known by now, from this answer at the latest, there is nothing to back off for.
-        backs_off = view.snapshot.leader(queue.topic, queue.index) in (NO_NODE, carried.node)
+        # Where another leader is known by now, from this answer at the latest, there is nothing to back off for. That
+        # there is newer metadata proves nothing: it names the leader of a new topic before that knows of it.
+        known = view.snapshot.partition(queue.topic, queue.index)
+        has_moved = known is not None and known.leader != NO_NODE and (known.leader, known.leader_epoch) != queue.leader
+        backs_off = not has_moved
         if error.code in _METADATA_CODES:
             view.request_metadata(f"{queue.topic}-{queue.index} answered {error.name}")
         match verdict(error, waits_for_followers=carried.acks == ALL_IN_SYNC):
@@ -233,7 +238,13 @@ class Outcomes:
         self.counters.retried(batch)
         queue.attempts += backs_off
         _log.debug("%r is sent again: %s", batch, error)
-        queue.retry(batch, now + self._backoff.seconds(queue.attempts, self._random) if backs_off else now)
+        queue.retry(batch, now + self._pause(queue.attempts) if backs_off else now)
+
+    def _pause(self, attempts: int) -> float:
+        """One for all that an answer fails alike: what was in one request goes in one request again."""
+        if attempts not in self._pauses:
+            self._pauses[attempts] = self._backoff.seconds(attempts, self._random)
+        return self._pauses[attempts]
 
     def _refused(self, queue: PartitionQueue, batch: Batch, error: KwireError) -> None:
         self._leave(queue, batch)

@@ -59,7 +59,7 @@ class PartitionQueue:
         # First-ack gate: a window of 1 until this leader, in this epoch, has acknowledged something. Brokers 2.5 to
         # 4.4 accept any first sequence of a producer they do not know: with two batches out to a new leader, the
         # second could be stored and the first refused (KAFKA-15591), and then the first is lost.
-        self._leader: tuple[int, int] | None = None
+        self.leader: tuple[int, int] | None = None  # and its epoch, that was sent to last
         self._proven_until = _NEVER
         self._topic_id = NO_ID
 
@@ -110,9 +110,9 @@ class PartitionQueue:
             return "back-off"
         if self._held:
             return "batches that are to be sent again wait for answers to later ones"
-        if self._out and self._leader is not None and self._leader[0] != leader[0]:
+        if self._out and self.leader is not None and self.leader[0] != leader[0]:
             return "the old leader has not answered yet"
-        window = self.window(now) if self._leader == leader else 1
+        window = self.window(now) if self.leader == leader else 1
         if len(self._out) >= window:
             return f"window of {window}"
         return None
@@ -134,7 +134,7 @@ class PartitionQueue:
         return True
 
     def _begin_anew(self) -> None:
-        self._leader, self._proven_until = None, _NEVER
+        self.leader, self._proven_until = None, _NEVER
         if any(batch.is_sequenced and batch.is_unsure and batch.was_named for batch in self.queued):
             return
         for batch in self.queued:
@@ -144,9 +144,9 @@ class PartitionQueue:
     def take(self, leader: tuple[int, int]) -> Batch:
         """Move the first queued batch out, to this leader. `closed_by` was asked before."""
         assert not self._held
-        assert not self._out or self._leader is None or self._leader[0] == leader[0]
-        if self._leader != leader:
-            self._leader, self._proven_until = leader, _NEVER
+        assert not self._out or self.leader is None or self.leader[0] == leader[0]
+        if self.leader != leader:
+            self.leader, self._proven_until = leader, _NEVER
         batch = self.queued.popleft()
         batch.close()
         batch.attempts += 1

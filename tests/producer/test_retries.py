@@ -112,6 +112,37 @@ def test_pauses_grow_for_the_partition_that_fails_and_for_no_other() -> None:
         assert base * 0.79 <= pause <= base * 1.21 + 0.01
 
 
+NOT_YET = ErrorCode.NOT_LEADER_OR_FOLLOWER  # what the leader of a new topic answers until it knows that it is it
+
+
+def test_a_topic_that_was_just_created_is_not_asked_for_again_and_again() -> None:
+    """Whatever the metadata says meanwhile: newer is not other. A hundred partitions fail, and go, in one request."""
+    count, leaders = 100, [(1, 0)] * 100
+    bench = Bench({"t": leaders})
+    responses = [bench.send(b"v", partition=index) for index in range(count)]
+    born_at, requests, batches = bench.now + 5.0, 0, 0
+    while not all(response.done() for response in responses):
+        for sent in bench.turn(0.01):
+            requests, batches = requests + 1, batches + len(sent.values())
+            sent.answer(bench.now, NOT_YET if bench.now < born_at else 0)
+            bench.know({"t": leaders})
+    # Pauses of 0.1, 0.2, 0.4, 0.8, and of 1 s from then on, each by up to a fifth more or less.
+    assert requests <= 10
+    assert batches == requests * count
+
+
+@pytest.mark.parametrize(
+    ("leader", "is_hurried"), [((1, 5), False), ((1, 4), False), ((1, 6), True), ((2, 6), True), ((-1, 6), False)]
+)
+def test_only_another_leader_or_epoch_ends_a_pause(leader: tuple[int, int], is_hurried: bool) -> None:
+    bench = Bench({"t": [(1, 5)]})
+    bench.send(b"v", partition=0)
+    (sent,) = bench.turn()
+    bench.know({"t": [leader]})
+    sent.answer(bench.now, NOT_YET)
+    assert [again.node for again in bench.turn()] == ([leader[0]] if is_hurried else [])
+
+
 @pytest.mark.parametrize("retries", [-1, True])
 def test_what_is_no_number_of_retries(retries: int) -> None:
     with pytest.raises(ConfigurationError, match="retries is"):

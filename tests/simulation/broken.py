@@ -29,7 +29,7 @@ def no_first_ack_gate(patch: pytest.MonkeyPatch) -> None:
 
     def closed_by(queue: PartitionQueue, leader: tuple[int, int], now: float) -> str | None:
         if not queue._out:
-            queue._leader = leader
+            queue.leader = leader
         return intact(queue, leader, now)
 
     patch.setattr(PartitionQueue, "closed_by", closed_by)
@@ -81,7 +81,7 @@ def new_leader_at_once(patch: pytest.MonkeyPatch) -> None:
     intact, take = PartitionQueue.closed_by, PartitionQueue.take
 
     def closed_by(queue: PartitionQueue, leader: tuple[int, int], now: float) -> str | None:
-        if queue._leader is None or queue._leader[0] == leader[0]:
+        if queue.leader is None or queue.leader[0] == leader[0]:
             return intact(queue, leader, now)
         out, queue._out = queue._out, deque()
         try:
@@ -91,7 +91,7 @@ def new_leader_at_once(patch: pytest.MonkeyPatch) -> None:
 
     def take_at_once(queue: PartitionQueue, leader: tuple[int, int]) -> Batch:
         if queue._out:
-            queue._leader = leader
+            queue.leader = leader
         return take(queue, leader)
 
     patch.setattr(PartitionQueue, "closed_by", closed_by)
