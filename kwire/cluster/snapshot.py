@@ -100,10 +100,11 @@ class Snapshot:
         """The snapshot after `response`; topics that it does not mention are forgotten."""
         brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
         topics: dict[str, Topic] = {}
+        nodes: _Nodes = {}
         for answered in response.topics:
             if answered.name is None:  # v12 and later, when it was asked for by an id that no longer exists
                 continue
-            topics[answered.name] = self._updated_topic(answered, now)
+            topics[answered.name] = self._updated_topic(answered, nodes, now)
         leaders = {partition.leader for topic in topics.values() for partition in topic.partitions}
         for node in leaders - brokers.keys() & self.brokers.keys():
             brokers[node] = self.brokers[node]  # it leads by newer news than this answer, which does not know it yet
@@ -141,48 +142,46 @@ class Snapshot:
         learnt = replace(self, brokers=MappingProxyType(kept), topics=MappingProxyType(topics))
         return learnt, frozenset((name, index) for name, moves in led.items() for index in moves)
 
-    def _updated_topic(self, answered: MetadataResponse.Topic, now: float) -> Topic:
+    def _updated_topic(self, answered: MetadataResponse.Topic, nodes: _Nodes, now: float) -> Topic:
         assert answered.name is not None
         old = self.topics.get(answered.name)
-        if old is not None and old.id != answered.topic_id and old.id != NO_ID:
-            old = None
-        before = old.partitions if old is not None else ()
-        by_index = {p.partition_index: p for p in answered.partitions}
+        before: tuple[Partition, ...] = ()
+        if old is not None and (old.id == answered.topic_id or old.id == NO_ID):
+            before = old.partitions
+        by_index = {told.partition_index: told for told in answered.partitions}
         # Positions are indices everywhere. A broker that leaves a partition out (0.8.2 does, for one that is being
         # created) gets a leaderless stand-in, so that partition 2 is never found in place 1.
-        count = max(by_index, default=-1) + 1
-        ordered = tuple(
-            _newer(before[index] if index < len(before) else None, index, by_index.get(index), now)
-            for index in range(count)
-        )
-        return Topic(answered.name, answered.topic_id, ordered, answered.is_internal, answered.error_code)
+        partitions: list[Partition] = []
+        for index in range(max(by_index, default=-1) + 1):
+            known = before[index] if index < len(before) else None
+            partitions.append(_newer(known, index, by_index.get(index), nodes, now))
+        topic = Topic(answered.name, answered.topic_id, tuple(partitions), answered.is_internal, answered.error_code)
+        return old if old == topic else topic  # the same object: who looks whether anything is new sees it at once
 
 
-def _is_same(known: Partition, told: MetadataResponse.Topic.Partition) -> bool:
-    """Whether a partition that has a leader is told as it is known: nearly all are, at nearly every refresh.
-
-    What is kept costs no new tuple, and tuples that last make the garbage collector look through all of them.
-    """
-    return (
-        known.leader_epoch == told.leader_epoch
-        and known.leader == told.leader_id != NO_NODE
-        and known.error_code == told.error_code
-        and known.isr == tuple(told.isr_nodes)
-        and known.replicas == tuple(told.replica_nodes)
-        and known.offline == tuple(told.offline_replicas)
-    )
+# Lists of nodes, as the partitions share them: most are one of few. Tuples of their own that last, three a partition,
+# would make the garbage collector look through all of them again and again.
+_Nodes = dict[tuple[int, ...], tuple[int, ...]]
 
 
-def _newer(known: Partition | None, index: int, told: MetadataResponse.Topic.Partition | None, now: float) -> Partition:
-    """Of what is known of a partition and what is told of it, the newer."""
+def _newer(
+    known: Partition | None, index: int, told: MetadataResponse.Topic.Partition | None, nodes: _Nodes, now: float
+) -> Partition:
+    """Of what is known of a partition and what is told of it, the newer; what is known where they are the same, as
+    nearly all are, at nearly every refresh."""
     if told is None:
         answered = Partition(index, NO_NODE, -1, (), (), (), ErrorCode.LEADER_NOT_AVAILABLE)
     else:
-        if known is not None and (-1 < told.leader_epoch < known.leader_epoch or _is_same(known, told)):
+        if known is not None and -1 < told.leader_epoch < known.leader_epoch:
+            return known
+        replicas, isr = tuple(told.replica_nodes), tuple(told.isr_nodes)
+        offline = tuple(told.offline_replicas)
+        fields = index, told.leader_id, told.leader_epoch, replicas, isr, offline, told.error_code, None
+        if known is not None and told.leader_id != NO_NODE and tuple.__eq__(known, fields):
             return known
         answered = Partition(
-            index, told.leader_id, told.leader_epoch,
-            tuple(told.replica_nodes), tuple(told.isr_nodes), tuple(told.offline_replicas), told.error_code,
+            index, told.leader_id, told.leader_epoch, nodes.setdefault(replicas, replicas),
+            nodes.setdefault(isr, isr), nodes.setdefault(offline, offline), told.error_code,
         )  # fmt: skip
     if answered.leader != NO_NODE:
         return answered

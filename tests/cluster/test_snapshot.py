@@ -35,6 +35,7 @@ def test_a_topic_created_again_starts_its_epochs_afresh() -> None:
 def test_a_partition_told_as_it_is_known_is_kept_and_any_difference_is_taken(told: str, kept_as: str) -> None:
     old = snapshot({"t": [(1, 5)]}, ids={"t": A})
     answer = metadata({"t": [(1, 5)]}, ids={"t": A})
+    assert old.updated(answer, 2.0).topics["t"] is old.topics["t"]
     assert old.updated(answer, 2.0).partition("t", 0) is old.partition("t", 0)
     value = [7, 8] if told.endswith(("nodes", "replicas")) else 9
     setattr(answer.topics[0].partitions[0], told, value)
