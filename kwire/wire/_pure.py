@@ -87,7 +87,7 @@ def murmur2(data: Bytes) -> int:
     for (k,) in struct.iter_unpack("<I", data[:whole]):
         k = k * 0x5BD1E995 & 0xFFFFFFFF
         k ^= k >> 24
-        h = h * 0x5BD1E995 & 0xFFFFFFFF ^ k * 0x5BD1E995 & 0xFFFFFFFF
+        h = (h * 0x5BD1E995 ^ k * 0x5BD1E995) & 0xFFFFFFFF
     if whole < size:
         h ^= int.from_bytes(data[whole:], "little")
         h = h * 0x5BD1E995 & 0xFFFFFFFF

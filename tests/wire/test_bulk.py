@@ -253,6 +253,15 @@ BROKEN: list[tuple[BytesCells, str]] = [
 ]
 
 
+def test_what_is_not_there_may_end_anywhere(made: Any) -> None:
+    doors = Doors(made)
+    doors.know()
+    given = columns((b"\x05", struct.pack("=4i", 0, 2, 1, 3), b"abc", False, 0))
+    doors.door.append_many("t", given, 0, 3)
+    (run,) = doors.door.take()
+    assert values(run) == [b"ab", None, b"bc"]
+
+
 @pytest.mark.parametrize(("cells", "message"), BROKEN)
 def test_broken_buffers(made: Any, cells: BytesCells, message: str) -> None:
     doors = Doors(made)

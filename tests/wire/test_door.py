@@ -161,6 +161,21 @@ def test_runs_are_full_by_size_and_stay_open_until_closed(made: Any) -> None:
     assert doors.wakes == 2, "one for the first, and one for the last: it was looked twice"
 
 
+def test_records_without_a_key_go_where_they_go_now(made: Any) -> None:
+    doors = Doors(made)
+    doors.know()
+    doors.door.append("t", None, NOW, None, b"of a request", (), 50, "terms")
+    doors.door.send("t", b"0")
+    for number, count in enumerate((1, 1, 4, 1), 1):
+        doors.know(count=count)
+        doors.door.send("t", b"%d" % number)
+        doors.door.send("t", b"%d" % number, partition=0)
+    assert [(run.partition, run.terms, values(run)) for run in doors.door.take()] == [
+        (UNDESIGNATED, "terms", [b"of a request"]), (UNDESIGNATED, None, [b"0", b"3"]),
+        (0, None, [b"1", b"1", b"2", b"2", b"3", b"4", b"4"]),
+    ]  # fmt: skip
+
+
 def test_terms_keep_records_apart(made: Any) -> None:
     doors = Doors(made)
     doors.know()
@@ -371,7 +386,10 @@ def _fail(error: Exception) -> None:
 
 
 def test_a_finalizer_that_sends_in_the_midst_of_a_send(made: Any) -> None:
-    doors = Doors(made, batch_bytes=300)
+    """Every record keeps what is its own."""
+    theirs = b"from a finalizer"
+    time_ms = [0]
+    doors = Doors(made, batch_bytes=300, time_ms=lambda: time_ms[-1])
     doors.know()
 
     class Sends:
@@ -379,109 +397,28 @@ def test_a_finalizer_that_sends_in_the_midst_of_a_send(made: Any) -> None:
             self.me = self  # a circle: only the collector ends it
 
         def __del__(self) -> None:
-            doors.door.send("t", b"from a finalizer", partition=0)
+            time_ms.append(NOW)
+            doors.door.send("t", theirs)
+            doors.door.send("t", theirs, theirs, partition=0)
+            time_ms.pop()
 
     threshold = gc.get_threshold()
     gc.set_threshold(1)
     try:
-        for number in range(500):
+        for number in range(0, 1_000, 2):
             Sends()
-            doors.door.send("t", b"%d" % number, partition=0, on_delivery=len)
+            time_ms[0] = number
+            doors.door.send("t", b"%d" % number, on_delivery=len)
+            Sends()
+            doors.door.send("t", b"%d" % (number + 1), b"k", None, 0, number + 1)
     finally:
         gc.set_threshold(*threshold)
-    sent = [value for run in doors.door.take() for value in values(run) if value != b"from a finalizer"]
-    assert sent == [b"%d" % number for number in range(500)]
-
-
-def test_a_report_comes_with_the_very_place_that_somebody_kept(made: Any) -> None:
-    doors = Doors(made, batch_bytes=1 << 20)
-    told: list[tuple[Any, int, Any]] = []
-
-    def tell(place: Any) -> None:
-        told.append((place, place._number, place.exception()))
-
-    doors.know()
-    kept = {}
-    for number in range(200):
-        place = doors.door.send("t", b"v", partition=0, on_delivery=tell)
-        if number % 3 == 0:
-            kept[number] = place
-    (run,) = doors.door.take()
-    del kept[0], kept[30], place
-    run.close()
-    error = ValueError("no")
-    parts = [run.resolve(start, end, 0, -1, None if start else error)[0] for start, end in ((50, 200), (0, 50))]
-    later = kept.pop(33)
-    for reports in reversed(parts):
-        reports.tell(_fail)
-    assert [number for _, number, _ in told] == list(range(200))
-    assert [outcome for *_, outcome in told] == [error] * 50 + [None] * 150
-    assert [told[number][0] is place for number, place in kept.items()] == [True] * len(kept)
-    assert told[33][0] is later
-    assert len({id(place) for place, *_ in told}) == 200, "each is its record's own for who keeps it"
-    assert {type(place) for place, *_ in told} == {made.Place}
-
-
-def test_reports_can_be_looked_at_before_they_are_told(made: Any) -> None:
-    doors = Doors(made)
-    told: list[tuple[int, int, int]] = []
-
-    def tell(place: Any) -> None:
-        told.append(place._run.outcome(place._number))
-
-    doors.know()
-    for number in range(300):
-        doors.door.send("t", b"v", timestamp_ms=number, on_delivery=tell)
-    for run in doors.door.take():
-        run.close()
-        reports, _ = run.resolve(0, len(run), 1_000, -1, None)
-        assert [one[0] for one in reports.all()] == list(range(len(run)))
-        first, again = reports.all(), reports.all()
-        assert [one[1] is other[1] for one, other in zip(first, again, strict=True)] == [True] * len(run)
-        reports.tell(_fail)
-    assert [one[2] for one in told] == list(range(300))
-
-
-def test_places_of_ones_own_kind_come_back_as_they_are(made: Any) -> None:
-    class Mine(made.Place):  # type: ignore[misc]
-        """With something that a place made again would lack."""
-
-        note = ""
-
-    told: list[str] = []
-    doors = Doors(made, place=Mine)
-    doors.know()
-    for number in range(3):
-        doors.door.send("t", b"v", on_delivery=lambda place: told.append(place.note)).note = f"{number}"
-    (run,) = doors.door.take()
-    run.close()
-    other = made.Run("t", 0, 1_000)
-    other.append(NOW, None, b"v", (), 40)
-    assert other.report(0, made.Place(run, 2), lambda place: told.append(f"{place._number} of another run"))
-    other.close()
-    for resolved in (run, other):
-        reports, _ = resolved.resolve(0, len(resolved), 0, -1, None)
-        reports.tell(told.append)
-    assert told == ["0", "1", "2", "2 of another run"]
-
-
-def test_what_is_thrown_away_before_and_after_its_record_is_routed(made: Any) -> None:
-    doors = Doors(made)
-    told: list[Any] = []
-    doors.know(count=0)
-    places = [doors.door.send("t", b"v", b"%d" % number, on_delivery=told.append) for number in range(40)]
-    del places[::3]
-    doors.know(waiting=doors.door.take())
-    del places[::4]
-    runs = doors.door.take()
-    for run in runs:
-        run.close()
-        for number in range(len(run)):
-            reports, _ = run.resolve(number, number + 1, 0, -1, None)
-            reports.tell(told.append)
-    assert len(told) == 40
-    assert [place for place in places if not any(place is one for one in told)] == []
-    assert all(place.done() for place in told)
+    rows = [row for run in doors.door.take() for row in (run.close(), *run.rows())[1:]]
+    assert all(row[0] == NOW and row[1] in (None, theirs) for row in rows if row[2] == theirs)
+    own = [row for row in rows if row[2] != theirs]
+    assert all(row[:2] == (int(row[2]), b"k" if row[0] % 2 else None) for row in own)
+    for odd in (0, 1):
+        assert [row[0] for row in own if row[0] % 2 == odd] == list(range(odd, 1_000, 2))
 
 
 @needs_c
