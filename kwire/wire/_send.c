@@ -1,7 +1,8 @@
 /* `Door.send` in C: see `_door.py`, its specification.
  *
  * It is what a program calls for each record: no Python code runs in it from the first look at a topic to the record in
- * its run, so that the interpreter's lock is all the lock there is. What is out of the ordinary it refers to Python.
+ * its run, so that the interpreter's lock is all the lock there is. What is out of the ordinary it refers to Python: that is
+ * less than the specification refers, which leaves headers and buffers to who is asked.
  */
 #include "_speedups.h"
 
@@ -86,15 +87,98 @@ arguments(keywords_t *keywords, PyObject *const *args, Py_ssize_t nargs, PyObjec
     return 1;
 }
 
-/* Bytes, or text as UTF-8; -1 in size for None. 0 for anything else. */
+/* What is held while a record is copied: buffers, and headers as a tuple of (str, bytes or None). */
+typedef struct {
+    Py_buffer views[2];
+    int views_used;
+    PyObject *headers;
+} held_t;
+
+static void
+let_go(held_t *held)
+{
+    while (held->views_used) {
+        PyBuffer_Release(&held->views[--held->views_used]);
+    }
+    Py_CLEAR(held->headers);
+}
+
 static int
-is_data(PyObject *object, span *found)
+is_buffer(PyObject *object, span *found, held_t *held)
+{
+    Py_buffer *view = &held->views[held->views_used];
+    if (!(PyByteArray_CheckExact(object) || PyMemoryView_Check(object)) ||
+        PyObject_GetBuffer(object, view, PyBUF_SIMPLE) < 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    held->views_used++;
+    *found = (span){view->buf == NULL ? "" : view->buf, view->len};
+    return view->len <= INT32_MAX;
+}
+
+/* Bytes, a buffer of them, or text as UTF-8; -1 in size for None. 0 for anything else. */
+static inline int
+is_data(PyObject *object, span *found, held_t *held)
 {
     if (object == NULL) {
         *found = (span){NULL, -1};
         return 1;
     }
-    return PyBytes_CheckExact(object) ? is_nullable_bytes(object, found) : is_text(object, found);
+    if (PyBytes_CheckExact(object)) {
+        return is_nullable_bytes(object, found);
+    }
+    return PyUnicode_CheckExact(object) ? is_text(object, found) : is_buffer(object, found, held);
+}
+
+/* The pairs as they are now, so that nobody changes them meanwhile; NULL, perhaps with an exception, for anything else. */
+static PyObject *
+pairs_of(PyObject *headers)
+{
+    if (PyTuple_CheckExact(headers)) {
+        Py_INCREF(headers);
+        return headers;
+    }
+    if (PyList_CheckExact(headers)) {
+        return PyList_AsTuple(headers);
+    }
+    PyObject *items = PyDict_CheckExact(headers) ? PyDict_Items(headers) : NULL;
+    PyObject *pairs = items == NULL ? NULL : PyList_AsTuple(items);
+    Py_XDECREF(items);
+    return pairs;
+}
+
+/* The pair, its text as bytes; NULL, perhaps with an exception, for what is no pair of str and bytes, str or None. */
+static PyObject *
+header_of(PyObject *pair)
+{
+    if (!PyTuple_CheckExact(pair) || PyTuple_Size(pair) != 2 || !PyUnicode_CheckExact(PyTuple_GetItem(pair, 1))) {
+        Py_INCREF(pair); /* as it is: `is_header` will look at it */
+        return pair;
+    }
+    PyObject *value = PyUnicode_AsUTF8String(PyTuple_GetItem(pair, 1));
+    PyObject *header = value == NULL ? NULL : PyTuple_Pack(2, PyTuple_GetItem(pair, 0), value);
+    Py_XDECREF(value);
+    return header;
+}
+
+static int
+are_headers(PyObject *given, held_t *held, Py_ssize_t *size)
+{
+    PyObject *pairs = pairs_of(given);
+    Py_ssize_t count = pairs == NULL ? 0 : PyTuple_Size(pairs);
+    held->headers = pairs == NULL ? NULL : PyTuple_New(count);
+    int is_fine = held->headers != NULL;
+    for (Py_ssize_t index = 0; is_fine && index < count; index++) {
+        span name = {NULL, -1}, value = {NULL, -1};
+        PyObject *header = header_of(PyTuple_GetItem(pairs, index));
+        is_fine = header != NULL && PyTuple_SetItem(held->headers, index, header) == 0 &&
+                  is_header(held->headers, index, &name, &value);
+        *size += HEADER_OVERHEAD_MAX + (Py_ssize_t)name.size + (value.size > 0 ? (Py_ssize_t)value.size : 0);
+    }
+    Py_XDECREF(pairs);
+    PyErr_Clear();
+    return is_fine;
 }
 
 int
@@ -156,22 +240,34 @@ send_slowly(door_t *door, PyObject *name, topic_t *topic, int slot, const entry_
     return run;
 }
 
-PyObject *
-door_send(door_t *door, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+/* What a record is and counts as; 0 for what is to be referred. */
+static inline int
+is_record(door_t *door, PyObject *const *given, entry_t *entry, Py_ssize_t *size, held_t *held)
 {
-    PyObject *given[ARGUMENTS] = {NULL};
-    entry_t entry = {0};
-    int64_t partition = 0;
-    if (!arguments(&door->keywords, args, nargs, kwnames, given) || !door->is_open || given[HEADERS] != NULL || given[TOPIC] == NULL ||
-        !PyUnicode_CheckExact(given[TOPIC]) || !is_data(given[VALUE], &entry.value) ||
-        !is_data(given[KEY], &entry.key) ||
-        (given[PARTITION] != NULL && !is_int(given[PARTITION], INT32_MAX, &partition)) ||
-        (given[TIMESTAMP] != NULL ? !is_int(given[TIMESTAMP], INT64_MAX, &entry.timestamp)
-                                  : !is_now(door, &entry.timestamp))) {
-        return referred(door, args, nargs, kwnames);
+    if (!is_data(given[VALUE], &entry->value, held) || !is_data(given[KEY], &entry->key, held) ||
+        (given[TIMESTAMP] != NULL ? !is_int(given[TIMESTAMP], INT64_MAX, &entry->timestamp)
+                                  : !is_now(door, &entry->timestamp))) {
+        return 0;
     }
-    Py_ssize_t size = RECORD_OVERHEAD_MAX + (entry.value.size > 0 ? (Py_ssize_t)entry.value.size : 0) +
-                      (entry.key.size > 0 ? (Py_ssize_t)entry.key.size : 0);
+    *size = RECORD_OVERHEAD_MAX + (entry->value.size > 0 ? (Py_ssize_t)entry->value.size : 0) +
+            (entry->key.size > 0 ? (Py_ssize_t)entry->key.size : 0);
+    if (given[HEADERS] == NULL) {
+        return 1;
+    }
+    int is_fine = are_headers(given[HEADERS], held, size);
+    entry->headers = held->headers;
+    return is_fine;
+}
+
+/* Takes a record in, and answers its place; NULL with an exception, or without one for what is to be referred. */
+static inline PyObject *
+entered(door_t *door, PyObject *const *given, const entry_t *entry, Py_ssize_t size)
+{
+    int64_t partition = 0;
+    if (given[TOPIC] == NULL || !PyUnicode_CheckExact(given[TOPIC]) ||
+        (given[PARTITION] != NULL && !is_int(given[PARTITION], INT32_MAX, &partition))) {
+        return NULL;
+    }
     place_t *place = new_place(door); /* the last that may run other code */
     if (place == NULL) {
         return NULL;
@@ -179,12 +275,12 @@ door_send(door_t *door, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnam
     topic_t *topic = find_topic(door, given[TOPIC]);
     if (topic == NULL || size > door->record_bytes_max || !has_room(door, size) || !door->is_open) {
         Py_DECREF(OBJECT(place));
-        return PyErr_Occurred() ? NULL : referred(door, args, nargs, kwnames);
+        return NULL;
     }
-    int slot = given[PARTITION] != NULL ? (int)partition : slot_of(door, topic, entry.key), wakes = 0;
+    int slot = given[PARTITION] != NULL ? (int)partition : slot_of(door, topic, entry->key), wakes = 0, failed = 0;
     run_t *run = open_run(topic, slot);
-    if ((run == NULL || !run_put_plain(run, &entry, size)) &&
-        (run = send_slowly(door, given[TOPIC], topic, slot, &entry, size, &wakes)) == NULL) {
+    if ((run == NULL || !run_put_plain(run, entry, size)) &&
+        (run = send_slowly(door, given[TOPIC], topic, slot, entry, size, &wakes)) == NULL) {
         Py_DECREF(OBJECT(place));
         return NULL;
     }
@@ -192,7 +288,6 @@ door_send(door_t *door, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnam
     Py_INCREF(OBJECT(run));
     place->run = run;
     place->number = run->count - 1;
-    int failed = 0;
     if (given[ON_DELIVERY] != NULL) {
         uintptr_t kept = door->remade_type == NULL ? KEPT : 0;
         failed = callbacks_add(&run->callbacks, place->number, (uintptr_t)place | kept, given[ON_DELIVERY]) < 0;
@@ -208,6 +303,25 @@ door_send(door_t *door, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnam
         return NULL;
     }
     return (PyObject *)place;
+}
+
+PyObject *
+door_send(door_t *door, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *given[ARGUMENTS] = {NULL}, *place = NULL;
+    entry_t entry = {0};
+    held_t held;
+    held.views_used = 0;
+    held.headers = NULL;
+    Py_ssize_t size = 0;
+    if (door->is_open && arguments(&door->keywords, args, nargs, kwnames, given) &&
+        is_record(door, given, &entry, &size, &held)) {
+        place = entered(door, given, &entry, size);
+    }
+    if (held.views_used || held.headers != NULL) {
+        let_go(&held);
+    }
+    return place != NULL || PyErr_Occurred() ? place : referred(door, args, nargs, kwnames);
 }
 
 int

@@ -6,15 +6,18 @@ import gc
 import sys
 import threading
 import time
-from collections import deque
+from array import array
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kwire.producer.message import to_bytes, to_headers
 from kwire.wire import _door
 from kwire.wire._door import UNDESIGNATED, UNROUTED, crc32_partition, murmur2_partition
+from kwire.wire.rows import record_bytes_max
 
 from .speedups import CAN_COMPILE, needs_c, speedups
 
@@ -106,11 +109,21 @@ def _system_ms() -> int:
 OUT_OF_ORDER: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
     (("unknown", b"v"), {}),
     ((5, b"v"), {}),
-    (("t", bytearray(b"v")), {}),
     (("t", b"v", 5), {}),
     (("t", "\udcff"), {}),
     (("t", bytes(10_000)), {}),
-    (("t", b"v"), {"headers": [("a", b"b")]}),
+    (("t", b"v"), {"headers": (pair for pair in [("a", b"b")])}),
+    (("t", b"v"), {"headers": [["a", b"b"]]}),
+    (("t", b"v"), {"headers": [("a", b"b", b"c")]}),
+    (("t", b"v"), {"headers": {5: b"b"}}),
+    (("t", b"v"), {"headers": [("\udcff", b"b")]}),
+    (("t", b"v"), {"headers": [("a", "\udcff")]}),
+    (("t", b"v"), {"headers": [("a", bytearray(b"b"))]}),
+    (("t", b"v"), {"headers": [("a", bytes(10_000))]}),
+    (("t", b"v"), {"headers": OrderedDict(a=b"b")}),
+    (("t", b"v"), {"headers": 5}),
+    (("t", memoryview(b"every second")[::2]), {}),
+    (("t", bytearray(10_000)), {}),
     (("t", b"v"), {"partition": -1}),
     (("t", b"v"), {"partition": 1 << 31}),
     (("t", b"v"), {"partition": True}),
@@ -131,6 +144,44 @@ def test_what_is_out_of_the_ordinary_is_referred(made: Any, args: tuple[Any, ...
     assert doors.door.send(*args, **kwargs) == "referred"
     assert len(doors.referred) == 1
     assert (doors.door.used_bytes, doors.door.take()) == (0, [])
+
+
+GIVEN: list[tuple[Any, Any, Any]] = [
+    (bytearray(b"value"), bytearray(b"key"), None),
+    (memoryview(b"value")[1:4], memoryview(bytearray(b"key")), None),
+    (memoryview(array("I", range(9))), "key", None),
+    (bytearray(), memoryview(b""), ()),
+    (b"value", None, [("name", b"value"), ("none", None), ("text", "\N{SNOWMAN}"), ("name", b"")]),
+    (None, None, (("\N{SNOWMAN}", b"v" * 200),)),
+    (bytearray(200), "key", {"name": b"value", "": "text"}),
+    (b"value", b"key", []),
+    (b"value", b"key", {}),
+]
+
+
+@pytest.mark.parametrize("number", range(len(GIVEN)))
+def test_headers_and_buffers_make_the_same_record_by_whatever_way(made: Any, number: int) -> None:
+    """In Python they are for who is asked, in C they go in at once."""
+    value, key, headers = GIVEN[number]
+    doors, others = Doors(made), Doors(_door)
+    row = to_bytes(value, "value"), to_bytes(key, "key"), to_headers(headers)
+    size = record_bytes_max(*reversed(row[:2]), row[2])
+    for each in (doors, others):
+        each.know(count=1)
+    others.door.append("t", None, NOW, row[1], row[0], row[2], size, None)
+    place = doors.door.send("t", value, key, headers)
+    if made is _door and place == "referred":
+        return
+    for buffer in (value, key):
+        if isinstance(buffer, bytearray):
+            buffer += b"nobody holds it any more"
+            del buffer[-24:]
+    (run,), (other,) = doors.door.take(), others.door.take()
+    for each in (run, other):
+        each.close()
+    assert run.rows() == other.rows() == [(NOW, row[1], row[0], row[2])]
+    assert (run.has_headers, run.size_bytes) == (other.has_headers, other.size_bytes)
+    assert (bytes(run.body()), doors.door.used_bytes) == (bytes(other.body()), others.door.used_bytes)
 
 
 def test_a_full_door_and_a_shut_one_refer(made: Any) -> None:
@@ -432,6 +483,8 @@ def test_nothing_leaks() -> None:
         waiting = doors.door.take()
         doors.know(waiting=waiting)
         kept = [doors.door.send("t", b"%d" % number, on_delivery=told.append) for number in range(50)]
+        for headers in ([("text", "text"), ("bytes", b"v")], {"text": "text"}, [("bad", 5)], [("\udcff", b"")], 5):
+            doors.door.send("t", bytearray(b"v"), memoryview(b"k"), headers)
         for run in doors.door.take():
             run.close()
             assert run.tell_late(0, kept[0], told.append, None)
