@@ -165,7 +165,7 @@ def test_headers_and_buffers_make_the_same_record_by_whatever_way(made: Any, num
     value, key, headers = GIVEN[number]
     doors, others = Doors(made), Doors(_door)
     row = to_bytes(value, "value"), to_bytes(key, "key"), to_headers(headers)
-    size = record_bytes_max(*reversed(row[:2]), row[2])
+    size = record_bytes_max(row[1], row[0], row[2])
     for each in (doors, others):
         each.know(count=1)
     others.door.append("t", None, NOW, row[1], row[0], row[2], size, None)

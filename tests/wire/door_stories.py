@@ -1,0 +1,271 @@
+"""What may happen to a door, at random from a number: told to the door in Python and to the one in C, which must agree.
+
+Each step does the same to both sides and answers what can be seen of it. Refuses to judge by itself: it compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from types import ModuleType
+from typing import Any
+
+from kwire.producer.message import to_bytes, to_headers
+from kwire.wire.rows import record_bytes_max
+
+NOW = 1_700_000_000_000
+TOPICS = ["a", "b", "unknown"]
+_RECORD_MAX = 2_000
+_ERRORS = [None, None, ValueError("refused"), KeyError("lost")]
+
+
+class Side:
+    """One implementation's door, with runs and places in the order in which they came."""
+
+    def __init__(self, made: ModuleType | Any, options: dict[str, Any]) -> None:
+        self.made = made
+        self.wakes = 0
+        self.log: list[Any] = []
+        self.runs: list[Any] = []
+        self.places: dict[int, Any] = {}  # those that somebody keeps, by when they came
+        self.door = made.Door(
+            place=made.Place, dispatch=None, record_bytes_max=_RECORD_MAX, may_share=lambda one, other: one == other,
+            time_ms=lambda: NOW, wakeup=self._wake, refer=self._refer, by_system=False, **options,
+        )  # fmt: skip
+        self.door.is_open = True
+        self.callbacks: list[Callable[[Any], object] | None] = [None, self._first, self._second, self._fail]
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def _first(self, place: Any) -> None:
+        self.log.append(("first", place._run.outcome(place._number), place.exception()))
+
+    def _second(self, place: Any) -> None:
+        self.log.append(("second", place.done(), place))  # it keeps the place
+
+    def _fail(self, place: Any) -> None:
+        raise ArithmeticError
+
+    def _refer(self, topic: str, value: Any = None, key: Any = None, headers: Any = None, partition: Any = None,
+               timestamp_ms: Any = None, on_delivery: Any = None) -> Any:  # fmt: skip
+        """As a producer does."""
+        row = to_bytes(key, "key"), to_bytes(value, "value"), to_headers(headers)
+        if not 0 <= (partition or 0) < 1 << 31 or not 0 <= (timestamp_ms or 0) < 1 << 63:
+            raise ValueError
+        size = record_bytes_max(*row)
+        if size > _RECORD_MAX:
+            return "too large"
+        placed = self.door.append(topic, partition, NOW if timestamp_ms is None else timestamp_ms, *row, size, None)
+        if placed is None:
+            return "full"
+        place = self.made.Place(*placed)
+        if on_delivery is not None and not placed[0].report(placed[1], place, on_delivery):
+            placed[0].tell_late(placed[1], place, on_delivery, None)
+        return place
+
+    def resolve(self, run: Any, start: int, end: int, offset: int, append_time: int, error: Any) -> Any:
+        """As the producer's `resolve` does."""
+        reports, late = run.resolve(start, end, offset, append_time, error)
+        if late is None:
+            if reports is not None:
+                reports.tell(lambda error: self.log.append(type(error)))
+            return None
+        calls = [*([] if reports is None else reports.all()), *(one[:3] for one in late)]
+        for _, place, call in sorted(calls, key=lambda call: call[0]):
+            try:
+                call(place)
+            except ArithmeticError as raised:
+                self.log.append(type(raised))
+        return None
+
+    def seen(self) -> Any:
+        """What there is to compare, without the objects themselves."""
+        log = [one if isinstance(one, type) else (*one[:-1], _told(one[-1])) for one in self.log]
+        places = {number: _told(place) for number, place in self.places.items()}
+        return log, places, self.wakes, self.door.used_bytes, self.door.untaken(), [_run(run) for run in self.runs]
+
+
+def _told(place: Any) -> Any:
+    if place is None or isinstance(place, (str, BaseException)):
+        return place
+    return place.done(), place._run.outcome(place._number)
+
+
+def _run(run: Any) -> Any:
+    return (run.topic, run.partition, len(run), run.terms, run.since, run.is_closed, run.has_headers, run.size_bytes,
+            run.base_timestamp, run.max_timestamp)  # fmt: skip
+
+
+class Story:
+    """`made` are the two implementations."""
+
+    def __init__(self, seed: int, made: tuple[Any, Any]) -> None:
+        self._chance = chance = Random(seed)
+        options = {
+            "batch_bytes": chance.choice([1, 200, 1_000, 100_000]),
+            "bytes_max": chance.choice([500, 10_000, 1 << 20]),
+            "key_hash": chance.choice(["murmur2", "crc32", None]),
+        }
+        self.sides = [Side(each, options) for each in made]
+        self._count = 0
+        self._resolved: dict[int, int] = {}  # how far, of each run that was taken
+        self._waiting: list[int] = []  # runs that are not routed
+
+    def go(self, steps: int) -> None:
+        todo = [*[self._send] * 12, self._append, *[self._take] * 2, self._route, *[self._resolve] * 3, self._let_go,
+                self._look, self._late, self._settle]  # fmt: skip
+        for _ in range(steps):
+            self._both(*self._chance.choice(todo)())
+        one, other = (side.seen() for side in self.sides)
+        assert one == other
+
+    def _both(self, act: Callable[..., Any], *args: Any) -> None:
+        """Do it on both sides; what it answers or raises must be the same."""
+        seen = []
+        for side in self.sides:
+            try:
+                seen.append(act(side, *args))
+            except (TypeError, ValueError):
+                seen.append("refused")  # of several things that are wrong, each side may see another one first
+        assert seen[0] == seen[1], act
+
+    def _data(self) -> Any:
+        size = self._chance.choice([0, 1, 5, 60, 63, 64, 300, 3_000])
+        data = self._chance.randbytes(size)
+        buffers = [bytearray(data), memoryview(data), memoryview(data)[::2]]
+        return self._chance.choice([None, data, data, data, data, *buffers, "text", "\N{SNOWMAN}", "\udcff", 5])
+
+    def _headers(self) -> Any:
+        if self._chance.random() < 0.7:
+            return None
+        names = self._chance.choices(["", "name", "\N{SNOWMAN}"], k=self._chance.randrange(3))
+        pairs = [(name, self._data()) for name in names]
+        return self._chance.choice([pairs, tuple(pairs), dict(pairs), [list(pair) for pair in pairs], [5], 5])
+
+    def _send(self) -> Any:
+        chance, number = self._chance, self._count
+        self._count += 1
+        key = chance.choice([None, b"k", b"%d" % chance.randrange(9), self._data()])
+        partition = chance.choice([None, None, 0, 1, 3, 60_000, -1])
+        timestamp_ms = chance.choice([None, None, number, 0, 1 << 62, -1, 1 << 63])
+        given = chance.choice(TOPICS), self._data(), key, self._headers(), partition, timestamp_ms
+        which, is_kept = chance.randrange(4), chance.random() < 0.4
+
+        def act(side: Side) -> Any:
+            callback = side.callbacks[which]
+            if callback is None:
+                place = side.door.send(*given)
+            else:
+                place = side.door.send(*given, on_delivery=callback)
+            if is_kept and not isinstance(place, str):
+                side.places[number] = place
+            return place if isinstance(place, str) else None
+
+        return (act,)
+
+    def _append(self) -> Any:
+        topic, terms, key = self._chance.choice(TOPICS), self._chance.choice([None, "x", "y"]), b"%d" % self._count
+        size = record_bytes_max(key, b"v")
+        return (lambda side: side.door.append(topic, None, NOW, key, b"v", (), size, terms) is None,)
+
+    def _take(self) -> Any:
+        gathers = self._chance.random() < 0.3
+        first = len(self.sides[0].runs)
+
+        def act(side: Side) -> Any:
+            side.runs += side.door.take()
+            if gathers:
+                side.door.gather()
+            for number in range(first, len(side.runs)):
+                if side.runs[number].partition == -2:
+                    side.runs[number].since = float(number)
+                    if side is self.sides[0]:
+                        self._waiting.append(number)
+            return [_run(run) for run in side.runs[first:]]
+
+        return (act,)
+
+    def _route(self) -> Any:
+        chance = self._chance
+        topic, count = chance.choice(TOPICS[:2]), chance.choice([0, 1, 2, 4, 9])
+        ring = sorted(chance.sample(range(count), chance.randint(1, count))) if count else []
+        apart, limit = chance.random() < 0.3, chance.choice([1, 300, 1_000])
+        waiting = [number for number in self._waiting if self.sides[0].runs[number].topic == topic] if count else []
+        self._waiting = [number for number in self._waiting if number not in waiting]
+        self._resolved |= dict.fromkeys(waiting, 1 << 30)
+
+        def act(side: Side) -> None:
+            side.door.route(topic, count, ring, [side.runs[number] for number in waiting], apart)
+            side.door.limit(topic, limit)
+
+        return (act,)
+
+    def _resolve(self) -> Any:
+        chance, runs = self._chance, self.sides[0].runs
+        ready = [number for number, run in enumerate(runs)
+                 if number not in self._waiting and self._resolved.get(number, 0) < len(run)]  # fmt: skip
+        if not ready:
+            return (lambda side: None,)
+        number, whole = chance.choice(ready), chance.random() < 0.6
+        start, size = self._resolved.get(number, 0), len(runs[number])
+        end = size if whole else chance.randint(start + 1, size)
+        self._resolved[number] = end
+        outcome = chance.choice([-1, 5]), chance.choice([-1, 99]), chance.choice(_ERRORS)
+
+        def act(side: Side) -> Any:
+            run = side.runs[number]
+            run.close()
+            seen = [bytes(run.body()), bytes(run.headed(bytes(61))), run.rows(start, end), len(run)]
+            side.resolve(run, start, end, *outcome)
+            run.drop(end - start)
+            if end == size:
+                side.door.release(run.size_bytes - 61)
+            return seen
+
+        if size != end or start:
+            return (lambda side: act(side) if not start else self._rest(side, number, start, end, outcome),)
+        return (act,)
+
+    def _rest(self, side: Side, number: int, start: int, end: int, outcome: Any) -> Any:
+        run = side.runs[number]
+        side.resolve(run, start, end, *outcome)
+        run.drop(end - start)
+        if end == len(run):
+            side.door.release(run.size_bytes - 61)
+        return run.outcomes(0, end)
+
+    def _let_go(self) -> Any:
+        kept = sorted(self.sides[0].places)
+        gone = [number for number in kept if self._chance.random() < 0.5]
+
+        def act(side: Side) -> None:
+            for number in gone:
+                del side.places[number]
+            side.log = [one for one in side.log if isinstance(one, type) or one[0] != "second"]
+
+        return (act,)
+
+    def _look(self) -> Any:
+        return (lambda side: side.seen(),)
+
+    def _late(self) -> Any:
+        kept = sorted(self.sides[0].places)
+        if not kept:
+            return (lambda side: None,)
+        number, which = self._chance.choice(kept), self._chance.randint(1, 3)
+
+        def act(side: Side) -> Any:
+            place = side.places[number]
+            return place._run.tell_late(place._number, place, side.callbacks[which], None)
+
+        return (act,)
+
+    def _settle(self) -> Any:
+        """A door that is shut, and one that is open again."""
+        is_open = self._chance.random() < 0.8
+
+        def act(side: Side) -> None:
+            side.door.is_open = is_open
+
+        return (act,)

@@ -1,0 +1,31 @@
+"""Stories at random: the door in C and the one in Python tell the same.
+
+KWIRE_STORIES says how many, KWIRE_FIRST_STORY which is the first: for ten minutes with the sanitizers,
+
+    KWIRE_STORIES=20000 tools/sanitize -k stories
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from kwire.wire import _door
+
+from .door_stories import Story
+from .speedups import needs_c, speedups
+
+STORIES = int(os.environ.get("KWIRE_STORIES", "100"))
+FIRST = int(os.environ.get("KWIRE_FIRST_STORY", "0"))
+
+
+@needs_c
+@pytest.mark.parametrize("tenth", range(10))
+def test_both_doors_tell_the_same(tenth: int) -> None:
+    for seed in range(FIRST + tenth, FIRST + STORIES, 10):
+        try:
+            Story(seed, (_door, speedups())).go(150)
+        except BaseException as error:
+            error.add_note(f"story {seed}")
+            raise
