@@ -268,11 +268,12 @@ class Door:
         at, must_wake = 0, False
         while at < end:
             run = state.open.get(slot)
+            size_bytes = 0 if run is None else run.size_bytes
             count = 0 if run is None or run.is_closed or run.terms is not None else self._fitting(run, totals, at, end)
+            part = values[at : at + count]
             if run is not None and count:
-                size_bytes, part = run.size_bytes, values[at : at + count]
                 if run.is_closed or run.size_bytes != size_bytes:
-                    continue  # a finalizer has sent a record meanwhile
+                    continue  # a finalizer has sent a record since it was looked at
                 number = run._extend(timestamp, part, totals[at + count] - totals[at])
                 self.used_bytes += totals[at + count] - totals[at]
             elif self.used_bytes + sizes[at] > self.bytes_max and self.used_bytes:

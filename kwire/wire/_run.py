@@ -119,7 +119,8 @@ class Run:
     def _mark(self, timestamp: int) -> None:
         if not self._count:
             self.base_timestamp = timestamp
-        self.max_timestamp = max(self.max_timestamp, timestamp)
+        if timestamp > self.max_timestamp:  # max() would make a tuple of its arguments
+            self.max_timestamp = timestamp
         self._marks.append(self._count)
         self._mark_times.append(timestamp)
         self._timestamp = timestamp

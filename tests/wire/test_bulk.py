@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 from array import array
 from typing import Any
@@ -14,7 +15,7 @@ from kwire.wire import _door
 from kwire.wire._bulk import BytesCells, ManyColumns, all_bytes
 
 from .speedups import CAN_COMPILE, needs_c, speedups
-from .test_door import IMPLEMENTATIONS, NOW, Doors, _leaks, values
+from .test_door import IMPLEMENTATIONS, NOW, Doors, _leaks, collect_soon, values
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
@@ -165,6 +166,28 @@ def test_partitions_that_no_topic_has(made: Any) -> None:
     _, _, stretches, order = doors.door.append_many("t", given, 0, 3)
     at = range(3) if order is None else memoryview(order).cast("I")
     assert [stretches[where][0].partition for where in at] == [65_536, 2**31 - 1, 65_536]
+
+
+def test_a_finalizer_that_sends_in_the_midst_of_many(made: Any) -> None:
+    doors, theirs = Doors(made, batch_bytes=600), b"from a finalizer"
+    doors.know()
+    where: list[Any] = []
+    threshold = gc.get_threshold()
+    try:
+        for number in range(400):
+            cells: list[bytes | None] = [b"%d" % (number * 9 + at) for at in range(9)]
+            collect_soon(lambda: doors.door.send("t", theirs), number % 20)
+            where += doors.door.append_many("t", columns(cells), 0, 9)[2]
+    finally:
+        gc.set_threshold(*threshold)
+    found: list[bytes | None] = []
+    for run in doors.door.take():
+        sizes = [36 + len(value or b"") for value in values(run)]
+        assert run.size_bytes == 61 + sum(sizes)
+        assert run.size_bytes - sizes[-1] < 600
+        found += [value for value in values(run) if value != theirs]
+    assert found == [b"%d" % number for number in range(9 * 400)]
+    assert found == [value for run, first, count in where for value in values(run)[first : first + count]]
 
 
 @pytest.mark.parametrize("function", [all_bytes, *([speedups().all_bytes] if CAN_COMPILE else [])])

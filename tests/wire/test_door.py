@@ -436,6 +436,21 @@ def _fail(error: Exception) -> None:
     raise AssertionError from error
 
 
+def collect_soon(act: Callable[[], object], after: int) -> None:
+    """Have a finalizer do that once `after` more objects are made that the collector counts. Sets its threshold."""
+
+    class Acts:
+        def __init__(self) -> None:
+            self.me = self  # a circle: only the collector ends it
+
+        def __del__(self) -> None:
+            act()
+
+    gc.set_threshold(1 << 20)
+    Acts()
+    gc.set_threshold(gc.get_count()[0] + 1 + after)
+
+
 def test_a_finalizer_that_sends_in_the_midst_of_a_send(made: Any) -> None:
     """Every record keeps what is its own."""
     theirs = b"from a finalizer"
@@ -443,24 +458,19 @@ def test_a_finalizer_that_sends_in_the_midst_of_a_send(made: Any) -> None:
     doors = Doors(made, batch_bytes=300, time_ms=lambda: time_ms[-1])
     doors.know()
 
-    class Sends:
-        def __init__(self) -> None:
-            self.me = self  # a circle: only the collector ends it
-
-        def __del__(self) -> None:
-            time_ms.append(NOW)
-            doors.door.send("t", theirs)
-            doors.door.send("t", theirs, theirs, partition=0)
-            time_ms.pop()
+    def send() -> None:
+        time_ms.append(NOW)
+        doors.door.send("t", theirs)
+        doors.door.send("t", theirs, theirs, partition=0)
+        time_ms.pop()
 
     threshold = gc.get_threshold()
-    gc.set_threshold(1)
     try:
         for number in range(0, 1_000, 2):
-            Sends()
             time_ms[0] = number
+            collect_soon(send, number // 2 % 10)
             doors.door.send("t", b"%d" % number, on_delivery=len)
-            Sends()
+            collect_soon(send, number // 2 % 10)
             doors.door.send("t", b"%d" % (number + 1), b"k", None, 0, number + 1)
     finally:
         gc.set_threshold(*threshold)
