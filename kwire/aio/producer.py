@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, cast, overload
 
 from kwire.aio.waiting import Signal, result_of
 from kwire.cluster import Topic
@@ -51,9 +51,13 @@ class Producer:
     """
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Any) -> None:
-        self._core = Core(bootstrap, options)
+        self._core = Core(bootstrap, options, _declined, self._dispatch)
         self._intake = self._core.intake
+        self._send_at_once = self._intake.door.send
         self._sends = 0
+        # The door's own `send` is for the loop that sent first: its responses have their callbacks run there.
+        self._first_loop: asyncio.AbstractEventLoop | None = None
+        self._first_mailbox: Mailbox | None = None
         self._home: tuple[asyncio.AbstractEventLoop, tuple[Mailbox, MakeResponse]] | None = None
 
     @overload
@@ -90,6 +94,11 @@ class Producer:
         self._sends += 1
         if self._sends % _SENDS_PER_TURN == 0:
             await asyncio.sleep(0)
+        if asyncio.get_running_loop() is self._first_loop and not self._intake.is_full:
+            # Nobody waits for room, so nobody is passed by; what finds none, or is out of the ordinary, is declined.
+            place = self._send_at_once(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            if place is not None:
+                return cast(ProduceResponse, place)
         if partition is None and self._core.rule is not None:
             message = Message(topic, value, key, headers, partition, timestamp_ms)
             partition = self._core.chosen(message, await self._known(topic))
@@ -221,7 +230,14 @@ class Producer:
             mailbox = mailbox_of(loop)
             home = partial(_dispatch, mailbox, self._core.runtime.dispatch)
             self._home = loop, (mailbox, partial(HomedResponse, home=home))
+            if self._first_loop is None:
+                self._first_loop, self._first_mailbox = loop, mailbox
         return self._home[1]
+
+    def _dispatch(self, function: Callable[..., object], *args: Any) -> None:
+        """Run callbacks of responses that the door made."""
+        assert self._first_mailbox is not None
+        _dispatch(self._first_mailbox, self._core.runtime.dispatch, function, *args)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send what was handed over without further linger, and wait until all of it has an outcome.
@@ -364,6 +380,10 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _declined(*_: object) -> None:
+    """What the door's own `send` answers where it does not take a record in."""
 
 
 def _dispatch(mailbox: Mailbox, otherwise: Callable[..., None], function: Callable[..., object], *args: Any) -> None:

@@ -69,9 +69,14 @@ class Core:
     """All methods may be called from any thread."""
 
     def __init__(
-        self, bootstrap: str | Sequence[str], options: dict[str, Any], refer: Callable[..., object] | None = None
+        self,
+        bootstrap: str | Sequence[str],
+        options: dict[str, Any],
+        refer: Callable[..., object],
+        dispatch: Dispatch | None = None,
     ) -> None:
-        """`refer` is for what the door's own `send` does not take in; None for a face that does not use that."""
+        """`refer` is for what the door's own `send` does not take in; `dispatch` is for the callbacks of what it does,
+        None being the callback thread."""
         chosen = {name: options.pop(name) for name in list(options) if name in _SETTINGS}
         self.settings = ProducerSettings(**chosen)
         self.rule = own_rule(self.settings.partitioner)
@@ -82,7 +87,7 @@ class Core:
         self.intake = Intake(
             make_door(
                 self.settings,
-                self.runtime.dispatch,
+                dispatch or self.runtime.dispatch,
                 self.runtime.wakeup,
                 self.runtime.clock.time_ms,
                 refer,

@@ -71,7 +71,8 @@ class ProduceResponse(Place):
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
         """Await in any asyncio loop, however many."""
-        yield from awaiting(self._at_once)
+        if not self.done():
+            yield from awaiting(self._at_once)
         return self._outcome()
 
     def __repr__(self) -> str:

@@ -94,7 +94,9 @@ def test_several_messages_and_requests(cluster: Cluster) -> None:
     run(main())
 
 
-def test_callbacks_run_in_the_loop(cluster: Cluster) -> None:
+@pytest.mark.parametrize("before", [0, 1], ids=["the first record", "one that the door takes in at once"])
+@pytest.mark.parametrize("comes_later", [False, True])
+def test_callbacks_run_in_the_loop(cluster: Cluster, before: int, comes_later: bool) -> None:
     async def main() -> None:
         seen: list[tuple[ProduceResponse, threading.Thread]] = []
         done = asyncio.Event()
@@ -104,11 +106,50 @@ def test_callbacks_run_in_the_loop(cluster: Cluster) -> None:
             done.set()
 
         async with kwire.aio.Producer(cluster.bootstrap) as producer:
-            response = await producer.send("t", b"x", on_delivery=told)
+            for _ in range(before):
+                await producer.send_and_wait("t", b"first")
+            response = await producer.send("t", b"x", on_delivery=None if comes_later else told)
+            if comes_later:
+                response.add_done_callback(told)
             await done.wait()
         assert seen == [(response, threading.main_thread())]
 
     run(main())
+
+
+def test_callbacks_run_in_the_loop_that_sent_whichever_sent_first(cluster: Cluster) -> None:
+    producer = kwire.aio.Producer(cluster.bootstrap)
+    seen: list[asyncio.AbstractEventLoop] = []
+
+    async def use() -> bool:
+        done = asyncio.Event()
+        for number in range(2):
+            await producer.send("t", b"%d" % number, on_delivery=lambda _: seen.append(asyncio.get_running_loop()))
+        (await producer.send("t", b"last")).add_done_callback(lambda _: done.set())
+        await producer.flush()
+        await done.wait()
+        return seen == [asyncio.get_running_loop()] * 2
+
+    for _ in range(2):
+        seen.clear()
+        assert asyncio.run(use())
+    asyncio.run(producer.close())
+
+
+def test_a_small_record_passes_by_none_that_waits(cluster: Cluster) -> None:
+    slow(cluster)
+
+    async def main() -> None:
+        async with kwire.aio.Producer(cluster.bootstrap, max_buffered_bytes=1_000, linger_ms=0) as producer:
+            await producer.send("t", b"first" * 120, partition=0)
+            large = asyncio.create_task(producer.send("t", b"large" * 120, partition=0))
+            await asyncio.sleep(0)  # it waits for room now
+            small = asyncio.create_task(producer.send("t", b"small", partition=0))
+            await (await large)
+            await (await small)
+
+    run(main())
+    assert [(value or b"")[:5] for value in values(cluster)] == [b"first", b"large", b"small"]
 
 
 def test_no_thread_but_the_loops_own(cluster: Cluster) -> None:
