@@ -25,7 +25,7 @@ BulkCallback = Callable[["BulkResponse"], object]
 # So many records go in at once: then others have their turn, and the loop begins to send.
 _AT_ONCE = 16_384
 # So many are looked at when the first is looked for that has no outcome, where records were put into other runs.
-_LOOKED_AT = 1_024
+_LOOKED_AT = 16_384
 
 
 class _Stretch(NamedTuple):

@@ -29,8 +29,8 @@ class ProducerSettings:
     idempotence: bool | None = None
     ordered: bool = True
     linger_ms: int = 5
-    batch_bytes: int = 524_288
-    max_request_bytes: int = 2_097_152
+    batch_bytes: int = 1_000_000
+    max_request_bytes: int = 4_194_304
     compression: str | Compression = Compression.NONE
     compression_level: int | None = None
     partitioner: str | Partitioner = "murmur2"
