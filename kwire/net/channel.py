@@ -18,6 +18,8 @@ from kwire.wire.frame import Frame, FrameReader
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 # Encrypted ahead of what the socket takes.
 _SEAL_BYTES = 256 * 1024
+# Of a large frame as much is to be there before the loop turns for it; less would be a turn for every few packets.
+_GATHER_BYTES = 512 * 1024
 # The most that one channel writes in a turn, so that none starves another.
 _WRITE_BYTES_PER_TURN = 4 * 1024 * 1024
 
@@ -26,8 +28,8 @@ _NOT_OURS = "if this listener expects TLS or SASL, configure it; otherwise the b
 
 class Channel:
     __slots__ = (
-        "_failure", "_outgoing", "_reader", "_sealed", "_sealed_frames", "_sock", "_tls", "broker", "is_accepted",
-        "is_paused", "last_active", "mask",
+        "_failure", "_least", "_outgoing", "_reader", "_sealed", "_sealed_frames", "_sock", "_tls", "broker",
+        "is_accepted", "is_paused", "last_active", "mask",
     )  # fmt: skip
 
     def __init__(
@@ -47,6 +49,7 @@ class Channel:
         self._sealed = memoryview(b"")  # encrypted, not yet taken by the socket
         self._sealed_frames: list[Frame] = []  # whose last byte is in `_sealed`
         self._failure: NodeError | None = None  # of a write; told once what the peer sent before it is read
+        self._least = 1  # bytes of which the kernel tells
         self.broker = broker
         self.is_accepted = is_accepted
         self.is_paused = False
@@ -139,7 +142,16 @@ class Channel:
             return frames, error.at(broker=self.broker)
         except OSError as error:
             return frames, self._failure or self._cut(_reason(error))
+        self._gather()
         return frames, None
+
+    def _gather(self) -> None:
+        """Let the kernel tell of what came when it is worth a turn of the loop; it tells of an end at any time."""
+        least = min(self._reader.missing, _GATHER_BYTES) if self._tls is None else 1
+        if least != self._least:
+            with contextlib.suppress(OSError):  # where it cannot be set, the loop turns more often
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+            self._least = least
 
     def flush(self, now: float) -> list[Frame]:
         """Write what the socket takes. Answers the frames that are wholly written, in order.

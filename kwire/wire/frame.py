@@ -119,6 +119,11 @@ class FrameReader:
         self.frames_read += len(frames)
         return frames
 
+    @property
+    def missing(self) -> int:
+        """How many bytes of a large frame are still to come; 1 where none was begun."""
+        return len(self._room) - self._got if self._room is not None else 1
+
     def _make_room(self) -> None:
         assert self._size is not None
         got = len(self._partial)

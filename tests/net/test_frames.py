@@ -12,7 +12,7 @@ from kwire.errors import DisconnectedError, EncodeError, NotKafkaError
 from kwire.net import Receive
 from kwire.wire.accel import send_pieces
 from kwire.wire.frame import BytesLike
-from tests.net.harness import Driver, Peer, drive, framed, joined, read_exactly, read_frame, running
+from tests.net.harness import PATIENCE_SECONDS, Driver, Peer, drive, framed, joined, read_exactly, read_frame, running
 
 FRAMES = [b"first", b"", bytes(range(256)) * 5, b"last"]
 
@@ -62,6 +62,29 @@ class TestReceiving:
             may_answer.set()
             answering.join()
             assert received == ([] if until_sent else [Receive(1, b"answer")])
+
+    def test_a_small_frame_behind_a_large_one_does_not_wait_for_more(self) -> None:
+        """While a large frame comes the kernel tells of much only; once it is there, of every byte again."""
+        large = bytes(900_000)
+        with joined() as (driver, peer):
+            for _ in range(3):
+                stream = framed(large, b"small")
+                for at in range(0, len(stream), 60_000):
+                    peer.sendall(stream[at : at + 60_000])
+                    driver.poll()
+                drive(lambda: b"small" in driver.frames(1), driver)
+                peer.sendall(framed(b"x"))
+                assert driver.poll(timeout=PATIENCE_SECONDS) == [Receive(1, b"x")]
+                assert driver.frames(1) == [large, b"small", b"x"]
+                driver.received.clear()
+
+    def test_the_end_in_the_middle_of_a_large_frame_is_told_at_once(self) -> None:
+        with joined() as (driver, peer):
+            peer.sendall(framed(bytes(900_000))[:100_000])
+            driver.poll()
+            peer.sendall(bytes(1_000))
+            peer.close()
+            assert "100,996 of 900,000" in str(driver.cause(1))
 
     def test_fifty_megabytes(self) -> None:
         frame = bytes(1_000_000) + b"\x01" * 49_000_000
