@@ -8,6 +8,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from kwire.wire.accel import BytesColumn, Columns
+    from kwire.wire.rows import Bytes
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 FIELDS = {
@@ -55,5 +56,5 @@ def _bytes(kind: pa.DataType, rows: int, column: BytesColumn) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [_buffer(validity), pa.py_buffer(ends), pa.py_buffer(data)])
 
 
-def _buffer(data: bytes | None) -> pa.Buffer | None:
+def _buffer(data: Bytes | None) -> pa.Buffer | None:
     return None if data is None else pa.py_buffer(data)

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from kwire.wire.accel import BytesColumn, Columns, Piece
 
 
-def records_of(pieces: Sequence[Piece]) -> list[ConsumerRecord]:
-    records: list[ConsumerRecord] = []
-    for piece in pieces:
-        records += piece.records()
-    return records
-
-
 def check_pyarrow() -> None:
     if find_spec("pyarrow") is None:
         raise ConfigurationError(
@@ -45,7 +38,7 @@ class BytesView(Sequence[bytes | None]):
 
     def __init__(self, column: BytesColumn) -> None:
         validity, ends, data = column
-        self.validity = validity
+        self.validity = None if validity is None else memoryview(validity)
         self.ends = memoryview(ends).cast("i")
         self.data = memoryview(data)
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from kwire.cluster import Backoff, Runtime, client_config
-from kwire.consumer.columns import PolledBatch, check_pyarrow, records_of
+from kwire.consumer.columns import PolledBatch, check_pyarrow
 from kwire.consumer.fetcher import Fetcher, Start
 from kwire.consumer.inbox import Chunk, Inbox, Trouble
 from kwire.consumer.lane import Lane
@@ -187,7 +187,16 @@ class Consumer(RecordStream):
         Answers as soon as there are any, and an empty list after `timeout` seconds (None: waits without end).
         Raises the typed error of a partition once, or of the connection when no broker can be reached; see the class.
         """
-        return records_of(self._poll(max_records, timeout))
+        records: list[ConsumerRecord] = []
+
+        def gather(lane: Lane, count: int) -> int:
+            nonlocal records
+            taken = lane.take(count)
+            records = records + taken if records else taken
+            return len(taken)
+
+        self._poll(max_records, timeout, gather)
+        return records
 
     def poll_batch(self, max_records: int = 100_000, timeout: float | None = 1.0) -> PolledBatch:
         """As `poll`, but all at once: what was fetched is decoded, and no record is made before it is asked for.
@@ -195,7 +204,16 @@ class Consumer(RecordStream):
         The quick way to `to_arrow`, or to columns of a partition's offsets, times, keys and values. Empty after
         `timeout` seconds.
         """
-        return PolledBatch(self._poll(max_records, timeout))
+        pieces: list[Piece] = []
+
+        def gather(lane: Lane, count: int) -> int:
+            piece = lane.cut(count)
+            if len(piece):
+                pieces.append(piece)
+            return len(piece)
+
+        self._poll(max_records, timeout, gather)
+        return PolledBatch(pieces)
 
     def poll_arrow(
         self, max_records: int = 100_000, timeout: float | None = 1.0, *, include_headers: bool = False
@@ -229,7 +247,8 @@ class Consumer(RecordStream):
                     return lane.cursor
             self._inbox.wait(nudges, _NAP)
 
-    def _poll(self, max_records: int, timeout: float | None) -> list[Piece]:
+    def _poll(self, max_records: int, timeout: float | None, gather: Callable[[Lane, int], int]) -> None:
+        """`gather` takes at most so many records of a lane, and says how many it took."""
         if max_records < 1:
             raise ConfigurationError(f"max_records is {max_records!r}", remedy="give a whole number above 0")
         clock = self._runtime.clock
@@ -240,12 +259,12 @@ class Consumer(RecordStream):
                 self._check_readable()
                 self._absorb()
                 self._age()
-                pieces = self._collect(max_records)
-            if pieces:
-                return pieces
+                has_found = self._collect(max_records, gather)
+            if has_found:
+                return
             nap = _NAP if deadline is None else min(_NAP, deadline - clock.now())
             if nap <= 0:
-                return []
+                return
             self._inbox.wait(nudges, nap)
 
     # -- asking
@@ -372,32 +391,29 @@ class Consumer(RecordStream):
                 self._raise_of(lane)
         return None
 
-    def _collect(self, max_records: int) -> list[Piece]:
-        pieces: list[Piece] = []
-        while not pieces:
+    def _collect(self, max_records: int, gather: Callable[[Lane, int], int]) -> bool:
+        left, left_bytes = max_records, _POLL_BYTES_MAX
+        while left == max_records:  # another thread's iteration, which needs no lock, may have taken a lane's last
             lane = self._next_lane()
             if lane is None:
-                return []
-            piece = lane.cut(max_records)
-            if len(piece):  # another thread's iteration, which needs no lock, may have taken the last
-                pieces.append(piece)
-        left = max_records - len(piece)
-        left_bytes = _POLL_BYTES_MAX - piece.cursor.size_bytes
+                return False
+            assert lane.cursor is not None
+            left_bytes -= lane.cursor.size_bytes
+            left -= gather(lane, left)
         while left > 0 and left_bytes > 0 and self._ready:
             # An error further on waits for the next poll: these records come before it.
             lane = self._ready[0]
             if lane.is_paused or not lane.has_next():
                 if lane.error is not None and not lane.is_paused and not lane.is_told:
-                    return pieces
+                    return True
                 self._ready.popleft()
                 lane.is_queued = False
             else:
-                piece = lane.cut(left)
-                pieces.append(piece)
-                left -= len(piece)
-                left_bytes -= piece.cursor.size_bytes
+                assert lane.cursor is not None
+                left_bytes -= lane.cursor.size_bytes
+                left -= gather(lane, left)
         self._ready.rotate(-1)  # the next poll begins with another partition
-        return pieces
+        return True
 
     def _retire_cursor(self, cursor: Cursor) -> None:
         self._read.append(cursor)

@@ -11,7 +11,7 @@ records fetched before it, so it is met behind them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kwire.consumer.aborted import BatchFilter
@@ -19,10 +19,14 @@ from kwire.consumer.inbox import Chunk, Failure, Moved
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import CorruptRecordsError, KwireError
 from kwire.records import decode_batches
+from kwire.wire.accel import open_batches
 
 if TYPE_CHECKING:
-    from kwire.records import Batch
     from kwire.wire.accel import Cursor, Piece
+
+# Batches are opened together until they are as large: what is looked through is still in the processor's cache when it
+# is read, and a log of small batches costs little more than one of large ones.
+_TOGETHER_BYTES = 256 * 1024
 
 
 class Lane:
@@ -32,7 +36,7 @@ class Lane:
     """
 
     __slots__ = (
-        "_batches", "_chunk", "_filter", "_items", "_position", "_release", "_retire", "check_crc", "cursor", "error",
+        "_at", "_chunk", "_filter", "_items", "_position", "_release", "_retire", "check_crc", "cursor", "error",
         "generation", "is_paused", "is_queued", "is_told", "partition", "topic",
     )  # fmt: skip
 
@@ -53,7 +57,7 @@ class Lane:
         self._retire = retire
         self._items: deque[Chunk | Moved | Failure] = deque()
         self._chunk: Chunk | None = None  # being read
-        self._batches: Iterator[Batch] = iter(())
+        self._at = 0  # the next batch in it
         self._filter = BatchFilter(())
         self.cursor: Cursor | None = None  # in the batch being handed out
 
@@ -90,7 +94,6 @@ class Lane:
             if isinstance(item, Chunk):
                 self._release(item)
         self._items.clear()
-        self._batches = iter(())
 
     def has_next(self) -> bool:
         """Whether `cursor` has records, having read as far as needed to know. If not, `error` may be set."""
@@ -102,9 +105,14 @@ class Lane:
         return True
 
     def cut(self, count: int) -> Piece:
-        """The next records, at most `count` and of one batch at most; moves the position. Only after `has_next()`."""
+        """The next records, at most `count` and of one cursor; moves the position. Only after `has_next()`."""
         assert self.cursor is not None
         return self.cursor.cut(count)
+
+    def take(self, count: int) -> list[ConsumerRecord]:
+        """As `cut`, and the records themselves."""
+        assert self.cursor is not None
+        return self.cursor.take(count)
 
     def _leave(self, cursor: Cursor) -> None:
         self._position, self.cursor = cursor.stop(), None  # an iteration may have it in hand
@@ -126,7 +134,7 @@ class Lane:
             case Chunk() as chunk:
                 assert chunk.offset == self.position, "a fetch that does not follow on from what was read"
                 self._chunk = chunk
-                self._batches = decode_batches(chunk.data, check_crc=self.check_crc)
+                self._at = 0
                 self._filter = BatchFilter(chunk.aborted)
             case Moved(offset=offset):
                 self._position = offset
@@ -135,12 +143,21 @@ class Lane:
         return True
 
     def _read_batch(self, chunk: Chunk) -> None:
-        batch = next(self._batches, None)
+        assert self._position is not None
+        if not chunk.aborted:
+            found = open_batches(
+                ConsumerRecord, self.topic, self.partition, self._position,
+                chunk.data, self._at, self.check_crc, _TOGETHER_BYTES,
+            )  # fmt: skip
+            if found is not None:
+                self.cursor, self._at = found
+                return
+        batch = next(decode_batches(chunk.data, start=self._at, check_crc=self.check_crc), None)
         if batch is None:
             self._chunk = None
             self._release(chunk)
             return
-        assert self._position is not None
+        self._at += batch.size_bytes
         if self._filter.hides(batch):
             self._position = max(batch.next_offset, self._position)
         else:

@@ -65,16 +65,16 @@ def encode_batch(
 
 
 def decode_batches(
-    data: Bytes, *, check_crc: bool = True, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
+    data: Bytes, *, start: int = 0, check_crc: bool = True, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> Iterator[Batch]:
-    """The batches of a Fetch response, a Produce request or a log segment, formats mixed as they come.
+    """The batches of a Fetch response, a Produce request or a log segment, formats mixed as they come, from `start` on.
 
     A batch cut off at the end, as brokers send it when it does not fit, ends the iteration. Anything else that is wrong
     is CorruptRecordsError with the position in `data`: here for headers and checksums, in `Batch.records()` for the
     records of a v2 batch. Batches refer to `data` and copy none of it until their records are asked for.
     """
     view = memoryview(data)
-    pos, end = 0, len(view)
+    pos, end = start, len(view)
     while end - pos > _MAGIC_AT:
         magic = view[pos + _MAGIC_AT]
         size = _SIZE.unpack_from(view, pos + 8)[0]

@@ -17,10 +17,14 @@ typedef struct {
 } column;
 
 typedef struct {
+    PyTypeObject *slab_type;
     int64_t rows, with_headers;
     column topic, key, value, name, content;
     PyObject *fixed[4]; /* partition, offset, timestamp, timestamp type */
     PyObject *lists[2]; /* of headers: validity and ends */
+    int32_t *partitions, *types, *list_ends;
+    int64_t *offsets, *timestamps;
+    unsigned char *list_bits;
     int has_foreign_name; /* one that may be no UTF-8 */
 } table;
 
@@ -54,19 +58,28 @@ static void
 count_piece(table *self, const part *from, int has_headers)
 {
     const piece *of = from->of;
-    bytes_t at = of->at;
+    self->rows += of->count;
+    self->topic.rows += of->count;
+    self->topic.size += (int64_t)from->topic_size * of->count;
+    if (of->all != NULL && !has_headers) {
+        self->key.rows += of->count;
+        self->key.nulls += of->all->null_keys;
+        self->key.size += of->all->key_bytes;
+        self->value.rows += of->count;
+        self->value.nulls += of->all->null_values;
+        self->value.size += of->all->value_bytes;
+        return;
+    }
+    walk on = of->on;
     for (Py_ssize_t index = 0; index < of->count; index++) {
         place where;
-        at = get_place(at, &of->from->from, &where);
+        take_place(&on, &where);
         count_in(&self->key, where.key_size);
         count_in(&self->value, where.value_size);
         if (has_headers) {
             count_headers(self, &where);
         }
     }
-    self->rows += of->count;
-    self->topic.rows += of->count;
-    self->topic.size += (int64_t)from->topic_size * of->count;
 }
 
 static int
@@ -75,21 +88,20 @@ is_countable(const column *self)
     return self->size <= INT32_MAX && self->rows < INT32_MAX;
 }
 
-static unsigned char *
-new_buffer(PyObject **object, int64_t size)
+static void *
+new_buffer(const table *self, PyObject **object, int64_t size)
 {
-    *object = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
-    return *object == NULL ? NULL : (unsigned char *)PyBytes_AsString(*object);
+    return new_room(self->slab_type, (Py_ssize_t)size, object);
 }
 
 static unsigned char *
-new_validity(PyObject **object, int64_t rows, int64_t nulls)
+new_validity(const table *self, PyObject **object, int64_t rows, int64_t nulls)
 {
     if (nulls == 0) {
         *object = Py_NewRef(Py_None);
         return NULL;
     }
-    unsigned char *bits = new_buffer(object, (rows + 7) / 8);
+    unsigned char *bits = new_buffer(self, object, (rows + 7) / 8);
     if (bits != NULL) {
         memset(bits, 0, (size_t)(rows + 7) / 8);
     }
@@ -97,15 +109,15 @@ new_validity(PyObject **object, int64_t rows, int64_t nulls)
 }
 
 static int
-make_column(column *self)
+make_column(const table *self, column *made)
 {
-    self->validity = new_validity(&self->objects[0], self->rows, self->nulls);
-    self->ends = (int32_t *)(void *)new_buffer(&self->objects[1], (self->rows + 1) * (int64_t)sizeof(int32_t));
-    self->data = new_buffer(&self->objects[2], self->size);
-    if (self->objects[0] == NULL || self->ends == NULL || self->data == NULL) {
+    made->validity = new_validity(self, &made->objects[0], made->rows, made->nulls);
+    made->ends = new_buffer(self, &made->objects[1], (made->rows + 1) * (int64_t)sizeof(int32_t));
+    made->data = new_buffer(self, &made->objects[2], made->size);
+    if (made->objects[0] == NULL || made->ends == NULL || made->data == NULL) {
         return 0;
     }
-    self->ends[0] = 0;
+    made->ends[0] = 0;
     return 1;
 }
 
@@ -136,73 +148,81 @@ put_headers(table *self, const place *where)
     }
 }
 
-typedef struct {
-    int32_t *partitions, *types, *ends;
-    int64_t *offsets, *timestamps;
-    unsigned char *bits;
-} targets;
-
-static targets
-targets_of(const table *self, int has_headers)
+/* The same bytes for each of some rows. */
+static void
+put_constant(column *self, const char *bytes, int64_t size, int64_t count)
 {
-    return (targets){
-        .partitions = (int32_t *)(void *)PyBytes_AsString(self->fixed[0]),
-        .offsets = (int64_t *)(void *)PyBytes_AsString(self->fixed[1]),
-        .timestamps = (int64_t *)(void *)PyBytes_AsString(self->fixed[2]),
-        .types = (int32_t *)(void *)PyBytes_AsString(self->fixed[3]),
-        .ends = has_headers ? (int32_t *)(void *)PyBytes_AsString(self->lists[1]) : NULL,
-        .bits = has_headers && self->lists[0] != Py_None ? (unsigned char *)PyBytes_AsString(self->lists[0]) : NULL,
-    };
+    unsigned char *begin = self->data + self->at;
+    int64_t whole = size * count, done = size < whole ? size : whole;
+    memcpy(begin, bytes, (size_t)done);
+    while (done < whole) { /* what is there, once more */
+        int64_t more = done < whole - done ? done : whole - done;
+        memcpy(begin + done, begin, (size_t)more);
+        done += more;
+    }
+    int32_t *ends = self->ends + self->row + 1, at = (int32_t)self->at, step = (int32_t)size;
+    for (int64_t index = 0; index < count; index++) {
+        ends[index] = at += step;
+    }
+    self->row += count;
+    self->at += whole;
 }
 
 /* The records of a piece, from row `row` on. */
 static void
-put_piece(table *self, const part *from, const targets *to, int64_t row)
+put_piece(table *self, const part *from, int64_t row)
 {
-    const piece *of = from->of;
-    bytes_t at = of->at;
-    for (Py_ssize_t index = 0; index < of->count; index++, row++) {
+    const cursor *of = from->of->from;
+    const int64_t end = row + from->of->count;
+    put_constant(&self->topic, from->topic, from->topic_size, end - row);
+    for (int64_t index = row; index < end; index++) {
+        self->partitions[index] = of->partition;
+        self->types[index] = of->timestamp_type;
+    }
+    /* What is written through is of the loop's own, or the compiler would have to read all of it again after each byte. */
+    walk on = from->of->on;
+    column key = self->key, value = self->value;
+    int64_t *offsets = self->offsets, *timestamps = self->timestamps;
+    for (; row < end; row++) {
         place where;
-        at = get_place(at, &of->from->from, &where);
-        to->partitions[row] = of->from->partition;
-        to->offsets[row] = where.offset;
-        to->timestamps[row] = where.timestamp;
-        to->types[row] = of->from->timestamp_type;
-        put_in(&self->topic, (bytes_t)from->topic, from->topic_size);
-        put_in(&self->key, where.key, where.key_size);
-        put_in(&self->value, where.value, where.value_size);
-        if (to->ends != NULL) {
+        take_place(&on, &where);
+        offsets[row] = where.offset;
+        timestamps[row] = where.timestamp;
+        put_in(&key, where.key, where.key_size);
+        put_in(&value, where.value, where.value_size);
+        if (self->list_ends != NULL) {
             put_headers(self, &where);
-            to->ends[row + 1] = (int32_t)self->name.row;
-            if (to->bits != NULL && where.header_count > 0) {
-                to->bits[row >> 3] |= (unsigned char)(1 << (row & 7));
+            self->list_ends[row + 1] = (int32_t)self->name.row;
+            if (self->list_bits != NULL && where.header_count > 0) {
+                self->list_bits[row >> 3] |= (unsigned char)(1 << (row & 7));
             }
         }
     }
+    self->key = key;
+    self->value = value;
 }
 
 static int
 make_table(table *self, int has_headers)
 {
-    static const int64_t WIDTHS[] = {4, 8, 8, 4};
-    for (int index = 0; index < 4; index++) {
-        if (new_buffer(&self->fixed[index], self->rows * WIDTHS[index]) == NULL) {
-            return 0;
-        }
-    }
-    if (!make_column(&self->topic) || !make_column(&self->key) || !make_column(&self->value)) {
+    self->partitions = new_buffer(self, &self->fixed[0], self->rows * 4);
+    self->offsets = new_buffer(self, &self->fixed[1], self->rows * 8);
+    self->timestamps = new_buffer(self, &self->fixed[2], self->rows * 8);
+    self->types = new_buffer(self, &self->fixed[3], self->rows * 4);
+    if (self->partitions == NULL || self->offsets == NULL || self->timestamps == NULL || self->types == NULL ||
+        !make_column(self, &self->topic) || !make_column(self, &self->key) || !make_column(self, &self->value)) {
         return 0;
     }
     if (!has_headers) {
         return 1;
     }
-    new_validity(&self->lists[0], self->rows, self->rows - self->with_headers);
-    int32_t *ends = (int32_t *)(void *)new_buffer(&self->lists[1], (self->rows + 1) * 4);
-    if (self->lists[0] == NULL || ends == NULL) {
+    self->list_bits = new_validity(self, &self->lists[0], self->rows, self->rows - self->with_headers);
+    self->list_ends = new_buffer(self, &self->lists[1], (self->rows + 1) * 4);
+    if (self->lists[0] == NULL || self->list_ends == NULL) {
         return 0;
     }
-    ends[0] = 0;
-    return make_column(&self->name) && make_column(&self->content);
+    self->list_ends[0] = 0;
+    return make_column(self, &self->name) && make_column(self, &self->content);
 }
 
 static void
@@ -257,9 +277,9 @@ get_parts(PyObject *pieces, PyObject *type, part *parts)
 }
 
 static PyObject *
-columns_of(const part *parts, Py_ssize_t count, int has_headers)
+columns_of(PyTypeObject *slab_type, const part *parts, Py_ssize_t count, int has_headers)
 {
-    table found = {0};
+    table found = {.slab_type = slab_type};
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t index = 0; index < count; index++) {
         count_piece(&found, &parts[index], has_headers);
@@ -271,11 +291,10 @@ columns_of(const part *parts, Py_ssize_t count, int has_headers)
     }
     PyObject *value = NULL;
     if (make_table(&found, has_headers)) {
-        targets to = targets_of(&found, has_headers);
         int64_t first = 0;
         Py_BEGIN_ALLOW_THREADS
         for (Py_ssize_t index = 0; index < count; index++) {
-            put_piece(&found, &parts[index], &to, first);
+            put_piece(&found, &parts[index], first);
             first += parts[index].of->count;
         }
         Py_END_ALLOW_THREADS
@@ -294,19 +313,22 @@ columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     }
     PyObject *pieces = PySequence_Tuple(args[0]); /* which cannot change while the lock is given up */
     PyObject *type = pieces == NULL ? NULL : PyObject_GetAttrString(module, "Piece");
-    Py_ssize_t count = type == NULL ? 0 : PyTuple_Size(pieces);
-    part *parts = type == NULL ? NULL : PyMem_Malloc((size_t)(count ? count : 1) * sizeof(part));
+    PyObject *slab_type = type == NULL ? NULL : PyObject_GetAttrString(module, "Slab");
+    Py_ssize_t count = slab_type == NULL ? 0 : PyTuple_Size(pieces);
+    part *parts = slab_type == NULL ? NULL : PyMem_Malloc((size_t)(count ? count : 1) * sizeof(part));
     PyObject *value = NULL;
     if (parts != NULL) {
         int outcome = get_parts(pieces, type, parts);
         if (outcome >= 0) {
-            value = outcome == 0 ? Py_NewRef(Py_None) : columns_of(parts, count, args[1] == Py_True);
+            value = outcome == 0 ? Py_NewRef(Py_None)
+                                 : columns_of((PyTypeObject *)slab_type, parts, count, args[1] == Py_True);
         }
     }
-    else if (type != NULL) {
+    else if (slab_type != NULL) {
         PyErr_NoMemory();
     }
     PyMem_Free(parts);
+    Py_XDECREF(slab_type);
     Py_XDECREF(type);
     Py_XDECREF(pieces);
     return value;

@@ -1,6 +1,7 @@
 /* What a consumer does for every record, in C: the iteration over cursors, room for frames, and all of it in the module.
  *
- * Records are in _consumed.c, the way through a batch is in _cursor.c, and columns are in _columns.c.
+ * Records are in _consumed.c, the way through a batch is in _cursor.c, columns are in _columns.c, and
+ * their memory is in _slab.c.
  */
 #include "_consume.h"
 
@@ -111,6 +112,8 @@ static PyMethodDef functions[] = {
     {"open_cursor", (PyCFunction)(void (*)(void))open_cursor, METH_FASTCALL,
      "(kind, topic, partition, timestamp_type, position, next_offset, data, pos, count, base_offset, base_timestamp, "
      "last_delta, timestamp, /)"},
+    {"open_batches", (PyCFunction)(void (*)(void))open_batches, METH_FASTCALL,
+     "(kind, topic, partition, position, data, pos, check_crc, enough, /)"},
     {"record_class", record_class, METH_O, "record_class(full_name, /) -> type"},
     {"blank", blank, METH_O, "blank(size, /) -> (bytes, memoryview)"},
     {"columns", (PyCFunction)(void (*)(void))columns, METH_FASTCALL, "(pieces, has_headers, /)"},
@@ -123,7 +126,11 @@ add_consume(PyObject *module)
     static const struct {
         const char *name;
         PyType_Spec *spec;
-    } TYPES[] = {{"RecordFields", &record_spec}, {"Cursor", &cursor_spec}, {"Piece", &piece_spec}, {"RecordStream", &stream_spec}};
+    } TYPES[] = {{"RecordFields", &record_spec},
+                 {"Cursor", &cursor_spec},
+                 {"Piece", &piece_spec},
+                 {"RecordStream", &stream_spec},
+                 {"Slab", &slab_spec}};
     for (size_t index = 0; index < sizeof(TYPES) / sizeof(*TYPES); index++) {
         PyObject *type = PyType_FromSpec(TYPES[index].spec);
         int outcome = type == NULL ? -1 : PyModule_AddObjectRef(module, TYPES[index].name, type);

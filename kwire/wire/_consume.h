@@ -45,6 +45,18 @@ typedef struct {
     int has_timestamp; /* one for all records */
 } origin;
 
+/* A place between two records; behind the last of a batch the header of the next may follow. */
+typedef struct {
+    bytes_t at;
+    Py_ssize_t left; /* records of this batch */
+    origin from;
+} walk;
+
+/* What the keys and the values of some records come to. */
+typedef struct {
+    int64_t key_bytes, value_bytes, null_keys, null_values;
+} totals;
+
 struct cursor {
     PyObject_HEAD
     PyTypeObject *piece_type, *kind; /* kind: of the records */
@@ -52,13 +64,12 @@ struct cursor {
     PyObject *topic;
     Py_buffer data;
     PyObject *start, *next_offset; /* positions before the first and after the last */
-    origin from;
+    walk on;                       /* the next record */
+    totals all;
     Py_ssize_t count, handed; /* of records */
-    bytes_t at;               /* the next record */
-    int64_t last_offset;      /* of the record before it */
+    Py_ssize_t size;          /* of what they are in, in bytes */
+    int64_t last_offset;      /* of the record before the next */
     record *alive;
-    record *idle; /* memory of those that are no more, for the next; linked by `next` */
-    int has_idle; /* of a kind of which memory can be used again */
     int32_t partition, timestamp_type;
 };
 
@@ -66,8 +77,9 @@ struct cursor {
 typedef struct {
     PyObject_HEAD
     cursor *from;
-    bytes_t at; /* the first */
+    walk on; /* the first */
     Py_ssize_t count;
+    const totals *all; /* or NULL where they are not known */
 } piece;
 
 /* The varint at `at`, in a batch that was looked through. */
@@ -111,6 +123,48 @@ get_place(bytes_t at, const origin *from, place *found)
     return found->end;
 }
 
+#define BATCH_OVERHEAD_BYTES 61
+
+static inline int64_t
+big_endian(bytes_t at, int size)
+{
+    uint64_t found = *at & 0x80 ? UINT64_MAX : 0;
+    for (int index = 0; index < size; index++) {
+        found = found << 8 | at[index];
+    }
+    return (int64_t)found;
+}
+
+enum { CODEC_BITS = 0x07, LOG_APPEND_BIT = 0x08, CONTROL_BIT = 0x20 };
+
+/* What the header of a v2 batch says of its records; `_HEADER` of kwire.records.v2 has all of it. */
+static inline walk
+walk_into(bytes_t header)
+{
+    return (walk){
+        .at = header + BATCH_OVERHEAD_BYTES,
+        .left = (Py_ssize_t)big_endian(header + 57, 4),
+        .from = {
+            .base_offset = big_endian(header, 8),
+            .last_delta = big_endian(header + 23, 4),
+            .base_timestamp = big_endian(header + 27, 8),
+            .timestamp = big_endian(header + 35, 8),
+            .has_timestamp = header[22] & LOG_APPEND_BIT,
+        },
+    };
+}
+
+/* The next record, of which there must be one. */
+static inline void
+take_place(walk *on, place *found)
+{
+    while (on->left == 0) {
+        *on = walk_into(on->at);
+    }
+    on->left--;
+    on->at = get_place(on->at, &on->from, found);
+}
+
 static inline PyObject *
 bytes_or_none(bytes_t at, int64_t size)
 {
@@ -122,10 +176,18 @@ extern PyType_Spec record_spec;
 PyObject *record_class(PyObject *module, PyObject *full_name);
 PyObject *headers_of(const place *where);
 int detach_record(record *self); /* -1 is an exception */
+record *new_record(cursor *from, walk *on);
+void keep_idle(PyTypeObject *kind);
 
 /* _cursor.c */
 extern PyType_Spec cursor_spec, piece_spec;
 PyObject *open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *open_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
+/* _slab.c */
+extern PyType_Spec slab_spec;
+/* Memory to be written, and the object, bytes or a slab, that has it; NULL is an exception. */
+unsigned char *new_room(PyTypeObject *slab_type, Py_ssize_t size, PyObject **object);
 
 /* _columns.c */
 PyObject *columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs);

@@ -151,6 +151,64 @@ detach_record(record *self)
     return 0;
 }
 
+/* Memory of records that are no more, for the next of the same kind: a reader has some hundreds at a time, again and
+ * again. Only of kinds without a part for the garbage collector, whose memory begins before the record. */
+#define IDLE_MAX 2048
+
+static struct {
+    PyTypeObject *kind;
+    record *first; /* linked by `next` */
+    int count;
+} idle;
+
+/* Records of this kind are about to be made. */
+void
+keep_idle(PyTypeObject *kind)
+{
+    if (kind == idle.kind || PyType_GetFlags(kind) & Py_TPFLAGS_HAVE_GC) {
+        return;
+    }
+    PyTypeObject *before = idle.kind;
+    while (idle.first != NULL) {
+        record *one = idle.first;
+        idle.first = one->next;
+        ((freefunc)PyType_GetSlot(before, Py_tp_free))(one);
+    }
+    idle.count = 0;
+    idle.kind = (PyTypeObject *)Py_NewRef((PyObject *)kind);
+    Py_XDECREF((PyObject *)before);
+}
+
+record *
+new_record(cursor *from, walk *on)
+{
+    record *made = from->kind == idle.kind ? idle.first : NULL;
+    if (made != NULL) {
+        idle.first = made->next;
+        idle.count--;
+        made->key = made->value = made->headers = made->assigned = NULL;
+        made->is_detached = 0;
+        made->previous = NULL;
+        PyObject_Init((PyObject *)made, from->kind);
+    }
+    else {
+        made = (record *)from->allocate(from->kind, 0);
+    }
+    if (made != NULL) {
+        take_place(on, &made->where);
+        made->home = Py_NewRef((PyObject *)from);
+        made->topic = Py_NewRef(from->topic);
+        made->partition = from->partition;
+        made->timestamp_type = from->timestamp_type;
+        made->next = from->alive;
+        if (made->next != NULL) {
+            made->next->previous = made;
+        }
+        from->alive = made;
+    }
+    return made;
+}
+
 static void
 free_record(PyObject *object)
 {
@@ -164,15 +222,15 @@ free_record(PyObject *object)
     Py_XDECREF(self->headers);
     Py_XDECREF(self->assigned);
     Py_XDECREF(self->topic);
-    PyObject *home = self->home;
-    if (home != NULL && !self->is_detached && ((cursor *)home)->has_idle && ((cursor *)home)->kind == type) {
-        self->next = ((cursor *)home)->idle;
-        ((cursor *)home)->idle = self;
+    Py_XDECREF(self->home);
+    if (type == idle.kind && idle.count < IDLE_MAX) {
+        self->next = idle.first;
+        idle.first = self;
+        idle.count++;
     }
     else {
         ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     }
-    Py_XDECREF(home); /* with it goes what is idle */
     Py_DECREF(type);
 }
 

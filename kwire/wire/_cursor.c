@@ -15,9 +15,16 @@ get_span(bytes_t at, bytes_t end, int is_nullable, bytes_t *start, int64_t *size
     return at + (*size > 0 ? *size : 0);
 }
 
+static inline void
+add_field(int64_t size, int64_t *bytes, int64_t *nulls)
+{
+    *bytes += size > 0 ? size : 0;
+    *nulls += size < 0;
+}
+
 /* Whether the record at `at` is right: then where it ends and its offset, else NULL. */
-static bytes_t
-check_record(bytes_t at, bytes_t data_end, const origin *from, int64_t *offset)
+static inline bytes_t
+check_record(bytes_t at, bytes_t data_end, const origin *from, int64_t *offset, totals *all)
 {
     int64_t size, after, delta, header_count, timestamp;
     bytes_t start;
@@ -32,8 +39,16 @@ check_record(bytes_t at, bytes_t data_end, const origin *from, int64_t *offset)
         return NULL;
     }
     at = get_span(at, end, 1, &start, &size);
-    at = at == NULL ? NULL : get_span(at, end, 1, &start, &size);
-    at = at == NULL ? NULL : get_varint(at, end, &header_count);
+    if (at == NULL) {
+        return NULL;
+    }
+    add_field(size, &all->key_bytes, &all->null_keys);
+    at = get_span(at, end, 1, &start, &size);
+    if (at == NULL) {
+        return NULL;
+    }
+    add_field(size, &all->value_bytes, &all->null_values);
+    at = get_varint(at, end, &header_count);
     if (at == NULL || header_count < 0 || header_count > (end - at) / 2) {
         return NULL;
     }
@@ -50,58 +65,99 @@ check_record(bytes_t at, bytes_t data_end, const origin *from, int64_t *offset)
 
 #define RECORD_BYTES_MIN 7
 
-/* Whether all `*count` records are right and end where the data ends. Those before `position`, which a batch has that is
- * sent whole, are left out of `*count`; answers where the others begin, or NULL. */
-static bytes_t
-look_through(bytes_t at, bytes_t end, const origin *from, int64_t position, int64_t *count)
+/* Whether all records of a batch are right and end where it ends. Those before `position`, which a batch has that is sent
+ * whole, are passed over, and what the others come to is added to `all`. */
+static int
+look_through(walk *on, bytes_t end, int64_t position, totals *all)
 {
-    bytes_t begin = at;
-    int64_t earlier = 0, offset = 0;
-    for (int64_t index = 0; index < *count; index++) {
-        at = check_record(at, end, from, &offset);
+    const Py_ssize_t count = on->left;
+    const totals before = *all;
+    bytes_t at = on->at;
+    int64_t offset = 0;
+    for (Py_ssize_t index = 0; index < count; index++) {
+        at = check_record(at, end, &on->from, &offset, all);
         if (at == NULL || offset == INT64_MAX) {
-            return NULL;
+            return 0;
         }
         if (offset < position) {
-            if (earlier < index) {
-                return NULL; /* offsets that do not ascend */
+            if (on->left > count - index) {
+                return 0; /* offsets that do not ascend */
             }
-            earlier++;
-            begin = at;
+            on->left--;
+            on->at = at;
+            *all = before;
         }
     }
-    *count -= earlier;
-    return at == end ? begin : NULL;
+    return at == end;
+}
+
+/* ---- looking through batches ----------------------------------------------------------------------------------- */
+
+/* How far batches were looked through, and what is in them. */
+typedef struct {
+    bytes_t end;
+    walk on; /* the first record */
+    Py_ssize_t count;
+    int64_t next_offset;
+    totals all;
+    int is_append_time;
+} stretch;
+
+/* Where the batch at `at` ends, if it is of format v2, neither compressed nor control, and undamaged as far as its
+ * header and its checksum tell; else NULL. */
+static bytes_t
+check_batch(bytes_t at, bytes_t data_end, int check_crc)
+{
+    if (data_end - at < BATCH_OVERHEAD_BYTES || at[16] != 2 || at[22] & (CODEC_BITS | CONTROL_BIT)) {
+        return NULL;
+    }
+    int64_t size = 12 + big_endian(at + 8, 4), last_delta = big_endian(at + 23, 4), count = big_endian(at + 57, 4);
+    int64_t last_offset;
+    if (size < BATCH_OVERHEAD_BYTES || size > data_end - at || last_delta < 0 || count < 0 || count > last_delta + 1 ||
+        count > (size - BATCH_OVERHEAD_BYTES) / RECORD_BYTES_MIN ||
+        __builtin_add_overflow(big_endian(at, 8), last_delta + 1, &last_offset)) {
+        return NULL;
+    }
+    if (check_crc && crc32c_of(at + 21, (size_t)size - 21) != (uint32_t)big_endian(at + 17, 4)) {
+        return NULL;
+    }
+    return at + size;
+}
+
+/* As many batches as can be taken together, from the one at `at` on, until they have `enough` bytes. The first may begin
+ * before `position`, and each follows the one before. None (`end` is `at`) if the first is for the specification to judge. */
+static stretch
+look_through_batches(bytes_t at, bytes_t data_end, int64_t position, int check_crc, int64_t enough)
+{
+    stretch found = {.end = at};
+    bytes_t begin = at;
+    while (found.end - begin < enough) {
+        bytes_t end = check_batch(found.end, data_end, check_crc);
+        if (end == NULL) {
+            break;
+        }
+        int is_first = found.end == begin, is_append_time = found.end[22] & LOG_APPEND_BIT;
+        walk on = walk_into(found.end);
+        totals all = found.all;
+        if (!is_first && (on.from.base_offset < found.next_offset || is_append_time != found.is_append_time)) {
+            break;
+        }
+        if (!look_through(&on, end, position, &all)) {
+            break;
+        }
+        if (found.count == 0) {
+            found.on = on;
+        }
+        found.is_append_time = is_append_time;
+        found.count += on.left;
+        found.all = all;
+        found.end = end;
+        found.next_offset = on.from.base_offset + on.from.last_delta + 1;
+    }
+    return found;
 }
 
 /* ---- cursors --------------------------------------------------------------------------------------------------- */
-
-static record *
-new_record(cursor *self, bytes_t *at)
-{
-    record *made = self->idle;
-    if (made != NULL) {
-        self->idle = made->next;
-        made->key = made->value = made->headers = made->assigned = NULL;
-        PyObject_Init((PyObject *)made, self->kind);
-    }
-    else {
-        made = (record *)self->allocate(self->kind, 0);
-    }
-    if (made != NULL) {
-        *at = get_place(*at, &self->from, &made->where);
-        made->home = Py_NewRef((PyObject *)self);
-        made->topic = Py_NewRef(self->topic);
-        made->partition = self->partition;
-        made->timestamp_type = self->timestamp_type;
-        made->next = self->alive;
-        if (made->next != NULL) {
-            made->next->previous = made;
-        }
-        self->alive = made;
-    }
-    return made;
-}
 
 static PyObject *
 next_record(PyObject *object)
@@ -110,7 +166,7 @@ next_record(PyObject *object)
     if (self->handed == self->count) {
         return NULL;
     }
-    record *made = new_record(self, &self->at);
+    record *made = new_record(self, &self->on);
     if (made != NULL) {
         self->handed++;
         self->last_offset = made->where.offset;
@@ -132,19 +188,15 @@ cursor_cut(PyObject *object, PyObject *wanted)
         return NULL;
     }
     made->from = (cursor *)Py_NewRef(object);
-    made->at = self->at;
+    made->on = self->on;
     made->count = count > left ? left : count < 0 ? 0 : count;
-    if (made->count > 0) {
-        bytes_t last = self->at;
-        int64_t size;
-        for (Py_ssize_t index = 0; index < made->count; index++) {
-            last = self->at;
-            self->at = known_varint(last, &size);
-            self->at += size;
-        }
+    made->all = made->count == self->count ? &self->all : NULL;
+    self->handed += made->count;
+    if (made->count < left && made->count > 0) { /* a cursor at its end is nowhere between records */
         place where;
-        get_place(last, &self->from, &where);
-        self->handed += made->count;
+        for (Py_ssize_t index = 0; index < made->count; index++) {
+            take_place(&self->on, &where);
+        }
         self->last_offset = where.offset;
     }
     return (PyObject *)made;
@@ -154,15 +206,50 @@ static PyObject *
 piece_records(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
     piece *self = (piece *)object;
-    bytes_t at = self->at;
+    walk on = self->on;
     PyObject *records = PyList_New(self->count);
     for (Py_ssize_t index = 0; records != NULL && index < self->count; index++) {
-        record *one = new_record(self->from, &at);
+        record *one = new_record(self->from, &on);
         if (one == NULL) {
             Py_CLEAR(records);
         }
         else {
             PyList_SetItem(records, index, (PyObject *)one);
+        }
+    }
+    return records;
+}
+
+/* As `cut`, and what is cut as a list at once, which spares a second walk. */
+static PyObject *
+cursor_take(PyObject *object, PyObject *wanted)
+{
+    cursor *self = (cursor *)object;
+    Py_ssize_t count = PyLong_AsSsize_t(wanted);
+    if (count == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (PyType_GetFlags(self->kind) & Py_TPFLAGS_HAVE_GC) {
+        /* To make such a record may run anybody's code, which may take from here too. */
+        PyObject *cut = cursor_cut(object, wanted);
+        PyObject *records = cut == NULL ? NULL : piece_records(cut, NULL);
+        Py_XDECREF(cut);
+        return records;
+    }
+    Py_ssize_t left = self->count - self->handed;
+    count = count > left ? left : count < 0 ? 0 : count;
+    PyObject *records = PyList_New(count);
+    if (records != NULL && count > self->count - self->handed) { /* the list's may too, before it is there */
+        Py_DECREF(records);
+        return cursor_take(object, wanted);
+    }
+    for (Py_ssize_t index = 0; records != NULL && index < count; index++) {
+        PyObject *one = next_record(object);
+        if (one == NULL) {
+            Py_CLEAR(records);
+        }
+        else {
+            PyList_SetItem(records, index, one);
         }
     }
     return records;
@@ -187,11 +274,11 @@ static PyObject *
 piece_rows(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
     piece *self = (piece *)object;
-    bytes_t at = self->at;
+    walk on = self->on;
     PyObject *rows = PyList_New(self->count);
     for (Py_ssize_t index = 0; rows != NULL && index < self->count; index++) {
         place where;
-        at = get_place(at, &self->from->from, &where);
+        take_place(&on, &where);
         PyObject *row = row_of(&where);
         if (row == NULL) {
             Py_CLEAR(rows);
@@ -265,7 +352,7 @@ cursor_stop(PyObject *object, PyObject *Py_UNUSED(nothing))
 static PyObject *
 cursor_size_bytes(PyObject *object, void *Py_UNUSED(closure))
 {
-    return PyLong_FromSsize_t(((cursor *)object)->data.len);
+    return PyLong_FromSsize_t(((cursor *)object)->size);
 }
 
 static PyObject *
@@ -291,10 +378,6 @@ free_cursor(PyObject *object)
 {
     cursor *self = (cursor *)object;
     PyTypeObject *type = Py_TYPE(object);
-    for (record *idle = self->idle, *next; idle != NULL; idle = next) {
-        next = idle->next;
-        ((freefunc)PyType_GetSlot(self->kind, Py_tp_free))(idle);
-    }
     Py_XDECREF((PyObject *)self->kind);
     Py_XDECREF((PyObject *)self->piece_type);
     Py_XDECREF(self->topic);
@@ -307,6 +390,7 @@ free_cursor(PyObject *object)
 
 static PyMethodDef cursor_methods[] = {
     {"cut", cursor_cut, METH_O, "cut(count) -> Piece of the next records, which count as handed out"},
+    {"take", cursor_take, METH_O, "take(count) -> list of the next records, which count as handed out"},
     {"stop", cursor_stop, METH_NOARGS, "stop() -> the position; nothing more is handed out"},
     {"detach", cursor_detach, METH_NOARGS, "detach(): records that are alive get bytes of their own"},
     {NULL, NULL, 0, NULL},
@@ -348,44 +432,36 @@ is_int64(PyObject *object, int64_t *n)
     return !overflow;
 }
 
-/* (kind, topic, partition, timestamp_type, position, next_offset,
- *  data, pos, count, base_offset, base_timestamp, last_delta, timestamp | None) -> Cursor | None */
-PyObject *
-open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+/* Whose records a cursor hands out, which its makers have in common. */
+typedef struct {
+    PyTypeObject *kind;
+    PyObject *topic;
+    int64_t partition, position;
+    PyObject *start;
+} reader;
+
+/* From (kind, topic, partition, position); 0 for what is to be left to the specification, and -1 is an exception. */
+static int
+get_reader(PyObject *module, PyObject *kind, PyObject *topic, PyObject *partition, PyObject *position, reader *made)
 {
-    int64_t partition, timestamp_type, position, pos, count;
-    origin from;
-    if (nargs != 13 || !PyType_Check(args[0]) || !PyUnicode_CheckExact(args[1]) || !is_int64(args[2], &partition) ||
-        !is_int64(args[3], &timestamp_type) || !is_int64(args[4], &position) || !PyLong_CheckExact(args[5]) ||
-        !PyObject_CheckBuffer(args[6]) || !is_int64(args[7], &pos) || !is_int64(args[8], &count) ||
-        !is_int64(args[9], &from.base_offset) || !is_int64(args[10], &from.base_timestamp) ||
-        !is_int64(args[11], &from.last_delta) || partition != (int32_t)partition ||
-        timestamp_type != (int32_t)timestamp_type) {
-        Py_RETURN_NONE;
+    if (!PyType_Check(kind) || !PyUnicode_CheckExact(topic) || !is_int64(partition, &made->partition) ||
+        !is_int64(position, &made->position) || made->partition != (int32_t)made->partition) {
+        return 0;
     }
-    from.has_timestamp = args[12] != Py_None;
-    if (from.has_timestamp && !is_int64(args[12], &from.timestamp)) {
-        Py_RETURN_NONE;
-    }
+    made->kind = (PyTypeObject *)kind;
+    made->topic = topic;
+    made->start = position;
     PyObject *fields = PyObject_GetAttrString(module, "RecordFields");
-    int is_kind = fields == NULL ? -1 : PyObject_IsSubclass(args[0], fields);
+    int is_kind = fields == NULL ? -1 : PyObject_IsSubclass(kind, fields);
     Py_XDECREF(fields);
-    if (is_kind <= 0) {
-        return is_kind < 0 ? NULL : Py_NewRef(Py_None);
-    }
-    Py_buffer data;
-    if (PyObject_GetBuffer(args[6], &data, PyBUF_SIMPLE) < 0) {
-        return NULL;
-    }
-    bytes_t begin = NULL;
-    if (pos >= 0 && pos <= data.len && data.len <= INT32_MAX && count >= 0 &&
-        count <= (data.len - pos) / RECORD_BYTES_MIN) {
-        bytes_t bytes = data.buf;
-        Py_BEGIN_ALLOW_THREADS
-        begin = look_through(bytes + pos, bytes + data.len, &from, position, &count);
-        Py_END_ALLOW_THREADS
-    }
-    PyObject *type = begin == NULL ? NULL : PyObject_GetAttrString(module, "Cursor");
+    return is_kind;
+}
+
+/* Takes the buffer in any case; the caller fills in what is not the reader's. */
+static cursor *
+new_cursor(PyObject *module, const reader *by, Py_buffer *data)
+{
+    PyObject *type = PyObject_GetAttrString(module, "Cursor");
     PyObject *piece_type = type == NULL ? NULL : PyObject_GetAttrString(module, "Piece");
     cursor *made = NULL;
     if (piece_type != NULL) {
@@ -394,23 +470,114 @@ open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     Py_XDECREF(type);
     if (made == NULL) {
         Py_XDECREF(piece_type);
-        PyBuffer_Release(&data);
-        return begin == NULL ? Py_NewRef(Py_None) : NULL;
+        PyBuffer_Release(data);
+        return NULL;
     }
     made->piece_type = (PyTypeObject *)piece_type;
-    made->kind = (PyTypeObject *)Py_NewRef(args[0]);
-    made->has_idle = !(PyType_GetFlags(made->kind) & Py_TPFLAGS_HAVE_GC);
+    made->kind = (PyTypeObject *)Py_NewRef((PyObject *)by->kind);
     made->allocate = (allocfunc)PyType_GetSlot(made->kind, Py_tp_alloc);
-    made->topic = Py_NewRef(args[1]);
-    made->partition = (int32_t)partition;
-    made->timestamp_type = (int32_t)timestamp_type;
-    made->start = Py_NewRef(args[4]);
-    made->next_offset = Py_NewRef(args[5]);
-    made->data = data;
-    made->from = from;
-    made->at = begin;
-    made->count = (Py_ssize_t)count;
+    made->topic = Py_NewRef(by->topic);
+    made->partition = (int32_t)by->partition;
+    made->start = Py_NewRef(by->start);
+    made->data = *data;
+    keep_idle(made->kind);
+    return made;
+}
+
+/* (kind, topic, partition, timestamp_type, position, next_offset,
+ *  data, pos, count, base_offset, base_timestamp, last_delta, timestamp | None) -> Cursor | None */
+PyObject *
+open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    int64_t timestamp_type, pos, count;
+    walk on = {0};
+    totals all = {0};
+    reader by;
+    if (nargs != 13 || !is_int64(args[3], &timestamp_type) || !PyLong_CheckExact(args[5]) ||
+        !PyObject_CheckBuffer(args[6]) || !is_int64(args[7], &pos) || !is_int64(args[8], &count) ||
+        !is_int64(args[9], &on.from.base_offset) || !is_int64(args[10], &on.from.base_timestamp) ||
+        !is_int64(args[11], &on.from.last_delta) || timestamp_type != (int32_t)timestamp_type) {
+        Py_RETURN_NONE;
+    }
+    on.from.has_timestamp = args[12] != Py_None;
+    if (on.from.has_timestamp && !is_int64(args[12], &on.from.timestamp)) {
+        Py_RETURN_NONE;
+    }
+    int is_reader = get_reader(module, args[0], args[1], args[2], args[4], &by);
+    if (is_reader <= 0) {
+        return is_reader < 0 ? NULL : Py_NewRef(Py_None);
+    }
+    Py_buffer data;
+    if (PyObject_GetBuffer(args[6], &data, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    int is_right = 0;
+    if (pos >= 0 && pos <= data.len && data.len <= INT32_MAX && count >= 0 &&
+        count <= (data.len - pos) / RECORD_BYTES_MIN) {
+        bytes_t bytes = data.buf;
+        on.at = bytes + pos;
+        on.left = (Py_ssize_t)count;
+        Py_BEGIN_ALLOW_THREADS
+        is_right = look_through(&on, bytes + data.len, by.position, &all);
+        Py_END_ALLOW_THREADS
+    }
+    if (!is_right) {
+        PyBuffer_Release(&data);
+        Py_RETURN_NONE;
+    }
+    cursor *made = new_cursor(module, &by, &data);
+    if (made != NULL) {
+        made->timestamp_type = (int32_t)timestamp_type;
+        made->next_offset = Py_NewRef(args[5]);
+        made->size = data.len;
+        made->on = on;
+        made->count = on.left;
+        made->all = all;
+    }
     return (PyObject *)made;
+}
+
+/* (kind, topic, partition, position, data, pos, check_crc, enough) -> (Cursor, end) | None; see `_cursor.open_batches` */
+PyObject *
+open_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    int64_t pos, enough;
+    reader by;
+    if (nargs != 8 || !PyObject_CheckBuffer(args[4]) || !is_int64(args[5], &pos) || !is_int64(args[7], &enough)) {
+        Py_RETURN_NONE;
+    }
+    int is_reader = get_reader(module, args[0], args[1], args[2], args[3], &by), check_crc = args[6] == Py_True;
+    if (is_reader <= 0) {
+        return is_reader < 0 ? NULL : Py_NewRef(Py_None);
+    }
+    Py_buffer data;
+    if (PyObject_GetBuffer(args[4], &data, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    stretch found = {0};
+    bytes_t bytes = data.buf;
+    if (pos >= 0 && pos < data.len && data.len <= INT32_MAX) {
+        Py_BEGIN_ALLOW_THREADS
+        found = look_through_batches(bytes + pos, bytes + data.len, by.position, check_crc, enough);
+        Py_END_ALLOW_THREADS
+    }
+    if (found.end == NULL || found.end == bytes + pos) {
+        PyBuffer_Release(&data);
+        Py_RETURN_NONE;
+    }
+    cursor *made = new_cursor(module, &by, &data);
+    if (made == NULL) {
+        return NULL;
+    }
+    made->timestamp_type = found.is_append_time != 0;
+    made->next_offset = PyLong_FromLongLong(found.next_offset < by.position ? by.position : found.next_offset);
+    made->size = found.end - bytes - pos;
+    made->on = found.on;
+    made->count = found.count;
+    made->all = found.all;
+    PyObject *pair = made->next_offset == NULL ? NULL : Py_BuildValue("(On)", made, found.end - bytes);
+    Py_DECREF((PyObject *)made);
+    return pair;
 }
 
 static PyMethodDef piece_methods[] = {

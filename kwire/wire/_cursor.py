@@ -97,6 +97,10 @@ class Cursor:
         taken = list(islice(self._unread, max(0, count)))
         return Piece(self, self._rows[taken[0] : taken[0] + len(taken)] if taken else [])
 
+    def take(self, count: int) -> list[Any]:
+        """The records of `cut(count)`."""
+        return self.cut(count).records()
+
     def stop(self) -> int:
         """Hand out nothing more. Answers the position, where it ended."""
         unread, self._unread = self._unread, iter(range(0))
@@ -147,6 +151,17 @@ def open_cursor(
     return Cursor(kind, topic, partition, timestamp_type, position, next_offset, rows, len(data) - pos)
 
 
+def open_batches(
+    kind: type[Any], topic: str, partition: int, position: int, data: Bytes, pos: int, check_crc: bool, enough: int
+) -> tuple[Cursor, int] | None:
+    """A cursor over whole v2 batches in a row, from the one at `pos` of `data` on, and where they end.
+
+    Takes as many as `enough` bytes need. None if the first is one that kwire.records has to look at: of an older
+    format, compressed, control, or not right. Here all of them are.
+    """
+    return None
+
+
 class RecordStream:
     """Iterates over the cursors that `_next_cursor` answers; StopIteration there ends it.
 
@@ -174,12 +189,13 @@ class RecordStream:
 
 
 # (validity or None, ends, bytes) as Arrow lays out a column of byte strings: a bit a row, an int32 a row and one more.
-BytesColumn = tuple[bytes | None, bytes, bytes]
+# What C makes are not always bytes, but read-only buffers of them.
+BytesColumn = tuple[Bytes | None, Bytes, Bytes]
 # Rows, topic, partition int32, offset int64, timestamp int64, timestamp type int32, key, value, and headers: validity
 # and ends of the lists, names, contents.
 Columns = tuple[
-    int, BytesColumn, bytes, bytes, bytes, bytes, BytesColumn, BytesColumn,
-    tuple[bytes | None, bytes, BytesColumn, BytesColumn] | None,
+    int, BytesColumn, Bytes, Bytes, Bytes, Bytes, BytesColumn, BytesColumn,
+    tuple[Bytes | None, Bytes, BytesColumn, BytesColumn] | None,
 ]  # fmt: skip
 
 
@@ -213,7 +229,7 @@ def _bytes_column(items: Sequence[bytes | None]) -> BytesColumn:
     return validity, _ends(map(len, found)), b"".join(found)
 
 
-def _headers_column(rows: Sequence[Row]) -> tuple[bytes | None, bytes, BytesColumn, BytesColumn]:
+def _headers_column(rows: Sequence[Row]) -> tuple[Bytes | None, Bytes, BytesColumn, BytesColumn]:
     headers = [header for row in rows for header in row[4]]
     names = [name.encode(errors="surrogateescape").decode(errors="replace").encode() for name, _ in headers]
     validity = None if all(row[4] for row in rows) else _bits(bool(row[4]) for row in rows)

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 import crcmod
 
 from kwire.wire._bulk import all_bytes
-from kwire.wire._cursor import RecordFields, RecordStream, columns, open_cursor, record_class
+from kwire.wire._cursor import RecordFields, RecordStream, columns, open_batches, open_cursor, record_class
 from kwire.wire._decode import decode_records
 from kwire.wire._encode import encode_records
 from kwire.wire._sockets import receive_into, send_pieces
@@ -32,6 +32,7 @@ __all__ = [
     "encode_records",
     "message_reader",
     "murmur2",
+    "open_batches",
     "open_cursor",
     "receive_into",
     "record_class",

@@ -15,6 +15,12 @@
 
 /* ---- CRC-32C --------------------------------------------------------------------------------------------------- */
 
+uint32_t
+crc32c_of(bytes_t at, size_t size)
+{
+    return ~crc_fastest(~(uint32_t)0, at, size);
+}
+
 /* Below this, giving up the interpreter's lock costs more than others gain. */
 #define CRC_WITHOUT_LOCK_MIN (64 * 1024)
 

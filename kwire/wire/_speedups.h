@@ -15,3 +15,6 @@ int add_runs(PyObject *module);
 int add_door(PyObject *module);
 int add_bulk(PyObject *module);
 int add_sockets(PyObject *module);
+
+/* CRC-32C of all that is there; the interpreter's lock need not be held. */
+uint32_t crc32c_of(bytes_t at, size_t size);

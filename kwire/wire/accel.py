@@ -58,6 +58,7 @@ __all__ = [
     "message_reader",
     "murmur2",
     "murmur2_partition",
+    "open_batches",
     "open_cursor",
     "place_class",
     "receive_into",
@@ -89,6 +90,7 @@ class Accelerated:
         self.receive_into = getattr(speedups, "receive_into", _pure.receive_into)
         self.all_bytes = speedups.all_bytes
         self.blank = speedups.blank
+        self.open_batches = speedups.open_batches
         self.RecordFields = speedups.RecordFields
         self.RecordStream = speedups.RecordStream
         self.crc32c = speedups.crc32c
@@ -172,6 +174,7 @@ encode_records = _chosen.encode_records
 decode_records = _chosen.decode_records
 message_reader: Callable[[Plan], ReadMessage | None] = _chosen.message_reader
 open_cursor: Callable[..., Cursor] = _chosen.open_cursor
+open_batches: Callable[..., tuple[Cursor, int] | None] = _chosen.open_batches
 columns = _chosen.columns
 all_bytes: Callable[[list[Any]], bool] = _chosen.all_bytes
 record_class: Callable[[type[T]], type[T]] = _chosen.record_class

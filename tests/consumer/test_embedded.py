@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -104,18 +105,21 @@ def test_iteration_polling_and_seeking_mix(cluster: Cluster) -> None:
                 consumer.seek("t", 0, 0)
 
 
-def test_an_iteration_takes_batches_of_all_partitions_in_turn(cluster: Cluster, consumer: Consumer) -> None:
-    make(cluster, partitions=3, count=400, batch_size=100)
+def test_an_iteration_takes_stretches_of_all_partitions_in_turn(cluster: Cluster, consumer: Consumer) -> None:
+    """Small batches are taken together; of those of 300 kB each is a stretch of its own."""
+    cluster.create_topic("t", 3)
+    for partition, _ in itertools.product(range(3), range(2)):
+        append(cluster, "t", partition, encode_batch([(START_MS, None, bytes(100_000), ())] * 3))
     consumer.assign([("t", index, 0) for index in range(3)])
     for index in range(3):
         assert consumer.position("t", index) == 0
-    first = [next(consumer) for _ in range(1)]
+    first = next(consumer)
     while len(consumer._ready) < 3:  # until something of each partition is here
         consumer._inbox.wait(consumer._inbox.nudges, 10.0)
         consumer._absorb()
-    runs = [record.partition for record in [*first, *(next(consumer) for _ in range(1_199))]][::100]
+    runs = [record.partition for record in [first, *(next(consumer) for _ in range(17))]][::3]
     assert sorted(runs[1:4]) == [0, 1, 2]
-    assert sorted(runs) == [0] * 4 + [1] * 4 + [2] * 4
+    assert sorted(runs) == [0, 0, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(

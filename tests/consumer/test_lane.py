@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import pytest
 
+from kwire.consumer import lane as lane_module
 from kwire.consumer.aborted import AbortedTransaction
-from kwire.consumer.columns import records_of
 from kwire.consumer.inbox import Chunk, Failure, Moved
 from kwire.consumer.lane import Lane
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import AuthorizationError, CorruptRecordsError, ErrorCode
-from kwire.records import encode_batch, encode_control_batch
-from kwire.wire.accel import Cursor
+from kwire.records import Compression, encode_batch, encode_control_batch
+from kwire.wire.accel import IMPLEMENTATION, Cursor
 from tests.consumer.world import batch
 
 
@@ -31,7 +34,7 @@ class Reading:
         return chunk
 
     def take(self, count: int = 100) -> list[bytes | None]:
-        return [record.value for record in records_of([self.lane.cut(count)])] if self.lane.has_next() else []
+        return [record.value for record in self.lane.take(count)] if self.lane.has_next() else []
 
 
 def test_a_record_counts_as_read_when_it_is_handed_out() -> None:
@@ -41,9 +44,9 @@ def test_a_record_counts_as_read_when_it_is_handed_out() -> None:
     assert reading.lane.has_next()
     assert reading.lane.position == 5
     steps = []
-    while values := reading.take(2):
+    while values := reading.take(1):
         steps.append((values, reading.lane.position))
-    assert steps == [([b"a", b"b"], 7), ([b"c"], 8), ([b"d"], 9)]
+    assert steps == [([b"a"], 6), ([b"b"], 7), ([b"c"], 8), ([b"d"], 9)]
     assert reading.released == [chunk]
 
 
@@ -70,7 +73,7 @@ def test_all_of_a_record_is_there() -> None:
     reading = Reading()
     reading.put(5, encode_batch(rows, base_offset=5, timestamp_type=1))
     assert reading.lane.has_next()
-    first, second = records_of([reading.lane.cut(2)])
+    first, second = reading.lane.take(2)
     assert first == ConsumerRecord("t", 3, 5, first.timestamp_ms, 1, b"k", None, (("h", b"1"), ("h", None)))
     assert (second.key, second.value, second.headers, second.offset) == (None, b"", (), 6)
 
@@ -189,3 +192,70 @@ def test_old_message_formats_have_cursors_too(magic: int) -> None:
     reading.put(5, encode_batch(rows, base_offset=5, magic=magic))
     assert reading.take() + reading.take() == [b"a", b"b"]
     assert reading.lane.position == 7
+
+
+def chunk_of(chance: random.Random) -> bytes:
+    """Batches of all kinds, of which most can be taken together; sometimes one is damaged, or the last is cut off."""
+    offset, parts = chance.randrange(5), []
+    for _ in range(chance.randrange(1, 9)):
+        size = chance.choice([1, 3, 40])
+        rows = [(17 + n, chance.choice([None, b"k"]), b"%d" % n, (("h", b""),) * (n % 2)) for n in range(size)]
+        match chance.randrange(12):
+            case 0:
+                part = encode_batch(rows, base_offset=offset, compression=Compression.LZ4)
+            case 1:
+                size, marker = 1, {"producer_id": 1, "producer_epoch": 0, "coordinator_epoch": 0, "timestamp_ms": 0}
+                part = encode_control_batch(chance.choice(["commit", "abort"]), base_offset=offset, **marker)
+            case 2 | 3:
+                part = encode_batch(rows, base_offset=offset, timestamp_type=1)
+            case 4:
+                rows = [(when, key, value, ()) for when, key, value, _ in rows]
+                part = encode_batch(rows, base_offset=offset, magic=1)
+            case 5:
+                part = encode_batch(rows, base_offset=offset, producer_id=1, is_transactional=True)
+            case 6:  # what compaction leaves of one that had a transaction's last records
+                part = encode_batch([], base_offset=offset, producer_id=1)
+            case _:
+                part = encode_batch(rows, base_offset=offset)
+        parts.append(part)
+        offset += size + chance.choice([0, 0, 0, 7])
+    data = bytearray(b"".join(parts))
+    if chance.random() < 0.3:
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    return bytes(data[: len(data) - chance.choice([0, 0, 0, 5])])
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_batches_taken_together_are_read_as_each_by_itself(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(seed)
+    data, check_crc = chunk_of(chance), chance.random() < 0.8
+    aborted = chance.choice([(), (), ((1, 3),)])
+    steps = [chance.choice([1, 2, 30, 1_000]) for _ in range(500)]
+
+    def walked() -> list[Any]:
+        reading = Reading(chance_position, check_crc=check_crc)
+        reading.put(chance_position, data, aborted=aborted)
+        found: list[Any] = []
+        for step in steps:
+            if not reading.lane.has_next():
+                break
+            if step == 2:
+                cursor = reading.lane.cursor
+                assert cursor is not None
+                found.append(next(cursor))
+            else:
+                found += reading.lane.take(step) if step == 30 else reading.lane.cut(step).records()
+        error = reading.lane.error
+        return [*found, reading.lane.position, len(reading.released), str(error) if error else None]
+
+    chance_position = chance.choice([0, 2, 60])
+    together = walked()
+    monkeypatch.setattr(lane_module, "open_batches", lambda *batches: None)
+    assert walked() == together
+
+
+def test_small_batches_are_taken_together() -> None:
+    reading = Reading()
+    reading.put(5, *[batch(5 + n, b"v") for n in range(20)], batch(25, b"z", producer_id=1))
+    assert reading.lane.has_next()
+    assert len(reading.lane.cursor or ()) == (21 if IMPLEMENTATION == "c" else 1)

@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-from kwire.consumer.columns import records_of
 from kwire.consumer.inbox import Trouble
 from kwire.errors import DisconnectedError, ErrorCode, RequestTimeoutError
 from tests.cluster.snapshots import snapshot
@@ -130,7 +129,7 @@ class History:
         for key, generation in self.generations.items():
             lane = self.world.lanes[generation]
             while key not in self.paused and count > 0 and lane.has_next():
-                for record in records_of([lane.cut(count)]):
+                for record in lane.take(count):
                     assert (record.offset, record.value) == (self.expected[key], b"%d" % self.expected[key])
                     self.expected[key] += 1
                     count -= 1

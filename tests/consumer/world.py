@@ -13,7 +13,6 @@ from typing import Any
 from kwire.cluster import Backoff, Broker, Call, LeaderHint, Snapshot, ToCoordinator, ToNode
 from kwire.cluster.metadata import MetadataStatus
 from kwire.cluster.recovery import Failure
-from kwire.consumer.columns import records_of
 from kwire.consumer.fetcher import Fetcher, Start
 from kwire.consumer.inbox import Inbox, Item, Trouble
 from kwire.consumer.lane import Lane
@@ -289,7 +288,7 @@ class World:
                 self.lanes[item.generation].put(item)
         for lane in self.lanes.values():
             while lane.has_next():
-                values.setdefault((lane.topic, lane.partition), []).extend(r.value for r in records_of([lane.cut(100)]))
+                values.setdefault((lane.topic, lane.partition), []).extend(r.value for r in lane.take(100))
             if lane.error is not None:
                 self.failures[lane.generation] = lane.error
         return values
