@@ -172,12 +172,19 @@ def test_a_finalizer_that_sends_in_the_midst_of_many(made: Any) -> None:
     doors, theirs = Doors(made, batch_bytes=600), b"from a finalizer"
     doors.know()
     where: list[Any] = []
+
+    def send() -> None:
+        for _ in range(6):
+            doors.door.send("t", theirs)
+
     threshold = gc.get_threshold()
     try:
         for number in range(400):
             cells: list[bytes | None] = [b"%d" % (number * 9 + at) for at in range(9)]
-            collect_soon(lambda: doors.door.send("t", theirs), number % 20)
+            kept: list[list[int]] = [[] for _ in range(100)]  # else lists that are no more were taken again
+            collect_soon(send, number % 20)
             where += doors.door.append_many("t", columns(cells), 0, 9)[2]
+            assert not any(kept)
     finally:
         gc.set_threshold(*threshold)
     found: list[bytes | None] = []
