@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 import time
+import tracemalloc
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -480,6 +481,36 @@ def test_a_finalizer_that_sends_in_the_midst_of_a_send(made: Any) -> None:
     assert all(row[:2] == (int(row[2]), b"k" if row[0] % 2 else None) for row in own)
     for odd in (0, 1):
         assert [row[0] for row in own if row[0] % 2 == odd] == list(range(odd, 1_000, 2))
+
+
+@needs_c
+def test_some_memory_of_full_runs_goes_round_until_the_last_door_has_gone() -> None:
+    def fill(doors: Doors) -> int:
+        for _ in range(3_000):
+            doors.door.send("t", bytes(9_000))
+        runs = doors.door.take()
+        held = tracemalloc.get_traced_memory()[0]
+        for run in runs:
+            run.close()
+            run.drop(len(run))
+        return held
+
+    gc.collect()
+    tracemalloc.start()
+    try:
+        doors, other = Doors(speedups(), batch_bytes=300_000, bytes_max=1 << 30), Doors(speedups())
+        doors.know(count=1)
+        for _ in range(3):
+            assert fill(doors) > 27_000_000
+            assert 5_000_000 < tracemalloc.get_traced_memory()[0] < 9_000_000
+        del doors
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] > 5_000_000
+        del other
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @needs_c
