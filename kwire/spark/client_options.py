@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from kwire.consumer.options import ConsumerOptions
 from kwire.errors import ConfigurationError
 from kwire.spark import security
 from kwire.spark.values import flag, one_of, whole
@@ -113,6 +112,8 @@ def consumer_options(options: Mapping[str, str]) -> dict[str, Any]:
     Java's consumer lets any of its size limits stand alone; ours wants partition <= answer <= buffer. So limits that
     are not given move out of the way of those that are.
     """
+    from kwire.consumer import ConsumerOptions  # only a read needs it
+
     keywords = _translate(options, _CLIENT | _CONSUMER, _PRODUCER, "writing")
     partition_bytes = keywords.get("partition_max_bytes", ConsumerOptions.partition_max_bytes)
     answer_bytes = keywords.get("max_bytes", ConsumerOptions.max_bytes)
@@ -128,6 +129,8 @@ def consumer_options(options: Mapping[str, str]) -> dict[str, Any]:
 
 def admin_options(consumer: Mapping[str, Any]) -> dict[str, Any]:
     """The keywords of a Consumer that an Admin takes as well."""
+    from kwire.consumer import ConsumerOptions
+
     own = ConsumerOptions.option_names()
     return {keyword: value for keyword, value in consumer.items() if keyword not in own}
 

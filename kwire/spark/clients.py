@@ -2,6 +2,7 @@
 
 Spark runs many tasks and micro-batches in one worker, and a client's connections and metadata are dear. A client is
 found by its options; the least recently used one is closed when there are too many. A forked child starts with none.
+Spark plans a query in some processes that need no client, and the others need one kind: each is imported when it is.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from kwire.consumer import Consumer
-from kwire.producer import Producer
+if TYPE_CHECKING:
+    from kwire.consumer import Consumer
+    from kwire.producer import Producer
 
 # A worker serves one query at a time, and a query has one set of options; a few more are for notebooks.
 CLIENTS_MAX = 8
@@ -67,5 +69,17 @@ class Clients(Generic[C]):
         self._clients = {}
 
 
-producers: Clients[Producer] = Clients(Producer)
-consumers: Clients[Consumer] = Clients(Consumer)
+def _new_producer(**options: Any) -> Producer:
+    from kwire.producer import Producer
+
+    return Producer(**options)
+
+
+def _new_consumer(**options: Any) -> Consumer:
+    from kwire.consumer import Consumer
+
+    return Consumer(**options)
+
+
+producers: Clients[Producer] = Clients(_new_producer)
+consumers: Clients[Consumer] = Clients(_new_consumer)

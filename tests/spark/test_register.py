@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from contextlib import nullcontext
 
@@ -52,3 +53,27 @@ def test_without_pyspark_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "kwire.spark.source", None)
     with pytest.raises(ConfigurationError, match=r"needs PySpark 4.0 or later .*: pip install kwire\[spark\]"):
         kwire.spark.register(FakeSession())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("step", "rooms"),
+    [
+        ("", set()),
+        ("source.streamWriter(schema, False)", set()),
+        ("source.reader(StructType())", {"kwire.consumer"}),
+    ],
+)
+def test_a_process_that_plans_imports_no_client_in_vain(step: str, rooms: set[str]) -> None:
+    """Spark asks a new process for each step of a query; most need no client."""
+    code = f"""
+import subprocess
+import sys
+from pyspark.sql.types import StringType, StructType
+from kwire.spark import KwireDataSource
+schema = StructType().add("value", StringType())
+source = KwireDataSource({{"kafka.bootstrap.servers": "b:1", {"'topic'" if "Writer" in step else "'subscribe'"}: "t"}})
+{step}
+print(*{{"kwire.consumer", "kwire.producer", "kwire.admin"}} & sys.modules.keys())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == rooms
