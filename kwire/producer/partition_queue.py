@@ -23,7 +23,7 @@ from collections import deque
 from uuid import UUID
 
 from kwire.cluster.snapshot import NO_ID
-from kwire.producer.batch import Batch
+from kwire.producer.batch import SEQUENCES, Batch
 from kwire.producer.split import SizeLimit
 
 _NEVER = float("-inf")
@@ -156,7 +156,7 @@ class PartitionQueue:
     def sequence(self, batch: Batch, producer_id: int, producer_epoch: int) -> None:
         """Give a batch that is being written for the first time the next sequence."""
         batch.stamp(producer_id, producer_epoch, self.next_sequence)
-        self.next_sequence = batch.sequence_of(batch.count)
+        self.next_sequence = (self.next_sequence + batch.count) % SEQUENCES
 
     def acknowledged(self, batch: Batch, now: float) -> None:
         self._remove(batch)

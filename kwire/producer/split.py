@@ -34,7 +34,7 @@ class SizeLimit:
     keep the batches small for ever.
     """
 
-    __slots__ = ("_accepted_max", "_batch_bytes", "_plain_bytes_max", "_ratio", "_refused_bytes", "bytes_max")
+    __slots__ = ("_accepted_max", "_batch_bytes", "_plain_bytes_max", "_ratio", "_refused_bytes", "bytes_max", "learns")
 
     def __init__(self, batch_bytes: int, plain_bytes_max: int | None = None) -> None:
         """`plain_bytes_max` is for batches that are compressed; None: they are not."""
@@ -43,15 +43,12 @@ class SizeLimit:
         self._ratio = 1.0  # of the size as it is sent to that before compression
         self._refused_bytes: float = math.inf  # the smallest batch that was refused, as it was sent
         self._accepted_max: int | None = None  # what refusals have left, before compression
+        self.learns = plain_bytes_max is not None  # whether batches that are taken tell anything
 
     def refused(self, batch: Batch) -> None:
         self._refused_bytes = min(self._refused_bytes, len(batch.encoded or b""))
         self.bytes_max = self._accepted_max = max(1, min(self.bytes_max, batch.size_bytes // 2))
-
-    @property
-    def learns(self) -> bool:
-        """Whether batches that are taken tell anything."""
-        return self._plain_bytes_max is not None or self._accepted_max is not None
+        self.learns = True
 
     def taken(self, batch: Batch) -> bool:
         """Learn from a batch that was acknowledged; one that is not nearly full proves nothing. Whether `bytes_max` is

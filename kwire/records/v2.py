@@ -134,14 +134,14 @@ def encode_run(
     is_transactional: bool,
 ) -> Bytes:
     """A whole run as one batch; not copied where the run can hold the header itself."""
-    body = run.body()
+    body, count = run.body(), len(run)
     attributes = compression | (_TRANSACTIONAL if is_transactional else 0)
     if compression:
         body = compress(compression, body, level)
     header = header_v2(
         body,
-        len(run),
-        len(run) - 1,
+        count,
+        count - 1,
         run.base_timestamp,
         run.max_timestamp,
         attributes=attributes,
