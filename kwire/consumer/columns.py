@@ -88,7 +88,7 @@ class PartitionColumns:
 class PolledBatch:
     """The records of one `poll_batch`, in the order in which `poll` would have handed them out.
 
-    It holds the (decompressed) batches that they came in, and so do the records that it makes while it is iterated.
+    It holds what they came in, decompressed, and so do the records that it makes while it is iterated.
     Columns and Arrow arrays are copies and hold nothing.
     """
 

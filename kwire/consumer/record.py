@@ -18,8 +18,9 @@ class ConsumerRecord(RecordFields):
     headers          ((name, bytes or None), ...), in the order written; names may repeat
 
     With the C accelerator key, value and headers are made when they are first asked for. Until then a record refers to
-    the (decompressed) batch that it came in, never to the whole fetch; one that is still there two polls later, or two
-    batches later where one iterates, gets a copy of its own bytes and lets the batch go.
+    the answer that it came in, or to its batch where that was decompressed; one that is still there two polls after the
+    last record of its batches was handed out, or two stretches of batches later where one iterates, gets a copy of its
+    own bytes and lets go of the rest.
     """
 
     __slots__ = ()

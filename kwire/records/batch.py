@@ -117,8 +117,8 @@ class Batch:
     def cursor(self, kind: type[Any], topic: str, partition: int, position: int) -> Cursor:
         """A way through the records from `position` on, which are made when they are handed out, as `kind`.
 
-        All are checked now: CorruptRecordsError as for `rows`. The cursor copies or decompresses the batch, and does
-        not keep what it was found in.
+        All are checked now: CorruptRecordsError as for `rows`. In C the cursor keeps what it reads: `raw`, or what that
+        decompresses to.
         """
         next_offset = max(self.next_offset, position)
         return self._open_cursor(kind, topic, partition, self.timestamp_type, position, next_offset)
