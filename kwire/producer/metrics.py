@@ -77,16 +77,17 @@ class Counters:
         """One request with these batches is being written."""
         self.requests_sent += 1
         self.batches_sent += len(batches)
-        since, count = 0.0, 0  # most have come in the same turn
+        since, count = batches[0].created_at, 0  # most have come in the same turn
         for batch in batches:
             self.records_sent += batch.count
             self.bytes_sent += len(batch.encoded or b"")
             if batch.attempts == 1:
-                if batch.created_at != since:
+                if batch.created_at != since and count:
                     self.queue_time.observe(now - since, count)
-                    since, count = batch.created_at, 0
-                count += 1
-        self.queue_time.observe(now - since, count)
+                    count = 0
+                since, count = batch.created_at, count + 1
+        if count:
+            self.queue_time.observe(now - since, count)
 
     def retried(self, batch: Batch) -> None:
         self.batches_retried += 1

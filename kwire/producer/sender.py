@@ -121,7 +121,7 @@ class Sender:
         if self.transaction is not None:
             calls += self._transaction_calls(self.transaction, now, view)
         self._next_deadline = self._earliest(now)
-        if self._is_waiting() and self._next_deadline is not None and self._next_deadline <= now + self._linger:
+        if self._next_deadline is not None and self._next_deadline <= now + self._linger and self._is_waiting():
             # The loop wakes by itself before a new record has lingered too long. That there is work is not enough: an
             # answer that is awaited may be long in coming, or have been the last.
             self._intake.door.gather()
