@@ -12,8 +12,8 @@ import os
 import pytest
 
 from kwire.wire import _door
+from tests.wire.door_stories import Story
 
-from .door_stories import Story
 from .speedups import needs_c, speedups
 
 STORIES = int(os.environ.get("KWIRE_STORIES", "100"))
