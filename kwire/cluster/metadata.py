@@ -8,9 +8,7 @@ never met with a storm of requests. It refuses to know how a request travels.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
 from random import Random
 from typing import Any, NamedTuple
 
@@ -124,8 +122,7 @@ class MetadataUpdater:
         self._in_flight = False
         self._told_by = told_by
         self._last_error = None
-        with _collector_paused():
-            self.snapshot = self.snapshot.updated(response, now)
+        self.snapshot = self.snapshot.updated(response, now)
         unsettled = self._unsettled()
         if unsettled is None:
             self._attempts = 0
@@ -161,16 +158,3 @@ class MetadataUpdater:
                 if partition.leader == NO_NODE:
                     return f"topic {name} partition {partition.index} has no leader"
         return None
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """After so many new objects Python looks for garbage among all that there are. A snapshot makes none, and the loop
-    would stand still for longer than it takes to make one."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
