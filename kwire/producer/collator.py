@@ -44,6 +44,7 @@ class Collator:
         self._agenda = agenda
         self._request_timeout_ms = request_timeout_ms
         self._acks_by_default = settings.required_acks
+        self._request_bytes_max = settings.request_bytes_max
 
     def requests(self, node: int, led: Led, version_max: int | None, now: float, view: View) -> list[Call]:
         """Requests to one broker, as many as its connection has room for: a batch of each partition, then again."""
@@ -87,7 +88,7 @@ class Collator:
             batch_acks = self._acks_by_default if batch.terms is None else batch.terms.acks
             if not taken:
                 acks = batch_acks
-            elif size_bytes + sent_bytes > settings.max_request_bytes or batch_acks != acks:
+            elif size_bytes + sent_bytes > self._request_bytes_max or batch_acks != acks:
                 misfits += 1
                 if misfits == _MISFITS_MAX:
                     break

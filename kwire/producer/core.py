@@ -106,7 +106,7 @@ class Core:
         self.is_started = False
         self._at_exit: weakref.finalize[[Core], Runtime] | None = None
         self._lock = threading.Lock()
-        self._record_bytes_max = self.settings.max_request_bytes
+        self._record_bytes_max = self.settings.record_bytes_max
         self._time_ms = self.runtime.clock.time_ms
 
     def start(self) -> None:

@@ -228,7 +228,7 @@ def make_door(
         dispatch=dispatch,
         batch_bytes=settings.batch_bytes,
         bytes_max=settings.max_buffered_bytes,
-        record_bytes_max=settings.max_request_bytes,
+        record_bytes_max=settings.record_bytes_max,
         key_hash=routing(settings.partitioner).key_hash,
         may_share=may_share,
         time_ms=time_ms or _never,

@@ -46,8 +46,9 @@ class Producer:
     ordered                 False lets batches of a partition overtake each other after a failure
     linger_ms               how long a record may wait for others to share its batch
     batch_bytes             a partition's batch is closed when it has about this size as it is sent; before compression
-                            it may have up to max_request_bytes
-    max_request_bytes       a request is closed at this size; a record larger than this is refused
+                            it may have as much as a request
+    max_request_bytes       a request is closed at this size, and a larger record refused; None (the default): 4 MiB,
+                            and 1 MiB for a record, since brokers take no larger one unless they are told to
     compression             "none", "gzip", "snappy", "lz4" or "zstd", with compression_level where the codec has levels
     partitioner             "murmur2" (Java's hash of the key), "crc32" (librdkafka's), "round_robin", "sticky",
                             "single_broker", a pair such as "crc32+sticky", or a function of a `Message` and a `Topic`:

@@ -219,7 +219,7 @@ class Sender:
     def _size_limit(self) -> SizeLimit:
         settings = self._settings
         is_compressed = settings.codec is not Compression.NONE
-        return SizeLimit(settings.batch_bytes, settings.max_request_bytes if is_compressed else None)
+        return SizeLimit(settings.batch_bytes, settings.request_bytes_max if is_compressed else None)
 
     def _close_batches(self) -> None:
         for topic in self._topics.values():

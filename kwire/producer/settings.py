@@ -17,6 +17,9 @@ ALL_IN_SYNC = -1  # acks="all" on the wire
 # ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
 IDEMPOTENT_WINDOW = 5
 
+_REQUEST_BYTES_MAX = 4_194_304  # a request is a turn of the loop, whatever it carries: many batches make it cheap
+_RECORD_BYTES_MAX = 1_048_576  # brokers take hardly more unless they are told to (message.max.bytes)
+
 
 @dataclass(frozen=True)
 class ProducerSettings:
@@ -30,7 +33,7 @@ class ProducerSettings:
     ordered: bool = True
     linger_ms: int = 5
     batch_bytes: int = 1_000_000
-    max_request_bytes: int = 4_194_304
+    max_request_bytes: int | None = None
     compression: str | Compression = Compression.NONE
     compression_level: int | None = None
     partitioner: str | Partitioner = "murmur2"
@@ -65,8 +68,9 @@ class ProducerSettings:
             "delivery_timeout_ms",
             "transaction_timeout_ms",
         ):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}", remedy="give a number above 0")
+            given = getattr(self, name)
+            if given is not None and given < 1:
+                raise ConfigurationError(f"{name} is {given}", remedy="give a number above 0")
         for name in ("linger_ms", "max_block_ms", "unknown_topic_timeout_ms"):
             if getattr(self, name) < 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}", remedy="give a number from 0 up")
@@ -76,6 +80,16 @@ class ProducerSettings:
             object.__setattr__(self, "compression", Compression.of(self.compression))
         own_rule(self.partitioner)
         routing(self.partitioner)
+
+    @property
+    def request_bytes_max(self) -> int:
+        """At which size a request of several batches is closed."""
+        return _REQUEST_BYTES_MAX if self.max_request_bytes is None else self.max_request_bytes
+
+    @property
+    def record_bytes_max(self) -> int:
+        """A larger record is refused."""
+        return _RECORD_BYTES_MAX if self.max_request_bytes is None else self.max_request_bytes
 
     @property
     def required_acks(self) -> int:

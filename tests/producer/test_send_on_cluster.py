@@ -65,6 +65,19 @@ def test_of_several_messages_one_that_is_too_large_fails_alone(cluster: Cluster)
         assert small.exception(PATIENCE) is last.exception(PATIENCE) is None
 
 
+def test_what_no_broker_takes_by_default_is_refused_at_once_unless_it_is_allowed(cluster: Cluster) -> None:
+    large = bytes(1_100_000)
+    with kwire.Producer(cluster.bootstrap) as producer:
+        with pytest.raises(RecordTooLargeError, match="max_request_bytes"):
+            producer.send("t", large)
+        (error,) = producer.send_many("t", [b"small", large]).settled(PATIENCE).errors
+        assert (error[0], type(error[1])) == (1, RecordTooLargeError)
+    with kwire.Producer(cluster.bootstrap, max_request_bytes=2_000_000) as producer:
+        refused = producer.send("t", large).exception(PATIENCE)
+    assert isinstance(refused, RecordTooLargeError)
+    assert "max.message.bytes" in str(refused), "the broker's word"
+
+
 def test_of_several_messages_one_that_is_none_stops_all(cluster: Cluster) -> None:
     with kwire.Producer(cluster.bootstrap) as producer:
         with pytest.raises(TypeError, match="topic"):
