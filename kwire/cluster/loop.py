@@ -28,7 +28,7 @@ from kwire.cluster.coordinators import Coordinators
 from kwire.cluster.metadata import MetadataStatus, MetadataUpdater
 from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.recovery import Failure, RecoveryMonitor
-from kwire.cluster.snapshot import NO_NODE, Broker, LeaderHint
+from kwire.cluster.snapshot import NO_NODE, Broker, LeaderHint, Snapshot
 from kwire.errors import (
     ClosedError,
     DisconnectedError,
@@ -83,7 +83,6 @@ class EventLoop:
             random=random,
             allow_auto_create=config.allow_auto_create_topics,
         )
-        self.snapshot = self._metadata.snapshot
         self._recovery = RecoveryMonitor(self._backoff, random)
         self._coordinators = Coordinators()
         self._machines: list[Machine] = []
@@ -107,6 +106,10 @@ class EventLoop:
         self._selector.wakeup()
 
     # -- the View of machines
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._metadata.snapshot
 
     @property
     def trouble(self) -> KwireError | None:
@@ -166,7 +169,6 @@ class EventLoop:
     def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         news = self._metadata.learn(hints, endpoints)
         if news:
-            self.snapshot = self._metadata.snapshot
             self._connections.add(self.snapshot.brokers.values())
             self._is_stirred |= self._is_past_machines
         return news
@@ -490,7 +492,6 @@ class EventLoop:
     def _metadata_done(self, call: Call, result: Response | KwireError | None, now: float) -> None:
         if isinstance(result, MetadataResponse):
             self._metadata.answered(result, now, (call.broker, call.version))
-            self.snapshot = self._metadata.snapshot
             for event in self._connections.update(self.snapshot, now):
                 self._handle(event)
             self._recovery.keep(self.snapshot.brokers)

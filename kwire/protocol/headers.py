@@ -144,8 +144,8 @@ def decode_response(frame: BytesLike, request_class: type[Request[R]], version: 
 def decode_answer(frame: bytes, request_class: type[Request[R]], version: int) -> R:
     """The response in a frame whose correlation id was looked at. Raises DecodeError."""
     response: type[Message] = request_class.RESPONSE
-    flexible, pos = response.FLEXIBLE, _ID.size
-    if flexible is not None and version >= flexible and request_class.API_KEY != ApiKey.API_VERSIONS:
+    pos = _ID.size
+    if response_header_version(request_class.API_KEY, response.FLEXIBLE, version) == 1:
         if frame[pos : pos + 1] == b"\x00":
             pos += 1
         else:

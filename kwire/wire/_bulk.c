@@ -194,8 +194,7 @@ get_record(const columns_t *columns, Py_ssize_t index, entry_t *entry, Py_ssize_
         get_number(&columns->partitions, index, 4, slot) < 0) {
         return -1;
     }
-    int64_t total = RECORD_OVERHEAD_MAX + (entry->value.size > 0 ? entry->value.size : 0) +
-                    (entry->key.size > 0 ? entry->key.size : 0);
+    Py_ssize_t total = counted_record(entry->key, entry->value);
     if (columns->headers != NULL) {
         entry->headers = PyList_GetItem(columns->headers, index);
         if (entry->headers == NULL || !PyTuple_CheckExact(entry->headers)) {
@@ -208,10 +207,10 @@ get_record(const columns_t *columns, Py_ssize_t index, entry_t *entry, Py_ssize_
                 PyErr_SetString(PyExc_TypeError, "headers are a tuple of (str, bytes or None)");
                 return -1;
             }
-            total += HEADER_OVERHEAD_MAX + name.size + (value.size > 0 ? value.size : 0);
+            total += counted_header(name, value);
         }
     }
-    *size = (Py_ssize_t)total;
+    *size = total;
     return 0;
 }
 
@@ -282,18 +281,7 @@ make_room(placed_t *placed, int slot, Py_ssize_t count)
         grow_slots(placed, slot) < 0) {
         return -1;
     }
-    if (placed->used < placed->room) {
-        return 0;
-    }
-    uint32_t room = placed->room ? placed->room * 2 : 8;
-    stretch_t *grown = PyMem_Realloc(placed->stretches, room * sizeof(stretch_t));
-    if (grown == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    placed->stretches = grown;
-    placed->room = room;
-    return 0;
+    return grow((void **)&placed->stretches, placed->used, &placed->room, sizeof(stretch_t));
 }
 
 /* The stretch that ends with the last record of an open run, which is this slot's for all that is known here; else -1. */
@@ -397,7 +385,7 @@ put_values(run_t *run, const columns_t *columns, Py_ssize_t index, Py_ssize_t en
             PyErr_Clear(); /* it is found again, where it comes first */
             break;
         }
-        Py_ssize_t size = RECORD_OVERHEAD_MAX + (value.size > 0 ? (Py_ssize_t)value.size : 0);
+        Py_ssize_t size = counted_record((span){NULL, -1}, value);
         if (size > left || size > size_max) {
             break;
         }

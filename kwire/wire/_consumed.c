@@ -267,14 +267,5 @@ PyObject *
 record_class(PyObject *module, PyObject *full_name)
 {
     PyType_Slot slots[] = {{Py_tp_dealloc, free_record}, {0, NULL}};
-    PyType_Spec spec = {
-        PyUnicode_AsUTF8AndSize(full_name, NULL), sizeof(record), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots,
-    };
-    if (spec.name == NULL) {
-        return NULL;
-    }
-    PyObject *fields = PyObject_GetAttrString(module, "RecordFields");
-    PyObject *made = fields == NULL ? NULL : PyType_FromSpecWithBases(&spec, fields);
-    Py_XDECREF(fields);
-    return made;
+    return derived_class(module, "RecordFields", full_name, sizeof(record), slots);
 }

@@ -174,22 +174,32 @@ next_record(PyObject *object)
     return (PyObject *)made;
 }
 
+/* As many of the next records as are wanted and left; -1 with an exception. */
+static Py_ssize_t
+count_of(const cursor *self, PyObject *wanted)
+{
+    Py_ssize_t count = PyLong_AsSsize_t(wanted), left = self->count - self->handed;
+    if (count == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    return count > left ? left : count < 0 ? 0 : count;
+}
+
 static PyObject *
 cursor_cut(PyObject *object, PyObject *wanted)
 {
     cursor *self = (cursor *)object;
-    Py_ssize_t count = PyLong_AsSsize_t(wanted);
-    if (count == -1 && PyErr_Occurred()) {
+    Py_ssize_t count = count_of(self, wanted), left = self->count - self->handed;
+    if (count < 0) {
         return NULL;
     }
-    Py_ssize_t left = self->count - self->handed;
     piece *made = (piece *)((allocfunc)PyType_GetSlot(self->piece_type, Py_tp_alloc))(self->piece_type, 0);
     if (made == NULL) {
         return NULL;
     }
     made->from = (cursor *)Py_NewRef(object);
     made->on = self->on;
-    made->count = count > left ? left : count < 0 ? 0 : count;
+    made->count = count;
     made->all = made->count == self->count ? &self->all : NULL;
     self->handed += made->count;
     if (made->count < left && made->count > 0) { /* a cursor at its end is nowhere between records */
@@ -225,10 +235,6 @@ static PyObject *
 cursor_take(PyObject *object, PyObject *wanted)
 {
     cursor *self = (cursor *)object;
-    Py_ssize_t count = PyLong_AsSsize_t(wanted);
-    if (count == -1 && PyErr_Occurred()) {
-        return NULL;
-    }
     if (PyType_GetFlags(self->kind) & Py_TPFLAGS_HAVE_GC) {
         /* To make such a record may run anybody's code, which may take from here too. */
         PyObject *cut = cursor_cut(object, wanted);
@@ -236,9 +242,8 @@ cursor_take(PyObject *object, PyObject *wanted)
         Py_XDECREF(cut);
         return records;
     }
-    Py_ssize_t left = self->count - self->handed;
-    count = count > left ? left : count < 0 ? 0 : count;
-    PyObject *records = PyList_New(count);
+    Py_ssize_t count = count_of(self, wanted);
+    PyObject *records = count < 0 ? NULL : PyList_New(count);
     if (records != NULL && count > self->count - self->handed) { /* the list's may too, before it is there */
         Py_DECREF(records);
         return cursor_take(object, wanted);

@@ -34,7 +34,7 @@ door_append(door_t *door, PyObject *args)
         PyErr_SetString(PyExc_TypeError, "a record has bytes or None, and a partition from 0 to 2**31 - 1 or None");
         return NULL;
     }
-    if (!has_room(door, size)) {
+    if (size > room_of(door)) {
         Py_RETURN_NONE;
     }
     topic_t *topic = get_topic(door, name);
@@ -74,7 +74,7 @@ door_record_bytes_max(const door_t *door)
 Py_ssize_t
 door_room(const door_t *door)
 {
-    return door->used_bytes == 0 ? PY_SSIZE_T_MAX : door->bytes_max - door->used_bytes;
+    return room_of(door);
 }
 
 void

@@ -22,7 +22,7 @@ typedef struct {
 /* NULL with an exception. */
 topic_t *door_topic(door_t *door, PyObject *name);
 Py_ssize_t door_record_bytes_max(const door_t *door);
-/* A record is let in that has no more bytes than there is room for: any, where no other is in. */
+/* See `room_of`. */
 Py_ssize_t door_room(const door_t *door);
 void door_use(door_t *door, Py_ssize_t size);
 int door_takes_turns(const door_t *door);

@@ -180,7 +180,7 @@ class Door:
         ):  # fmt: skip
             place: Place = _blank(self._place)
             with self._lock:
-                has_room = self.is_open and (self.used_bytes + size <= self.bytes_max or not self.used_bytes)
+                has_room = self.is_open and self._has_room(size)
                 if has_room:
                     run, number, must_wake = self._admit(topic, state, partition, now, key, value, (), size, None)
                     place._run, place._number = run, number
@@ -205,7 +205,7 @@ class Door:
     ) -> tuple[Run, int] | None:
         """Take a record in; None where there is no room. A record larger than the whole bound is let in alone."""
         with self._lock:
-            if self.used_bytes + size_bytes > self.bytes_max and self.used_bytes:
+            if not self._has_room(size_bytes):
                 return None
             run, number, must_wake = self._admit(
                 topic, self._topic(topic), partition, timestamp_ms, key, value, headers, size_bytes, terms
@@ -241,7 +241,7 @@ class Door:
             if size > self._record_bytes_max:
                 too_large = size
                 break
-            if self.used_bytes + size > self.bytes_max and self.used_bytes:
+            if not self._has_room(size):
                 break
             run, number, wakes = self._admit(topic, state, partition, timestamp, key, value, headers, size, None)
             must_wake |= wakes
@@ -276,7 +276,7 @@ class Door:
                     continue  # a finalizer has sent a record since it was looked at
                 number = run._extend(timestamp, part, totals[at + count] - totals[at])
                 self.used_bytes += totals[at + count] - totals[at]
-            elif self.used_bytes + sizes[at] > self.bytes_max and self.used_bytes:
+            elif not self._has_room(sizes[at]):
                 break
             else:
                 run, number, wakes = self._admit(topic, state, slot, timestamp, None, values[at], (), sizes[at], None)
@@ -350,6 +350,10 @@ class Door:
                 self._route(state, run)
 
     # -- under the lock
+
+    def _has_room(self, size_bytes: int) -> bool:
+        """A record larger than the whole bound is let in alone."""
+        return self.used_bytes + size_bytes <= self.bytes_max or not self.used_bytes
 
     def _topic(self, name: str) -> _Topic:
         state = self._topics.get(name)

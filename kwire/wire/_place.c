@@ -182,16 +182,7 @@ static PyObject *
 place_class(PyObject *module, PyObject *full_name)
 {
     PyType_Slot slots[] = {{Py_tp_dealloc, place_dealloc}, {Py_tp_methods, place_methods}, {0, NULL}};
-    PyType_Spec spec = {
-        PyUnicode_AsUTF8AndSize(full_name, NULL), sizeof(place_t), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots,
-    };
-    if (spec.name == NULL) {
-        return NULL;
-    }
-    PyObject *place_type = PyObject_GetAttrString(module, "Place");
-    PyObject *made = place_type == NULL ? NULL : PyType_FromSpecWithBases(&spec, place_type);
-    Py_XDECREF(place_type);
-    return made;
+    return derived_class(module, "Place", full_name, sizeof(place_t), slots);
 }
 
 static PyMethodDef place_functions[] = {

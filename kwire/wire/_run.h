@@ -14,6 +14,19 @@
 
 #define OBJECT(thing) ((PyObject *)(thing))
 
+/* What a record counts as without its headers, and each of those: what it has in a batch, counted from above. */
+static inline Py_ssize_t
+counted_record(span key, span value)
+{
+    return RECORD_OVERHEAD_MAX + (Py_ssize_t)((key.size > 0 ? key.size : 0) + (value.size > 0 ? value.size : 0));
+}
+
+static inline Py_ssize_t
+counted_header(span name, span value)
+{
+    return HEADER_OVERHEAD_MAX + (Py_ssize_t)(name.size + (value.size > 0 ? value.size : 0));
+}
+
 enum { UNDESIGNATED = -1, UNROUTED = -2 };
 
 typedef struct run run_t;

@@ -174,7 +174,7 @@ are_headers(PyObject *given, held_t *held, Py_ssize_t *size)
         PyObject *header = header_of(PyTuple_GetItem(pairs, index));
         is_fine = header != NULL && PyTuple_SetItem(held->headers, index, header) == 0 &&
                   is_header(held->headers, index, &name, &value);
-        *size += HEADER_OVERHEAD_MAX + (Py_ssize_t)name.size + (value.size > 0 ? (Py_ssize_t)value.size : 0);
+        *size += counted_header(name, value);
     }
     Py_XDECREF(pairs);
     PyErr_Clear();
@@ -249,8 +249,7 @@ is_record(door_t *door, PyObject *const *given, entry_t *entry, Py_ssize_t *size
                                   : !is_now(door, &entry->timestamp))) {
         return 0;
     }
-    *size = RECORD_OVERHEAD_MAX + (entry->value.size > 0 ? (Py_ssize_t)entry->value.size : 0) +
-            (entry->key.size > 0 ? (Py_ssize_t)entry->key.size : 0);
+    *size = counted_record(entry->key, entry->value);
     if (given[HEADERS] == NULL) {
         return 1;
     }
@@ -273,7 +272,7 @@ entered(door_t *door, PyObject *const *given, const entry_t *entry, Py_ssize_t s
         return NULL;
     }
     topic_t *topic = find_topic(door, given[TOPIC]);
-    if (topic == NULL || size > door->record_bytes_max || !has_room(door, size) || !door->is_open) {
+    if (topic == NULL || size > door->record_bytes_max || size > room_of(door) || !door->is_open) {
         Py_DECREF(OBJECT(place));
         return NULL;
     }

@@ -306,6 +306,21 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+PyObject *
+derived_class(PyObject *module, const char *base, PyObject *full_name, size_t size, PyType_Slot *slots)
+{
+    PyType_Spec spec = {
+        PyUnicode_AsUTF8AndSize(full_name, NULL), (int)size, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots,
+    };
+    if (spec.name == NULL) {
+        return NULL;
+    }
+    PyObject *base_type = PyObject_GetAttrString(module, base);
+    PyObject *made = base_type == NULL ? NULL : PyType_FromSpecWithBases(&spec, base_type);
+    Py_XDECREF(base_type);
+    return made;
+}
+
 static int
 execute(PyObject *module)
 {

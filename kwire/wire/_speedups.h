@@ -16,5 +16,10 @@ int add_door(PyObject *module);
 int add_bulk(PyObject *module);
 int add_sockets(PyObject *module);
 
+/* A class of this full name, derived from one of the module, with a part for the garbage collector only if that has one.
+ *
+ * One that is written in Python has such a part always: each object would be looked at again and again. */
+PyObject *derived_class(PyObject *module, const char *base, PyObject *full_name, size_t size, PyType_Slot *slots);
+
 /* CRC-32C of all that is there; the interpreter's lock need not be held. */
 uint32_t crc32c_of(bytes_t at, size_t size);

@@ -81,10 +81,11 @@ slot_of(const door_t *door, topic_t *topic, span key)
     return key.size < 0 ? UNDESIGNATED : slot_by_key(door->hash, topic->count, key);
 }
 
-static inline int
-has_room(const door_t *door, Py_ssize_t size)
+/* A record is let in that has no more bytes: any, where no other is in. */
+static inline Py_ssize_t
+room_of(const door_t *door)
 {
-    return door->used_bytes == 0 || door->used_bytes + size <= door->bytes_max;
+    return door->used_bytes == 0 ? PY_SSIZE_T_MAX : door->bytes_max - door->used_bytes;
 }
 
 /* ---- _send.c and _route.c: methods of the door -------------------------------------------------------------------- */

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -24,19 +23,11 @@ from kwire.errors import (
 from kwire.producer import BulkResponse, RecordMetadata
 from kwire.producer.partitioners import murmur2_partition
 from kwire.protocol import ApiKey
+from tests.producer.conftest import PARTITIONS
 
 pa = pytest.importorskip("pyarrow")
 
-PARTITIONS = 4
 PATIENCE = 30
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=2) as one:
-        one.create_topic("t", partitions=PARTITIONS)
-        yield one
-        assert one.failures == ()
 
 
 def logged(cluster: Cluster, partition: int) -> list[Any]:

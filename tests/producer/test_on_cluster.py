@@ -7,7 +7,6 @@ import multiprocessing
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +29,9 @@ from kwire.errors import (
     TopicError,
 )
 from kwire.protocol import ApiKey
+from tests.producer.conftest import PARTITIONS
 
-PARTITIONS = 4
 PATIENCE = 30
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=3) as one:
-        one.create_topic("t", partitions=PARTITIONS)
-        yield one
-        assert one.failures == ()
 
 
 def stored(cluster: Cluster, topic: str = "t", partitions: int = PARTITIONS) -> dict[int, list[bytes | None]]:

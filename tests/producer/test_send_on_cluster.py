@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,17 +20,9 @@ from kwire.errors import (
 from kwire.producer import Message, ProducerRequest
 from kwire.producer.partitioners import crc32_partition, murmur2_partition
 from kwire.protocol import ApiKey
+from tests.producer.conftest import PARTITIONS
 
-PARTITIONS = 4
 PATIENCE = 30
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=3) as one:
-        one.create_topic("t", partitions=PARTITIONS)
-        yield one
-        assert one.failures == ()
 
 
 def test_the_proposals_example(cluster: Cluster) -> None:
