@@ -189,9 +189,9 @@ class Consumer(RecordStream):
         """
         records: list[ConsumerRecord] = []
 
-        def gather(lane: Lane, count: int) -> int:
+        def gather(cursor: Cursor, count: int) -> int:
             nonlocal records
-            taken = lane.take(count)
+            taken: list[ConsumerRecord] = cursor.take(count)
             records = records + taken if records else taken
             return len(taken)
 
@@ -206,8 +206,8 @@ class Consumer(RecordStream):
         """
         pieces: list[Piece] = []
 
-        def gather(lane: Lane, count: int) -> int:
-            piece = lane.cut(count)
+        def gather(cursor: Cursor, count: int) -> int:
+            piece = cursor.cut(count)
             if len(piece):
                 pieces.append(piece)
             return len(piece)
@@ -247,8 +247,8 @@ class Consumer(RecordStream):
                     return lane.cursor
             self._inbox.wait(nudges, _NAP)
 
-    def _poll(self, max_records: int, timeout: float | None, gather: Callable[[Lane, int], int]) -> None:
-        """`gather` takes at most so many records of a lane, and says how many it took."""
+    def _poll(self, max_records: int, timeout: float | None, gather: Callable[[Cursor, int], int]) -> None:
+        """`gather` takes at most so many records of a cursor, and says how many it took."""
         if max_records < 1:
             raise ConfigurationError(f"max_records is {max_records!r}", remedy="give a whole number above 0")
         clock = self._runtime.clock
@@ -391,7 +391,7 @@ class Consumer(RecordStream):
                 self._raise_of(lane)
         return None
 
-    def _collect(self, max_records: int, gather: Callable[[Lane, int], int]) -> bool:
+    def _collect(self, max_records: int, gather: Callable[[Cursor, int], int]) -> bool:
         left, left_bytes = max_records, _POLL_BYTES_MAX
         while left == max_records:  # another thread's iteration, which needs no lock, may have taken a lane's last
             lane = self._next_lane()
@@ -399,7 +399,7 @@ class Consumer(RecordStream):
                 return False
             assert lane.cursor is not None
             left_bytes -= lane.cursor.size_bytes
-            left -= gather(lane, left)
+            left -= gather(lane.cursor, left)
         while left > 0 and left_bytes > 0 and self._ready:
             # An error further on waits for the next poll: these records come before it.
             lane = self._ready[0]
@@ -411,7 +411,7 @@ class Consumer(RecordStream):
             else:
                 assert lane.cursor is not None
                 left_bytes -= lane.cursor.size_bytes
-                left -= gather(lane, left)
+                left -= gather(lane.cursor, left)
         self._ready.rotate(-1)  # the next poll begins with another partition
         return True
 

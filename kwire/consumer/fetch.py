@@ -7,13 +7,12 @@ broker that leads a partition no more says who does, and from v16 on where that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
-from uuid import UUID
 
 from kwire.cluster.snapshot import NO_ID, Broker, LeaderHint
 from kwire.consumer.options import ConsumerOptions
+from kwire.consumer.place import Place
 from kwire.consumer.position import Position
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -24,31 +23,28 @@ MAX_BYTES_SINCE = 3
 _LEADS_NO_MORE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
-class Asked(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Asked:
     """A partition in a request; `offset` as it was then. The position may since have been replaced by a seek."""
 
     position: Position
     offset: int
-    leader_epoch: int
-    topic_id: UUID
+    place: Place
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Fetch:
     """What is in flight to a node. `reserved_bytes` is what its answer may be expected to bring at most."""
 
-    node: int
-    asked: Sequence[Asked]
-    max_wait_ms: int
-    max_bytes: int
+    __slots__ = ("_names", "asked", "max_bytes", "max_wait_ms", "node", "reserved_bytes", "version_max")
 
-    @property
-    def reserved_bytes(self) -> int:
-        return min(self.max_bytes, sum(asked.position.fetch_bytes for asked in self.asked))
-
-    @property
-    def version_max(self) -> int | None:
-        return BY_ID_SINCE - 1 if any(asked.topic_id == NO_ID for asked in self.asked) else None
+    def __init__(self, node: int, asked: Sequence[Asked], max_wait_ms: int, max_bytes: int) -> None:
+        self.node = node
+        self.asked = asked
+        self.max_wait_ms = max_wait_ms
+        self.max_bytes = max_bytes
+        self.reserved_bytes = min(max_bytes, sum([one.position.fetch_bytes for one in asked]))
+        self._names = {one.place.topic_id: one.position.topic for one in asked}
+        self.version_max = BY_ID_SINCE - 1 if None in self._names else None
 
     def request(self, options: ConsumerOptions, version: int) -> FetchRequest:
         """Fields that `version` lacks (topics' names or ids, epochs, isolation) are left out by the encoder."""
@@ -72,46 +68,45 @@ class Fetch:
             position = asked.position
             if position.topic != last_name:
                 last_name = position.topic
-                topics.append(FetchRequest.Topic(topic=position.topic, topic_id=asked.topic_id, partitions=[]))
+                topic_id = asked.place.topic_id or NO_ID
+                topics.append(FetchRequest.Topic(topic=position.topic, topic_id=topic_id, partitions=[]))
             topics[-1].partitions.append(
                 FetchRequest.Topic.Partition(
                     partition=position.partition,
-                    current_leader_epoch=asked.leader_epoch,
+                    current_leader_epoch=asked.place.leader_epoch,
                     fetch_offset=asked.offset,
                     partition_max_bytes=position.fetch_bytes,
                 )
             )
         return topics
 
-    def answers(self, response: FetchResponse) -> Iterator[tuple[Asked, FetchResponse.Topic.Partition | None]]:
+    def answers(self, response: FetchResponse) -> list[tuple[Asked, FetchResponse.Topic.Partition | None]]:
         """Each partition asked for, once, with its part of the answer, or with None if the broker left it out.
 
         What was not asked for is passed over. Names and ids are told apart by the response itself: a version that has
         ids sends no names.
         """
-        unanswered: dict[tuple[str | UUID, int], Asked] = {}
-        for asked in self.asked:
-            unanswered[asked.position.topic, asked.position.partition] = asked
-            if asked.topic_id != NO_ID:
-                unanswered[asked.topic_id, asked.position.partition] = asked
-        answered: set[int] = set()
+        left = {one.position.key: one for one in self.asked}
+        answers: list[tuple[Asked, FetchResponse.Topic.Partition | None]] = []
         for topic in response.responses:
-            key = topic.topic or topic.topic_id
+            name = topic.topic or self._names.get(topic.topic_id, "")
             for partition in topic.partitions:
-                asked_or_none = unanswered.get((key, partition.partition_index))
-                if asked_or_none is not None and id(asked_or_none) not in answered:
-                    answered.add(id(asked_or_none))
-                    yield asked_or_none, partition
-        for asked in self.asked:
-            if id(asked) not in answered:
-                yield asked, None
+                asked = left.pop((name, partition.partition_index), None)
+                if asked is not None:
+                    answers.append((asked, partition))
+        answers += [(asked, None) for asked in left.values()]
+        return answers
 
 
 def leader_hints(answers: Iterable[tuple[Asked, FetchResponse.Topic.Partition | None]]) -> list[LeaderHint]:
     """Who leads the partitions that the broker refused; for `View.learn_leaders`."""
     return [
         LeaderHint(
-            asked.position.topic, asked.topic_id, asked.position.partition, leader.leader_id, leader.leader_epoch
+            asked.position.topic,
+            asked.place.topic_id or NO_ID,
+            asked.position.partition,
+            leader.leader_id,
+            leader.leader_epoch,
         )
         for asked, answer in answers
         if answer is not None and answer.error_code in _LEADS_NO_MORE

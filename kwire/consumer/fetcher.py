@@ -22,7 +22,7 @@ from kwire.cluster.calls import Call, ToNode, View
 from kwire.cluster.snapshot import NO_NODE, Snapshot
 from kwire.consumer import failures
 from kwire.consumer.aborted import AbortedTransaction
-from kwire.consumer.extent import extent_of
+from kwire.consumer.extent import extent_of, worth_asking
 from kwire.consumer.fetch import MAX_BYTES_SINCE, Asked, Fetch, endpoints, leader_hints
 from kwire.consumer.inbox import Chunk, Failure, Inbox, Moved, Trouble
 from kwire.consumer.offsets import (
@@ -73,7 +73,7 @@ class Start(NamedTuple):
 class _Choice:
     """What could be fetched from one node, and since when something there waits for its reader instead."""
 
-    ready: list[tuple[Position, Place]] = field(default_factory=list)
+    ready: list[Asked] = field(default_factory=list)
     held_since: float | None = None
 
 
@@ -104,6 +104,7 @@ class Fetcher:
         self._unknown_patience = options.unknown_topic_timeout_ms / 1000
         self._replica_max_age = replica_max_age_ms / 1000
         self._positions: dict[tuple[str, int], Position] = {}  # in the order of the next request
+        self._snapshot = Snapshot()  # where the positions' places are from
         self._topics: frozenset[str] | None = frozenset()  # None: to be gathered anew
         self._in_flight: dict[int, Fetch] = {}
         self._fetched: dict[int, int] = {}  # node -> when it had its turn, in fetches
@@ -203,6 +204,10 @@ class Fetcher:
 
     def _choose(self, now: float, view: View) -> dict[int, _Choice]:
         snapshot, in_flight = view.snapshot, self._in_flight
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            for position in self._positions.values():
+                position.place = None
         held_bytes = 2 * self._partition_bytes
         choices: dict[int, _Choice] = {}
         for position in self._positions.values():
@@ -211,7 +216,11 @@ class Fetcher:
             if now < position.not_before:
                 self._wake_at(position.not_before)
                 continue
-            place = self._locate(position, snapshot, now)
+            place = position.place
+            if place is None:
+                place = position.place = locate(snapshot, position.topic, position.partition)
+            if position.replica is not None:
+                place = self._replica(position, position.replica, place, now)
             if place.node == NO_NODE:
                 self._without_leader(position, place, now, view)
                 continue
@@ -220,7 +229,7 @@ class Fetcher:
             choice = choices.setdefault(place.node, _Choice())
             if not self._inbox.holds(position.generation, held_bytes):
                 position.held_since = None
-                choice.ready.append((position, place))
+                choice.ready.append(Asked(position, position.offset, place))
                 continue
             if position.held_since is None:
                 position.held_since = now
@@ -228,14 +237,14 @@ class Fetcher:
                 choice.held_since = position.held_since
         return choices
 
-    def _locate(self, position: Position, snapshot: Snapshot, now: float) -> Place:
-        place = locate(snapshot, position.topic, position.partition)
-        if position.replica is None or place.node == NO_NODE:
-            return place
-        if now < position.replica_until and position.replica in snapshot.brokers:
-            return Place(position.replica, place.leader_epoch)
+    def _replica(self, position: Position, replica: int, leader: Place, now: float) -> Place:
+        """Where a position reads that was told to do so from a follower."""
+        if leader.node == NO_NODE:
+            return leader
+        if replica in self._snapshot.brokers and now < position.replica_until:
+            return leader._replace(node=replica)
         position.replica = None
-        return place
+        return leader
 
     def _without_leader(self, position: Position, place: Place, now: float, view: View) -> None:
         if place.error is None:
@@ -268,15 +277,11 @@ class Fetcher:
 
     def _fetch(self, node: int, choice: _Choice, share: int, now: float, view: View) -> Fetch | None:
         """What to ask the node for, if there is room; `share` is how much of it all one node may have."""
-        reserved = sum(fetch.reserved_bytes for fetch in self._in_flight.values())
+        reserved = sum([fetch.reserved_bytes for fetch in self._in_flight.values()])
         room = self._inbox.room(reserved, min(share, self._partition_bytes))
         if room == 0:
             return None
-        topics = view.snapshot.topics
-        asked = [
-            Asked(position, position.offset, place.leader_epoch, topics[position.topic].id)
-            for position, place in choice.ready
-        ]
+        asked = choice.ready
         max_bytes = min(self._fetch_bytes, share, room)
         fetch = Fetch(node, asked, self._max_wait_ms(node, choice, now), max_bytes)
         try:
@@ -347,7 +352,7 @@ class Fetcher:
             assert isinstance(result, KwireError)
             self._request_failed(fetch, result, now)
             return
-        answers = list(fetch.answers(result))
+        answers = fetch.answers(result)
         hints = leader_hints(answers)
         if hints:
             view.learn_leaders(hints, endpoints(result))
@@ -378,27 +383,33 @@ class Fetcher:
             position.replica = answer.preferred_read_replica
             position.replica_until = now + self._replica_max_age
         if not answer.records:
+            position.fetch_bytes = max(position.fetch_bytes, self._partition_bytes)
             return
         self._idle_since[fetch.node] = now
         self._to_the_back(position)
-        extent = extent_of(memoryview(answer.records))
+        records = memoryview(answer.records)
+        extent = extent_of(records)
         if extent.whole_bytes:
             if extent.next_offset <= asked.offset:
                 self._fail(position, failures.no_progress(position, extent.next_offset))
                 return
-            data = memoryview(answer.records)[: extent.whole_bytes]
-            self._inbox.post(Chunk(position.generation, asked.offset, data, self._aborted(answer)))
+            aborted = self._aborted(answer) if answer.aborted_transactions else ()
+            self._inbox.post(Chunk(position.generation, asked.offset, records[: extent.whole_bytes], aborted))
             position.offset = extent.next_offset
             position.fetch_bytes = self._partition_bytes
+            if extent.needed_bytes:
+                position.fetch_bytes = worth_asking(extent.needed_bytes, self._partition_bytes)
         if extent.is_broken:
             self._fail(position, failures.broken_envelope(position))
         elif not extent.whole_bytes:
             self._grow(position, extent.needed_bytes)
 
     def _aborted(self, answer: FetchResponse.Topic.Partition) -> tuple[AbortedTransaction, ...]:
-        if not self._options.is_committed_only or not answer.aborted_transactions:
+        if not self._options.is_committed_only:
             return ()
-        return tuple(AbortedTransaction(one.producer_id, one.first_offset) for one in answer.aborted_transactions)
+        return tuple(
+            AbortedTransaction(one.producer_id, one.first_offset) for one in answer.aborted_transactions or ()
+        )
 
     def _grow(self, position: Position, needed_bytes: int) -> None:
         """Not one whole batch came: brokers before Kafka 0.10.1 cut off what is over the limit. Ask for as much."""
@@ -419,7 +430,7 @@ class Fetcher:
         elif error.is_retriable or (code == ErrorCode.UNKNOWN_SERVER_ERROR and position.attempts < _ATTEMPTS_MAX):
             # Where a newer leader is known by now, from this answer at the latest, there is nothing to back off for.
             place = locate(view.snapshot, position.topic, position.partition)
-            self._retry(position, error, now, backs_off=place.leader_epoch <= asked.leader_epoch)
+            self._retry(position, error, now, backs_off=place.leader_epoch <= asked.place.leader_epoch)
         else:
             self._fail(position, error)
 

@@ -1,9 +1,10 @@
 """What crosses from the event loop to the user's threads, and how much of it there is.
 
-The loop posts; whoever polls takes all and sleeps on the same condition until there is more. Neither side ever holds
-the lock for longer than it takes to move a reference. The bytes posted and not yet read to the end are counted here, in
-all and by generation, so that the loop stops fetching what nobody reads. A generation is one life of one assigned
-partition: assigning or seeking begins a new one, and everything of an older one is thrown away where it is met.
+The loop posts; whoever polls takes all, and sleeps on a condition of the same lock until there is more. Neither side
+ever holds the lock for longer than it takes to move a reference. The bytes posted and not yet read to the end are
+counted here, in all and by generation, so that the loop stops fetching what nobody reads. A generation is one life of
+one assigned partition: assigning or seeking begins a new one, and everything of an older one is thrown away where it
+is met.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kwire.consumer.aborted import AbortedTransaction
 from kwire.errors import KwireError
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen: to make one would take five times as long
 class Chunk:
     """The records of one partition in one Fetch answer, still encoded: whole batches. `offset` is what was asked."""
 
@@ -24,10 +25,6 @@ class Chunk:
     offset: int
     data: memoryview
     aborted: tuple[AbortedTransaction, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.data)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +63,9 @@ class Inbox:
         self.end: KwireError | None = None
         self._max_bytes = max_bytes
         self._wake_loop = wake_loop
-        self._news = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._sleepers = 0
         self._items: list[Item] = []
         self._nudges = 0
         self._bytes: dict[int, int] = {}
@@ -77,15 +76,19 @@ class Inbox:
     # -- the loop's side
 
     def post(self, item: Item) -> None:
-        with self._news:
+        with self._lock:
             if isinstance(item, Chunk):
-                self._count(item.generation, item.size_bytes)
+                generation, size = item.generation, len(item.data)
+                self._bytes[generation] = self._bytes.get(generation, 0) + size
+                if generation not in self._paused:
+                    self._total_bytes += size
             self._items.append(item)
-            self._news.notify_all()
+            if self._sleepers:
+                self._news.notify_all()
 
     def close(self, error: KwireError) -> None:
         """Nothing will be posted any more; `error` is what everybody is told who asks from now on."""
-        with self._news:
+        with self._lock:
             if self.end is None:
                 self.end = error
             self._news.notify_all()
@@ -95,7 +98,7 @@ class Inbox:
 
         0 when that is less than `least`; then the loop is woken as soon as something is released.
         """
-        with self._news:
+        with self._lock:
             room = self._max_bytes - self._total_bytes - reserved_bytes
             if room >= least:
                 return room
@@ -104,7 +107,9 @@ class Inbox:
 
     def holds(self, generation: int, limit: int) -> bool:
         """Whether this generation has `limit` bytes or more that nobody has read; then the loop will be woken."""
-        with self._news:
+        if self._bytes.get(generation, 0) < limit:  # what is little now, only the loop itself could make more
+            return False
+        with self._lock:
             is_full = self._bytes.get(generation, 0) >= limit
             self._is_awaited |= is_full
             return is_full
@@ -114,21 +119,29 @@ class Inbox:
     def take(self) -> list[Item]:
         if not self._items:  # nothing is the usual answer of a poll that has records in hand; it costs no lock
             return []
-        with self._news:
+        with self._lock:
             items, self._items = self._items, []
             return items
 
     def release(self, chunk: Chunk) -> None:
         """A chunk was read to the end, or thrown away."""
-        with self._news:
-            self._count(chunk.generation, -chunk.size_bytes)
+        generation, size = chunk.generation, len(chunk.data)
+        with self._lock:
+            held = self._bytes.get(generation, 0) - size
+            assert held >= 0, "released twice"
+            if held:
+                self._bytes[generation] = held
+            else:
+                self._bytes.pop(generation, None)
+            if generation not in self._paused:
+                self._total_bytes -= size
             is_awaited, self._is_awaited = self._is_awaited, False
         if is_awaited:
             self._wake_loop()
 
     def pause(self, generation: int, is_paused: bool) -> None:
         """Say whether what this generation holds counts against what the others may fetch."""
-        with self._news:
+        with self._lock:
             if is_paused == (generation in self._paused):
                 return
             held = self._bytes.get(generation, 0)
@@ -144,7 +157,7 @@ class Inbox:
 
     def nudge(self) -> None:
         """Make everybody who waits look again: something other than a post has changed."""
-        with self._news:
+        with self._lock:
             self._nudges += 1
             self._news.notify_all()
 
@@ -154,16 +167,10 @@ class Inbox:
 
     def wait(self, nudges_seen: int, timeout: float) -> None:
         """Sleep until there are items, somebody nudges (after `nudges_seen`), it ends, or `timeout` seconds pass."""
-        with self._news:
+        with self._lock:
             if not self._items and self._nudges == nudges_seen and self.end is None:
-                self._news.wait(timeout)
-
-    def _count(self, generation: int, size_bytes: int) -> None:
-        held = self._bytes.get(generation, 0) + size_bytes
-        assert held >= 0, "released twice"
-        if held:
-            self._bytes[generation] = held
-        else:
-            self._bytes.pop(generation, None)
-        if generation not in self._paused:
-            self._total_bytes += size_bytes
+                self._sleepers += 1
+                try:
+                    self._news.wait(timeout)
+                finally:
+                    self._sleepers -= 1

@@ -22,11 +22,13 @@ from kwire.records import decode_batches
 from kwire.wire.accel import open_batches
 
 if TYPE_CHECKING:
-    from kwire.wire.accel import Cursor, Piece
+    from kwire.wire.accel import Cursor
 
 # Batches are opened together until they are as large: what is looked through is still in the processor's cache when it
 # is read, and a log of small batches costs little more than one of large ones.
 _TOGETHER_BYTES = 256 * 1024
+# Of an answer without aborted transactions; such a filter remembers nothing.
+_CONTROL_ONLY = BatchFilter(())
 
 
 class Lane:
@@ -58,7 +60,7 @@ class Lane:
         self._items: deque[Chunk | Moved | Failure] = deque()
         self._chunk: Chunk | None = None  # being read
         self._at = 0  # the next batch in it
-        self._filter = BatchFilter(())
+        self._filter = _CONTROL_ONLY
         self.cursor: Cursor | None = None  # in the batch being handed out
 
     @property
@@ -70,7 +72,7 @@ class Lane:
         if self.error is not None:
             if isinstance(item, Chunk):
                 self._release(item)  # fetched before the loop heard that the reader got stuck
-        elif self.position is not None:
+        elif self._position is not None:
             self._items.append(item)
         elif isinstance(item, Moved):
             self._position = item.offset  # nothing can stand before it, and who asks for the position waits for this
@@ -104,16 +106,6 @@ class Lane:
                 return False
         return True
 
-    def cut(self, count: int) -> Piece:
-        """The next records, at most `count` and of one cursor; moves the position. Only after `has_next()`."""
-        assert self.cursor is not None
-        return self.cursor.cut(count)
-
-    def take(self, count: int) -> list[ConsumerRecord]:
-        """As `cut`, and the records themselves."""
-        assert self.cursor is not None
-        return self.cursor.take(count)
-
     def _leave(self, cursor: Cursor) -> None:
         self._position, self.cursor = cursor.stop(), None  # an iteration may have it in hand
         self._retire(cursor)
@@ -122,24 +114,32 @@ class Lane:
 
     def _read_on(self) -> bool:
         """Get to the next batch, item or failure; False when there is nothing more."""
+        chunk = self._chunk
+        if chunk is not None and self._at == len(chunk.data):
+            self._chunk = None
+            self._release(chunk)
+        if self._chunk is None and not self._next_item():
+            return False
         if self._chunk is not None:
             try:
                 self._read_batch(self._chunk)
             except KwireError as error:
                 self._fail(self._unreadable(error))
-            return True
+        return True
+
+    def _next_item(self) -> bool:
         if not self._items:
             return False
-        match self._items.popleft():
-            case Chunk() as chunk:
-                assert chunk.offset == self.position, "a fetch that does not follow on from what was read"
-                self._chunk = chunk
-                self._at = 0
-                self._filter = BatchFilter(chunk.aborted)
-            case Moved(offset=offset):
-                self._position = offset
-            case Failure() as failure:
-                self._fail(failure.error)
+        item = self._items.popleft()
+        if isinstance(item, Chunk):
+            assert item.offset == self._position, "a fetch that does not follow on from what was read"
+            self._chunk = item
+            self._at = 0
+            self._filter = BatchFilter(item.aborted) if item.aborted else _CONTROL_ONLY
+        elif isinstance(item, Moved):
+            self._position = item.offset
+        else:
+            self._fail(item.error)
         return True
 
     def _read_batch(self, chunk: Chunk) -> None:
@@ -154,8 +154,7 @@ class Lane:
                 return
         batch = next(decode_batches(chunk.data, start=self._at, check_crc=self.check_crc), None)
         if batch is None:
-            self._chunk = None
-            self._release(chunk)
+            self._at = len(chunk.data)
             return
         self._at += batch.size_bytes
         if self._filter.hides(batch):

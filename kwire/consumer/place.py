@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import NamedTuple
+from uuid import UUID
 
-from kwire.cluster.snapshot import NO_NODE, Snapshot
+from kwire.cluster.snapshot import NO_ID, NO_NODE, Snapshot
 from kwire.errors import BrokerError, ErrorCode, broker_error
 
 # A topic that metadata does not know is no error at once: it may just have been created, and brokers hear of it one
@@ -20,6 +21,7 @@ class Place(NamedTuple):
 
     node: int
     leader_epoch: int = -1
+    topic_id: UUID | None = None
     error: BrokerError | None = None
     is_lasting: bool = False
 
@@ -38,7 +40,7 @@ def locate(snapshot: Snapshot, topic: str, partition: int) -> Place:
         # A leader that has no address among the brokers cannot be reached: as good as none, until the next metadata.
         if found.leader not in snapshot.brokers:
             return _UNKNOWN_YET
-        return Place(found.leader, found.leader_epoch)
+        return Place(found.leader, found.leader_epoch, None if known.id == NO_ID else known.id)
     if known.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return Place(NO_NODE, error=no_such_topic(topic))
     if known.error_code or not known.partitions:

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from kwire.consumer.offsets import StartOffset, Want
+from kwire.consumer.place import Place
 from kwire.errors import KwireError
 
 
@@ -42,8 +43,9 @@ class Position:
     """Plain state; the fetcher decides. Times are seconds of the loop's clock."""
 
     __slots__ = (
-        "attempts", "fetch_bytes", "generation", "held_since", "is_in_flight", "is_paused", "last_error", "not_before",
-        "offset", "partition", "replica", "replica_until", "start", "state", "topic", "unknown_since", "want",
+        "attempts", "fetch_bytes", "generation", "held_since", "is_in_flight", "is_paused", "key", "last_error",
+        "not_before", "offset", "partition", "place", "replica", "replica_until", "start", "state", "topic",
+        "unknown_since", "want",
     )  # fmt: skip
 
     def __init__(
@@ -51,11 +53,13 @@ class Position:
     ) -> None:
         self.topic = topic
         self.partition = partition
+        self.key = topic, partition
         self.generation = generation
         self.start: StartOffset = start  # where it was told to stand
         self.state = State.FETCHING if isinstance(start, int) else State.RESOLVING
         self.offset = start if isinstance(start, int) else -1  # to fetch next; beyond what the user has read
-        self.fetch_bytes = fetch_bytes  # how much to ask for; grows when a batch does not fit
+        self.fetch_bytes = fetch_bytes  # how much to ask for: see `Fetcher._answered`
+        self.place: Place | None = None  # where the leader is; None: to be looked for, as metadata is new
         self.is_paused = False
         self.is_in_flight = False
         self.want: Want | None = None  # the lookup under way while RESOLVING
@@ -66,10 +70,6 @@ class Position:
         self.replica: int | None = None  # read from this follower instead of the leader (KIP-392) ...
         self.replica_until = 0.0  # ... until then
         self.last_error: KwireError | None = None  # of the last attempt, None after a success
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.topic, self.partition
 
     def move(self, state: State) -> None:
         assert state in _MOVES[self.state], f"{self!r} cannot become {state.name}"

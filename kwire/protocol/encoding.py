@@ -6,6 +6,7 @@ first.
 """
 from struct import Struct
 from typing import Any
+from uuid import UUID
 
 from kwire.protocol import primitives
 from kwire.protocol.fields import Field
@@ -58,6 +59,8 @@ class EncoderSource(Source):
             parts = [f"{value} is None"] if field.nullable_since <= field.nullable_until else []
             parts += [self.differs(f"{value}.{inner.name}", inner) for inner in default.FIELDS]
             return " or ".join([*parts, f"{value}.unknown_tagged_fields"])
+        if isinstance(default, UUID):  # its `__eq__` is written in Python
+            return f"{value} is not {self.constant(default)} and {value} != {self.constant(default)}"
         return f"{value} != {self.constant(default)}"
 
     def flush(self, length: str | None = None, tail: str = "uvarint") -> None:
@@ -204,7 +207,7 @@ class EncoderSource(Source):
                 self.flush()
                 self.line(f"{present}[{field.tag}] = b''.join({inside})")
                 self.append = outer
-        self.line(f"{outer}(write_tagged({present}))")
+        self.line(f"{outer}(write_tagged({present}) if {present} else b'\\0')")
 
     def tagged(self, value: str, field: Field) -> None:
         if hasattr(field.type, "FIELDS"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.consumer.extent import Extent, extent_of
+from kwire.consumer.extent import Extent, extent_of, worth_asking
 from kwire.records import Compression, decode_batches, encode_batch
 
 ROW = (1_000, b"k", b"value", ())
@@ -32,9 +32,9 @@ def test_cut_anywhere(data: bytes, next_offset: int) -> None:
         assert not extent.is_broken
         assert extent.whole_bytes == sum(batch.size_bytes for batch in batches)
         assert extent.next_offset == (batches[-1].next_offset if batches else -1)
-        if not batches:
-            first = next(decode_batches(data))
-            assert extent.needed_bytes == (first.size_bytes if length >= 12 else 0)
+        cut_off = list(decode_batches(data))[len(batches)]
+        has_its_size = length - extent.whole_bytes >= 12
+        assert extent.needed_bytes == (cut_off.size_bytes if has_its_size else 0)
 
 
 @pytest.mark.parametrize("size", [-(2**31), -1, 0, 13])
@@ -47,3 +47,11 @@ def test_a_size_that_cannot_be(size: int) -> None:
 
 def test_nothing() -> None:
     assert extent_of(memoryview(b"")) == Extent(0, -1)
+
+
+@pytest.mark.parametrize(
+    ("batch_bytes", "asked"),
+    [(100, 1_000), (499, 1_000), (334, 688), (501, 532), (800, 850), (1_000, 1_000), (1_001, 1_000)],
+)
+def test_what_is_worth_asking(batch_bytes: int, asked: int) -> None:
+    assert worth_asking(batch_bytes, 1_000) == asked

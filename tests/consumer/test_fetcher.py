@@ -176,6 +176,39 @@ def test_a_limit_that_hides_even_the_size_is_doubled() -> None:
     assert asked == [8, 16, len(data)]
 
 
+def test_of_a_log_of_large_batches_whole_ones_are_asked_for() -> None:
+    """What is cut off comes again: here it would be a third of all that is sent."""
+    one = len(batch(0, b"v" * 700))
+    limit = one * 3 // 2
+    world = World(partition_max_bytes=limit)
+    world.assign(("t", 0, 0))
+    log = b"".join(batch(offset, b"v" * 700) for offset in range(6)) + batch(6, b"v")
+    asked = []
+    for offset in range(6):
+        sent = world.turn_one()
+        assert sent.offsets == {T0: offset}
+        asked.append(sent.asked[T0].partition_max_bytes)
+        sent.answer({T0: log[one * offset :][: asked[-1]]})
+        assert world.read() == {T0: [b"v" * 700]}
+    assert asked[0] == limit
+    assert all(one <= size < one * 1.1 for size in asked[1:])
+    world.turn_one().answer({T0: log[one * 6 :]})
+    assert world.turn_one().asked[T0].partition_max_bytes == limit, "at the end of the log nobody knows what comes"
+
+
+def test_whoever_asked_for_too_little_asks_for_more() -> None:
+    one = batch(0, b"v" * 700)
+    limit = len(one) * 3 // 2
+    world = World(partition_max_bytes=limit)
+    world.assign(("t", 0, 0))
+    world.turn_one().answer({T0: one + batch(1, b"v" * 700)[:100]})
+    second = world.turn_one()
+    assert second.asked[T0].partition_max_bytes < limit
+    second.answer({T0: b""})  # the next batch is larger than that, and was not the first of the answer
+    world.read()
+    assert world.turn_one().asked[T0].partition_max_bytes == limit
+
+
 def test_a_batch_that_no_frame_can_hold_fails_with_its_size() -> None:
     world = World(partition_max_bytes=20)
     world.assign(("t", 0, 5))

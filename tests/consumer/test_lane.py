@@ -15,7 +15,7 @@ from kwire.consumer.record import ConsumerRecord
 from kwire.errors import AuthorizationError, CorruptRecordsError, ErrorCode
 from kwire.records import Compression, encode_batch, encode_control_batch
 from kwire.wire.accel import IMPLEMENTATION, Cursor
-from tests.consumer.world import batch
+from tests.consumer.world import batch, take
 
 
 class Reading:
@@ -34,7 +34,7 @@ class Reading:
         return chunk
 
     def take(self, count: int = 100) -> list[bytes | None]:
-        return [record.value for record in self.lane.take(count)] if self.lane.has_next() else []
+        return [record.value for record in take(self.lane, count)] if self.lane.has_next() else []
 
 
 def test_a_record_counts_as_read_when_it_is_handed_out() -> None:
@@ -73,7 +73,7 @@ def test_all_of_a_record_is_there() -> None:
     reading = Reading()
     reading.put(5, encode_batch(rows, base_offset=5, timestamp_type=1))
     assert reading.lane.has_next()
-    first, second = reading.lane.take(2)
+    first, second = take(reading.lane, 2)
     assert first == ConsumerRecord("t", 3, 5, first.timestamp_ms, 1, b"k", None, (("h", b"1"), ("h", None)))
     assert (second.key, second.value, second.headers, second.offset) == (None, b"", (), 6)
 
@@ -239,12 +239,12 @@ def test_batches_taken_together_are_read_as_each_by_itself(seed: int, monkeypatc
         for step in steps:
             if not reading.lane.has_next():
                 break
+            cursor = reading.lane.cursor
+            assert cursor is not None
             if step == 2:
-                cursor = reading.lane.cursor
-                assert cursor is not None
                 found.append(next(cursor))
             else:
-                found += reading.lane.take(step) if step == 30 else reading.lane.cut(step).records()
+                found += cursor.take(step) if step == 30 else cursor.cut(step).records()
         error = reading.lane.error
         return [*found, reading.lane.position, len(reading.released), str(error) if error else None]
 

@@ -12,7 +12,7 @@ import pytest
 from kwire.consumer.inbox import Trouble
 from kwire.errors import DisconnectedError, ErrorCode, RequestTimeoutError
 from tests.cluster.snapshots import snapshot
-from tests.consumer.world import Key, Sent, World, batch
+from tests.consumer.world import Key, Sent, World, batch, take
 
 PARTITIONS = 4
 PASSING = [
@@ -129,7 +129,7 @@ class History:
         for key, generation in self.generations.items():
             lane = self.world.lanes[generation]
             while key not in self.paused and count > 0 and lane.has_next():
-                for record in lane.take(count):
+                for record in take(lane, count):
                     assert (record.offset, record.value) == (self.expected[key], b"%d" % self.expected[key])
                     self.expected[key] += 1
                     count -= 1

@@ -18,6 +18,7 @@ from kwire.consumer.inbox import Inbox, Item, Trouble
 from kwire.consumer.lane import Lane
 from kwire.consumer.offsets import OffsetLookup, StartOffset
 from kwire.consumer.options import ConsumerOptions
+from kwire.consumer.record import ConsumerRecord
 from kwire.errors import KwireError, UnsupportedVersionError
 from kwire.protocol import Request, Response
 from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -86,6 +87,12 @@ class FakeView:
 def batch(base_offset: int, *values: bytes, **options: Any) -> bytes:
     """A v2 batch of records that differ in their values only."""
     return encode_batch([(1_000, None, value, ()) for value in values], base_offset=base_offset, **options)
+
+
+def take(lane: Lane, count: int) -> list[ConsumerRecord]:
+    """The next records of a lane that has some."""
+    assert lane.cursor is not None
+    return lane.cursor.take(count)
 
 
 @dataclass
@@ -288,7 +295,7 @@ class World:
                 self.lanes[item.generation].put(item)
         for lane in self.lanes.values():
             while lane.has_next():
-                values.setdefault((lane.topic, lane.partition), []).extend(r.value for r in lane.take(100))
+                values.setdefault((lane.topic, lane.partition), []).extend(r.value for r in take(lane, 100))
             if lane.error is not None:
                 self.failures[lane.generation] = lane.error
         return values
