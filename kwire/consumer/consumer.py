@@ -98,13 +98,19 @@ class Consumer(RecordStream):
 
     # -- what to read
 
-    def assign(self, partitions: Iterable[tuple[str, int, StartOffset]]) -> None:
+    def assign(
+        self, partitions: Iterable[tuple[str, int, StartOffset]], *, ends: Mapping[TopicPartition, int] | None = None
+    ) -> None:
         """Read these partitions and no other, each from the given offset on.
 
         An offset is a number, "earliest", "latest" or `AtTimestamp(ms)`. Whatever was assigned before is dropped, with
         all that was fetched for it. Raises ConfigurationError; whether the topics exist is for `poll` to find out.
+
+        `ends`, such as `end_offsets` answers, spares fetches to who reads no further: of a partition that is in it
+        nothing is fetched from that offset on. Its last fetch may bring records beyond it, which are handed out.
         """
         wanted = _checked_starts(partitions)
+        ends = ends or {}
         with self._lock:
             self._check_usable()
             for lane in self._lanes.values():
@@ -112,7 +118,9 @@ class Consumer(RecordStream):
             self._lanes = {key: self._new_lane(key, start) for key, start in wanted.items()}
             self._ready.clear()
             self._reading = None
-            starts = [Start(*key, self._lanes[key].generation, start) for key, start in wanted.items()]
+            starts = [
+                Start(*key, self._lanes[key].generation, start, end=ends.get(key)) for key, start in wanted.items()
+            ]
             if not self._is_assigned:
                 self._is_assigned = True
                 self._runtime.add(self._fetcher)

@@ -60,13 +60,14 @@ _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TO
 
 
 class Start(NamedTuple):
-    """A partition to be fetched from `start` on, as the given generation."""
+    """A partition to be fetched from `start` on, and up to `end` if that is given, as the given generation."""
 
     topic: str
     partition: int
     generation: int
     start: StartOffset
     is_paused: bool = False
+    end: int | None = None
 
 
 @dataclass(slots=True)
@@ -129,12 +130,12 @@ class Fetcher:
         self._idle_since.clear()
 
     def seek(self, start: Start) -> None:
-        """Begin a new generation of an assigned partition. One that is no longer assigned stays so."""
+        """Begin a new generation of an assigned partition, whose end stays. One no longer assigned stays so."""
         key = start.topic, start.partition
         old = self._positions.get(key)
         if old is not None and old.generation < start.generation:
             self._abandon(old)
-            self._positions[key] = self._new(start)
+            self._positions[key] = self._new(start._replace(end=old.end))
             self._topics = None
             self._idle_since.clear()  # who seeks may soon seek again
 
@@ -152,7 +153,8 @@ class Fetcher:
             self._topics = None
 
     def _new(self, start: Start) -> Position:
-        position = Position(start.topic, start.partition, start.generation, start.start, self._partition_bytes)
+        topic, partition, generation, offset, _, end = start
+        position = Position(topic, partition, generation, offset, self._partition_bytes, end)
         position.is_paused = start.is_paused
         return position
 
@@ -396,6 +398,8 @@ class Fetcher:
             aborted = self._aborted(answer) if answer.aborted_transactions else ()
             self._inbox.post(Chunk(position.generation, asked.offset, records[: extent.whole_bytes], aborted))
             position.offset = extent.next_offset
+            if position.end is not None:
+                position.stand(position.offset)
             position.fetch_bytes = self._partition_bytes
             if extent.needed_bytes:
                 position.fetch_bytes = worth_asking(extent.needed_bytes, self._partition_bytes)
@@ -472,8 +476,7 @@ class Fetcher:
         elif result.offset == NO_OFFSET:
             position.start = "latest"  # no record is that young; `_resolve` asks again
         else:
-            position.offset = result.offset
-            position.move(State.FETCHING)
+            position.stand(result.offset)
             self._inbox.post(Moved(position.generation, result.offset))
 
     def _out_of_range(self, position: Position) -> None:

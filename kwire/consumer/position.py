@@ -3,9 +3,11 @@
     RESOLVING -> FETCHING   its offset was found
     FETCHING -> RESOLVING   the offset is outside the log, and the policy says where to go
     either -> PARKED        an error was posted; the partition waits for a seek
+    either -> DONE          what comes before `end` was fetched; a record of it that cannot be read parks it still
 
-There is no way out of PARKED: a seek makes a new `Position` of the next generation in its place. So whatever was begun
-for the old one (a fetch in flight, an offset lookup) still refers to the old object, which nobody looks at any more:
+There is no way out of PARKED, nor back from DONE: a seek makes a new `Position` of the next generation in its place. So
+whatever was begun for the old one (a fetch in flight, an offset lookup) still refers to the old object, which nobody
+looks at any more:
 
     user    seek: generation 7 -> 8, throws away what lane 7 held
     loop    the answer to a fetch of 7 arrives, is posted, and asks for the next: nobody told the loop yet
@@ -30,12 +32,14 @@ class State(Enum):
     RESOLVING = "resolving"
     FETCHING = "fetching"
     PARKED = "parked"
+    DONE = "done"
 
 
 _MOVES: Mapping[State, frozenset[State]] = {
-    State.RESOLVING: frozenset({State.FETCHING, State.PARKED}),
-    State.FETCHING: frozenset({State.RESOLVING, State.PARKED}),
+    State.RESOLVING: frozenset({State.FETCHING, State.PARKED, State.DONE}),
+    State.FETCHING: frozenset({State.RESOLVING, State.PARKED, State.DONE}),
     State.PARKED: frozenset(),
+    State.DONE: frozenset({State.PARKED}),
 }
 
 
@@ -43,21 +47,30 @@ class Position:
     """Plain state; the fetcher decides. Times are seconds of the loop's clock."""
 
     __slots__ = (
-        "attempts", "fetch_bytes", "generation", "held_since", "is_in_flight", "is_paused", "key", "last_error",
+        "attempts", "end", "fetch_bytes", "generation", "held_since", "is_in_flight", "is_paused", "key", "last_error",
         "not_before", "offset", "partition", "place", "replica", "replica_until", "start", "state", "topic",
         "unknown_since", "want",
     )  # fmt: skip
 
     def __init__(
-        self, topic: str, partition: int, generation: int, start: StartOffset, fetch_bytes: int
+        self,
+        topic: str,
+        partition: int,
+        generation: int,
+        start: StartOffset,
+        fetch_bytes: int,
+        end: int | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.key = topic, partition
         self.generation = generation
         self.start: StartOffset = start  # where it was told to stand
-        self.state = State.FETCHING if isinstance(start, int) else State.RESOLVING
-        self.offset = start if isinstance(start, int) else -1  # to fetch next; beyond what the user has read
+        self.end = end  # nothing is fetched from there on
+        self.state = State.RESOLVING
+        self.offset = -1  # to fetch next; beyond what the user has read
+        if isinstance(start, int):
+            self.stand(start)
         self.fetch_bytes = fetch_bytes  # how much to ask for: see `Fetcher._answered`
         self.place: Place | None = None  # where the leader is; None: to be looked for, as metadata is new
         self.is_paused = False
@@ -70,6 +83,13 @@ class Position:
         self.replica: int | None = None  # read from this follower instead of the leader (KIP-392) ...
         self.replica_until = 0.0  # ... until then
         self.last_error: KwireError | None = None  # of the last attempt, None after a success
+
+    def stand(self, offset: int) -> None:
+        """Fetch from here on, unless this is the end."""
+        self.offset = offset
+        state = State.FETCHING if self.end is None or offset < self.end else State.DONE
+        if state is not self.state:
+            self.move(state)
 
     def move(self, state: State) -> None:
         assert state in _MOVES[self.state], f"{self!r} cannot become {state.name}"

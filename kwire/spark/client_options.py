@@ -20,11 +20,6 @@ PREFIX = "kafka."
 # What a client is called in the brokers' logs and quotas, unless kafka.client.id says otherwise.
 CLIENT_ID = "kwire-spark"
 
-# A task reads offsets that exist, so its fetches have nothing to wait for, save the last one, which looks beyond the
-# range: while that waits at the broker, the next task of this worker waits too, and a query may have a thousand. Not
-# less, for the fetches would go on without a pause while Spark is busy with what they brought.
-_WAIT_MS = 5
-
 
 class _Property(NamedTuple):
     keyword: str
@@ -123,7 +118,6 @@ def consumer_options(options: Mapping[str, str]) -> dict[str, Any]:
         keywords["partition_max_bytes"] = answer_bytes
     if answer_bytes > ConsumerOptions.max_buffered_bytes:
         keywords["max_buffered_bytes"] = answer_bytes
-    keywords.setdefault("max_wait_ms", _WAIT_MS)
     return keywords
 
 

@@ -7,7 +7,7 @@ for a record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -37,7 +37,9 @@ _POLL_TIMEOUT = 0.1
 class Reads(Protocol):
     """The part of `kwire.Consumer` that a task needs."""
 
-    def assign(self, partitions: Sequence[tuple[str, int, int]]) -> None: ...
+    def assign(
+        self, partitions: Sequence[tuple[str, int, int]], *, ends: Mapping[TopicPartition, int] = ...
+    ) -> None: ...
     def poll_arrow(
         self, max_records: int = ..., timeout: float = ..., *, include_headers: bool = ...
     ) -> pa.RecordBatch: ...
@@ -89,9 +91,11 @@ def read_portion(
     try:
         for polled in read_range(consumer, offset_range, options, SystemClock(), "headers" in wanted.names):
             yield from in_pieces(_to_spark(polled, wanted, offset_range))
-    finally:
-        # Also when Spark stops in the middle (LIMIT): the next task must not find this one's records.
+    except BaseException:
+        # Also when Spark stops in the middle (LIMIT): nobody wants what else is fetched. A range that was read to its
+        # end stays assigned, which costs nothing, so that the next task of its topic finds the metadata there.
         consumer.assign([])
+        raise
 
 
 def read_range(
@@ -102,7 +106,8 @@ def read_range(
     Raises when the broker is silent for too long.
     """
     topic, partition, position, end = wanted
-    consumer.assign([(topic, partition, position)])
+    ends = {(topic, partition): end}
+    consumer.assign([(topic, partition, position)], ends=ends)
     patience = options.poll_timeout_ms / 1000
     give_up_at = clock.now() + patience
     while position < end:
@@ -112,7 +117,7 @@ def read_range(
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise error.at(topic=topic, partition=partition) from None
             position = _after_loss(consumer, wanted, position, options)
-            consumer.assign([(topic, partition, position)])
+            consumer.assign([(topic, partition, position)], ends=ends)
             continue
         except KwireError as error:
             raise error.at(topic=topic, partition=partition) from None
@@ -128,7 +133,7 @@ def read_range(
 
 
 def _before(polled: pa.RecordBatch, end: int) -> pa.RecordBatch:
-    """Without what lies beyond the end, which came because fetches know no end."""
+    """Without what lies beyond the end, which the last fetch brought as well."""
     offsets = polled.column("offset")
     if not len(offsets) or offsets[-1].as_py() < end:
         return polled

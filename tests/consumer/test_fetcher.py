@@ -121,6 +121,31 @@ def test_partitions_that_brought_records_go_to_the_back() -> None:
     assert [len(topic.partitions) for topic in second.request.topics] == [1, 1, 2], "only neighbours share an entry"
 
 
+def test_nothing_is_fetched_beyond_an_end() -> None:
+    world = World()
+    starts = [world.start("t", index, 5)._replace(end=end) for index, end in [(0, 8), (1, None)]]
+    world.fetcher.assign(starts)
+    world.turn_one().answer({T0: batch(5, b"a", b"b"), T1: batch(5, b"x")})
+    sent = world.turn_one()
+    assert sent.offsets == {T0: 7, T1: 6}
+    sent.answer({T0: batch(7, b"c", b"d")})
+    assert world.turn_one().offsets == {T1: 6}
+    assert world.read() == {T0: [b"a", b"b", b"c", b"d"], T1: [b"x"]}, "the last answer is handed out whole"
+    assert world.fetcher.topics() == {"t"}, "whose metadata may be wanted again"
+
+
+def test_an_end_outlives_a_seek_and_counts_where_a_start_must_be_found() -> None:
+    world = World()
+    world.fetcher.assign([world.start("t", 0, 8)._replace(end=8)])
+    assert world.turn() == []
+    world.fetcher.seek(world.start("t", 0, 7))
+    world.turn_one().answer({T0: batch(7, b"c")})
+    assert world.turn() == []
+    world.fetcher.seek(world.start("t", 0, "earliest"))
+    world.turn_one().answer_offsets({T0: 8})
+    assert world.turn() == []
+
+
 def test_an_empty_answer_is_asked_again_at_once() -> None:
     world = World()
     world.assign(("t", 0, 5))

@@ -7,8 +7,16 @@ import pytest
 from kwire.consumer.offsets import StartOffset
 from kwire.consumer.position import Position, State
 
-RESOLVING, FETCHING, PARKED = State.RESOLVING, State.FETCHING, State.PARKED
-ALLOWED = {(RESOLVING, FETCHING), (RESOLVING, PARKED), (FETCHING, RESOLVING), (FETCHING, PARKED)}
+RESOLVING, FETCHING, PARKED, DONE = State.RESOLVING, State.FETCHING, State.PARKED, State.DONE
+ALLOWED = {
+    (RESOLVING, FETCHING),
+    (RESOLVING, PARKED),
+    (RESOLVING, DONE),
+    (FETCHING, RESOLVING),
+    (FETCHING, PARKED),
+    (FETCHING, DONE),
+    (DONE, PARKED),
+}
 
 
 @pytest.mark.parametrize("after", State)
@@ -29,3 +37,14 @@ def test_where_it_begins(start: StartOffset, state: State) -> None:
     position = Position("t", 3, 1, start, 100)
     assert (position.state, position.key) == (state, ("t", 3))
     assert position.offset == (start if isinstance(start, int) else -1)
+
+
+@pytest.mark.parametrize(
+    ("end", "offset", "state"), [(None, 9, FETCHING), (9, 8, FETCHING), (9, 9, DONE), (9, 10, DONE), (0, 0, DONE)]
+)
+def test_nothing_is_fetched_from_the_end_on(end: int | None, offset: int, state: State) -> None:
+    position = Position("t", 0, 1, offset, 100, end)
+    assert (position.state, position.offset) == (state, offset)
+    position = Position("t", 0, 1, "earliest", 100, end)
+    position.stand(offset)
+    assert (position.state, position.offset) == (state, offset)

@@ -67,10 +67,14 @@ class FakeConsumer:
         self._first = first
         self._position = -1
         self.assigned: list[Any] = []
+        self.ends: list[Mapping[TopicPartition, int]] = []
         self.on_poll: Callable[[], object] = lambda: None
 
-    def assign(self, partitions: Sequence[tuple[str, int, int]]) -> None:
+    def assign(
+        self, partitions: Sequence[tuple[str, int, int]], *, ends: Mapping[TopicPartition, int] | None = None
+    ) -> None:
         self.assigned.append(list(partitions))
+        self.ends.append(ends or {})
         if partitions:
             self._position = partitions[0][2]
 

@@ -37,7 +37,7 @@ def test_the_fewest_options_mean_sparks_defaults() -> None:
     assert (batch.starting.place, batch.ending.place) == (Everywhere(EARLIEST), Everywhere(LATEST))
     assert stream.starting.place == Everywhere(LATEST)
     assert batch.fail_on_data_loss
-    assert batch.client == {"bootstrap": "b:9092", "client_id": "kwire-spark", "max_wait_ms": 5}
+    assert batch.client == {"bootstrap": "b:9092", "client_id": "kwire-spark"}
     assert (batch.poll_timeout_ms, stream.max_trigger_delay_ms) == (120_000, 900_000)
 
 

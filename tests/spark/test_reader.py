@@ -8,13 +8,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 
+from kwire.broker import Cluster
 from kwire.errors import ConfigurationError, ErrorCode, KwireError, NodeError, RequestTimeoutError, broker_error
 from kwire.net import Clock, VirtualClock
+from kwire.protocol import ApiKey
 from kwire.spark import reader
+from kwire.spark.clients import consumers
 from kwire.spark.columns import arrow_schema, read_schema
 from kwire.spark.offsets import OffsetRange
 from kwire.spark.options import ReadOptions
 from kwire.spark.reader import in_pieces, portions, read_portion, read_range
+from tests.consumer.embedded import fill
 from tests.spark.fakes import FakeConsumer, options, piece
 
 GONE = broker_error(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -32,7 +36,7 @@ def read(
     ("script", "expected"),
     [
         ([[2, 3], [4, 5]], [[2, 3], [4, 5]]),
-        ([[2, 3, 4, 5, 6, 7]], [[2, 3, 4, 5]]),  # fetches know no end
+        ([[2, 3, 4, 5, 6, 7]], [[2, 3, 4, 5]]),  # the last fetch brings more
         ([[], [2], [], [3, 5]], [[2], [3, 5]]),
         ([[3], [9, 10]], [[3]]),  # compacted away: 2, and 4 to 8
         ([[2, 3], 6], [[2, 3]]),  # ends in a transaction marker
@@ -42,7 +46,7 @@ def read(
 def test_read_range(script: list[list[int] | int | KwireError], expected: list[list[int]]) -> None:
     consumer = FakeConsumer(script)
     assert list(read(consumer, OffsetRange("t", 0, 2, 6))) == expected
-    assert consumer.assigned == [[("t", 0, 2)]]
+    assert (consumer.assigned, consumer.ends) == ([[("t", 0, 2)]], [{("t", 0): 6}])
 
 
 def test_silence_is_an_error_in_bounded_time() -> None:
@@ -113,7 +117,7 @@ def test_a_task_answers_its_range_in_sparks_columns(consumer: FakeConsumer, with
     rows = found[0].to_pylist()
     assert [(row["offset"], row["key"], row["value"]) for row in rows] == [(2, b"k", b"v"), (3, None, None)]
     assert [row.get("headers") for row in rows] == [[{"key": "h", "value": b"1"}] if with_headers else None, None]
-    assert consumer.assigned == [[("t", 0, 2)], []]
+    assert consumer.assigned == [[("t", 0, 2)]]
 
 
 def test_a_task_that_spark_stops_leaves_no_records_behind(consumer: FakeConsumer) -> None:
@@ -122,6 +126,24 @@ def test_a_task_that_spark_stops_leaves_no_records_behind(consumer: FakeConsumer
     next(reads)
     reads.close()  # type: ignore[attr-defined]
     assert consumer.assigned[-1] == []
+
+
+def test_the_tasks_of_a_worker_ask_for_no_more_than_they_read() -> None:
+    """Metadata once, and a fetch a task where one brings it all: none looks beyond the range."""
+    with Cluster(brokers=1, topics={"t": 2}) as cluster:
+        for partition in (0, 1):
+            fill(cluster, "t", partition, range(100))
+        own = options({"kafka.bootstrap.servers": cluster.bootstrap})
+        made = cluster.requests()
+        try:
+            for wanted in [OffsetRange("t", index, start, start + 50) for index in (0, 1) for start in (0, 50)]:
+                found = list(read_portion(InputPartition(wanted), own, read_schema(with_headers=False)))
+                assert sum(batch.num_rows for batch in found) == 50
+        finally:
+            consumers.close()
+        made = cluster.requests() - made
+    assert made[ApiKey.FETCH] == 4
+    assert made[ApiKey.METADATA] <= 2  # who is there; then, who leads the topic
 
 
 def test_a_column_that_spark_cannot_hold_names_the_partition(consumer: FakeConsumer) -> None:
