@@ -19,7 +19,7 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 # Encrypted ahead of what the socket takes.
 _SEAL_BYTES = 256 * 1024
 # Of a large frame as much is to be there before the loop turns for it; less would be a turn for every few packets.
-_GATHER_BYTES = 512 * 1024
+_GATHER_BYTES = 2 * 1024 * 1024
 # The most that one channel writes in a turn, so that none starves another.
 _WRITE_BYTES_PER_TURN = 4 * 1024 * 1024
 
@@ -28,8 +28,8 @@ _NOT_OURS = "if this listener expects TLS or SASL, configure it; otherwise the b
 
 class Channel:
     __slots__ = (
-        "_failure", "_least", "_outgoing", "_reader", "_sealed", "_sealed_frames", "_sock", "_tls", "broker",
-        "is_accepted", "is_paused", "last_active", "mask",
+        "_failure", "_is_paused", "_least", "_outgoing", "_reader", "_sealed", "_sealed_frames", "_sock", "_tls",
+        "broker", "is_accepted", "is_established", "last_active", "mask", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -52,35 +52,18 @@ class Channel:
         self._least = 1  # bytes of which the kernel tells
         self.broker = broker
         self.is_accepted = is_accepted
-        self.is_paused = False
+        self.is_established = tls is None  # frames can be read and written: a TLS handshake, if needed, is over
+        self._is_paused = False
         self.last_active = now
-        self.mask = 0  # what the selector has registered the socket for
+        self.wants = READ  # what the selector is to watch the socket for, a mask of READ and WRITE; and ...
+        self.mask = 0  # ... what it has registered it for
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
     @property
-    def is_established(self) -> bool:
-        """Frames can be read and written: a TLS handshake, if one is needed, is over."""
-        return self._tls is None or self._tls.is_established
-
-    @property
     def frames_read(self) -> int:
         return self._reader.frames_read
-
-    @property
-    def wants(self) -> int:
-        """What the selector is to watch the socket for: a mask of READ and WRITE.
-
-        It is not read while it is paused, unless a write has failed: then the end must be found.
-        """
-        if self._failure is not None:
-            return READ
-        mask = 0 if self.is_paused else READ
-        if self._tls is None:
-            return mask | WRITE if self._outgoing.pieces else mask
-        is_waiting = self._sealed or self._sealed_frames or (self._outgoing.pieces and self._tls.is_established)
-        return mask | WRITE if is_waiting else mask
 
     @property
     def frames_queued(self) -> int:
@@ -97,6 +80,11 @@ class Channel:
     def push_raw(self, data: bytes) -> None:
         self._outgoing.push_raw(data)
 
+    def pause(self, is_paused: bool) -> None:
+        """Whether it is not to be read for now."""
+        self._is_paused = is_paused
+        self._settle()
+
     def start(self, now: float) -> None:
         """Begin the handshake, if there is one: a client speaks first."""
         if self._tls is not None:
@@ -112,26 +100,28 @@ class Channel:
         return host, port
 
     def read(self, buffer: bytearray, budget: int, now: float) -> tuple[list[bytes], NodeError | None]:
-        """Read about `budget` bytes at most, through `buffer`.
+        """Read until a frame is whole, but no more than `budget` bytes, nor than `buffer` holds of what is copied.
 
         Answers the frames completed and, if the connection is over, why; frames that came before the end come with it.
         """
         frames: list[bytes] = []
-        view = memoryview(buffer)
+        reader, view = self._reader, memoryview(buffer)
         try:
-            while budget > 0:
-                # The rest of a large frame goes from the kernel to where it stays.
-                vacancy = self._reader.vacancy() if self._tls is None else None
-                target = view if vacancy is None else vacancy[:budget]
+            while budget > 0 and not frames:
+                target = view if self._tls is not None else reader.place(view)[:budget]
                 count = receive_into(self._sock, target)
                 if count == 0:
                     return frames, self._end()
                 self.last_active = now
                 budget -= count
-                if vacancy is None:
-                    self._feed(view[:count], frames)
+                if self._tls is not None:
+                    self._decrypt(self._tls, target[:count], frames)
+                elif reader.vacancy is not None:
+                    frames += reader.filled(count)
                 else:
-                    frames += self._reader.filled(count)
+                    frames += reader.feed(target[:count])
+                if reader.failure is not None:
+                    raise reader.failure
                 if self._tls is not None and self._tls.is_ended:
                     return frames, self._end()
                 if count < len(target):
@@ -147,7 +137,8 @@ class Channel:
 
     def _gather(self) -> None:
         """Let the kernel tell of what came when it is worth a turn of the loop; it tells of an end at any time."""
-        least = min(self._reader.missing, _GATHER_BYTES) if self._tls is None else 1
+        vacancy = self._reader.vacancy
+        least = 1 if vacancy is None or self._tls is not None else min(len(vacancy), _GATHER_BYTES)
         if least != self._least:
             with contextlib.suppress(OSError):  # where it cannot be set, the loop turns more often
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
@@ -175,7 +166,17 @@ class Channel:
                 self._sock.shutdown(socket.SHUT_RD)  # TLS has failed on a sound socket: make the read find an end
         except OSError as error:
             self._failure = self._cut(_reason(error))
+        self._settle()
         return frames
+
+    def _settle(self) -> None:
+        """What it waits for now. It is not read while it is paused, unless a write has failed: the end must be found.
+        """
+        is_waiting = bool(self._sealed or self._sealed_frames or (self._outgoing.pieces and self.is_established))
+        if self._failure is not None:
+            self.wants = READ
+        else:
+            self.wants = (0 if self._is_paused else READ) | (WRITE if is_waiting else 0)
 
     def late(self) -> NodeError:
         """The TLS handshake took too long."""
@@ -196,20 +197,17 @@ class Channel:
         self._sealed_frames.clear()
         self._sock.close()
 
-    def _feed(self, data: memoryview, frames: list[bytes]) -> None:
-        if self._tls is None:
-            frames += self._reader.feed(data)
-        else:
-            try:
-                plain = self._tls.decrypt(data)
-            finally:
-                self._seal_alerts(self._tls)  # also after a failure: the peer is told why
-            for chunk in plain:
-                frames += self._reader.feed(chunk)
-                if self._reader.failure is not None:
-                    break
-        if self._reader.failure is not None:
-            raise self._reader.failure
+    def _decrypt(self, tls: TlsFilter, data: memoryview, frames: list[bytes]) -> None:
+        try:
+            plain = tls.decrypt(data)
+        finally:
+            self.is_established = tls.is_established
+            self._seal_alerts(tls)  # also after a failure: the peer is told why
+            self._settle()
+        for chunk in plain:
+            frames += self._reader.feed(chunk)
+            if self._reader.failure is not None:
+                break
 
     def _seal_alerts(self, tls: TlsFilter) -> None:
         """Handshake records, alerts and key updates that reading gave rise to; written as the socket takes them."""

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
+from math import inf
 from random import Random
 from typing import TypeAlias
 
@@ -76,7 +77,7 @@ class KafkaSelector:
         idle_timeout_ms: float = 540_000,
         reconnect_backoff_ms: float = 50,
         reconnect_backoff_ms_max: float = 1_000,
-        read_bytes_per_poll: int = 1024 * 1024,
+        read_bytes_per_poll: int = 4 * 1024 * 1024,
         tls: Tls | None = None,
         resolver: Resolver | None = None,
     ) -> None:
@@ -100,10 +101,9 @@ class KafkaSelector:
         self._resolved: deque[tuple[Dial, Outcome]] = deque()  # appended to by resolver threads
         self._selector = selectors.DefaultSelector()
         self._wakeup = Wakeup()
-        self._selector.register(self._wakeup, READ, self._wakeup)
+        self._selector.register(self._wakeup, READ, self._wakeup.silence)  # with whom to call when it is ready
         self._is_woken = False
         self._now = self._clock.now()  # of the running poll: when its wait was over, or before that when it began
-        self._until_sent = True  # whether the running poll ends for a frame that was sent
         self._links: dict[Node, _Link] = {}
         self._nodes: dict[Channel, Node] = {}
         self._timers = Timers()
@@ -162,7 +162,7 @@ class KafkaSelector:
         self._check_usable()
         listener = Listener(host, port, tls.server_context() if tls is not None else None)
         self._listeners[listener.address] = listener
-        self._selector.register(listener, READ, listener)
+        self._selector.register(listener, READ, partial(self._accept, listener))
         return listener.address
 
     def stop_listening(self, address: tuple[str, int]) -> None:
@@ -181,12 +181,12 @@ class KafkaSelector:
     def pause(self, node: Node) -> None:
         """Read nothing from a node until `resume`: the back-pressure of a caller whose queue for it is full."""
         channel = self._channel(node)
-        channel.is_paused = True
+        channel.pause(True)
         self._watch(channel)
 
     def resume(self, node: Node) -> None:
         channel = self._channel(node)
-        channel.is_paused = False
+        channel.pause(False)
         self._watch(channel)
 
     def wakeup(self) -> None:
@@ -259,26 +259,25 @@ class KafkaSelector:
         """
         self._check_usable()
         self._clear_results()
-        self._until_sent = until_sent
         now = self._now = self._clock.now()
+        until = inf if timeout is None else now + timeout
         self._queue(sends)
-        until = None if timeout is None else now + timeout
+        self._timers.fire(now)
+        if self._has_news(until_sent):
+            until = now  # what is there already is read as well, but nothing waited for
         while True:
-            self._timers.fire(now)
-            wait_until = self._wait_until(until)
-            wait = None if wait_until is None else max(0.0, wait_until - now)
+            wake_at = min(until, self._timers.next_at)
+            wait = None if wake_at == inf else max(0.0, wake_at - now)
             ready = self._clock.wait(self._selector.select, wait)
             now = self._now = self._clock.now()
             for key, mask in ready:
-                self._handle(key.data, mask)
+                key.data(mask)
             if self._resolved:
                 self._take_resolutions()
             self._timers.fire(now)
-            if self._is_woken or self._has_news():
+            if self._is_woken or now >= until or self._has_news(until_sent):
                 break
-            if until is not None and now >= until:
-                break
-            if not ready and wait_until is not None and now < wait_until:  # a virtual clock stands still
+            if not ready and now < wake_at < inf:  # a virtual clock stands still
                 break
         self._is_woken = False
         return self.completed_receives
@@ -291,19 +290,11 @@ class KafkaSelector:
         self.accepted: list[Node] = []
         self.rejected: list[Disconnection] = []
 
-    def _has_news(self) -> bool:
+    def _has_news(self, until_sent: bool) -> bool:
         return bool(
             self.completed_receives or self.connected or self.disconnected or self.accepted or self.rejected
-            or (self._until_sent and self.completed_sends)
+            or (until_sent and self.completed_sends)
         )  # fmt: skip
-
-    def _wait_until(self, until: float | None) -> float | None:
-        if self._is_woken or self._resolved or self._has_news():
-            return self._now
-        timer = self._timers.next()
-        if until is None or timer is None:
-            return until if timer is None else timer
-        return min(until, timer)
 
     def _queue(self, sends: Iterable[tuple[Node, Frame]]) -> None:
         touched: dict[Channel, Node] = {}
@@ -324,21 +315,6 @@ class KafkaSelector:
         for node, unsent in lost.items():
             cause = DisconnectedError("there is no connection", broker=str(node), remedy="connect to the node first")
             self.disconnected.append(Disconnection(node, cause, unsent))
-
-    def _handle(self, source: object, mask: int) -> None:
-        """The socket of `source` is ready. What an earlier one of this turn led to may have closed it since."""
-        if isinstance(source, Channel):
-            if source in self._nodes and mask & WRITE:
-                self._flush(source)
-            if source in self._nodes and mask & READ:
-                self._read(source)
-        elif isinstance(source, Dial):
-            if source.stage is Stage.CONNECTING and source.sock is not None:
-                self._dialled(source)
-        elif isinstance(source, Listener):
-            self._accept(source)
-        elif isinstance(source, Wakeup):
-            source.silence()
 
     # Dialling
 
@@ -375,7 +351,7 @@ class KafkaSelector:
             self._fail(dial.node, dial.unconnected())
             return
         assert dial.sock is not None
-        self._selector.register(dial.sock, WRITE, dial)
+        self._selector.register(dial.sock, WRITE, partial(self._dialled, dial))
         self._set_timer(dial, dial.next_deadline(self._clock.now()), partial(self._dial_late, dial))
 
     def _dial_late(self, dial: Dial, now: float) -> None:
@@ -387,7 +363,7 @@ class KafkaSelector:
         dial.timed_out()
         self._dial_next(dial)
 
-    def _dialled(self, dial: Dial) -> None:
+    def _dialled(self, dial: Dial, mask: int) -> None:
         assert dial.sock is not None
         self._selector.unregister(dial.sock)
         if not dial.check():
@@ -409,7 +385,7 @@ class KafkaSelector:
 
     # Accepting
 
-    def _accept(self, listener: Listener) -> None:
+    def _accept(self, listener: Listener, mask: int) -> None:
         try:
             accepted = listener.accept()
         except OSError:
@@ -428,7 +404,7 @@ class KafkaSelector:
 
     def _accept_again(self, listener: Listener, now: float) -> None:
         if self._listeners.get(listener.address) is listener:
-            self._selector.register(listener, READ, listener)
+            self._selector.register(listener, READ, partial(self._accept, listener))
 
     # Open connections
 
@@ -448,7 +424,12 @@ class KafkaSelector:
         (self.accepted if channel.is_accepted else self.connected).append(node)
         self._set_timer(channel, channel.last_active + self._idle_timeout, partial(self._idle, channel))
 
-    def _read(self, channel: Channel) -> None:
+    def _serve(self, channel: Channel, mask: int) -> None:
+        """Its socket is ready."""
+        if mask & WRITE:
+            self._flush(channel)
+        if not mask & READ:
+            return
         node = self._nodes[channel]
         was_established = channel.is_established
         frames, cause = channel.read(self._buffer, self._read_bytes, self._now)
@@ -457,30 +438,29 @@ class KafkaSelector:
             self._flush(channel)  # what waited for the handshake
         for frame in frames:
             self.completed_receives.append(Receive(node, frame))
-        if frames and channel.frames_read == len(frames) and node in self._backoffs:
+        if frames and node in self._backoffs and channel.frames_read == len(frames):
             self._backoffs[node].recovered(self._now)
         if cause is not None:
             self._fail(node, cause)
-        else:
+        elif channel.wants != channel.mask:
             self._watch(channel)
 
     def _flush(self, channel: Channel) -> None:
         node = self._nodes[channel]
         for frame in channel.flush(self._now):
             self.completed_sends.append(Sent(node, frame))
-        self._watch(channel)
+        if channel.wants != channel.mask:
+            self._watch(channel)
 
     def _watch(self, channel: Channel) -> None:
         """Register the socket for what the channel waits for."""
         mask = channel.wants
-        if mask == channel.mask:
-            return
         if not channel.mask:
-            self._selector.register(channel, mask, channel)
+            self._selector.register(channel, mask, partial(self._serve, channel))
         elif not mask:
             self._selector.unregister(channel)
         else:
-            self._selector.modify(channel, mask, channel)
+            self._selector.modify(channel, mask, partial(self._serve, channel))
         channel.mask = mask
 
     def _handshake_late(self, channel: Channel, now: float) -> None:

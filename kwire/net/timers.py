@@ -7,6 +7,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 
 
 @dataclass(slots=True, order=True)
@@ -23,18 +24,20 @@ _CANCELLED_MIN = 64
 
 
 class Timers:
-    __slots__ = ("_cancelled", "_heap", "_number")
+    __slots__ = ("_cancelled", "_heap", "_number", "next_at")
 
     def __init__(self) -> None:
         self._heap: list[Timer] = []
         self._cancelled = 0
         self._number = 0
+        self.next_at = inf  # the time of the earliest timer
 
     def at(self, time: float, action: Callable[[float], None]) -> Timer:
         """Call `action(now)` in the first `fire` at or after `time`."""
         self._number += 1
         timer = Timer(time, self._number, action)
         heapq.heappush(self._heap, timer)
+        self.next_at = min(self.next_at, time)
         return timer
 
     def cancel(self, timer: Timer) -> None:
@@ -48,17 +51,17 @@ class Timers:
             self._heap = [kept for kept in self._heap if kept.action is not None]
             heapq.heapify(self._heap)
             self._cancelled = 0
+        self._look()
 
-    def next(self) -> float | None:
-        """The time of the earliest timer."""
+    def _look(self) -> None:
         while self._heap and self._heap[0].action is None:
             heapq.heappop(self._heap)
             self._cancelled -= 1
-        return self._heap[0].at if self._heap else None
+        self.next_at = self._heap[0].at if self._heap else inf
 
     def fire(self, now: float) -> None:
         """Call all that are due. What they set for `now` itself waits for the next `fire`, so that this one ends."""
-        if not self._heap or self._heap[0].at > now:
+        if now < self.next_at:
             return
         last = self._number
         due: list[Timer] = []
@@ -70,3 +73,4 @@ class Timers:
                 action(now)
             else:
                 self._cancelled = max(0, self._cancelled - 1)
+        self._look()

@@ -44,7 +44,8 @@ class Wakeup:
         except OSError:
             pass
 
-    def silence(self) -> None:
+    def silence(self, _: int = 0) -> None:
+        """As a selector's handlers are called: what the socket is ready for needs no telling."""
         try:
             while receive_into(self._reader, self._drained) == _DRAIN_BYTES:  # fewer: there was no more
                 pass

@@ -29,8 +29,8 @@ _HTTP_VERBS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"
 _TLS_RECORD_TYPES = {0x14: "a cipher change", 0x15: "an alert", 0x16: "a handshake", 0x17: "encrypted data"}
 _TLS_MAJOR = 3
 _SAMPLE_BYTES = 40
-# A frame of which as much is missing is given its memory at once, when a sixteenth of it has come: a peer cannot ask
-# for more than sixteen times of what it sends.
+# A frame of which as much is missing is given its memory at once, when a sixteenth of it has come, or the frame before
+# it was as large: a peer cannot ask for more than sixteen times of what it sends.
 _LARGE_BYTES = 256 * 1024
 _SHARE_BEFORE = 16
 
@@ -47,16 +47,22 @@ class FrameReader:
     [b'\\x07\\x08', b'']
     """
 
-    __slots__ = ("_got", "_head", "_max_frame_bytes", "_partial", "_room", "_size", "_whole", "failure", "frames_read")
+    __slots__ = (
+        "_before", "_head", "_max_frame_bytes", "_partial", "_room", "_size", "_whole", "failure", "frames_read",
+        "vacancy",
+    )  # fmt: skip
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._head = b""  # of the size field, while it is cut
         self._size: int | None = None  # of the frame being assembled
         self._partial = bytearray()
-        self._whole: BytesLike = b""  # of a large frame ...
-        self._room: memoryview | None = None  # ... all of it, to be written into, ...
-        self._got = 0  # ... of which so much has come
+        self._before = 0  # the size of the frame before it
+        self._whole: BytesLike = b""  # the memory of a large frame ...
+        self._room: memoryview | None = None  # ... all of it, to be written into
+        # What of that is missing. It can be read to this place, instead of being given to `feed` and copied; then
+        # `filled` is to be told how much it was, before anything else is done.
+        self.vacancy: memoryview | None = None
         # What is wrong with the stream, once something is; nothing behind it can be read.
         self.failure: NotKafkaError | None = None
         self.frames_read = 0
@@ -74,77 +80,74 @@ class FrameReader:
         if self._size is None and not self._head and end >= SIZE.size:
             (size,) = SIZE.unpack_from(view)
             if end - SIZE.size == size <= self._max_frame_bytes:  # what came is one frame, as it mostly is
-                self.frames_read += 1
-                return [bytes(view[SIZE.size :])]
+                return [self._done(view[SIZE.size :])]
         frames: list[bytes] = []
         while position < end:
             if self._size is None:
                 self._size, position = self._read_size(view, position)
                 if self._size is None:  # it is cut, or cannot be right
                     break
-            if self._room is not None:
-                stop = min(end, position + self._size - self._got)
-                self._room[self._got : self._got + stop - position] = view[position:stop]
-                frames += self._advance(stop - position)
+            if self.vacancy is not None:
+                stop = min(end, position + len(self.vacancy))
+                self.vacancy[: stop - position] = view[position:stop]
+                frames += self.filled(stop - position)
                 position = stop
                 continue
             stop = position + self._size - len(self._partial)
             if stop > end:
                 self._partial += view[position:]
-                self._make_room()
                 break
             if self._partial:
                 self._partial += view[position:stop]
-                frames.append(bytes(self._partial))
+                frames.append(self._done(self._partial))
                 self._partial = bytearray()
             else:
-                frames.append(bytes(view[position:stop]))
-            self._size = None
+                frames.append(self._done(view[position:stop]))
             position = stop
-        self.frames_read += len(frames)
+        if self._size is not None and self.vacancy is None:
+            self._make_room(self._size)
         if not frames and self.failure is not None:
             raise self.failure
         return frames
 
-    def vacancy(self) -> memoryview | None:
-        """Where what is missing of a large frame can be read to, instead of being given to `feed` and copied.
-
-        Then `filled` is to be told how much it was, before anything else is done.
-        """
-        return None if self._room is None else self._room[self._got :]
-
     def filled(self, count: int) -> list[bytes]:
         """`count` bytes stand in the vacancy. Answers the frame that they complete, if they do."""
-        frames = self._advance(count)
-        self.frames_read += len(frames)
-        return frames
-
-    @property
-    def missing(self) -> int:
-        """How many bytes of a large frame are still to come; 1 where none was begun."""
-        return len(self._room) - self._got if self._room is not None else 1
-
-    def _make_room(self) -> None:
-        assert self._size is not None
-        got = len(self._partial)
-        if self._size - got >= _LARGE_BYTES and got * _SHARE_BEFORE >= self._size:
-            self._whole, self._room = blank(self._size)
-            self._room[:got] = self._partial
-            self._got, self._partial = got, bytearray()
-
-    def _advance(self, count: int) -> list[bytes]:
-        self._got += count
-        if self._got != self._size:
+        assert self.vacancy is not None
+        if count < len(self.vacancy):
+            self.vacancy = self.vacancy[count:]
             return []
-        frame = bytes(self._whole)
-        self._whole, self._room, self._size, self._got = b"", None, None, 0
-        return [frame]
+        whole, self._whole, self._room, self.vacancy = self._whole, b"", None, None
+        return [self._done(whole)]
+
+    def place(self, buffer: memoryview) -> memoryview:
+        """Where to read to what comes next: the vacancy, or of `buffer` as much as is then to be given to `feed`.
+
+        That is no more than a size where the frame before was large, because so is the next one, mostly.
+        """
+        if self.vacancy is not None:
+            return self.vacancy
+        if self._size is None and self._before >= _LARGE_BYTES:
+            return buffer[: SIZE.size - len(self._head)]
+        return buffer
+
+    def _make_room(self, size: int) -> None:
+        got = len(self._partial)
+        if size - got >= _LARGE_BYTES and size <= _SHARE_BEFORE * max(got, self._before):
+            self._whole, self._room = blank(size)
+            self._room[:got] = self._partial
+            self._partial, self.vacancy = bytearray(), self._room[got:]
+
+    def _done(self, frame: BytesLike) -> bytes:
+        self.frames_read += 1
+        self._before, self._size = len(frame), None
+        return bytes(frame)
 
     @property
     def progress(self) -> tuple[int, int] | None:
         """(bytes got, bytes announced) of the frame begun, or of its size while that is cut; None between frames."""
         if self._size is not None:
-            return self._got or len(self._partial), self._size
+            got = len(self._partial) if self.vacancy is None else self._size - len(self.vacancy)
+            return got, self._size
         return (len(self._head), SIZE.size) if self._head else None
 
     def ended(self) -> NotKafkaError | None:
@@ -156,8 +159,10 @@ class FrameReader:
             return self.failure
         if self._size is None:
             return not_kafka(self._head)
-        sample = self._partial if self._room is None else self._room
-        return not_kafka(SIZE.pack(self._size) + bytes(sample[:_SAMPLE_BYTES]))
+        sample = self._partial
+        if self._room is not None and self.vacancy is not None:
+            sample = bytearray(self._room[: len(self._room) - len(self.vacancy)][:_SAMPLE_BYTES])
+        return not_kafka(SIZE.pack(self._size) + sample[:_SAMPLE_BYTES])
 
     def _read_size(self, view: memoryview, position: int) -> tuple[int | None, int]:
         """Take (a part of) the size field: the size, once it is whole and right, and the next position."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import doctest
 import pickle
+from math import inf
 from random import Random
 
 import pytest
@@ -62,10 +63,10 @@ class TestTimers:
         timers, fired = Timers(), list[str]()
         for at, name in [(3.0, "c"), (1.0, "a"), (2.0, "b1"), (2.0, "b2")]:
             timers.at(at, lambda now, name=name: fired.append(name))  # type: ignore[misc]
-        assert timers.next() == 1.0
+        assert timers.next_at == 1.0
         timers.fire(2.0)
         assert fired == ["a", "b1", "b2"]
-        assert timers.next() == 3.0
+        assert timers.next_at == 3.0
 
     def test_a_cancelled_one_does_not_count(self) -> None:
         timers, fired = Timers(), list[float]()
@@ -75,7 +76,7 @@ class TestTimers:
         timers.fire(5.0)
         assert fired == [5.0]
         timers.cancel(second)
-        assert timers.next() is None
+        assert timers.next_at == inf
 
     def test_cancelled_ones_are_cleared_away_long_before_their_time(self) -> None:
         timers, fired = Timers(), list[float]()
@@ -85,7 +86,7 @@ class TestTimers:
         assert len(timers._heap) < 200
         timers.fire(5.0)
         assert fired == [5.0]
-        assert timers.next() is None
+        assert timers.next_at == inf
 
     def test_one_that_cancels_another_of_the_same_time_is_obeyed(self) -> None:
         timers, fired = Timers(), list[float]()

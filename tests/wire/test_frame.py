@@ -191,7 +191,7 @@ def test_a_large_frame_is_read_into_its_place(first: int, steps: list[int]) -> N
     for step in steps:
         if at >= 4 + len(LARGE):
             break
-        room = reader.vacancy()
+        room = reader.vacancy
         if room is None:
             frames += reader.feed(stream[at : at + step])
             at = min(len(stream), at + step)
@@ -204,7 +204,7 @@ def test_a_large_frame_is_read_into_its_place(first: int, steps: list[int]) -> N
             at += count
     frames += reader.feed(stream[at:])
     assert frames == [LARGE, b"ab"]
-    assert (reader.vacancy(), reader.progress, reader.frames_read) == (None, None, 2)
+    assert (reader.vacancy, reader.progress, reader.frames_read) == (None, None, 2)
     assert all(type(frame) is bytes for frame in frames)
 
 
@@ -212,7 +212,7 @@ def test_feed_fills_the_vacancy_too() -> None:
     stream = SIZE.pack(len(LARGE)) + LARGE + SIZE.pack(2) + b"ab"
     reader = FrameReader()
     assert reader.feed(stream[:100_000]) == []
-    assert reader.vacancy() is not None
+    assert reader.vacancy is not None
     assert [frame for at in range(100_000, len(stream), 9_999) for frame in reader.feed(stream[at : at + 9_999])] == [
         LARGE,
         b"ab",
@@ -222,13 +222,13 @@ def test_feed_fills_the_vacancy_too() -> None:
 def test_an_announcement_alone_gets_no_memory() -> None:
     reader = FrameReader()
     reader.feed(SIZE.pack(64_000_000) + bytes(1_000_000))
-    assert reader.vacancy() is None
+    assert reader.vacancy is None
     reader.feed(bytes(3_000_000))
-    assert reader.vacancy() is not None
+    assert reader.vacancy is not None
 
 
 def test_a_large_frame_that_is_cut() -> None:
     reader = FrameReader()
     reader.feed(SIZE.pack(4_000_000) + bytes(2_000_000))
-    assert reader.vacancy() is not None
+    assert reader.vacancy is not None
     assert (reader.progress, reader.ended()) == ((2_000_000, 4_000_000), None)
