@@ -210,6 +210,8 @@ class EventLoop:
         self._is_stirred = self._is_past_machines = False
         # That of the poll, not a later one: what was not due there must not pass for having had its turn.
         self._now = self._connections.now
+        if self._metadata.is_taking and self._metadata.go_on():
+            self._metadata_taken()
         for event in events:
             self._handle(event)
         if self._metadata.is_due(self._now):
@@ -245,7 +247,7 @@ class EventLoop:
 
     def _poll_timeout(self, wait_max: float | None) -> float | None:
         """Until the next deadline. One at or before this turn's time has had its turn: only events can help it."""
-        if self._is_stirred or self._posted:
+        if self._is_stirred or self._posted or self._metadata.is_taking:
             return 0.0
         deadlines: list[float | None] = [self._connections.deadline()]
         if self._recovery.failures:
@@ -491,12 +493,15 @@ class EventLoop:
 
     def _metadata_done(self, call: Call, result: Response | KwireError | None, now: float) -> None:
         if isinstance(result, MetadataResponse):
-            self._metadata.answered(result, now, (call.broker, call.version))
-            for event in self._connections.update(self.snapshot, now):
-                self._handle(event)
-            self._recovery.keep(self.snapshot.brokers)
+            if self._metadata.answered(result, now, (call.broker, call.version)):
+                self._metadata_taken()
         else:
             self._metadata.failed(now, result if isinstance(result, KwireError) else None)
+
+    def _metadata_taken(self) -> None:
+        for event in self._connections.update(self.snapshot, self._now):
+            self._handle(event)
+        self._recovery.keep(self.snapshot.brokers)
 
     def _turn_machines(self) -> None:
         self._is_past_machines = True

@@ -8,17 +8,14 @@ never met with a storm of requests. It refuses to know how a request travels.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from random import Random
 from typing import Any, NamedTuple
 
 from kwire.cluster.backoff import Backoff
 from kwire.cluster.snapshot import NO_NODE, Broker, LeaderHint, Snapshot
-from kwire.errors import ErrorCode, KwireError
+from kwire.errors import KwireError
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
-
-# Codes of a topic that the next answer may well not have: the loop keeps asking, with back-off.
-_PASSING = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 class MetadataStatus(NamedTuple):
@@ -47,7 +44,7 @@ class MetadataStatus(NamedTuple):
 class MetadataUpdater:
     """Owns `snapshot`.
 
-    `due(now)` says whether to ask; `request(version)` what; `answered` and `failed` take the outcome.
+    `is_due(now)` says whether to ask; `request(version)` what; `answered`, with `go_on`, and `failed` take the outcome.
     """
 
     def __init__(self, *, max_age_ms: int, backoff: Backoff, random: Random, allow_auto_create: bool) -> None:
@@ -65,6 +62,8 @@ class MetadataUpdater:
         self._told_by: tuple[str | None, int | None] = (None, None)
         self._attempts = 0  # requests in a row that did not bring what was wanted
         self._not_before = 0.0
+        self._taking: Iterator[Snapshot | None] | None = None  # the last answer, as far as it is not in the snapshot
+        self._learnt: list[tuple[tuple[LeaderHint, ...], tuple[Broker, ...]]] = []  # meanwhile
 
     def want(self, topics: Collection[str]) -> None:
         """Tell which topics are needed from now on; a new one makes a refresh due."""
@@ -118,11 +117,29 @@ class MetadataUpdater:
 
     def answered(
         self, response: MetadataResponse, now: float, told_by: tuple[str | None, int | None] = (None, None)
-    ) -> None:
-        self._in_flight = False
+    ) -> bool:
+        """Begin to take an answer in; whether that is done. If not, `go_on` is to be called until it is."""
         self._told_by = told_by
         self._last_error = None
-        self.snapshot = self.snapshot.updated(response, now)
+        self._taking = self.snapshot.updating(response, now)
+        return self.go_on()
+
+    @property
+    def is_taking(self) -> bool:
+        return self._taking is not None
+
+    def go_on(self) -> bool:
+        """Take in some more of the answer; whether that was all, so that `snapshot` is new."""
+        assert self._taking is not None
+        taken = next(self._taking)
+        if taken is None:
+            return False
+        self._taking = None
+        self._in_flight = False
+        self.snapshot = taken
+        while self._learnt:
+            self.learn(*self._learnt.pop(0))
+        now = taken.at
         unsettled = self._unsettled()
         if unsettled is None:
             self._attempts = 0
@@ -133,10 +150,14 @@ class MetadataUpdater:
         if not self._topics <= self._asked:  # the wish grew while the request was in flight
             self.request_refresh("topics became wanted")
             self._not_before = now
+        return True
 
     def learn(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         """Take leaders that brokers named beside an error; the partitions for which that is news."""
-        self.snapshot, news = self.snapshot.with_leaders(hints, endpoints)
+        told = tuple(hints), tuple(endpoints)
+        self.snapshot, news = self.snapshot.with_leaders(*told)
+        if news and self._taking is not None:
+            self._learnt.append(told)  # the answer that is being taken in may be older
         return news
 
     def failed(self, now: float, error: KwireError | None = None) -> None:
@@ -150,9 +171,11 @@ class MetadataUpdater:
         self._not_before = now + self._backoff.seconds(self._attempts, self._random)
 
     def _unsettled(self) -> str | None:
-        for name in sorted(self._asked & self._topics):
+        """What keeps the loop asking, with back-off."""
+        wanted = self._asked & self._topics
+        for name in sorted(wanted & self.snapshot.unsettled | wanted - self.snapshot.topics.keys()):
             topic = self.snapshot.topics.get(name)
-            if topic is None or topic.error_code in _PASSING:
+            if topic is None or topic.error_code:
                 return f"topic {name} is not known yet"
             for partition in topic.partitions:
                 if partition.leader == NO_NODE:

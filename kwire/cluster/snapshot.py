@@ -9,7 +9,7 @@ deleted and created again, so its epochs start afresh.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 NO_ID = UUID(int=0)
 NO_NODE = -1
+
+# Codes of a topic that the next answer may well not have.
+_PASSING = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+STEP = 1_000  # partitions, a topic counting as one more
 
 
 class Broker(NamedTuple):
@@ -71,13 +76,17 @@ class LeaderHint(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`at` is the clock's time of the response; 0.0 with no topics and brokers means that nothing is known yet."""
+    """`at` is the clock's time of the response; 0.0 with no topics and brokers means that nothing is known yet.
+
+    `unsettled` topics lacked a leader in that response, or were in an error that passes by itself.
+    """
 
     brokers: Mapping[int, Broker] = field(default_factory=lambda: MappingProxyType({}))
     topics: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
     controller_id: int = NO_NODE
     cluster_id: str | None = None
     at: float = 0.0
+    unsettled: frozenset[str] = frozenset()
 
     def partition(self, topic: str, index: int) -> Partition | None:
         known = self.topics.get(topic)
@@ -98,19 +107,55 @@ class Snapshot:
 
     def updated(self, response: MetadataResponse, now: float) -> Snapshot:
         """The snapshot after `response`; topics that it does not mention are forgotten."""
+        for taken in self.updating(response, now):
+            if taken is not None:
+                return taken
+        raise AssertionError("the last step brings the snapshot")
+
+    def updating(self, response: MetadataResponse, now: float) -> Iterator[Snapshot | None]:
+        """The same in steps, as the loop stands still during each: None after every STEP to 2 * STEP partitions, at
+        last the snapshot.
+
+        The response is used up: each of its topics is freed when it was read. So there are never more objects than when
+        it came, and the garbage collector, which counts them, has no reason to look at all of them meanwhile.
+        """
         brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
         topics: dict[str, Topic] = {}
         nodes: _Nodes = {}
-        for answered in response.topics:
+        leaders: set[int] = set()
+        unsettled: set[str] = set()
+        done = 0
+        response.topics.reverse()
+        while response.topics:
+            answered = response.topics.pop()
             if answered.name is None:  # v12 and later, when it was asked for by an id that no longer exists
                 continue
-            topics[answered.name] = self._updated_topic(answered, nodes, now)
-        leaders = {partition.leader for topic in topics.values() for partition in topic.partitions}
+            old = self.topics.get(answered.name)
+            before = old.partitions if old is not None and old.id in (answered.topic_id, NO_ID) else ()
+            told = _in_place(answered.partitions)
+            partitions: list[Partition] = []
+            led: set[int] = set()
+            for start in range(0, len(told) or 1, STEP):
+                for index, one in enumerate(told[start : start + STEP], start):
+                    known = before[index] if index < len(before) else None
+                    partitions.append(_newer(known, index, one, nodes, now))
+                led.update(partition.leader for partition in partitions[start:])
+                done += 1 + len(partitions) - start
+                if done >= STEP:
+                    yield None
+                    done = 0
+            fields = answered.name, answered.topic_id, tuple(partitions), answered.is_internal, answered.error_code
+            # The same object where nothing is new: who looks whether anything is sees it at once.
+            topics[answered.name] = old if old is not None and tuple.__eq__(old, fields) else Topic._make(fields)
+            leaders |= led
+            if NO_NODE in led or answered.error_code in _PASSING:
+                unsettled.add(answered.name)
         for node in leaders - brokers.keys() & self.brokers.keys():
             brokers[node] = self.brokers[node]  # it leads by newer news than this answer, which does not know it yet
-        return Snapshot(
-            MappingProxyType(brokers), MappingProxyType(topics), response.controller_id, response.cluster_id, now
-        )
+        yield Snapshot(
+            MappingProxyType(brokers), MappingProxyType(topics), response.controller_id, response.cluster_id, now,
+            frozenset(unsettled),
+        )  # fmt: skip
 
     def with_leaders(
         self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]
@@ -142,21 +187,14 @@ class Snapshot:
         learnt = replace(self, brokers=MappingProxyType(kept), topics=MappingProxyType(topics))
         return learnt, frozenset((name, index) for name, moves in led.items() for index in moves)
 
-    def _updated_topic(self, answered: MetadataResponse.Topic, nodes: _Nodes, now: float) -> Topic:
-        assert answered.name is not None
-        old = self.topics.get(answered.name)
-        before: tuple[Partition, ...] = ()
-        if old is not None and (old.id == answered.topic_id or old.id == NO_ID):
-            before = old.partitions
-        by_index = {told.partition_index: told for told in answered.partitions}
-        # Positions are indices everywhere. A broker that leaves a partition out (0.8.2 does, for one that is being
-        # created) gets a leaderless stand-in, so that partition 2 is never found in place 1.
-        partitions: list[Partition] = []
-        for index in range(max(by_index, default=-1) + 1):
-            known = before[index] if index < len(before) else None
-            partitions.append(_newer(known, index, by_index.get(index), nodes, now))
-        topic = Topic(answered.name, answered.topic_id, tuple(partitions), answered.is_internal, answered.error_code)
-        return old if old == topic else topic  # the same object: who looks whether anything is new sees it at once
+
+def _in_place(told: list[MetadataResponse.Topic.Partition]) -> Sequence[MetadataResponse.Topic.Partition | None]:
+    """Partition n in place n. A broker that leaves a partition out (0.8.2 does, for one that is being created) gets a
+    leaderless stand-in for it, so that partition 2 is never found in place 1."""
+    if all(index == partition.partition_index for index, partition in enumerate(told)):
+        return told
+    by_index = {partition.partition_index: partition for partition in told}
+    return [by_index.get(index) for index in range(max(by_index) + 1)]
 
 
 # Lists of nodes, as the partitions share them: most are one of few. Tuples of their own that last, three a partition,

@@ -4,6 +4,7 @@ they mean. `decoding` writes the same as a function in Python, and says what is 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID, SafeUUID
 
 from kwire.protocol import primitives
 from kwire.protocol.fields import Field, least_size
@@ -50,7 +51,7 @@ def _read(field: Field, version: int, flexible: bool) -> Plan:
 def _value(wire_type: Any, nullable: bool, version: int, flexible: bool, null: int) -> Plan:
     if isinstance(wire_type, Fixed):
         if wire_type.name == "uuid":
-            return "u", False, primitives.UUIDS, 0
+            return "u", False, (primitives.UUIDS, UUID, SafeUUID.unknown), primitives.UUIDS.MOST
         return wire_type.format, False, None, 0
     if isinstance(wire_type, Sized):
         return _SIZED[wire_type.name], nullable, None, 0

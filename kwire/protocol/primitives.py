@@ -93,7 +93,7 @@ def write_tagged(fields: Mapping[int, bytes]) -> bytes:
 class _Uuids(dict[bytes, UUID]):
     """UUIDs by their 16 bytes: making one costs microseconds, and topic ids come again and again."""
 
-    MOST = 4096  # are kept
+    MOST = 1 << 15  # are kept: those of a large cluster, some 8 MB
 
     def __missing__(self, raw: bytes) -> UUID:
         if len(self) >= self.MOST:

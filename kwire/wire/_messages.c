@@ -8,7 +8,8 @@
  *     step    (kind, is_nullable, detail, number)    where a value comes from:
  *
  *     b h i q H I d ?   a number or boolean, big-endian, by the letters of Python's struct
- *     u                 what the dict `detail` has for 16 bytes, or makes of them by its __missing__
+ *     u                 a UUID: `detail` is a dict, which keeps up to `number` of them by their 16 bytes, their class, and
+ *                       what else than their number an instance has: (dict, class, is_safe)
  *     s y r             a string, bytes, and a view of the bytes, with their length before them
  *     [                 a list: a count and as many values of the step `detail`, each of at least `number` bytes
  *     {                 the shape `detail`; if nullable, after a byte that is 1, or `number` for None
@@ -64,8 +65,8 @@ typedef struct {
 
 typedef struct {
     bytes_t start, at, end;
-    int is_flexible, is_collected; /* is_collected: the collector of garbage was on */
-    PyObject *data, *view;         /* view: of all data, made when first needed */
+    int is_flexible;
+    PyObject *data, *view; /* view: of all data, made when first needed */
 } cursor;
 
 static PyObject *get_value(cursor *c, const step *from);
@@ -91,24 +92,6 @@ big_endian(bytes_t at, int size)
         n = n << 8 | at[index];
     }
     return n;
-}
-
-/* Python 3.11 looks for garbage after every so many new objects, of which a message has none: a third of the time it takes
- * to read a large one, so that the collector is off meanwhile. (From 3.12 it never runs in the middle of C.) It is on
- * again wherever code in Python may run, which could ask for it or switch it.
- */
-static void
-begin_without_collector(cursor *c)
-{
-    c->is_collected = PyGC_Disable();
-}
-
-static void
-end_without_collector(const cursor *c)
-{
-    if (c->is_collected) {
-        PyGC_Enable();
-    }
 }
 
 /* A varint of up to 32 bits, or -1. */
@@ -215,20 +198,50 @@ get_fixed(cursor *c, const step *from, int size)
     }
 }
 
+/* As UUID(bytes=...) makes it, without the Python code that this is. */
 static PyObject *
-get_converted(cursor *c, const step *from)
+make_uuid(bytes_t at, PyObject *detail)
 {
-    if (c->end - c->at < 16) {
+    PyObject *high = PyLong_FromUnsignedLongLong(big_endian(at, 8)), *bits = PyLong_FromLong(64);
+    PyObject *low = PyLong_FromUnsignedLongLong(big_endian(at + 8, 8));
+    PyObject *raised = high && bits ? PyNumber_Lshift(high, bits) : NULL;
+    PyObject *number = raised && low ? PyNumber_Or(raised, low) : NULL;
+    PyObject *made = number ? PyType_GenericAlloc((PyTypeObject *)PyTuple_GetItem(detail, 1), 0) : NULL;
+    for (int index = 0; made != NULL && index < 2; index++) { /* a UUID refuses to be changed by setattr */
+        PyObject *name = PyUnicode_InternFromString(index ? "is_safe" : "int");
+        if (name == NULL || PyObject_GenericSetAttr(made, name, index ? PyTuple_GetItem(detail, 2) : number) < 0) {
+            Py_DECREF(made);
+            made = NULL;
+        }
+        Py_XDECREF(name);
+    }
+    Py_XDECREF(high);
+    Py_XDECREF(bits);
+    Py_XDECREF(low);
+    Py_XDECREF(raised);
+    Py_XDECREF(number);
+    return made;
+}
+
+static PyObject *
+get_uuid(cursor *c, const step *from)
+{
+    bytes_t at = c->at;
+    if (c->end - at < 16) {
         return NULL;
     }
-    PyObject *raw = PyBytes_FromStringAndSize((const char *)c->at, 16);
     c->at += 16;
-    PyObject *value = raw ? PyDict_GetItemWithError(from->detail, raw) : NULL;
+    PyObject *raw = PyBytes_FromStringAndSize((const char *)at, 16), *kept = PyTuple_GetItem(from->detail, 0);
+    PyObject *value = raw ? PyDict_GetItemWithError(kept, raw) : NULL;
     Py_XINCREF(value);
-    if (raw != NULL && value == NULL && !PyErr_Occurred()) {
-        end_without_collector(c);
-        value = PyObject_GetItem(from->detail, raw);
-        begin_without_collector(c);
+    if (raw != NULL && value == NULL && !PyErr_Occurred() && (value = make_uuid(at, from->detail)) != NULL) {
+        if (PyDict_Size(kept) >= from->number) {
+            PyDict_Clear(kept);
+        }
+        if (PyDict_SetItem(kept, raw, value) < 0) {
+            Py_DECREF(value);
+            value = NULL;
+        }
     }
     Py_XDECREF(raw);
     return value;
@@ -375,7 +388,7 @@ get_value(cursor *c, const step *from)
     case 'd':
         return get_fixed(c, from, 8);
     case 'u':
-        return get_converted(c, from);
+        return get_uuid(c, from);
     case '[':
         return get_list(c, from);
     case '{':
@@ -405,10 +418,15 @@ read_message(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
         Py_RETURN_NONE;
     }
     bytes_t start = (bytes_t)PyBytes_AsString(args[0]);
-    cursor c = {start, start + from, start + size, ((reader *)self)->is_flexible, 0, args[0], NULL};
-    begin_without_collector(&c);
+    cursor c = {start, start + from, start + size, ((reader *)self)->is_flexible, args[0], NULL};
+    /* Python 3.11 looks for garbage after every so many new objects, of which a message has none: a third of the time it
+     * takes to read a large one, so that the collector is off meanwhile, as no code in Python runs, which could ask for
+     * it or switch it. (From 3.12 it never runs in the middle of C.) */
+    int is_collected = PyGC_Disable();
     PyObject *message = get_struct(&c, ((reader *)self)->whole);
-    end_without_collector(&c);
+    if (is_collected) {
+        PyGC_Enable();
+    }
     Py_XDECREF(c.view);
     if (message != NULL && c.at == c.end) {
         return message;
@@ -509,9 +527,13 @@ make_step(PyObject *plan, step *made)
         PyErr_SetString(PyExc_ValueError, "a step of an unknown kind");
         return 0;
     }
-    if (made->kind == 'u' && !PyDict_Check(made->detail)) {
-        PyErr_SetString(PyExc_TypeError, "what makes values of bytes is a dict");
-        return 0;
+    if (made->kind == 'u') {
+        PyObject *kept, *class, *is_safe;
+        if (!PyTuple_Check(made->detail)) {
+            PyErr_SetString(PyExc_TypeError, "what is kept of UUIDs, and what they are, is a tuple");
+            return 0;
+        }
+        return PyArg_ParseTuple(made->detail, "O!O!O", &PyDict_Type, &kept, &PyType_Type, &class, &is_safe);
     }
     if (made->kind == '{') {
         return (made->inner = make_shape(made->detail)) != NULL;

@@ -1,7 +1,10 @@
-"""What a refresh of the metadata costs a partition grows neither with partitions nor with topics: lines are counted."""
+"""What a refresh of the metadata costs a partition grows neither with partitions nor with topics, and how long the loop
+stands still for it at a time does not grow at all: lines are counted, and what the garbage collector has to do."""
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
 from random import Random
 from uuid import UUID
 
@@ -14,6 +17,8 @@ from tests.producer.growth import Lines
 
 GROWTH_MAX = 1.1
 LINES_MAX = 16  # for a partition: decoding it, making its entry, seeing whether it has a leader
+
+AT_ONCE_MAX = 2_000  # partitions, or topics; more are taken in by steps
 
 
 def response(topics: int, partitions: int) -> bytes:
@@ -34,20 +39,78 @@ def response(topics: int, partitions: int) -> bytes:
     ).encode(12)  # fmt: skip
 
 
-def lines_of_a_partition(topics: int, partitions: int) -> float:
-    """Of a second refresh, which finds all of it known."""
-    updater = MetadataUpdater(max_age_ms=1, backoff=Backoff(100, 1_000), random=Random(1), allow_auto_create=False)
-    updater.want({f"t{number}" for number in range(topics)})
-    data = response(topics, partitions)
-    for now in (1.0, 2.0):
-        updater.start()
-        with Lines() as lines:
-            updater.answered(MetadataResponse.decode(data, 12), now)
-    assert sum(len(topic.partitions) for topic in updater.snapshot.topics.values()) == topics * partitions
-    return lines.count / (topics * partitions)
+class Refreshes:
+    """Answers taken in one after the other. Of the last: what a partition took, and the longest step, in lines."""
+
+    def __init__(self, topics: int, partitions: int) -> None:
+        self._data, self._count = response(topics, partitions), topics * partitions
+        self.updater = MetadataUpdater(
+            max_age_ms=1, backoff=Backoff(100, 1_000), random=Random(1), allow_auto_create=False
+        )
+        self.updater.want({f"t{number}" for number in range(topics)})
+        self.of_a_partition = self.longest = 0.0
+
+    def answer(self) -> MetadataResponse:
+        self.updater.start()
+        return MetadataResponse.decode(self._data, 12)
+
+    def take(self, answer: MetadataResponse, now: float) -> list[int]:
+        """The lines of each step."""
+        steps: list[int] = []
+        is_taken = False
+        while not is_taken:
+            with Lines() as lines:
+                is_taken = self.updater.go_on() if steps else self.updater.answered(answer, now)
+            steps.append(lines.count)
+        assert sum(len(topic.partitions) for topic in self.updater.snapshot.topics.values()) == self._count
+        return steps
+
+    def refresh(self, now: float) -> None:
+        with Lines() as decoding:
+            answer = self.answer()
+        steps = self.take(answer, now)
+        self.of_a_partition = (decoding.count + sum(steps)) / max(1, self._count)
+        self.longest = max(steps)
+
+
+def refreshed(topics: int, partitions: int) -> Refreshes:
+    """After a second one, which finds all known."""
+    refreshes = Refreshes(topics, partitions)
+    refreshes.refresh(1.0)
+    refreshes.refresh(2.0)
+    return refreshes
 
 
 @pytest.mark.parametrize(("few", "many"), [((1, 2_000), (1, 20_000)), ((20, 100), (200, 100))])
 def test_cost_of_a_refresh_is_in_proportion(few: tuple[int, int], many: tuple[int, int]) -> None:
-    assert lines_of_a_partition(*few) < LINES_MAX
-    assert lines_of_a_partition(*many) < lines_of_a_partition(*few) * GROWTH_MAX
+    small, large = refreshed(*few), refreshed(*many)
+    assert small.of_a_partition < LINES_MAX
+    assert large.of_a_partition < small.of_a_partition * GROWTH_MAX
+
+
+@pytest.mark.parametrize("size", [(1, 20_000), (200, 100), (5_000, 1), (5_000, 0)])
+def test_the_loop_stands_still_for_a_few_partitions_at_a_time(size: tuple[int, int]) -> None:
+    assert refreshed(*size).longest < AT_ONCE_MAX * LINES_MAX
+
+
+def collections(action: Callable[[], object]) -> int:
+    """How often the garbage collector looked for garbage meanwhile, having looked just before."""
+    seen: list[str] = []
+    gc.collect()
+    gc.callbacks.append(look := lambda phase, info: seen.append(phase))
+    try:
+        action()
+    finally:
+        gc.callbacks.remove(look)
+    return len(seen) // 2
+
+
+def test_the_collector_has_little_to_do() -> None:
+    """It looks whenever there are so many more objects than there were, and at all of them after some time."""
+    refreshes = Refreshes(200, 100)
+    gc.collect()
+    before = len(gc.get_objects())
+    answer = refreshes.answer()
+    assert collections(lambda: refreshes.take(answer, 1.0)) == 0
+    assert len(gc.get_objects()) - before < 1.1 * 20_000, "a partition is one object, with lists that it shares"
+    assert collections(lambda: [[] for _ in range(5_000)]) > 0

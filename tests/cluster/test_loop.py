@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kwire.cluster import Broker, Call, LeaderHint, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode, View
+from kwire.cluster.snapshot import STEP
 from kwire.errors import (
     AuthenticationError,
     BrokerError,
@@ -402,6 +403,18 @@ def test_a_leader_that_a_broker_names_is_used_without_asking_for_metadata() -> N
     world.net.run(lambda: outcome)
     assert world.asked() == [4]
     assert len(world.asked("Metadata")) == asked
+
+
+def test_a_large_answer_is_taken_in_by_turns_in_which_all_else_goes_on() -> None:
+    world = World({"t": [(1, 0)] * 5 * STEP})
+    watcher = Watcher("t")
+    world.net.loop.add(watcher)
+    world.net.run(lambda: world.asked("Metadata"))
+    turns = watcher.turns
+    world.net.run(lambda: "t" in world.net.loop.snapshot.topics)
+    assert watcher.turns >= turns + 4
+    assert world.net.clock.now() == 0.0, "the loop slept though there was work"
+    assert world.net.loop.snapshot.leader("t", 5 * STEP - 1) == 1
 
 
 def test_a_broker_that_moved_is_connected_to_anew() -> None:

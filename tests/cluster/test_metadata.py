@@ -7,8 +7,10 @@ from random import Random
 
 import pytest
 
+from kwire.cluster import Broker, LeaderHint
 from kwire.cluster.backoff import Backoff
 from kwire.cluster.metadata import MetadataStatus, MetadataUpdater
+from kwire.cluster.snapshot import STEP
 from kwire.errors import DisconnectedError, ErrorCode
 from tests.cluster.snapshots import metadata
 
@@ -23,7 +25,9 @@ def settled(topics: dict[str, list[tuple[int, int]]]) -> MetadataUpdater:
     one = updater()
     one.want(topics.keys())
     one.start()
-    one.answered(metadata(topics), 10.0)
+    is_taken = one.answered(metadata(topics), 10.0)
+    while not is_taken:
+        is_taken = one.go_on()
     return one
 
 
@@ -115,3 +119,26 @@ def test_status_tells_whom_is_asked_and_when_again() -> None:
     status = one.status
     assert (status.asked_node, status.reason, status.last_error) == (None, "the last request failed", lost)
     assert 6.0 < status.next_at < 6.2
+
+
+def test_an_answer_that_takes_several_steps_is_seen_at_its_end_and_hints_given_meanwhile_are_kept() -> None:
+    count = 3 * STEP
+    one = settled({"t": [(1, 5)] * count})
+    before = one.snapshot
+    one.start()
+    assert not one.answered(metadata({"t": [(2, 6)] * count}), 20.0)
+    assert (one.snapshot, one.is_taking, one.is_due(1_000.0), one.deadline()) == (before, True, False, None)
+    topic = before.topics["t"]
+    hints = [LeaderHint("t", topic.id, 0, 3, 6), LeaderHint("t", topic.id, 1, 4, 7)]
+    assert one.learn(hints, [Broker(4, "host-4", 9094)]) == {("t", 0), ("t", 1)}
+    assert [one.snapshot.leader("t", index) for index in (0, 1, 2)] == [3, 4, 1]
+    while not one.go_on():
+        assert one.snapshot.leader("t", count - 1) == 1
+    # Of the same epoch is no news after the answer, of a newer one it is.
+    assert [one.snapshot.leader("t", index) for index in (0, 1, 2)] == [2, 4, 2]
+    assert (one.snapshot.brokers[4].host, one.snapshot.at, one.is_taking) == ("host-4", 20.0, False)
+    one.start()
+    assert not one.answered(metadata({"t": [(1, 8)] * count}), 30.0)
+    while not one.go_on():
+        pass
+    assert one.snapshot.leader("t", 1) == 1, "hints are for the answer that they met"

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from kwire.cluster import Broker, LeaderHint
+from kwire.cluster.snapshot import STEP
 from kwire.protocol.messages.metadata import MetadataResponse
 from tests.cluster.snapshots import metadata, snapshot
 
@@ -34,9 +35,8 @@ def test_a_topic_created_again_starts_its_epochs_afresh() -> None:
 )  # fmt: skip
 def test_a_partition_told_as_it_is_known_is_kept_and_any_difference_is_taken(told: str, kept_as: str) -> None:
     old = snapshot({"t": [(1, 5)]}, ids={"t": A})
+    assert old.updated(metadata({"t": [(1, 5)]}, ids={"t": A}), 2.0).topics["t"] is old.topics["t"]
     answer = metadata({"t": [(1, 5)]}, ids={"t": A})
-    assert old.updated(answer, 2.0).topics["t"] is old.topics["t"]
-    assert old.updated(answer, 2.0).partition("t", 0) is old.partition("t", 0)
     value = [7, 8] if told.endswith(("nodes", "replicas")) else 9
     setattr(answer.topics[0].partitions[0], told, value)
     taken = getattr(old.updated(answer, 2.0).partition("t", 0), kept_as)
@@ -54,6 +54,23 @@ def test_partitions_stand_at_their_index_whatever_the_answer_leaves_out() -> Non
     answer.topics[0].partitions.reverse()
     seen = snapshot().updated(answer, 2.0)
     assert [seen.leader("t", index) for index in range(4)] == [1, -1, 3, -1]
+
+
+@pytest.mark.parametrize(
+    "sizes", [[STEP * 5 // 2], [STEP // 2] * 5, [1] * STEP, [0] * STEP * 2, [STEP - 1, STEP, 3], []]
+)
+def test_an_answer_is_taken_in_by_steps_with_the_same_result(sizes: list[int]) -> None:
+    """`sizes`: how many partitions the topics have. A topic counts as one more."""
+
+    def answer(leader: int) -> MetadataResponse:
+        return metadata({f"t{number}": [(leader, leader)] * size for number, size in enumerate(sizes)})
+
+    old = snapshot().updated(answer(1), 1.0)
+    *steps, new = old.updating(answer(2), 2.0)
+    assert steps == [None] * len(steps)
+    assert len(steps) <= (sum(sizes) + len(sizes)) / STEP < 2 * (len(steps) + 1)
+    assert new == old.updated(answer(2), 2.0)
+    assert {p.leader for topic in old.topics.values() for p in topic.partitions} <= {1}
 
 
 def test_a_topic_without_a_name_is_passed_over() -> None:

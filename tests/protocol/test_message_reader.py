@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 import fuzzing
 import pytest
@@ -250,7 +250,9 @@ BAD_PLANS: dict[str, tuple[object, type[Exception]]] = {
     "a list of nothing": ((True, (Slotted, (("a", ("[", False, INT, 0)),), None, "rest")), ValueError),
     "a list of no step": ((True, (Slotted, (("a", ("[", False, 5, 1)),), None, "rest")), TypeError),
     "a struct of no shape": ((True, (Slotted, (("a", ("{", False, 5, 1)),), None, "rest")), TypeError),
-    "values of no dict": ((True, (Slotted, (("a", ("u", False, UUID, 0)),), None, "rest")), TypeError),
+    "UUIDs of nothing": ((True, (Slotted, (("a", ("u", False, UUID, 1)),), None, "rest")), TypeError),
+    "UUIDs of no dict": ((True, (Slotted, (("a", ("u", False, (UUID, UUID, None), 1)),), None, "rest")), TypeError),
+    "UUIDs of no class": ((True, (Slotted, (("a", ("u", False, ({}, 5, None), 1)),), None, "rest")), TypeError),
     "a slot that is not there": ((True, (Slotted, (("c", INT),), None, "rest")), AttributeError),
     "a class without slots": ((True, (WithDict, (("a", INT),), None, "rest")), ValueError),
 }
@@ -293,14 +295,28 @@ def test_starts_out_of_range() -> None:
         read(bytes(4), 1 << 64)
 
 
-def test_an_error_of_what_makes_values_is_that_error() -> None:
-    class Broken(dict[bytes, object]):
-        def __missing__(self, raw: bytes) -> object:
-            raise ZeroDivisionError
+@pytest.mark.parametrize("number", [0, 1, 1 << 63, (1 << 64) - 1, 1 << 64, (1 << 128) - 1])
+def test_uuids_are_as_python_makes_them_and_only_so_many_are_kept(number: int) -> None:
+    kept: dict[bytes, UUID] = {}
+    step = "u", False, (kept, UUID, SafeUUID.unknown), 2
+    read = speedups().MessageReader((True, (Slotted, (("a", step), ("b", step)), None, "rest"))).read
+    made = UUID(int=number)
+    message = read(made.bytes * 2, 0)
+    assert (message.a, message.a.is_safe, pickle.loads(pickle.dumps(message.a))) == (made, made.is_safe, made)
+    assert message.a is message.b is kept[made.bytes]
+    assert str(message.a) == str(made)
+    others = read(bytes(15) + b"2" + bytes(15) + b"3", 0)
+    assert kept == {others.b.bytes: others.b}
 
-    plan = True, (Slotted, (("a", ("u", False, Broken(), 0)),), None, "rest")
-    with pytest.raises(ZeroDivisionError):
-        speedups().MessageReader(plan).read(bytes(16), 0)
+
+def test_an_error_of_what_a_uuid_is_made_of_is_that_error() -> None:
+    step = "u", False, ({}, WithDict, None), 2
+    assert vars(speedups().MessageReader((True, (Slotted, (("a", step),), None, "rest"))).read(bytes(16), 0).a) == {
+        "int": 0, "is_safe": None
+    }  # fmt: skip
+    step = "u", False, ({}, Slotted, None), 2
+    with pytest.raises(AttributeError):
+        speedups().MessageReader((True, (Slotted, (("a", step),), None, "rest"))).read(bytes(16), 0)
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
@@ -308,24 +324,16 @@ def test_an_error_of_what_makes_values_is_that_error() -> None:
 
 @pytest.mark.parametrize("is_on", [True, False])
 def test_the_collector_stays_as_it_was(is_on: bool) -> None:
-    seen: list[bool] = []
-
-    class Asking(dict[bytes, object]):
-        def __missing__(self, raw: bytes) -> object:
-            seen.append(gc.isenabled())
-            return None
-
-    fields = ("a", ("u", False, Asking(), 0)), ("b", ("u", False, Asking(), 0))
-    read = speedups().MessageReader((True, (Slotted, fields, None, "rest"))).read
+    read = reader(MetadataRequest, 0)
     was_on = gc.isenabled()
     try:
         (gc.enable if is_on else gc.disable)()
-        assert read(bytes(32), 0) is not None
-        assert read(bytes(31), 0) is None
-        states = seen, gc.isenabled()
+        assert read(bytes(4), 0) is not None
+        assert read(bytes(3), 0) is None
+        state = gc.isenabled()
     finally:
         (gc.enable if was_on else gc.disable)()
-    assert states == ([is_on] * 3, is_on)
+    assert state is is_on
 
 
 def test_a_class_and_its_readers_can_go() -> None:
