@@ -310,13 +310,9 @@ def test_uuids_are_as_python_makes_them_and_only_so_many_are_kept(number: int) -
 
 
 def test_an_error_of_what_a_uuid_is_made_of_is_that_error() -> None:
-    step = "u", False, ({}, WithDict, None), 2
-    assert vars(speedups().MessageReader((True, (Slotted, (("a", step),), None, "rest"))).read(bytes(16), 0).a) == {
-        "int": 0, "is_safe": None
-    }  # fmt: skip
-    step = "u", False, ({}, Slotted, None), 2
+    plan = True, (Slotted, (("a", ("u", False, ({}, Slotted, None), 1)),), None, "rest")
     with pytest.raises(AttributeError):
-        speedups().MessageReader((True, (Slotted, (("a", step),), None, "rest"))).read(bytes(16), 0)
+        speedups().MessageReader(plan).read(bytes(16), 0)
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
