@@ -310,7 +310,7 @@ def test_uuids_are_as_python_makes_them_and_only_so_many_are_kept(number: int) -
 
 
 def test_an_error_of_what_a_uuid_is_made_of_is_that_error() -> None:
-    plan = True, (Slotted, (("a", ("u", False, ({}, Slotted, None), 1)),), None, "rest")
+    plan: object = True, (Slotted, (("a", ("u", False, ({}, Slotted, None), 1)),), None, "rest")
     with pytest.raises(AttributeError):
         speedups().MessageReader(plan).read(bytes(16), 0)
 
