@@ -70,6 +70,7 @@ SETTINGS = [
     Setting("aiokafka", f"max_batch_size={BATCH_BYTES}; its C extension", "as above"),
     Setting("Java", f"batch.size={BATCH_BYTES}; JVM options of Kafka's own scripts", "as above"),
     Setting("Java", "the tools ProducerPerformance and ConsumerPerformance", "a long run's CPU less a short one's"),
+    Setting("Spark's connector", f"kafka.batch.size={BATCH_BYTES}", "as above; both connectors: linger 5 ms"),
     Setting("all, latency", "linger 0, one record at a time", "waited for in the way each client documents"),
     Setting("all, memory", "queues large enough for every record", "the broker is stopped meanwhile"),
 ]

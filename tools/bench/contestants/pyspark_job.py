@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Any
 from brokers.jars import fetch_jars
 
 from bench.meter import Meter, session_cpu_seconds
-from bench.task import Coordination, Sample, Task
+from bench.settings import BATCH_BYTES, LINGER_MS
+from bench.task import Coordination, Sample, Task, payloads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 CONNECTOR = "4.2.0"  # the newest that Maven has in full
+PRODUCER = {
+    "kwire": {"kafka.linger.ms": str(LINGER_MS)},
+    "kafka": {"kafka.linger.ms": str(LINGER_MS), "kafka.batch.size": str(BATCH_BYTES)},
+}
+
+
+_VALUES = "payloads"
 
 
 def kwire(task: Task, coordination: Coordination) -> Sample:
@@ -57,6 +65,8 @@ def _run(task: Task, source: str) -> Sample:
 
     spark = _session(source)
     way = _write if task.options["way"] == "write" else _read
+    values = spark.createDataFrame(list(enumerate(payloads(task.size))), "number LONG, value BINARY")
+    values.cache().createOrReplaceTempView(_VALUES)
     call = partial(way, spark, source, task)
     call(task.topic if way is _write else task.warm_topic, task.warmup)
     with Meter(session_cpu_seconds) as meter:
@@ -67,12 +77,12 @@ def _run(task: Task, source: str) -> Sample:
 
 
 def _write(spark: SparkSession, source: str, task: Task, topic: str, count: int) -> None:
-    from pyspark.sql.functions import col, encode, lit, rpad
+    from pyspark.sql.functions import broadcast, col, lit
 
-    rows = spark.range(0, count, 1, 4).select(
-        encode(rpad(col("id").cast("string"), task.size, "x"), "UTF-8").alias("value"), lit(topic).alias("topic")
-    )
-    options = {"kafka.bootstrap.servers": task.bootstrap, "kafka.linger.ms": "5"}
+    # By a join, so that a row costs Spark little, whatever its value is.
+    numbers = spark.range(0, count, 1, 4).select((col("id") % len(payloads(task.size))).alias("number"))
+    rows = numbers.join(broadcast(spark.table(_VALUES)), "number").select("value", lit(topic).alias("topic"))
+    options = {"kafka.bootstrap.servers": task.bootstrap, **PRODUCER[source]}
     if task.compression != "none":
         options["kafka.compression.type"] = task.compression
     rows.write.format(source).options(**options).mode("append").save()
