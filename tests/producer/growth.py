@@ -35,7 +35,9 @@ SETTLED = 60.0
 class Lines:
     """`with Lines() as lines: ...` counts the lines that ran in kwire's rooms and in classes that a test puts there."""
 
-    count = 0
+    def __init__(self, places: tuple[str, ...] = COUNTED) -> None:
+        self.count = 0
+        self._places = places
 
     def __enter__(self) -> Lines:
         self._before = sys.gettrace()
@@ -46,7 +48,7 @@ class Lines:
         sys.settrace(self._before)
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
-        return self._line if frame.f_code.co_filename.startswith(COUNTED) else None
+        return self._line if frame.f_code.co_filename.startswith(self._places) else None
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line":

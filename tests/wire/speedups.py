@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -34,31 +35,39 @@ CAN_COMPILE = bool(os.environ.get("CI")) or (_COMPILER is not None and (_INCLUDE
 needs_c = pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler or no headers of Python")
 
 
-@cache
-def speedups() -> ModuleType:
-    """Compiled once for each state of the source."""
+def compiled(flags: Sequence[str] = _FLAGS, *more: Path) -> Path:
+    """The library, with more sources; made once for each state of them all."""
     assert _COMPILER is not None, "no C compiler"
-    sources = sorted(_SOURCES.glob("*.c"))
+    sources = [*sorted(_SOURCES.glob("*.c")), *more]
     texts = [path.read_bytes() for path in (*sources, *sorted(_SOURCES.glob("*.h")))]
-    key = hashlib.sha256(b"\0".join([*texts, *map(str.encode, _FLAGS), str(_INCLUDE).encode()])).hexdigest()[:16]
+    key = hashlib.sha256(b"\0".join([*texts, *map(str.encode, flags), str(_INCLUDE).encode()])).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"kwire-speedups-{os.getuid()}-{key}"
     library = folder / "_speedups.so"
     if not library.exists():
         folder.mkdir(exist_ok=True, mode=0o700)
         unfinished = folder / f"{os.getpid()}.so"
         command = [
-            _COMPILER, "-std=c11", *_FLAGS, "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{_INCLUDE}",
+            _COMPILER, "-std=c11", *flags, "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{_INCLUDE}",
             *map(str, sources), "-o", str(unfinished),
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         unfinished.rename(library)
+    return library
+
+
+def loaded(library: Path) -> ModuleType:
     loader = ExtensionFileLoader("_speedups", str(library))
     spec = spec_from_loader("_speedups", loader)
     assert spec is not None
     module = module_from_spec(spec)
     loader.exec_module(module)
     return module
+
+
+@cache
+def speedups() -> ModuleType:
+    return loaded(compiled())
 
 
 @cache
