@@ -117,9 +117,15 @@ slot_by_key(int hash, int count, span key)
 int
 slot_by_turn(topic_t *topic)
 {
-    int at = 0;
-    while (at < topic->ring_used && topic->ring[at] < topic->next) {
-        at++;
+    int at = 0, end = topic->ring_used;
+    while (at < end) {
+        int middle = at + (end - at) / 2;
+        if (topic->ring[middle] < topic->next) {
+            at = middle + 1;
+        }
+        else {
+            end = middle;
+        }
     }
     int chosen = topic->ring[at < topic->ring_used ? at : 0];
     topic->next = chosen + 1;

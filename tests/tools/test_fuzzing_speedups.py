@@ -1,0 +1,32 @@
+"""What tools/sanitize fuzz does, for some cases, the same each time; and that it notices what is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import sanitizing
+
+from tests.wire.speedups import needs_c
+
+pytestmark = needs_c
+
+# A process of its own: all of kwire there uses the C that is compiled with the sanitizers.
+BEGINNING = f"import sys; sys.path.insert(0, {str(sanitizing.ROOT / 'tools')!r}); import fuzzing_speedups as fuzzing\n"
+SOME = "for seed in range(300): fuzzing.check(seed)"
+BEHIND_THE_END = "import ctypes; ctypes.string_at(ctypes.create_string_buffer(100), 300)"
+A_WRONG_ANSWER = "fuzzing._pure.columns = lambda pieces, has_headers: (len(pieces),)\n" + SOME
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [(SOME, None), (A_WRONG_ANSWER, "DisagreementError"), (BEHIND_THE_END, "heap-buffer-overflow")],
+)
+def test_c_and_its_specification_agree(program: str, says: str | None) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BEGINNING + program], env=sanitizing.environment(), capture_output=True, text=True,
+        check=False, timeout=100,
+    )  # fmt: skip
+    assert (done.returncode == 0) == (says is None), done.stderr
+    assert (says or "") in done.stderr

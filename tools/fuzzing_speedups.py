@@ -1,0 +1,277 @@
+"""Broken input for the C accelerator, and its specification beside it: the two must answer alike, whatever comes.
+
+A case is made from one number and is of one of four kinds: records as brokers and producers sent them (fixtures/) or as
+nobody would, broken, and often with a length and a checksum that are right again, so that they are looked at; buffers
+that claim to be columns; a story of a door; a message of fuzzing.py. `tools/sanitize fuzz` runs this on a build that
+ends the process when C reads or writes where it must not.
+
+Refuses: to know the sanitizers; to shrink what it found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import struct
+import sys
+import time
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from tests.wire.speedups import speedups  # noqa: E402
+
+# All of kwire is to use the C that was compiled for the tests, whatever the environment has installed.
+sys.modules["kwire.wire._speedups"] = speedups()
+
+import fuzzing  # noqa: E402
+
+from kwire.errors import KwireError  # noqa: E402
+from kwire.protocol.headers import decode_request, decode_response  # noqa: E402
+from kwire.protocol.messages.fetch import FetchRequest  # noqa: E402
+from kwire.records import Compression, decode_batches, encode_batch  # noqa: E402
+from kwire.wire import _door, _pure, accel  # noqa: E402
+from kwire.wire._bulk import ManyColumns  # noqa: E402
+from tests.wire.door_stories import Story  # noqa: E402
+
+NOW = 1_700_000_000_000
+FIELDS = ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
+STORY_STEPS = 60
+_SIZE_AT, _CRC_AT, _CHECKED_AT = 8, 17, 21
+_TOGETHER = (1, 300, 1 << 18)
+_REFUSED = (ValueError, TypeError, IndexError, OverflowError)
+
+
+class DisagreementError(AssertionError):
+    """C and its specification answer differently."""
+
+
+def check(seed: int) -> None:
+    """Raises DisagreementError, or what the case itself raises; says of which seed."""
+    kind = Random(seed).choice([_records, _records, _records, _columns, _story, fuzzing.check])
+    try:
+        kind(seed)
+    except BaseException as error:
+        error.add_note(f"seed {seed}")
+        raise
+
+
+# ---- records --------------------------------------------------------------------------------------------------------
+
+
+@cache
+def recorded() -> list[bytes]:
+    """The records of all partitions in the frames of fixtures/."""
+    found = []
+    for path in sorted(ROOT.glob("fixtures/*/produce_v*_request.bin")):
+        request: Any = decode_request(path.read_bytes())[1]
+        found += [one.records for topic in request.topic_data for one in topic.partition_data]
+    for path in sorted(ROOT.glob("fixtures/*/fetch_v*_response.bin")):
+        version = int(path.stem.split("_")[1].removeprefix("v"))
+        response: Any = decode_response(path.read_bytes(), FetchRequest, version)[1]
+        found += [one.records for topic in response.responses for one in topic.partitions]
+    return [bytes(records) for records in found if records]
+
+
+def _records(seed: int) -> None:
+    random = Random(seed)
+    data = random.choice(recorded()) if random.random() < 0.5 else _made(random)
+    for _ in range(random.choice([0, 1, 1, 2, 4])):
+        data = random.choice(fuzzing.MUTATIONS)(data, random)
+    if random.random() < 0.7:
+        data = _put_right(data)
+    how = random.choice([0, 0, 3, 1 << 40]), random.random() < 0.7, random.choice(_TOGETHER), random.randrange(1 << 30)
+    c = _read(accel, data, *how)
+    with _specification():
+        python = _read(_pure, data, *how)
+    if c != python:
+        raise DisagreementError(f"{how} of {data.hex()}:\n{c}\n{python}")
+
+
+@contextmanager
+def _specification() -> Iterator[None]:
+    """Batches are opened by it."""
+    before, accel.open_cursor = accel.open_cursor, _pure.open_cursor
+    try:
+        yield
+    finally:
+        accel.open_cursor = before
+
+
+def _made(random: Random) -> bytes:
+    """Batches in a row, of all that a record can be."""
+    batches, offset = [], random.choice([0, 0, 1 << 62])
+    for _ in range(random.choice([1, 1, 2, 5])):
+        records = [
+            (
+                NOW + random.choice([0, 0, 1, -5, 1 << 40]), _cell(random), _cell(random),
+                tuple((random.choice(["", "h", "\N{SNOWMAN}"]), _cell(random)) for _ in range(random.choice([0, 2]))),
+            )
+            for _ in range(random.choice([1, 2, 9]))
+        ]  # fmt: skip
+        codec = random.choice([Compression.NONE] * 4 + [Compression.LZ4, Compression.GZIP])
+        batches.append(encode_batch(records, base_offset=offset, compression=codec))
+        offset += len(records)
+    return b"".join(batches)
+
+
+def _cell(random: Random) -> bytes | None:
+    return random.choice([None, b"", b"v", bytes(63), bytes(64), random.randbytes(200)])
+
+
+def _put_right(data: bytes) -> bytes:
+    """The first batch with its length and its checksum, if it can be one."""
+    if len(data) <= _CHECKED_AT or data[16] != 2:
+        return data
+    changed = bytearray(data)
+    size = struct.unpack_from(">i", data, _SIZE_AT)[0]
+    if not 49 <= size <= len(data) - 12:
+        size = len(data) - 12
+        struct.pack_into(">i", changed, _SIZE_AT, size)
+    struct.pack_into(">I", changed, _CRC_AT, accel.crc32c(memoryview(changed)[_CHECKED_AT : 12 + size]))
+    return bytes(changed)
+
+
+@cache
+def _kind(loops: Any) -> type[Any]:
+    kind: type[Any] = loops.record_class(type("Kind", (loops.RecordFields,), {"__slots__": ()}))
+    return kind
+
+
+def _read(loops: Any, data: bytes, position: int, check_crc: bool, enough: int, ways: int) -> tuple[Any, ...]:
+    """All records, as columns or in ways that differ from cursor to cursor; and how it ended."""
+    random = Random(ways)
+    are_columns = random.random() < 0.3
+    kept: list[Any] = []
+    pieces: list[Any] = []
+    end: Any = None
+    try:
+        for cursor in _cursors(loops, data, position, check_crc, enough):
+            if are_columns:
+                pieces.append(cursor.cut(1 << 20))
+            for count in (1, random.choice([0, 5, 1 << 20])):
+                kept += cursor.take(count)
+            kept += cursor
+            if random.random() < 0.5:
+                cursor.detach()
+            end = cursor.position, cursor.stop()
+    except KwireError as error:
+        end = end, type(error), str(error), error.where
+    return [_seen(record) for record in kept], _in_bytes(loops.columns(pieces, True)), end
+
+
+def _in_bytes(found: Any) -> Any:
+    """In C the large ones are only views of bytes."""
+    return tuple(
+        _in_bytes(one) if isinstance(one, tuple) else one if one is None or isinstance(one, int) else bytes(one)
+        for one in found
+    )
+
+
+def _cursors(loops: Any, data: bytes, position: int, check_crc: bool, enough: int) -> Iterator[Any]:
+    """As a consumer's lane reads. C opens together what comes one by one in Python."""
+    at = 0
+    while True:
+        found = loops.open_batches(_kind(loops), "t", 0, position, data, at, check_crc, enough)
+        if found is not None:
+            cursor, at = found
+        else:
+            batch = next(decode_batches(data, start=at, check_crc=check_crc, max_decompressed_bytes=1 << 20), None)
+            if batch is None:
+                return
+            at += batch.size_bytes
+            cursor = batch.cursor(_kind(loops), "t", 0, position)
+        yield cursor
+
+
+def _seen(record: Any) -> tuple[object, ...]:
+    return tuple(getattr(record, field) for field in FIELDS)
+
+
+# ---- columns --------------------------------------------------------------------------------------------------------
+
+
+def _columns(seed: int) -> None:
+    """Buffers of any size with anything in them."""
+    random = Random(seed)
+    count = random.choice([1, 2, 7, 40])
+    timestamps = array("q", [random.choice([0, NOW, (1 << 63) - 1]) for _ in range(count)])
+    partitions = array("i", [random.choice([-1, 0, 3, 65_535]) for _ in range(count)])
+    given = ManyColumns(
+        _cells(random, count), _cells(random, count) if random.random() < 0.5 else None, None,
+        NOW if random.random() < 0.5 else timestamps, partitions if random.random() < 0.5 else random.choice([None, 0]),
+    )  # fmt: skip
+    c, python = (_put(made, given, count) for made in (speedups(), _door))
+    if python == "refused":  # C takes in what comes before
+        is_alike = c == "refused" or c[0] < count
+    else:
+        is_alike = c == python
+    if not is_alike:
+        raise DisagreementError(f"{given}:\n{c}\n{python}")
+
+
+def _cells(random: Random, count: int) -> Any:
+    if random.random() < 0.3:
+        return [_cell(random) for _ in range(count)]
+    is_wide = random.random() < 0.5
+    content = random.randbytes(random.choice([0, 1, 50, 3_000]))
+    edges = [0, len(content), len(content) + 1, -1, (1 << 31) - 1, *([1 << 62] if is_wide else [])]
+    ends = sorted(random.randint(0, len(content)) for _ in range(count + 9))
+    for _ in range(random.choice([0, 0, 1, 3])):
+        ends[random.randrange(len(ends))] = random.choice(edges)
+    validity = None if random.random() < 0.5 else random.randbytes(count // 8 + 3)
+    return validity, array("q" if is_wide else "i", ends).tobytes(), content, is_wide, random.randrange(8)
+
+
+def _put(made: Any, given: ManyColumns, count: int) -> Any:
+    """What a door has when it was handed them, if it took them."""
+
+    def unused(*arguments: Any) -> Any:
+        raise AssertionError
+
+    door = made.Door(
+        place=made.Place, dispatch=None, batch_bytes=500, bytes_max=1 << 20, record_bytes_max=2_000, key_hash="murmur2",
+        may_share=unused, time_ms=lambda: NOW, wakeup=int, refer=unused, by_system=False,
+    )  # fmt: skip
+    door.is_open = True
+    door.route("t", 4, range(4), (), False)
+    try:
+        after, too_large, *_ = door.append_many("t", given, 0, count)
+    except _REFUSED:
+        return "refused"
+    runs = door.take()
+    for run in runs:
+        run.close()
+    return after, too_large, [(run.partition, bytes(run.body())) for run in runs], door.used_bytes
+
+
+def _story(seed: int) -> None:
+    Story(seed, (_door, speedups())).go(STORY_STEPS)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="tools/sanitize fuzz", description="Hand broken input to the C accelerator.")
+    parser.add_argument("minutes", nargs="?", type=float, default=10.0, help="how long (10)")
+    parser.add_argument("--seed", type=int, help="only the case of this seed")
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        check(options.seed)
+        print("C and its specification agree")
+        return 0
+    first = seed = Random().randrange(1 << 40)
+    end = time.monotonic() + options.minutes * 60
+    while time.monotonic() < end:
+        check(seed)
+        seed += 1
+    print(f"{seed - first} cases from seed {first}: C and its specification agree in all of them")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,47 @@
+"""The environment in which the C accelerator runs with gcc's sanitizers, and what is run there by tools/sanitize.
+
+The tests compile the source themselves; here with other flags. Python's own allocator is out of the way, so that every
+object is a block of its own that can be watched.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FLAGS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+TESTS = [
+    *(f"tests/wire/test_{name}.py" for name in ("speedups", "cursor", "door", "bulk", "door_stories", "sockets")),
+    "tests/protocol/test_message_reader.py",
+]
+# Allocated blocks are counted by Python's allocator, which is off. All is slow, which is no fault.
+OPTIONS = ["-q", "-p", "no:cacheprovider", "--timeout=1200", "-k", "not test_nothing_leaks"]
+
+
+def environment() -> dict[str, str]:
+    """For a Python that is started by it."""
+    libraries = [_output("gcc", f"-print-file-name=lib{name}.so") for name in ("asan", "ubsan")]
+    return {
+        **os.environ, "KWIRE_CFLAGS": FLAGS, "LD_PRELOAD": " ".join(libraries), "PYTHONMALLOC": "malloc",
+        "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1", "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[:1] == ["fuzz"]:
+        command = [sys.executable, "tools/fuzzing_speedups.py", *arguments[1:]]
+    else:
+        command = [sys.executable, "-m", "pytest", *OPTIONS, *TESTS, *arguments]
+    os.chdir(ROOT)
+    os.execve(sys.executable, command, environment())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
