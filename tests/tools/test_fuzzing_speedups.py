@@ -10,7 +10,7 @@ import sanitizing
 
 from tests.wire.speedups import needs_c
 
-pytestmark = needs_c
+pytestmark = [needs_c, pytest.mark.timeout(900)]  # with the sanitizers all is slow, the compiler too
 
 # A process of its own: all of kwire there uses the C that is compiled with the sanitizers.
 BEGINNING = f"import sys; sys.path.insert(0, {str(sanitizing.ROOT / 'tools')!r}); import fuzzing_speedups as fuzzing\n"
@@ -26,7 +26,7 @@ A_WRONG_ANSWER = "fuzzing._pure.columns = lambda pieces, has_headers: (len(piece
 def test_c_and_its_specification_agree(program: str, says: str | None) -> None:
     done = subprocess.run(
         [sys.executable, "-c", BEGINNING + program], env=sanitizing.environment(), capture_output=True, text=True,
-        check=False, timeout=100,
+        check=False,
     )  # fmt: skip
     assert (done.returncode == 0) == (says is None), done.stderr
     assert (says or "") in done.stderr
