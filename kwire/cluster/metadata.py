@@ -67,7 +67,7 @@ class MetadataUpdater:
 
     def want(self, topics: Collection[str]) -> None:
         """Tell which topics are needed from now on; a new one makes a refresh due."""
-        if topics == self._topics:  # a set, or the keys of a dict
+        if topics is self._topics or topics == self._topics:  # a set, or the keys of a dict
             return
         wanted = frozenset(topics)
         if wanted == self._topics:

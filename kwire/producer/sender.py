@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from random import Random
 
 from kwire.cluster import Backoff, Call, ClusterMetrics, Snapshot, ToAny, View
-from kwire.cluster.snapshot import NO_ID, NO_NODE
+from kwire.cluster.snapshot import NO_NODE
 from kwire.errors import (
     AbortableError,
     ErrorCode,
@@ -82,6 +82,7 @@ class Sender:
         make_spread = routing(settings.partitioner).spread
         self._spread = make_spread(random, settings.batch_bytes)
         self._topics: dict[str, TopicQueue] = {}
+        self._names: frozenset[str] | None = None  # of the topics; one object while none is new
         self._explainer = Explainer(settings, self._topics, self._identity, self._outcomes, self.transaction, intake)
         self._agenda = Agenda(settings.linger_ms / 1000)
         self._collator = Collator(
@@ -99,7 +100,9 @@ class Sender:
     # -- Machine
 
     def topics(self) -> Collection[str]:
-        return self._topics.keys()
+        if self._names is None:
+            self._names = frozenset(self._topics)
+        return self._names
 
     def deadline(self) -> float | None:
         return self._next_deadline
@@ -138,6 +141,7 @@ class Sender:
         if self.transaction is not None:
             self.transaction.closed(error)
         self._topics.clear()
+        self._names = None
         self._unsettled.clear()
         self._agenda.clear()
         self._led.clear()
@@ -214,6 +218,7 @@ class Sender:
             limited=self._outcomes.limited,
         )
         self._unsettled[topic] = None
+        self._names = None
         return topic
 
     def _size_limit(self) -> SizeLimit:
@@ -229,8 +234,9 @@ class Sender:
         """See whether anything is other than in the last turn that concerns every topic and partition."""
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
-            self._has_ids = all(topic.id != NO_ID for topic in snapshot.topics.values() if topic.partitions)
-            self._unsettled.update(dict.fromkeys(self._topics.values()))
+            known = snapshot.topics
+            self._has_ids = all(topic.id.int for topic in known.values() if topic.partitions)
+            self._unsettled.update((t, None) for t in self._topics.values() if known.get(t.name) is not t.known)
             self._led.clear()
             self._agenda.stir_all()
         if self._agenda.awaits_identity and self._identity.state is not IdentityState.BROKEN:

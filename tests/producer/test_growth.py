@@ -14,7 +14,8 @@ from kwire.cluster import Call, View
 from kwire.producer import topic_queue
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.sender import Sender
-from tests.producer.growth import Growth
+from tests.producer.fakes import Bench
+from tests.producer.growth import Growth, Lines
 
 # Of 500 partitions' batches more are not full, and a record costs little beside its batch: that alone is 1.3.
 GROWTH_MAX = 1.35
@@ -51,6 +52,43 @@ def test_cost_does_not_grow_with_topics() -> None:
     """One of 300 topics gets a record now and then: those that get none cost nothing."""
     few = Growth(1, topics=10).lines(1_000, at_once=False)
     assert Growth(1, topics=300).lines(1_000, at_once=False) < few * GROWTH_MAX
+
+
+def lines_of_metadata(topics: int, partitions: int, *, moved: int = 0) -> int:
+    """What the sender's turn takes after metadata in which the leaders of so many topics' partitions are others."""
+
+    def leaders(moved: int) -> dict[str, list[tuple[int, int]]]:
+        return {f"t{number}": [(1 + (number < moved), 5 + (number < moved))] * partitions for number in range(topics)}
+
+    bench = Bench(leaders(0))
+    for number in range(topics):
+        bench.send(b"v", f"t{number}")
+    while sent := bench.turn():
+        for request in sent:
+            request.answer(bench.now)
+    bench.know(leaders(moved))
+    with Lines() as lines:
+        bench.turn()
+    return lines.count
+
+
+def test_metadata_costs_little_where_nothing_is_new() -> None:
+    assert lines_of_metadata(1, 2_000) < lines_of_metadata(1, 2) * GROWTH_MAX
+    few = lines_of_metadata(10, 1)
+    assert (lines_of_metadata(1_000, 1) - few) / 990 < 4, "a topic is one look"
+    assert (lines_of_metadata(1_000, 1, moved=990) - few) / 990 > 10, "the check sees nothing"
+
+
+def test_the_names_of_the_topics_are_one_object_while_none_is_new() -> None:
+    """So that the loop need not compare them in each turn."""
+    bench = Bench()
+    bench.send(b"v", "t")
+    bench.turn()
+    names = bench.sender.topics()
+    assert bench.sender.topics() is names == {"t"}
+    bench.send(b"v", "u")
+    bench.turn()
+    assert bench.sender.topics() == {"t", "u"}
 
 
 class LooksThroughItsQueue(PartitionQueue):
