@@ -188,7 +188,7 @@ class Door:
                         run._reports.add(number, place, on_delivery)
             if has_room:
                 if must_wake:
-                    self._wakeup()
+                    self._wake()
                 return place
         return self._refer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
@@ -211,7 +211,7 @@ class Door:
                 topic, self._topic(topic), partition, timestamp_ms, key, value, headers, size_bytes, terms
             )
         if must_wake:
-            self._wakeup()
+            self._wake()
         return run, number
 
     def append_many(self, topic: str, columns: ManyColumns, start: int, end: int) -> Placed:
@@ -226,7 +226,7 @@ class Door:
                 timestamp = cast("int", columns.timestamps)
                 placed, must_wake = self._append_values(topic, state, slot, timestamp, values, start)
         if must_wake:
-            self._wakeup()
+            self._wake()
         return placed
 
     def _append_each(
@@ -386,6 +386,13 @@ class Door:
         if must_wake:
             self._is_woken = True
         return run, number, must_wake
+
+    def _wake(self) -> None:
+        try:
+            self._wakeup()
+        except BaseException:  # an interrupt, perhaps before the bell was rung; nobody else rings for this record
+            self._wakeup()
+            raise
 
     def _is_joined(self, run: Run | None, size: int, terms: Any) -> bool:
         """Whether a record can join the run; asked of the terms first, where anything may happen meanwhile."""

@@ -231,12 +231,21 @@ must_wake(door_t *door, int is_new, int is_full)
     return 1;
 }
 
+/* An exception that is there stays. One from the call, which can only be an interrupt, may have come before the bell was
+ * rung; nobody else rings for this record, so it is rung again. */
 int
 wake(door_t *door)
 {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
     PyObject *answer = PyObject_CallNoArgs(door->wakeup);
+    if (answer == NULL && type == NULL) {
+        PyErr_Fetch(&type, &value, &traceback);
+        answer = PyObject_CallNoArgs(door->wakeup);
+    }
     Py_XDECREF(answer);
-    return answer == NULL ? -1 : 0;
+    PyErr_Restore(type, value, traceback);
+    return type == NULL ? 0 : -1;
 }
 
 /* ---- the module -------------------------------------------------------------------------------------------------- */

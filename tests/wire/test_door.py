@@ -17,6 +17,7 @@ import pytest
 
 from kwire.producer.message import to_bytes, to_headers
 from kwire.wire import _door
+from kwire.wire._bulk import ManyColumns
 from kwire.wire._door import UNDESIGNATED, UNROUTED, crc32_partition, murmur2_partition
 from kwire.wire.rows import record_bytes_max
 
@@ -211,6 +212,51 @@ def test_runs_are_full_by_size_and_stay_open_until_closed(made: Any) -> None:
     doors.door.send("t", b"begins another", partition=2)
     assert [values(run) for run in doors.door.take()] == [[b"begins another"]]
     assert doors.wakes == 2, "one for the first, and one for the last: it was looked twice"
+
+
+@pytest.mark.parametrize(
+    ("way", "given"),
+    [
+        ("send", ("t", b"v")),
+        ("append", ("t", 0, NOW, None, b"v", (), 40, None)),
+        ("append_many", ("t", ManyColumns([b"v"], None, None, NOW, None), 0, 1)),
+    ],
+)
+def test_an_interrupt_on_the_way_to_the_bell_does_not_leave_the_loop_asleep(made: Any, way: str, given: Any) -> None:
+    rings: list[str] = []
+
+    def ring() -> None:
+        rings.append("ring")
+        if len(rings) == 1:
+            raise KeyboardInterrupt
+
+    doors = Doors(made, wakeup=ring)
+    doors.know()
+    with pytest.raises(KeyboardInterrupt):
+        getattr(doors.door, way)(*given)
+    assert rings == ["ring", "ring"]
+    (run,) = doors.door.take()
+    assert values(run) == [b"v"]
+
+
+@needs_c
+def test_a_report_for_which_there_is_no_memory_wakes_nevertheless() -> None:
+    memory: Any = pytest.importorskip("_testcapi")
+    doors = Doors(speedups())
+    doors.know()
+    failed = 0
+    for number in range(60):
+        doors.door.take()
+        doors.wakes = 0
+        memory.set_nomemory(number, number + 1)
+        try:
+            doors.door.send("t", b"v", on_delivery=len)
+        except MemoryError:
+            failed += 1
+        finally:
+            memory.remove_mem_hooks()
+        assert doors.wakes == len(doors.door.take())
+    assert 0 < failed < 60
 
 
 def test_records_without_a_key_go_where_they_go_now(made: Any) -> None:
