@@ -36,9 +36,13 @@ needs_c = pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler or no header
 
 
 def compiled(flags: Sequence[str] = _FLAGS, *more: Path) -> Path:
-    """The library, with more sources; made once for each state of them all."""
+    """The accelerator, with more sources."""
+    return shared_library([*sorted(_SOURCES.glob("*.c")), *more], flags)
+
+
+def shared_library(sources: Sequence[Path], flags: Sequence[str] = _FLAGS) -> Path:
+    """Made once for each state of the sources and the accelerator's headers."""
     assert _COMPILER is not None, "no C compiler"
-    sources = [*sorted(_SOURCES.glob("*.c")), *more]
     texts = [path.read_bytes() for path in (*sources, *sorted(_SOURCES.glob("*.h")))]
     key = hashlib.sha256(b"\0".join([*texts, *map(str.encode, flags), str(_INCLUDE).encode()])).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"kwire-speedups-{os.getuid()}-{key}"
@@ -48,7 +52,7 @@ def compiled(flags: Sequence[str] = _FLAGS, *more: Path) -> Path:
         unfinished = folder / f"{os.getpid()}.so"
         command = [
             _COMPILER, "-std=c11", *flags, "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{_INCLUDE}",
-            *map(str, sources), "-o", str(unfinished),
+            f"-I{_SOURCES}", *map(str, sources), "-o", str(unfinished),
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
