@@ -174,7 +174,7 @@ def _codec(attributes: int, path: str, walk: Walk) -> Compression:
 def _decompressed(walk: Walk, codec: Compression, body: bytes, path: str) -> bytes:
     offset = walk.base + walk.pos
     try:
-        plain = decompress(codec, body)
+        plain = bytes(decompress(codec, body))
     except CorruptRecordsError as error:
         raise walk.error(error.message, path) from None
     note = f"{len(body)} bytes, {len(plain)} when decompressed"

@@ -17,7 +17,7 @@ from kwire.cli.output import Output, has_colour, json_line
 from kwire.cli.reading import Reading
 from kwire.cli.values import bytes_to_json, headers_to_json
 from kwire.errors import KwireError
-from kwire.records import CREATE_TIME, Batch, decode_batches
+from kwire.records import CREATE_TIME, LOG_APPEND_TIME, Batch, decode_batches
 
 _STRING_SHOWN_MAX = 120
 
@@ -45,6 +45,9 @@ def _batches_to_json(path: str, data: memoryview) -> Iterator[dict[str, Any]]:
         return
 
 
+_TIMESTAMP_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "append"}  # v0 has no times
+
+
 def batch_to_json(batch: Batch) -> dict[str, Any]:
     """A batch's header."""
     return {
@@ -55,7 +58,7 @@ def batch_to_json(batch: Batch) -> dict[str, Any]:
         "size_bytes": batch.size_bytes,
         "compression": batch.compression.name.lower(),
         "max_timestamp_ms": batch.max_timestamp_ms,
-        "timestamp_type": "create" if batch.timestamp_type == CREATE_TIME else "append",
+        "timestamp_type": _TIMESTAMP_TYPES.get(batch.timestamp_type),
         "partition_leader_epoch": batch.partition_leader_epoch,
         "producer_id": batch.producer_id,
         "producer_epoch": batch.producer_epoch,

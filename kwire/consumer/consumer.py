@@ -321,6 +321,7 @@ class Consumer(RecordStream):
         self._reading = None
         self._runtime.close(timeout)
         self._inbox.close(ClosedError("the consumer is closed"))
+        self._end()
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,7 @@ from zlib import crc32
 from kwire.errors import ConfigurationError, CorruptRecordsError, EncodeError
 from kwire.records.batch import Batch
 from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression, compress, decompress
-from kwire.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
+from kwire.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, NO_TIMESTAMP_TYPE
 from kwire.wire.accel import Cursor, NewRecord, Row
 
 # Offset, size, CRC, magic, attributes, in v1 the timestamp, and the length of the key.
@@ -110,7 +110,9 @@ def decode_message(
         row, attributes = _decode(data, 0, len(data), magic, check_crc)
     except CorruptRecordsError as error:
         raise CorruptRecordsError(error.message, offset=at) from None
-    timestamp_type = LOG_APPEND_TIME if magic and attributes & _LOG_APPEND else CREATE_TIME
+    timestamp_type = LOG_APPEND_TIME if attributes & _LOG_APPEND else CREATE_TIME
+    if magic == 0:
+        timestamp_type = NO_TIMESTAMP_TYPE
     codec = _CODECS.get(attributes & _CODEC)
     if codec is None:
         raise CorruptRecordsError(f"a message of format v{magic} has compression {attributes & _CODEC}", offset=at)
@@ -149,7 +151,7 @@ def _inner_rows(
     last_offset, timestamp, _, value, _ = outer
     if value is None:
         raise CorruptRecordsError("a compressed message without a value")
-    rows = _decode_set(decompress(codec, value, max_decompressed_bytes), magic, check_crc)
+    rows = _decode_set(bytes(decompress(codec, value, max_decompressed_bytes)), magic, check_crc)
     if not rows:
         raise CorruptRecordsError("a compressed message with none inside")
     if magic == 0:

@@ -12,6 +12,7 @@ Header = tuple[str, bytes | None]
 
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1
+NO_TIMESTAMP_TYPE = -1
 NO_TIMESTAMP = -1
 
 

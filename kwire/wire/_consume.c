@@ -5,12 +5,36 @@
  */
 #include "_consume.h"
 
+#include "_memory.h"
+
 /* ---- iteration ------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     PyObject_HEAD
     PyObject *reading; /* the cursor, or NULL */
+    int is_done;       /* it needs no memory for records any more */
 } stream;
+
+static PyObject *
+new_stream(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(keywords))
+{
+    PyObject *made = ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (made != NULL) {
+        memory_enter(MEMORY_OF_RECORDS);
+    }
+    return made;
+}
+
+static PyObject *
+end_stream(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    stream *self = (stream *)object;
+    if (!self->is_done) {
+        self->is_done = 1;
+        memory_leave(MEMORY_OF_RECORDS);
+    }
+    Py_RETURN_NONE;
+}
 
 static PyObject *
 stream_next(PyObject *object)
@@ -62,9 +86,15 @@ free_stream(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     Py_XDECREF(((stream *)object)->reading);
+    Py_DECREF(end_stream(object, NULL));
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
+
+static PyMethodDef stream_methods[] = {
+    {"_end", end_stream, METH_NOARGS, "_end(): nothing more will be read"},
+    {NULL, NULL, 0, NULL},
+};
 
 static PyGetSetDef stream_attributes[] = {
     {"_reading", stream_reading, stream_read, NULL, NULL},
@@ -72,6 +102,8 @@ static PyGetSetDef stream_attributes[] = {
 };
 
 static PyType_Slot stream_slots[] = {
+    {Py_tp_new, new_stream},
+    {Py_tp_methods, stream_methods},
     {Py_tp_getset, stream_attributes},
     {Py_tp_iter, PyObject_SelfIter},
     {Py_tp_iternext, stream_next},
@@ -116,6 +148,7 @@ static PyMethodDef functions[] = {
      "(kind, topic, partition, position, data, pos, check_crc, enough, /)"},
     {"record_class", record_class, METH_O, "record_class(full_name, /) -> type"},
     {"blank", blank, METH_O, "blank(size, /) -> (bytes, memoryview)"},
+    {"room", room, METH_O, "room(size, /) -> (bytes or Slab, memoryview)"},
     {"columns", (PyCFunction)(void (*)(void))columns, METH_FASTCALL, "(pieces, has_headers, /)"},
     {NULL, NULL, 0, NULL},
 };

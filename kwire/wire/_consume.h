@@ -188,6 +188,7 @@ PyObject *open_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 extern PyType_Spec slab_spec;
 /* Memory to be written, and the object, bytes or a slab, that has it; NULL is an exception. */
 unsigned char *new_room(PyTypeObject *slab_type, Py_ssize_t size, PyObject **object);
+PyObject *room(PyObject *module, PyObject *wanted);
 
 /* _columns.c */
 PyObject *columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs);

@@ -183,6 +183,9 @@ class RecordStream:
                     continue
             self._reading = self._next_cursor()
 
+    def _end(self) -> None:
+        """Nothing more will be read. In C, the last of all streams to end gives back the memory kept for records."""
+
     @abstractmethod
     def _next_cursor(self) -> Any:
         """The cursor to go on with."""

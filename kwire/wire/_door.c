@@ -208,7 +208,7 @@ door_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         Py_XDECREF(run_type);
         return NULL;
     }
-    memory_enter();
+    memory_enter(MEMORY_OF_RUNS);
     door->run_type = (PyTypeObject *)run_type;
     door->place_type = (PyTypeObject *)place;
     door->remade_type = is_remade ? door->place_type : NULL;
@@ -274,7 +274,7 @@ door_dealloc(door_t *door)
     PyTypeObject *type = Py_TYPE(OBJECT(door));
     PyObject_GC_UnTrack(door);
     door_clear(door);
-    memory_leave();
+    memory_leave(MEMORY_OF_RUNS);
     Py_CLEAR(door->place_type);
     Py_CLEAR(door->run_type);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(door);

@@ -4,8 +4,9 @@
 #include "_memory.h"
 
 #define BLOCK_MIN (64 * 1024) /* below, the C library keeps them itself */
-#define KEPT_MAX (8 * 1024 * 1024)
-#define BLOCKS_MAX (KEPT_MAX / BLOCK_MIN)
+#define KEPT_FOR_RUNS (8 * 1024 * 1024)
+#define KEPT_FOR_RECORDS (32 * 1024 * 1024) /* a poll's columns, and those of the one before */
+#define BLOCKS_MAX ((KEPT_FOR_RUNS + KEPT_FOR_RECORDS) / BLOCK_MIN)
 
 typedef struct {
     unsigned char *data;
@@ -13,22 +14,29 @@ typedef struct {
 } block_t;
 
 static block_t blocks[BLOCKS_MAX];
-static size_t blocks_used, kept_bytes, users;
+static size_t blocks_used, kept_bytes, users[MEMORY_USES];
 
-void
-memory_enter(void)
+static size_t
+kept_max(void)
 {
-    users++;
+    return (users[MEMORY_OF_RUNS] ? KEPT_FOR_RUNS : 0) + (users[MEMORY_OF_RECORDS] ? KEPT_FOR_RECORDS : 0);
 }
 
 void
-memory_leave(void)
+memory_enter(memory_use use)
 {
-    users--;
-    while (users == 0 && blocks_used) {
-        PyMem_Free(blocks[--blocks_used].data);
+    users[use]++;
+}
+
+void
+memory_leave(memory_use use)
+{
+    users[use]--;
+    while (kept_bytes > kept_max()) {
+        block_t block = blocks[--blocks_used];
+        kept_bytes -= block.room;
+        PyMem_Free(block.data);
     }
-    kept_bytes = users ? kept_bytes : 0;
 }
 
 /* The block that was given last, of those that have what is wanted and not twice as much; NULL for none. */
@@ -75,11 +83,11 @@ highest(void)
 void
 memory_give(unsigned char *data, size_t room)
 {
-    if (!users || room < BLOCK_MIN || room > KEPT_MAX) {
+    if (room < BLOCK_MIN || room > kept_max()) {
         PyMem_Free(data);
         return;
     }
-    while (blocks_used == BLOCKS_MAX || (blocks_used && kept_bytes + room > KEPT_MAX)) {
+    while (blocks_used == BLOCKS_MAX || (blocks_used && kept_bytes + room > kept_max())) {
         block_t *other = &blocks[highest()];
         if (data > other->data) {
             PyMem_Free(data);

@@ -1,16 +1,20 @@
-/* The memory of runs, which goes round: memory that is fresh from the system costs more than filling it does.
+/* Memory that goes round, for large blocks: memory that is fresh from the system costs more than filling it does.
  *
  * The C library gives large blocks back to the system as soon as a queue has drained, and gets them again, page by page,
- * when it fills. So some are kept here, as long as there is a door. The interpreter's lock guards them.
+ * when it fills. So some are kept here, as long as there is somebody who will want them. The interpreter's lock guards
+ * them.
  *
  * Include _speedups.h before.
  */
 #ifndef KWIRE_MEMORY_H
 #define KWIRE_MEMORY_H
 
-/* For one who will want memory again; the last to leave gives all of it back. */
-void memory_enter(void);
-void memory_leave(void);
+/* Who wants it: producers for their runs, consumers for columns and what decompresses. */
+typedef enum { MEMORY_OF_RUNS, MEMORY_OF_RECORDS, MEMORY_USES } memory_use;
+
+/* For one who will want memory again; with the last to leave, what was kept for them goes. */
+void memory_enter(memory_use use);
+void memory_leave(memory_use use);
 
 /* Memory of at least `*room` bytes, the first `used` of which are as in `data` (NULL for none), which is taken over and
  * has `before` bytes; `*room` is what there is then. NULL if there is none; `data` is as it was. */

@@ -36,6 +36,7 @@ __all__ = [
     "open_cursor",
     "receive_into",
     "record_class",
+    "room",
     "send_pieces",
 ]
 
@@ -74,6 +75,11 @@ def blank(size: int) -> tuple[Bytes, memoryview]:
     """
     whole = bytearray(size)
     return whole, memoryview(whole)
+
+
+def room(size: int) -> tuple[Bytes, memoryview]:
+    """As `blank`, of which only a part may come to be used; in C it is memory that goes round."""
+    return blank(size)
 
 
 def murmur2(data: Bytes) -> int:

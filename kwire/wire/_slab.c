@@ -1,82 +1,20 @@
-/* Memory for large columns, which is used again instead of being given back to the system and asked for anew: of a poll's
- * ten megabytes the system would clear every page first, which takes as long as all else that is done to them.
+/* Objects whose bytes are in memory that goes round: columns, and what records decompress to.
  *
- * A slab is an object that exports bytes, for reading only; whoever made it writes them before anybody else sees it.
- * The memory of those that are no more is kept, up to IDLE_BYTES_MAX in all, the latest of it. The interpreter's lock is
- * held wherever a slab begins and ends.
+ * A slab exports bytes, for reading only; whoever made it writes them before anybody else sees it.
  */
 #include "_consume.h"
 
-#include <stdlib.h>
+#include "_memory.h"
 
 /* Smaller ones are bytes: the allocator keeps their memory by itself. */
 #define SLAB_BYTES_MIN (64 * 1024)
-#define IDLE_BYTES_MAX (32 * 1024 * 1024)
-#define IDLE_MAX 32
 
 typedef struct {
     PyObject_HEAD
     unsigned char *bytes;
-    Py_ssize_t size, room;
+    Py_ssize_t size;
+    size_t room;
 } slab;
-
-typedef struct {
-    unsigned char *bytes;
-    Py_ssize_t room;
-} block;
-
-static struct {
-    block blocks[IDLE_MAX]; /* the oldest first */
-    int count;
-    Py_ssize_t bytes;
-} idle;
-
-static block
-remove_idle(int index)
-{
-    block found = idle.blocks[index];
-    idle.count--;
-    idle.bytes -= found.room;
-    memmove(&idle.blocks[index], &idle.blocks[index + 1], (size_t)(idle.count - index) * sizeof(block));
-    return found;
-}
-
-static void
-keep(block one)
-{
-    while (idle.count > 0 && (idle.count == IDLE_MAX || idle.bytes + one.room > IDLE_BYTES_MAX)) {
-        free(remove_idle(0).bytes);
-    }
-    if (one.room > IDLE_BYTES_MAX) {
-        free(one.bytes);
-        return;
-    }
-    idle.blocks[idle.count++] = one;
-    idle.bytes += one.room;
-}
-
-/* The smallest idle block that is large enough, and not as large that most of it would be of no use; or a new one, with
- * up to an eighth to spare, so that the next that is nearly as large can have it. */
-static block
-block_of(Py_ssize_t size)
-{
-    int best = -1;
-    for (int index = 0; index < idle.count; index++) {
-        Py_ssize_t room = idle.blocks[index].room;
-        if (room >= size && room / 2 <= size && (best < 0 || room < idle.blocks[best].room)) {
-            best = index;
-        }
-    }
-    if (best >= 0) {
-        return remove_idle(best);
-    }
-    Py_ssize_t step = SLAB_BYTES_MIN / 8;
-    while (step < size / 16) {
-        step *= 2;
-    }
-    Py_ssize_t room = (size / step + 1) * step;
-    return (block){malloc((size_t)room), room};
-}
 
 static void
 free_slab(PyObject *object)
@@ -84,7 +22,7 @@ free_slab(PyObject *object)
     slab *self = (slab *)object;
     PyTypeObject *type = Py_TYPE(object);
     if (self->bytes != NULL) {
-        keep((block){self->bytes, self->room});
+        memory_give(self->bytes, self->room);
     }
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
@@ -126,15 +64,40 @@ new_room(PyTypeObject *slab_type, Py_ssize_t size, PyObject **object)
     if (made == NULL) {
         return NULL;
     }
-    block memory = block_of(size);
-    if (memory.bytes == NULL) {
+    /* With up to an eighth to spare, so that the next that is nearly as large can have it. */
+    size_t step = SLAB_BYTES_MIN / 8;
+    while (step < (size_t)size / 16) {
+        step *= 2;
+    }
+    made->room = ((size_t)size / step + 1) * step;
+    made->bytes = memory_grow(NULL, 0, 0, &made->room);
+    if (made->bytes == NULL) {
         Py_DECREF((PyObject *)made);
         PyErr_NoMemory();
         return NULL;
     }
-    made->bytes = memory.bytes;
-    made->room = memory.room;
     made->size = size;
     *object = (PyObject *)made;
     return made->bytes;
+}
+
+/* (size) -> (an object that has so many bytes, a view to write them through); see `_pure.room`. */
+PyObject *
+room(PyObject *module, PyObject *wanted)
+{
+    Py_ssize_t size = PyLong_AsSsize_t(wanted);
+    if (size < 0) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_ValueError, "a negative size");
+        }
+        return NULL;
+    }
+    PyObject *type = PyObject_GetAttrString(module, "Slab"), *whole = NULL;
+    unsigned char *bytes = type == NULL ? NULL : new_room((PyTypeObject *)type, size, &whole);
+    Py_XDECREF(type);
+    PyObject *view = bytes == NULL ? NULL : PyMemoryView_FromMemory((char *)bytes, size, PyBUF_WRITE);
+    PyObject *pair = view == NULL ? NULL : PyTuple_Pack(2, whole, view);
+    Py_XDECREF(whole);
+    Py_XDECREF(view);
+    return pair;
 }

@@ -63,6 +63,7 @@ __all__ = [
     "place_class",
     "receive_into",
     "record_class",
+    "room",
     "send_pieces",
 ]
 
@@ -90,6 +91,7 @@ class Accelerated:
         self.receive_into = getattr(speedups, "receive_into", _pure.receive_into)
         self.all_bytes = speedups.all_bytes
         self.blank = speedups.blank
+        self.room = speedups.room
         self.open_batches = speedups.open_batches
         self.RecordFields = speedups.RecordFields
         self.RecordStream = speedups.RecordStream
@@ -179,6 +181,7 @@ columns = _chosen.columns
 all_bytes: Callable[[list[Any]], bool] = _chosen.all_bytes
 record_class: Callable[[type[T]], type[T]] = _chosen.record_class
 blank: Callable[[int], tuple[Bytes, memoryview]] = _chosen.blank
+room: Callable[[int], tuple[Bytes, memoryview]] = _chosen.room
 send_pieces: Callable[[Sock, Sequence[Any]], int] = _chosen.send_pieces
 receive_into: Callable[[Sock, Any], int] = _chosen.receive_into
 

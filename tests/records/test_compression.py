@@ -9,6 +9,7 @@ import tracemalloc
 import zlib
 from collections.abc import Callable
 
+import lz4.block
 import lz4.frame
 import pytest
 import snappy
@@ -42,7 +43,7 @@ def test_round_trip(codec: Compression, wrap: Callable[[bytes], bytes], content:
     compressed = compress(codec, wrap(content))
     assert type(compressed) is bytes
     plain = decompress(codec, wrap(compressed), limit=len(content))
-    assert type(plain) is bytes
+    assert memoryview(plain).readonly
     assert plain == content
 
 
@@ -96,6 +97,14 @@ VARIANTS: dict[str, tuple[Compression, bytes]] = {
     ),
     "xerial, two streams": (SNAPPY, compress(SNAPPY, TEXT[:9]) + compress(SNAPPY, TEXT[9:])),
     "lz4 with size and checksum": (LZ4, lz4.frame.compress(TEXT, store_size=True, content_checksum=True)),
+    "lz4 with a stored block": (
+        LZ4,
+        compress(LZ4, TEXT[:9])[:-4] + (len(TEXT) - 9 | 1 << 31).to_bytes(4, "little") + TEXT[9:] + bytes(4),
+    ),
+    "lz4 in blocks of 4 MiB": (
+        LZ4,
+        lz4.frame.compress(TEXT * 9000, block_size=7, block_linked=False, store_size=False),
+    ),
     "lz4 with linked blocks": (LZ4, lz4.frame.compress(TEXT * 9000, block_linked=True)[:]),
     "lz4 with checksums of blocks": (LZ4, lz4.frame.compress(TEXT, block_checksum=True)),
     "lz4 of two frames": (LZ4, lz4.frame.compress(TEXT[:9]) + lz4.frame.compress(TEXT[9:])),
@@ -111,6 +120,9 @@ def test_variants(codec: Compression, data: bytes) -> None:
     assert plain == TEXT * (len(plain) // len(TEXT))
     assert plain
 
+
+LZ4_START = compress(LZ4, b"")[:7]
+OVER_64_KIB = lz4.block.compress(bytes(65537), store_size=False)
 
 WRONG: dict[str, tuple[Compression, bytes, str]] = {
     "gzip: nothing": (GZIP, b"", "cut off"),
@@ -131,6 +143,16 @@ WRONG: dict[str, tuple[Compression, bytes, str]] = {
     "lz4: header checksum": (LZ4, lz4.frame.compress(TEXT, store_size=False)[:6] + b"\0" + bytes(9), "not lz4 data"),
     "lz4: more behind it": (LZ4, compress(LZ4, TEXT) + b"more", "magic number"),
     "lz4: content's checksum": (LZ4, lz4.frame.compress(TEXT, content_checksum=True)[:-4] + bytes(4), "not lz4 data"),
+    "lz4: a block beyond the data": (LZ4, LZ4_START + b"\5\0\0\0" + b"\x10a", "cut off"),
+    "lz4: no end": (LZ4, compress(LZ4, TEXT)[:-4], "cut off"),
+    "lz4: a block above 64 KiB": (LZ4, LZ4_START + b"\1\0\1\0" + bytes(65537 + 4), "a block of 65537 bytes"),
+    "lz4: a stored block above 64 KiB": (LZ4, LZ4_START + b"\1\0\1\x80" + bytes(65537 + 4), "a block of 65537"),
+    "lz4: a block that makes too much": (
+        LZ4,
+        LZ4_START + len(OVER_64_KIB).to_bytes(4, "little") + OVER_64_KIB + bytes(4),
+        "not lz4 data",
+    ),
+    "lz4: garbage": (LZ4, LZ4_START + b"\2\0\0\0" + b"\xff\xff" + bytes(4), "not lz4 data"),
     "zstd: nothing": (ZSTD, b"", "cut off"),
     "zstd: no magic": (ZSTD, b"hello, world", "not zstd data"),
     "zstd: more behind it": (ZSTD, zstandard.compress(TEXT) + b"more", "not zstd data"),

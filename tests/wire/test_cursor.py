@@ -6,6 +6,7 @@ import gc
 import random
 import sys
 import threading
+import tracemalloc
 from array import array
 from collections.abc import Iterator
 from functools import cache
@@ -284,6 +285,30 @@ def test_large_columns_are_in_memory_of_their_own_as_long_as_somebody_looks() ->
         kept[chance.randrange(6)] = n, memoryview(made[7][2])
         for number, view in kept.values():
             assert view == expected[number][7][2]
+
+
+@needs_c
+def test_memory_of_records_goes_round_until_the_last_stream_has_ended() -> None:
+    def traced() -> int:
+        return tracemalloc.get_traced_memory()[0]
+
+    gc.collect()
+    tracemalloc.start()
+    try:
+        first, last = speedups().RecordStream(), speedups().RecordStream()
+        for _ in range(3):
+            rooms = [speedups().room(5_000_000) for _ in range(8)]
+            assert traced() > 40_000_000
+            del rooms
+            assert 25_000_000 < traced() < 34_000_000
+        first._end()
+        first._end()
+        del first
+        assert traced() > 25_000_000
+        del last
+        assert traced() < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 RECORDED = sorted([*FIXTURES.glob("*/produce_v*_request.bin"), *FIXTURES.glob("*/fetch_v*_response.bin")])

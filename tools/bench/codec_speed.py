@@ -23,7 +23,7 @@ _SAMPLE_S = 0.05  # a call is repeated until it takes so long
 
 class Codec(NamedTuple):
     encode: Callable[[bytes], bytes]
-    decode: Callable[[bytes], bytes]
+    decode: Callable[[bytes], bytes | bytearray | memoryview]
 
 
 def codecs(name: str) -> dict[str, Codec]:
@@ -64,7 +64,7 @@ def _as_bytes(call: Callable[[bytes], Any]) -> Callable[[bytes], bytes]:
     return lambda data: bytes(call(data))
 
 
-def _seconds(call: Callable[[bytes], bytes], data: bytes) -> float:
+def _seconds(call: Callable[[bytes], object], data: bytes) -> float:
     """Of the processor, for one call."""
     times, start = 0, time.process_time()
     while (spent := time.process_time() - start) < _SAMPLE_S:

@@ -12,6 +12,7 @@ import importlib
 from collections.abc import Callable
 from enum import IntEnum
 from functools import cache
+from typing import Any
 
 from kwire.errors import ConfigurationError
 
@@ -53,8 +54,11 @@ def compress(codec: Compression, data: Bytes, level: int | None = None) -> bytes
     return _compressor(codec)(data, level)
 
 
-def decompress(codec: Compression, data: Bytes, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """CorruptRecordsError where `data` is not what the codec makes, or makes more than `limit` bytes."""
+def decompress(codec: Compression, data: Bytes, limit: int = MAX_DECOMPRESSED_BYTES) -> Bytes:
+    """Bytes, or a view of some that nobody can write to.
+
+    CorruptRecordsError where `data` is not what the codec makes, or makes more than `limit` bytes.
+    """
     if codec is Compression.NONE:
         return bytes(data)
     return _decompressor(codec)(data, limit)
@@ -67,12 +71,12 @@ def _compressor(codec: Compression) -> Callable[[Bytes, int | None], bytes]:
 
 
 @cache
-def _decompressor(codec: Compression) -> Callable[[Bytes, int], bytes]:
-    function: Callable[[Bytes, int], bytes] = _module(codec, "decompress")
+def _decompressor(codec: Compression) -> Callable[[Bytes, int], Bytes]:
+    function: Callable[[Bytes, int], Bytes] = _module(codec, "decompress")
     return function
 
 
-def _module(codec: Compression, function: str) -> Callable[..., bytes]:
+def _module(codec: Compression, function: str) -> Callable[..., Any]:
     module = importlib.import_module(f"{__name__}.{codec.name.lower()}")
-    found: Callable[..., bytes] = getattr(module, function)
+    found: Callable[..., Any] = getattr(module, function)
     return found
