@@ -11,6 +11,7 @@ columns and options of Spark's own Kafka connector and no jar. Writes are at lea
     planning         a subscription and its bounds into offsets of partitions
     columns          what a read answers, as Arrow
     rows             what a write takes, as Arrow, and what can be wrong with a row
+    wording          what clients say, in the names of Spark's options
     clients          producers and consumers kept by a worker process
     reader, stream, writer    Spark's interfaces for batch reads, streaming reads and both kinds of write
     source           the data source itself

@@ -68,7 +68,9 @@ _PRODUCER = {
     "enable.idempotence": _Property("idempotence", flag),
     "linger.ms": _Property("linger_ms", _number(0)),
     "max.block.ms": _Property("max_block_ms", _number(0)),
+    "max.in.flight.requests.per.connection": _Property("max_in_flight", _number(1)),
     "max.request.size": _Property("max_request_bytes", _number(1)),
+    "retries": _Property("retries", _number(0)),
 }
 _CONSUMER = {
     "isolation.level": _Property("isolation", _isolation),
@@ -80,20 +82,36 @@ _CONSUMER = {
     "max.partition.fetch.bytes": _Property("partition_max_bytes", _number(1)),
 }
 
+_NO_GROUP = "kwire's reads belong to no consumer group; remove it"
 _BYTES = "records are bytes here; convert columns with CAST or from_json"
 _REFUSED = {
     "auto.offset.reset": "use startingOffsets",
     "enable.auto.commit": "Spark keeps the offsets in its checkpoint",
-    "group.id": "kwire's reads belong to no consumer group; remove it",
+    "default.api.timeout.ms": "give kafka.request.timeout.ms",
+    "group.id": _NO_GROUP,
+    "group.instance.id": _NO_GROUP,
+    "heartbeat.interval.ms": _NO_GROUP,
     "interceptor.classes": "kwire runs no Java classes",
     "key.deserializer": _BYTES,
     "key.serializer": _BYTES,
+    "max.poll.interval.ms": _NO_GROUP,
+    "max.poll.records": "maxOffsetsPerTrigger bounds a micro-batch, maxRecordsPerPartition a task; remove it",
+    "metric.reporters": "kwire runs no Java classes",
+    "partition.assignment.strategy": _NO_GROUP,
     "partitioner.class": "give a partition column to choose the partition",
+    "receive.buffer.bytes": "kwire leaves it to the system; remove it",
+    "send.buffer.bytes": "kwire leaves it to the system; remove it",
+    "session.timeout.ms": _NO_GROUP,
     "transactional.id": "writes are at least once; they cannot take part in a transaction",
     "value.deserializer": _BYTES,
     "value.serializer": _BYTES,
     **security.REFUSED,
 }
+
+
+def property_names() -> dict[str, str]:
+    """Of each keyword of a client that has a property, without the prefix."""
+    return {option.keyword: name for name, option in (_CLIENT | _PRODUCER | _CONSUMER).items()}
 
 
 def producer_options(options: Mapping[str, str]) -> dict[str, Any]:

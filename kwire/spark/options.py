@@ -155,6 +155,21 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(client=producer_options(options), topic=topic)
 
 
+def check_read_options(options: Mapping[str, str]) -> None:
+    """Refuse what neither kind of read takes: a read's schema is asked for before it is known whether it is a stream.
+
+    Of a stream, Spark would tell in a thread of the query, and end its report with an error of its own.
+    """
+    refusals = []
+    for is_stream in (False, True):
+        try:
+            read_options(options, is_stream=is_stream)
+            return
+        except ConfigurationError as error:
+            refusals.append(error)
+    raise refusals[0]
+
+
 def includes_headers(options: Mapping[str, str]) -> bool:
     """Whether the default schema has the headers column. Asked before it is known whether the read is a stream."""
     text = {name.lower(): value for name, value in options.items()}.get("includeheaders", "false")

@@ -144,13 +144,13 @@ def plan_micro_batch(
 
 def lost(options: ReadOptions, key: TopicPartition, what: str) -> None:
     """Raise, or warn and let the read go on without."""
-    error = KwireError(
+    if not options.fail_on_data_loss:
+        _log.warning("data may be lost: %s [topic %s, partition %d]; the read goes on without", what, *key)
+        return
+    raise KwireError(
         f"data may be lost: {what}",
         topic=key[0],
         partition=key[1],
         remedy="records expire by retention, and vanish when a topic is deleted; "
         "set failOnDataLoss to false to read on without them",
     )
-    if options.fail_on_data_loss:
-        raise error
-    _log.warning("%s", error)

@@ -23,6 +23,7 @@ from kwire.spark.offsets import OffsetRange, split
 from kwire.spark.options import ReadOptions
 from kwire.spark.planning import lost, plan_batch
 from kwire.spark.values import TopicPartition
+from kwire.spark.wording import in_sparks_words
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -54,6 +55,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
+    @in_sparks_words()
     def partitions(self) -> list[InputPartition]:
         whole = plan_batch(self._options, consumers.get(self._options.client), topic_names(self._options))
         return portions(whole, self._options)
@@ -89,8 +91,9 @@ def read_portion(
     consumer = consumers.get(options.client)
     wanted = arrow_schema(schema)
     try:
-        for polled in read_range(consumer, offset_range, options, SystemClock(), "headers" in wanted.names):
-            yield from in_pieces(_to_spark(polled, wanted, offset_range))
+        with in_sparks_words():
+            for polled in read_range(consumer, offset_range, options, SystemClock(), "headers" in wanted.names):
+                yield from in_pieces(_to_spark(polled, wanted, offset_range))
     except BaseException:
         # Also when Spark stops in the middle (LIMIT): nobody wants what else is fetched. A range that was read to its
         # end stays assigned, which costs nothing, so that the next task of its topic finds the metadata there.

@@ -68,6 +68,10 @@ class Outgoing:
         cell = self._cell("key", row)
         return cell.as_buffer().to_pybytes() if cell is not None and cell.is_valid else None  # a string may be no UTF-8
 
+    def value_bytes(self, row: int) -> int | None:
+        cell = self._cell("value", row)
+        return len(cell.as_buffer()) if cell is not None and cell.is_valid else None
+
     def partition(self, row: int) -> int | None:
         cell = self._cell("partition", row)
         return None if cell is None else cell.as_py()

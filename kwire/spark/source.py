@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 
 from kwire.errors import ConfigurationError
 from kwire.spark.columns import check_read_schema, read_schema
-from kwire.spark.options import includes_headers, read_options, write_options
+from kwire.spark.options import check_read_options, includes_headers, read_options, write_options
 from kwire.spark.reader import BatchReader
 from kwire.spark.rows import SinkColumns
 from kwire.spark.stream import StreamReader
@@ -22,6 +22,7 @@ class KwireDataSource(DataSource):
         return "kwire"
 
     def schema(self) -> StructType:
+        check_read_options(self.options)
         return read_schema(with_headers=includes_headers(self.options))
 
     def reader(self, schema: StructType) -> BatchReader:

@@ -21,6 +21,7 @@ from kwire.spark.options import ReadOptions
 from kwire.spark.planning import Log, partitions_of, plan_micro_batch, resolve
 from kwire.spark.reader import portions, read_portion, topic_names
 from kwire.spark.values import TopicPartition
+from kwire.spark.wording import in_sparks_words
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -77,6 +78,7 @@ class _StreamReader(DataSourceStreamReader):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_micro_batches": None}  # tasks need none, and clocks do not travel
 
+    @in_sparks_words()
     def initialOffset(self) -> Checkpoint:  # noqa: N802
         options = self._options
         partitions = self._partitions()
@@ -84,6 +86,7 @@ class _StreamReader(DataSourceStreamReader):
             resolve(options.starting, partitions, self._log, is_strict_on_time=options.is_strict_on_time)
         )
 
+    @in_sparks_words()
     def partitions(self, start: Checkpoint, end: Checkpoint) -> Sequence[InputPartition]:
         whole = plan_micro_batch(from_checkpoint(start), from_checkpoint(end), self._options, self._log)
         return portions(whole, self._options)
@@ -130,6 +133,7 @@ if HAS_ADMISSION_CONTROL:
                 return ReadMinRows(self._options.min_offsets_per_trigger)
             return ReadAllAvailable()
 
+        @in_sparks_words()
         def latestOffset(self, start: Checkpoint, limit: ReadLimit) -> Checkpoint:  # noqa: N802
             # Spark says ReadAllAvailable, whatever the default limit, when a trigger must take everything at once.
             is_everything = isinstance(limit, ReadAllAvailable)
@@ -142,9 +146,11 @@ if HAS_ADMISSION_CONTROL:
             )
             return to_checkpoint(end)
 
+        @in_sparks_words()
         def reportLatestOffset(self) -> Checkpoint:  # noqa: N802
             return to_checkpoint(self._ends())
 
+        @in_sparks_words()
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
             self._pace.frozen = self._ends()
 
@@ -161,5 +167,6 @@ else:
                     remedy="leave them out, or bound a batch read with endingOffsets",
                 )
 
+        @in_sparks_words()
         def latestOffset(self) -> Checkpoint:  # type: ignore[override]  # noqa: N802
             return to_checkpoint(self._ends())

@@ -8,6 +8,7 @@ therefore do nothing.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -21,6 +22,7 @@ from kwire.errors import ConfigurationError, DeliveryError, KwireError
 from kwire.spark.clients import producers
 from kwire.spark.options import WriteOptions
 from kwire.spark.rows import Outgoing, Sending, SinkColumns
+from kwire.spark.wording import in_sparks_words
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,9 +32,12 @@ if TYPE_CHECKING:
 _KEY_SHOWN = 40
 # Rows of Spark's row interface that are confirmed together; Arrow's batches have their own size.
 _ROWS_TOGETHER = 10_000
+# Rows that are sent and not confirmed: the producer fills its batches and has its requests under way meanwhile.
+_UNCONFIRMED_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Response(Protocol):
+    def done(self) -> bool: ...
     def settled(self, timeout: float | None = ...) -> object: ...
     @property
     def errors(self) -> list[tuple[int, KwireError]]: ...
@@ -95,7 +100,8 @@ def write_task(options: WriteOptions, portions: Iterable[Outgoing]) -> Written:
     context = TaskContext.get()
     task = f"DataFrame partition {context.partitionId()}" if context is not None else "the DataFrame"
     try:
-        return Written(deliver(producers.get(options.client), portions, task))
+        with in_sparks_words():
+            return Written(deliver(producers.get(options.client), portions, task))
     except BaseException:
         # What is still queued belongs to this attempt; the next one must not deliver it as well.
         producers.discard(options.client)
@@ -105,19 +111,22 @@ def write_task(options: WriteOptions, portions: Iterable[Outgoing]) -> Written:
 def deliver(producer: Sends, portions: Iterable[Outgoing], task: str) -> int:
     """Send all rows; answer how many, once every one is acknowledged.
 
-    A portion is confirmed after the next one was sent, so that the producer never runs dry, a failure ends the task
-    early, and no more than two portions of rows are held.
+    Portions are confirmed as they are acknowledged, so that a failure ends the task early; they are waited for only
+    when more than _UNCONFIRMED_BYTES_MAX of them are held.
     """
-    count = 0
-    before: list[_Sent] = []
-    for portion in portions:
-        named = _Portion(portion, count, task)
-        sent = _send(producer, named)
-        _confirm(before)
-        before = sent
-        count += len(portion)
+    count = held_bytes = 0
+    unconfirmed: deque[list[_Sent]] = deque()
+    for rows in portions:
+        unconfirmed.append(_send(producer, _Portion(rows, count, task)))
+        count += len(rows)
+        held_bytes += _bytes(unconfirmed[-1])
+        while unconfirmed and (held_bytes > _UNCONFIRMED_BYTES_MAX or _is_done(unconfirmed[0])):
+            oldest = unconfirmed.popleft()
+            _confirm(oldest)
+            held_bytes -= _bytes(oldest)
     producer.flush()
-    _confirm(before)
+    for sent in unconfirmed:
+        _confirm(sent)
     return count
 
 
@@ -129,9 +138,12 @@ class _Portion(NamedTuple):
     task: str
 
     def name(self, row: int) -> str:
-        key = self.rows.key(row)
-        shown = "no key" if key is None else f"key {key[:_KEY_SHOWN]!r}{'...' if len(key) > _KEY_SHOWN else ''}"
-        return f"row {self.first + row} of {self.task} ({shown})"
+        key, value_bytes = self.rows.key(row), self.rows.value_bytes(row)
+        shown = "no key" if key is None else f"key {key[:_KEY_SHOWN]!r}"
+        if key is not None and len(key) > _KEY_SHOWN:
+            shown += f"... of {_in_bytes(len(key))}"
+        value = "no value" if value_bytes is None else f"value of {_in_bytes(value_bytes)}"
+        return f"row {self.first + row} of {self.task} ({shown}, {value})"
 
     def failure(self, error: Exception, row: int, others: str = "") -> DeliveryError:
         places: dict[str, object] = {"topic": self.rows.topic(row), "partition": self.rows.partition(row)}
@@ -146,6 +158,10 @@ class _Portion(NamedTuple):
             remedy=remedy,
             **places,
         )
+
+
+def _in_bytes(count: int) -> str:
+    return f"{count:,} byte{'' if count == 1 else 's'}"
 
 
 class _Sent(NamedTuple):
@@ -166,6 +182,14 @@ def _send(producer: Sends, portion: _Portion) -> list[_Sent]:
             raise portion.failure(error, sending.row(0)) from error
         sent.append(_Sent(portion, sending, response))
     return sent
+
+
+def _bytes(sent: list[_Sent]) -> int:
+    return sum(sending.records.nbytes for _, sending, _ in sent)
+
+
+def _is_done(sent: list[_Sent]) -> bool:
+    return all(response.done() for _, _, response in sent)
 
 
 def _confirm(sent: list[_Sent]) -> None:

@@ -123,10 +123,17 @@ def piece(
 
 
 class FakeBulkResponse:
-    def __init__(self, errors: list[tuple[int, KwireError]]) -> None:
+    """Done at once, or, with `is_slow`, when somebody has waited for it."""
+
+    def __init__(self, errors: list[tuple[int, KwireError]], *, is_slow: bool = False) -> None:
         self.errors = errors
+        self._is_done = not is_slow
+
+    def done(self) -> bool:
+        return self._is_done
 
     def settled(self, timeout: float | None = None) -> object:
+        self._is_done = True
         return self
 
 
@@ -141,10 +148,16 @@ class FakeProducer:
     """
 
     def __init__(
-        self, failures: Mapping[int, KwireError] | None = None, refusals: Mapping[int, Exception] | None = None
+        self,
+        failures: Mapping[int, KwireError] | None = None,
+        refusals: Mapping[int, Exception] | None = None,
+        *,
+        is_slow: bool = False,
     ) -> None:
         self._failures = failures or {}
         self._refusals = refusals or {}
+        self._is_slow = is_slow
+        self.responses: list[FakeBulkResponse] = []
         self.sent: list[tuple[object, ...]] = []
         self.flushes = 0
 
@@ -172,7 +185,9 @@ class FakeProducer:
             del self.sent[first:]
             raise self._refusals[number]
         failed = sorted(self._failures.keys() & numbers)
-        return FakeBulkResponse([(number - first, self._failures[number]) for number in failed])
+        errors = [(number - first, self._failures[number]) for number in failed]
+        self.responses.append(FakeBulkResponse(errors, is_slow=self._is_slow))
+        return self.responses[-1]
 
     def flush(self) -> None:
         self.flushes += 1

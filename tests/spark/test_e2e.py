@@ -16,7 +16,9 @@ import pytest
 
 import kwire
 import kwire.spark
-from kwire.broker import Cluster
+from kwire.broker import Cluster, Refuse
+from kwire.errors import ErrorCode
+from kwire.protocol import ApiKey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -245,7 +247,8 @@ def test_a_failed_task_names_the_row(spark: SparkSession, where: dict[str, str],
     topic = new_topic(1)
     frame = spark.createDataFrame([(b"a", "1"), (b"b", "2" * 1_000), (b"c", "3")], "key BINARY, value STRING")
     text = failure(spark, where, frame.coalesce(1), topic=topic, **{"kafka.max.request.size": "500"})
-    assert "DeliveryError: row 1 of DataFrame partition 0 (key b'b') was not written" in text
+    assert "DeliveryError: row 1 of DataFrame partition 0 (key b'b', value of 1,000 bytes) was not written: it" in text
+    assert "raise kafka.max.request.size, and the topic's max.message.bytes" in text
     assert f"[topic {topic}]" in text
     text = failure(spark, where, numbers(spark, 1).selectExpr("value", "7 AS partition"), topic=topic)
     assert f"topic {topic}, partition 7]" in text
@@ -285,7 +288,7 @@ def test_sasl_by_the_options_of_java_clients(spark: SparkSession) -> None:
         ({"startingOffset": "earliest"}, "option startingoffset is not supported: alternatives: startingOffsets"),
         ({"kafka.group.id": "g"}, "option kafka.group.id is not supported"),
         ({"startingOffsets": "latest"}, "a batch read cannot start at the latest offset"),
-        ({"subscribe": "no-such-topic"}, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ({"subscribe": "no-such-topic"}, "there is no topic 'no-such-topic' that this client may see"),
     ],
 )
 def test_a_wrong_read_fails_on_the_driver(
@@ -296,6 +299,38 @@ def test_a_wrong_read_fails_on_the_driver(
     with pytest.raises(AnalysisException) as caught:
         read(spark, where, **({"subscribe": "t"} | options))
     assert message in str(caught.value)
+
+
+def test_a_wrong_streaming_read_fails_where_it_is_written(spark: SparkSession, where: dict[str, str]) -> None:
+    """Not in the thread of a query."""
+    from pyspark.errors import AnalysisException
+
+    with pytest.raises(AnalysisException, match="option startingoffset is not supported: alternatives: startingOff"):
+        spark.readStream.format("kwire").options(**where, subscribe="t", startingOffset="earliest").load()
+
+
+def test_a_task_that_is_refused_tells_what_and_where(spark: SparkSession) -> None:
+    from pyspark.errors import PySparkException
+
+    with Cluster(brokers=1, topics={"t": 1}) as cluster:
+        where = {"kafka.bootstrap.servers": cluster.bootstrap}
+        write(numbers(spark, 10), where, topic="t")
+        ends = {"endingOffsets": '{"t":{"0":99}}'}
+
+        def refusal(**options: str) -> str:
+            with pytest.raises(PySparkException) as caught:
+                read(spark, where, subscribe="t", **options)
+            return str(caught.value)
+
+        text = refusal(**ends)
+        assert "offset 99, where the read ends, is not there: the log ends at 10 [topic t" in text
+        assert "set failOnDataLoss to false" in text
+        assert len(read(spark, where, subscribe="t", failOnDataLoss="false", **ends)) == 10
+        for api in (ApiKey.FETCH, ApiKey.PRODUCE):
+            cluster.add_fault(Refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED), api=api)
+        missing = r"TOPIC_AUTHORIZATION_FAILED \(29\) \[.*topic t, partition 0\]: an ACL on the topic is missing"
+        assert re.search(missing, refusal())
+        assert re.search(missing, failure(spark, where, numbers(spark, 1), topic="t"))
 
 
 def test_a_wrong_write_fails_on_the_driver(spark: SparkSession, where: dict[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
 from dataclasses import fields
 from inspect import signature
 from typing import Any
@@ -21,6 +22,7 @@ from kwire.spark.options import (
     ReadOptions,
     Time,
     Times,
+    check_read_options,
     includes_headers,
     read_options,
     write_options,
@@ -103,6 +105,8 @@ def test_pattern_and_assignment() -> None:
         (TOPIC | {"path": "t"}, False, "path is not supported: .*subscribe"),
         (TOPIC | {"startingOffsetsByTimestampStrategy": "guess"}, False, "give one of error, latest"),
         (TOPIC | {"kafka.group.id": "g"}, False, "kafka.group.id is not supported: .*remove it"),
+        (TOPIC | {"kafka.max.poll.interval.ms": "1"}, False, "no consumer group; remove it"),
+        (TOPIC | {"kafka.max.poll.records": "1"}, True, "maxOffsetsPerTrigger bounds a micro-batch"),
         (TOPIC | {"kafka.auto.offset.reset": "latest"}, False, "use startingOffsets"),
         (TOPIC | {"kafka.key.deserializer": "x"}, False, "kafka.key.deserializer is not supported"),
         (TOPIC | {"kafka.acks": "1"}, False, "option kafka.acks is for writing"),
@@ -144,6 +148,8 @@ def test_a_wrong_write_option_is_named(options: dict[str, str], message: str) ->
         ("KAFKA.CLIENT.ID", "me", {"client_id": "me"}),
         ("kafka.enable.idempotence", "false", {"idempotence": False}),
         ("kafka.request.timeout.ms", "5", {"request_timeout_ms": 5}),
+        ("kafka.retries", "0", {"retries": 0}),
+        ("kafka.max.in.flight.requests.per.connection", "1", {"max_in_flight": 1}),
     ],
 )
 def test_producer_options(name: str, value: str, keywords: dict[str, Any]) -> None:
@@ -188,6 +194,21 @@ def test_large_fetches_raise_the_limits_above_them() -> None:
 def test_an_admin_gets_what_it_shares_with_a_consumer() -> None:
     keywords = consumer_options(WHERE | {"kafka.isolation.level": "read_committed", "kafka.client.id": "me"})
     assert admin_options(keywords) == {"bootstrap": "b:9092", "client_id": "me"}
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"subscribe": "t"}, None),
+        ({"subscribe": "t", "endingOffsets": "latest"}, None),
+        ({"subscribe": "t", "maxOffsetsPerTrigger": "5"}, None),
+        ({"subscribe": "t", "startingOffset": "latest"}, "startingOffset is not supported: alternatives: startingOff"),
+        ({}, "no topic is named"),
+    ],
+)
+def test_what_no_read_takes_is_refused_with_the_schema(own: dict[str, str], message: str | None) -> None:
+    with pytest.raises(ConfigurationError, match=message) if message else nullcontext():
+        check_read_options(WHERE | own)
 
 
 def test_headers_are_asked_for_in_any_case() -> None:

@@ -19,6 +19,7 @@ from kwire.errors import (
     KwireError,
     broker_error,
 )
+from kwire.spark import writer
 from kwire.spark.columns import ARROW_TYPES
 from kwire.spark.rows import Outgoing
 from kwire.spark.writer import Written, deliver, in_portions
@@ -60,10 +61,10 @@ def failure(broker: str = "1 at db:9092") -> DeliveryError:
 @pytest.mark.parametrize(
     ("sizes", "failures", "expected"),
     [
-        ((3, 3, 3), [1], "row 1 of DataFrame partition 3 (key b'k1') was not written: "),
+        ((3, 3, 3), [1], "row 1 of DataFrame partition 3 (key b'k1', value of 2 bytes) was not written: "),
         ((3, 3, 3), [5], "row 5 of "),
         ((3, 3, 3), [8], "row 8 of "),
-        ((3, 3), [3, 4, 5], "row 3 of DataFrame partition 3 (key b'k3') was not written, as were 2 rows after it: "),
+        ((3, 3), [3, 4, 5], "row 3 of DataFrame partition 3 (key b'k3', value of 2 bytes) was not written, as were 2 "),
     ],
 )
 def test_a_failure_names_row_and_broker(sizes: tuple[int, ...], failures: list[int], expected: str) -> None:
@@ -87,7 +88,22 @@ def test_a_failure_ends_the_task_before_the_input_does() -> None:
 
     with pytest.raises(DeliveryError):
         deliver(FakeProducer({1: failure()}), endless(), TASK)
-    assert len(drawn) == 3
+    assert len(drawn) == 2
+
+
+def test_acknowledgements_are_waited_for_only_when_much_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = FakeProducer(is_slow=True)
+    pending = []
+
+    def drawn() -> Iterator[Outgoing]:
+        for number in range(6):
+            pending.append(sum(not response.done() for response in producer.responses))
+            yield portion(row(number))
+
+    monkeypatch.setattr(writer, "_UNCONFIRMED_BYTES_MAX", 3 * portion(row(0)).records.nbytes)
+    assert deliver(producer, drawn(), TASK) == 6
+    assert pending == [0, 1, 2, 3, 3, 3]
+    assert all(response.done() for response in producer.responses)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +122,7 @@ def test_a_failure_names_the_row_among_several_topics(topics: str, failed: int, 
         deliver(FakeProducer({failed: failure()}), [rows], TASK)
     assert str(caught.value).startswith(expected)
     number = int(expected.split()[1])
-    assert f"(key b'k{number}')" in str(caught.value)
+    assert f"(key b'k{number}', " in str(caught.value)
     assert caught.value.where["topic"] == topics[number]
 
 
@@ -133,7 +149,7 @@ def test_a_row_that_is_not_taken_in_is_named_too(first: KwireError, others: list
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (BufferFullError("no room", remedy="wait"), r"row 3 of .* \(key b'k3'\) was not written: .*room.*: wait"),
+        (BufferFullError("no room", remedy="wait"), r"row 3 of .* \(key b'k3', value .*\) was not written: .*room"),
         (ValueError("no such topic"), "row 3 of .* was not written: no such topic"),
     ],
 )
@@ -150,8 +166,8 @@ def test_a_refusal_names_the_first_row_that_did_not_go_in(error: Exception, mess
         ({"topic": None}, "row 3 of .* has no topic: fill"),
         ({"headers": [{"key": None, "value": b""}]}, "row 3 of .* has a header without a key: give"),
         ({"partition": -1}, "row 3 of .* has the partition -1: give"),
-        ({"key": None, "topic": None}, r"\(no key\)"),
-        ({"key": b"x" * 99, "topic": None}, rf"key b'{'x' * 40}'\.\.\."),
+        ({"key": None, "topic": None}, r"\(no key, value of 2 bytes\)"),
+        ({"key": b"x" * 99, "topic": None}, rf"key b'{'x' * 40}'\.\.\. of 99 bytes, "),
     ],
 )
 def test_rows_that_are_no_records(bad: dict[str, Any], message: str) -> None:
@@ -165,7 +181,7 @@ def test_rows_that_are_no_records(bad: dict[str, Any], message: str) -> None:
 def test_a_key_that_is_text_and_no_utf_8_is_named() -> None:
     key = pa.array([b"\xff"]).view(pa.string())
     rows = Outgoing("t", pa.RecordBatch.from_pydict({"value": pa.array([b"v"]), "key": key}))
-    with pytest.raises(DeliveryError, match=r"row 0 of .* \(key b'\\xff'\) was not written"):
+    with pytest.raises(DeliveryError, match=r"row 0 of .* \(key b'\\xff', value of 1 byte\) was not written"):
         deliver(FakeProducer({0: failure()}), [rows], TASK)
 
 
