@@ -84,9 +84,10 @@ class Connections:
         self._features: dict[str, int] = {}
         self._written: dict[int, None] = {}  # nodes whose sessions may have frames; a dict keeps the order
         self.now = clock.now()  # of the last poll, when the selector had moved what there was
-        # No session has a deadline before this. A request pulls it forward, and its answer does not put it back: so the
-        # sessions are looked through when this time has come, and not in each turn.
-        self._due = inf
+        # When `poll` is to be called though nothing happens: no session has a deadline before this. A request pulls it
+        # forward, and its answer does not put it back: so the sessions are looked through when this time has come, and
+        # not in each turn, and may then have nothing to tell.
+        self.due = inf
 
     # -- what is known of nodes
 
@@ -179,7 +180,7 @@ class Connections:
         link = self._links[node]
         link.traffic.requests += 1
         self._written[node] = None
-        self._due = min(self._due, now + timeout_ms / 1000)
+        self.due = min(self.due, now + timeout_ms / 1000)
         link.session.send(
             request, now, version=version, timeout_ms=timeout_ms, token=token, expects_response=has_answer
         )
@@ -224,17 +225,13 @@ class Connections:
         for lost in self._selector.disconnected:
             if lost.node in self._links:
                 events += self._ended(lost.node, lost.cause, now, is_idle=lost.is_idle)
-        if now >= self._due:
+        if now >= self.due:
             events += self._expired(now)
         return events
 
-    def deadline(self) -> float:
-        """When `poll` is to be called though nothing happens; may be too early, and then brings nothing."""
-        return self._due
-
     def _expired(self, now: float) -> list[Event]:
         events: list[Event] = []
-        self._due = inf
+        self.due = inf
         for node, link in list(self._links.items()):
             expired = link.session.expire(now)
             self._moved(node, link.session)
@@ -246,8 +243,8 @@ class Connections:
         """A session may have new frames and new deadlines by itself: of its greeting, or of what waited in it."""
         self._written[node] = None
         deadline = session.deadline()
-        if deadline is not None and deadline < self._due:
-            self._due = deadline
+        if deadline is not None and deadline < self.due:
+            self.due = deadline
 
     def metrics(self) -> dict[int, BrokerMetrics]:
         """Of every broker that was spoken to or tried."""

@@ -73,6 +73,7 @@ class EventLoop:
     def __init__(self, config: ClientConfig, selector: KafkaSelector, clock: Clock, random: Random) -> None:
         self.config = config
         self._selector = selector
+        self.wakeup = selector.wakeup  # from any thread
         self._clock = clock
         self._random = random
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
@@ -100,10 +101,7 @@ class EventLoop:
     def post(self, action: Callable[[], object]) -> None:
         """Run `action` on the loop's thread in its next turn."""
         self._posted.append(action)
-        self._selector.wakeup()
-
-    def wakeup(self) -> None:
-        self._selector.wakeup()
+        self.wakeup()
 
     # -- the View of machines
 
@@ -249,7 +247,7 @@ class EventLoop:
         """Until the next deadline. One at or before this turn's time has had its turn: only events can help it."""
         if self._is_stirred or self._posted or self._metadata.is_taking:
             return 0.0
-        deadlines: list[float | None] = [self._connections.deadline()]
+        deadlines: list[float | None] = [self._connections.due]
         if self._recovery.failures:
             deadlines.append(self._recovery.deadline())
         for machine in self._machines:
@@ -330,8 +328,9 @@ class EventLoop:
     def _send(self, waiting: _Waiting, node: int) -> None:
         call = waiting.call
         try:
-            version = self.version(node, call.api, call.at_most)
-            call.broker, call.version = self.describe(node), version
+            session = self._connections.session(node)
+            version = session.version(call.api, call.at_most)
+            call.broker, call.version = session.peer, version
             request = call.build(version)
             self._connections.send(
                 node,

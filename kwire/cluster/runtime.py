@@ -62,6 +62,7 @@ class Runtime:
         self.clock = clock or SystemClock()
         random = Random()
         self._loop = EventLoop(config, _selector(config, self.clock, random), self.clock, random)
+        self.wakeup = self._loop.wakeup
         self._dispatcher = Dispatcher(f"{name} callbacks")
         self._thread = threading.Thread(target=self._run, name=f"{name} loop", daemon=True)
         self._lock = threading.Lock()
@@ -123,9 +124,6 @@ class Runtime:
 
         self.call_soon(act)
         return self.wait(future, timeout)
-
-    def wakeup(self) -> None:
-        self._loop.wakeup()
 
     def dispatch(self, function: Callable[..., object], *args: Any) -> None:
         """Hand user code to the callback thread."""

@@ -132,17 +132,16 @@ class Channel:
             return frames, error.at(broker=self.broker)
         except OSError as error:
             return frames, self._failure or self._cut(_reason(error))
-        self._gather()
+        least = 1 if reader.vacancy is None or self._tls is not None else min(len(reader.vacancy), _GATHER_BYTES)
+        if least != self._least:
+            self._gather(least)
         return frames, None
 
-    def _gather(self) -> None:
+    def _gather(self, least: int) -> None:
         """Let the kernel tell of what came when it is worth a turn of the loop; it tells of an end at any time."""
-        vacancy = self._reader.vacancy
-        least = 1 if vacancy is None or self._tls is not None else min(len(vacancy), _GATHER_BYTES)
-        if least != self._least:
-            with contextlib.suppress(OSError):  # where it cannot be set, the loop turns more often
-                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
-            self._least = least
+        with contextlib.suppress(OSError):  # where it cannot be set, the loop turns more often
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+        self._least = least
 
     def flush(self, now: float) -> list[Frame]:
         """Write what the socket takes. Answers the frames that are wholly written, in order.

@@ -21,8 +21,9 @@ from tests.cluster.snapshots import metadata
 from tests.cluster.test_loop import Watcher, World, build_id
 from tests.net.harness import framed, joined, read_frame
 
-LOOP_CALLS_MAX = 86
-SELECTOR_CALLS_MAX = 54
+LOOP_CALLS_MAX = 84
+IDLE_CALLS_MAX = 16
+SELECTOR_CALLS_MAX = 35
 
 
 def calls_of_a_request(world: World) -> Calls:
@@ -41,6 +42,15 @@ def calls_of_a_request(world: World) -> Calls:
 def test_calls_of_a_request_and_its_answer_in_the_loop() -> None:
     calls = calls_of_a_request(World())
     assert calls.count <= LOOP_CALLS_MAX, calls.by_name.most_common(20)
+
+
+def test_calls_of_a_turn_in_which_nothing_happens() -> None:
+    world = World()
+    calls_of_a_request(world)
+    world.net.rest(1.0)
+    with Calls("cluster", "session", "protocol") as calls:
+        world.net.loop.turn(1.0)
+    assert calls.count <= IDLE_CALLS_MAX, calls.by_name.most_common(20)
 
 
 class LargeWorld(World):
