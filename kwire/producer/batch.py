@@ -8,7 +8,7 @@ and sequence, until it is acknowledged or the epoch is bumped (rule of order 2).
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kwire.errors import KwireError
 from kwire.producer.response import resolve
@@ -39,7 +39,7 @@ class Batch:
         self.topic = run.topic
         self.created_at = now
         self.deadline = deadline
-        self.terms = cast("Terms | None", run.terms)  # those of its first record
+        self.terms: Terms | None = run.terms  # those of its first record
         self._start = 0
         # Of its records; until it is closed, -1: more may join the run.
         self.count = self.size_bytes = -1

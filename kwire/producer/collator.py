@@ -80,11 +80,14 @@ class Collator:
             if transaction is not None and not transaction.may_send((queue.topic, queue.index)):
                 continue
             batch, limit = queue.queued[0], queue.limit
-            batch.close()  # its size is looked at, and must not grow until it is taken
-            if limit.is_exceeded(batch):
-                self._outcomes.cut(queue, batch)
-                batch = queue.queued[0]
-            sent_bytes = limit.sent_bytes(batch)
+            if batch.count < 0:
+                batch.close()  # its size is looked at, and must not grow until it is taken
+            sent_bytes = batch.size_bytes
+            if limit.learns:
+                if limit.is_exceeded(batch):
+                    self._outcomes.cut(queue, batch)
+                    batch = queue.queued[0]
+                sent_bytes = limit.sent_bytes(batch)
             batch_acks = self._acks_by_default if batch.terms is None else batch.terms.acks
             if not taken:
                 acks = batch_acks
@@ -120,7 +123,7 @@ class Collator:
         if not queue.queued:
             return True
         head = queue.queued[0]
-        if not self._agenda.is_due(head, now):
+        if head.count < 0 and not self._agenda.is_due(head, now):
             self._agenda.linger(queue, head)
             return True
         if self._identity.state is IdentityState.BROKEN and not (head.is_sequenced and queue.sequenced_unsure()):

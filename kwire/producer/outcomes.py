@@ -109,7 +109,7 @@ class Outcomes:
         if response.throttle_time_ms:
             self._muted_until[node] = now + response.throttle_time_ms / 1000
         answers = partition_answers(response, version, {queue.topic for queue, _ in carried.taken}, carried.snapshot)
-        if any(answer.error_code for answer in answers.values()):
+        if [answer for answer in answers.values() if answer.error_code]:
             hints, endpoints = leader_hints(response, version, carried.snapshot)
             if hints:
                 view.learn_leaders(hints, endpoints)
@@ -317,18 +317,16 @@ class Outcomes:
         if decided:
             self._intake.release(sum([batch.buffered_bytes for batch in decided]))
         while decided:
-            self._tell(decided.popleft())
+            batch = decided.popleft()
+            if not batch.is_overdue:
+                if self.limited:
+                    self.limited.pop(batch, None)
+                batch.tell(batch.error)
+            batch.drop()
+            for flush in self._flushes:
+                flush.batches.discard(batch)
         if self._flushes:
             self._end_flushes()
-
-    def _tell(self, batch: Batch) -> None:
-        if not batch.is_overdue:
-            if self.limited:
-                self.limited.pop(batch, None)
-            batch.tell(batch.error)
-        batch.drop()
-        for flush in self._flushes:
-            flush.batches.discard(batch)
 
     # -- flushes
 

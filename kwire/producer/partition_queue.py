@@ -112,7 +112,7 @@ class PartitionQueue:
             return "batches that are to be sent again wait for answers to later ones"
         if self._out and self.leader is not None and self.leader[0] != leader[0]:
             return "the old leader has not answered yet"
-        window = self.window(now) if self.leader == leader else 1
+        window = self._window_max if self.leader == leader and now < self._proven_until else 1
         if len(self._out) >= window:
             return f"window of {window}"
         return None
@@ -148,7 +148,8 @@ class PartitionQueue:
         if self.leader != leader:
             self.leader, self._proven_until = leader, _NEVER
         batch = self.queued.popleft()
-        batch.close()
+        if batch.count < 0:
+            batch.close()
         batch.attempts += 1
         self._out.append(batch)
         return batch
@@ -159,7 +160,7 @@ class PartitionQueue:
         self.next_sequence = (self.next_sequence + batch.count) % SEQUENCES
 
     def acknowledged(self, batch: Batch, now: float) -> None:
-        self._remove(batch)
+        self._out.remove(batch)  # the first: answers come in the order of the requests, if they come
         self.attempts = 0
         # Not while a batch is held: brokers recognise the last five batches of a producer, and with this window more
         # than four could be stored behind one that may have been stored itself. Sent again, it would look new.
@@ -171,13 +172,13 @@ class PartitionQueue:
 
     def failed(self, batch: Batch) -> None:
         """The batch is given up; what follows it may go on."""
-        self._remove(batch)
+        self._out.remove(batch)
         self._proven_until = _NEVER
         self._settle()
 
     def retry(self, batch: Batch, retry_at: float) -> None:
         """The batch is to be sent again, after everything that is out has resolved."""
-        self._remove(batch)
+        self._out.remove(batch)
         self._held.append(batch)
         self._proven_until = _NEVER
         self.retry_at = max(self.retry_at, retry_at)
@@ -195,7 +196,7 @@ class PartitionQueue:
             self.queued.popleft()
             self.queued.extendleft(reversed(pieces))
         else:
-            self._remove(batch)
+            self._out.remove(batch)
             self._held += pieces
             self._proven_until = _NEVER
             self._settle()
@@ -237,13 +238,6 @@ class PartitionQueue:
         for batch in self.queued:
             if batch.is_sequenced:
                 batch.unstamp()
-
-    def _remove(self, batch: Batch) -> None:
-        # Answers come in the order of the requests, so it is the first, but for answers that never came at all.
-        if self._out and self._out[0] is batch:
-            self._out.popleft()
-        else:
-            self._out.remove(batch)
 
     def _settle(self) -> None:
         if not self._out and self._held:

@@ -108,11 +108,12 @@ def partition_answers(
 ) -> dict[tuple[str, int], PartitionAnswer]:
     """The answers by (topic, partition). `ids` is the snapshot that the request for these topics was built with."""
     names = {ids.topics[topic].id: topic for topic in topics} if version >= _TOPIC_IDS_SINCE else {}
-    return {
-        (names.get(topic.topic_id, topic.name), answer.index): answer
-        for topic in response.responses
-        for answer in topic.partition_responses
-    }
+    answers: dict[tuple[str, int], PartitionAnswer] = {}
+    for topic in response.responses:
+        name = names.get(topic.topic_id, topic.name)
+        for answer in topic.partition_responses:
+            answers[name, answer.index] = answer
+    return answers
 
 
 def _names(version: int, ids: Snapshot) -> dict[UUID, str]:

@@ -114,7 +114,7 @@ class Sender:
         self._notice(view.snapshot)
         self._give_up(now, view)
         if self._unsettled:
-            self._route(now, view.snapshot)
+            self._route(now)
             self._designate(now, view)
         calls = self._identity_calls(now, view)
         if self._identity.is_usable or self._identity.state is IdentityState.BROKEN:
@@ -243,10 +243,10 @@ class Sender:
             self._agenda.awaits_identity = False
             self._agenda.stir_all()
 
-    def _route(self, now: float, snapshot: Snapshot) -> None:
+    def _route(self, now: float) -> None:
         """Tell the door the partitions; what waited for them comes back in new runs, ahead of what comes later."""
         for topic in list(self._unsettled):
-            known = snapshot.topics.get(topic.name)
+            known = self._snapshot.topics.get(topic.name)
             if known is topic.known and not (topic.unrouted and known is not None and known.partitions):
                 continue
             topic.known = known
@@ -285,7 +285,7 @@ class Sender:
 
     def _topic_error(self, topic: TopicQueue, now: float, view: View) -> KwireError | None:
         """Why a topic's records can never be delivered: the error of its metadata, once it is certain."""
-        known = view.snapshot.topics.get(topic.name)
+        known = self._snapshot.topics.get(topic.name)
         if known is None or (known.partitions and not known.error_code) or topic.is_idle:
             topic.unknown_since = None
             return None
@@ -411,14 +411,12 @@ class Sender:
     def _designate(self, now: float, view: View) -> None:
         """Give due unkeyed batches to partitions whose leader could be sent one right now."""
         for topic in list(self._unsettled):
-            known = view.snapshot.topics.get(topic.name)
+            known = self._snapshot.topics.get(topic.name)
             if known is None:
                 continue
-            while topic.undesignated and self._agenda.is_due(topic.undesignated[0], now):
-                queue = topic.designate(known.partitions, view, now)
-                if queue is None:
-                    break
-                self._agenda.add(queue)
+            if topic.undesignated:
+                for queue in topic.designate(known.partitions, view, self._agenda.is_due, now):
+                    self._agenda.add(queue)
             if topic.is_settled:
                 del self._unsettled[topic]
 
@@ -439,7 +437,7 @@ class Sender:
 
     def _look(self, queue: PartitionQueue, now: float, view: View) -> None:
         """Put a partition, which has something to send, among those of its leader."""
-        known = view.snapshot.topics.get(queue.topic)
+        known = self._snapshot.topics.get(queue.topic)
         count = 0 if known is None else len(known.partitions)
         if known is None or count <= queue.index:
             if count:

@@ -11,6 +11,7 @@ keep a partition or a broker do so for small batches too, so that few requests c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from random import Random
 from typing import Protocol
 
@@ -55,9 +56,8 @@ class ShortestQueue:
     ) -> Partition | None:
         best: Partition | None = None
         shortest = 0
-        first = turn = self._turns.get(topic, 0)
-        for step in range(len(partitions)):
-            place = (first + step) % len(partitions)
+        first = turn = self._turns.get(topic, 0) % max(1, len(partitions))
+        for place in chain(range(first, len(partitions)), range(first)):
             queued = room.queued(partitions[place])
             if (best is None or queued < shortest) and room.can_take(partitions[place]):
                 best, shortest, turn = partitions[place], queued, place + 1

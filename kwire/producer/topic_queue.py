@@ -12,8 +12,8 @@ The request-pipelining design's "one queue with partition -1 per topic" is the s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kwire.cluster import Partition, Topic, View
 from kwire.cluster.snapshot import NO_NODE
@@ -89,7 +89,7 @@ class TopicQueue:
 
     def batch(self, run: Run, now: float) -> Batch:
         since = now if run.since is None else run.since
-        terms = cast("Terms | None", run.terms)
+        terms: Terms | None = run.terms
         is_limited = terms is not None and terms.timeout is not None
         return Batch(run, since, terms.deadline if terms and is_limited else since + self._delivery_timeout)
 
@@ -118,20 +118,26 @@ class TopicQueue:
                 queue.extend(left)
         return overdue
 
-    def designate(self, partitions: Sequence[Partition], view: View, now: float) -> PartitionQueue | None:
-        """Give the first undesignated batch to the partition that the spread chooses; None when none can take it."""
-        batch = self.undesignated[0]
+    def designate(
+        self, partitions: Sequence[Partition], view: View, is_due: Callable[[Batch, float], bool], now: float
+    ) -> list[PartitionQueue]:
+        """Give the due undesignated batches, from the first, to partitions that the spread chooses, while one can take
+        them; answers the queues that got one."""
+        given: list[PartitionQueue] = []
         places = _Places(self.partitions, view, now)
-        chosen = self._spread.choose(self.name, partitions, places, batch.run.size_bytes, now)
-        if chosen is None:
-            return None
-        self.undesignated.popleft()
-        batch.close()
-        batch.was_designated = True
-        batch.partition = chosen.index
-        queue = self.partition(chosen.index)
-        queue.add(batch)
-        return queue
+        while self.undesignated and is_due(self.undesignated[0], now):
+            batch = self.undesignated[0]
+            chosen = self._spread.choose(self.name, partitions, places, batch.run.size_bytes, now)
+            if chosen is None:
+                break
+            self.undesignated.popleft()
+            batch.close()
+            batch.was_designated = True
+            batch.run.partition = chosen.index
+            queue = self.partition(chosen.index)
+            queue.add(batch)
+            given.append(queue)
+        return given
 
     def close_batches(self) -> None:
         """Let no further record join what is there; closed batches do not wait for the linger."""
@@ -152,14 +158,15 @@ class TopicQueue:
 
 
 class _Places:
-    """A topic's partitions as a spread may ask about them."""
+    """A topic's partitions as a spread may ask about them, in one turn: what the view says of a node is asked once."""
 
-    __slots__ = ("_now", "_queues", "_view")
+    __slots__ = ("_has_room", "_now", "_queues", "_view")
 
     def __init__(self, queues: Mapping[int, PartitionQueue], view: View, now: float) -> None:
         self._queues = queues
         self._view = view
         self._now = now
+        self._has_room: dict[int, bool] = {NO_NODE: False}
 
     def can_take(self, partition: Partition) -> bool:
         """A partition holds one designated batch at a time.
@@ -167,15 +174,16 @@ class _Places:
         The rest stays free to go elsewhere when its leader dies, and none starves behind a partition that keyed records
         keep busy.
         """
-        node = partition.leader
-        if node == NO_NODE or not self._view.is_ready(node) or self._view.room(node) < 1:
-            return False
         queue = self._queues.get(partition.index)
-        if queue is None:
-            return True
-        if any(batch.was_designated for batch in queue.queued):
-            return False
-        return queue.closed_by((node, partition.leader_epoch), self._now) is None
+        if queue is not None:
+            for batch in queue.queued:
+                if batch.was_designated:
+                    return False
+        node = partition.leader
+        has_room = self._has_room.get(node)
+        if has_room is None:
+            has_room = self._has_room[node] = self._view.is_ready(node) and self._view.room(node) > 0
+        return has_room and (queue is None or queue.closed_by((node, partition.leader_epoch), self._now) is None)
 
     def queued(self, partition: Partition) -> int:
         queue = self._queues.get(partition.index)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from kwire.errors import CorruptRecordsError, EncodeError
+from kwire.errors import CorruptRecordsError
 from kwire.records.batch import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -24,6 +24,7 @@ from kwire.records.control import encode_end_transaction
 from kwire.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
 from kwire.wire import accel
 from kwire.wire.accel import NewRecord, Run
+from kwire.wire.header import batch_header
 from kwire.wire.rows import BATCH_OVERHEAD_BYTES
 
 T = TypeVar("T")
@@ -31,13 +32,10 @@ T = TypeVar("T")
 # Base offset, length, leader epoch, magic, CRC | attributes, last offset delta, base and max timestamp, producer id and
 # epoch, base sequence, count.
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_START = struct.Struct(">qiibI")
-_CHECKED = struct.Struct(">hiqqqhii")
 _CRC = struct.Struct(">I")
 _CRC_AT = 17
 _CHECKED_AT = 21
 _EPOCH_AT = 12
-_LENGTH_COVERS_FROM = 12
 
 assert _HEADER.size == BATCH_OVERHEAD_BYTES
 _CODEC, _LOG_APPEND, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
@@ -81,7 +79,8 @@ def encode_v2(
     count = len(records)
     if last_delta is None:
         last_delta = offset_deltas[-1] if offset_deltas else max(count - 1, 0)
-    header = header_v2(
+    header = batch_header(
+        accel.crc32c,
         body,
         count,
         last_delta,
@@ -97,32 +96,6 @@ def encode_v2(
     return b"".join((header, body))
 
 
-def header_v2(
-    body: Bytes,
-    count: int,
-    last_delta: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    *,
-    attributes: int = 0,
-    base_offset: int = 0,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_PRODUCER_EPOCH,
-    base_sequence: int = NO_SEQUENCE,
-    partition_leader_epoch: int = NO_LEADER_EPOCH,
-) -> bytes:
-    """The header of a batch whose records, compressed if the attributes say so, are `body`."""
-    try:
-        checked = _CHECKED.pack(
-            attributes, last_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count
-        )
-        crc = accel.crc32c(body, accel.crc32c(checked))
-        length = BATCH_OVERHEAD_BYTES - _LENGTH_COVERS_FROM + len(body)
-        return _START.pack(base_offset, length, partition_leader_epoch, 2, crc) + checked
-    except struct.error as error:
-        raise EncodeError(f"a batch's header cannot hold its values: {error}") from None
-
-
 def encode_run(
     run: Run,
     *,
@@ -133,26 +106,24 @@ def encode_run(
     base_sequence: int,
     is_transactional: bool,
 ) -> Bytes:
-    """A whole run as one batch; not copied where the run can hold the header itself."""
-    body, count = run.body(), len(run)
-    attributes = compression | (_TRANSACTIONAL if is_transactional else 0)
-    if compression:
-        body = compress(compression, body, level)
-    header = header_v2(
+    """A whole run as one batch; not copied, unless it is compressed."""
+    attributes = _TRANSACTIONAL if is_transactional else 0
+    if not compression:
+        return run.batch(attributes, producer_id, producer_epoch, base_sequence)
+    body, count = compress(compression, run.body(), level), len(run)
+    header = batch_header(
+        accel.crc32c,
         body,
         count,
         count - 1,
         run.base_timestamp,
         run.max_timestamp,
-        attributes=attributes,
+        attributes=attributes | compression,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
     )
-    if compression:
-        return header + body
-    del body  # it may be a view of the very bytes that the header is written in front of
-    return run.headed(header)
+    return header + body
 
 
 def encode_control_batch(

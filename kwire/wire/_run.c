@@ -280,29 +280,6 @@ run_body(run_t *run, PyObject *Py_UNUSED(none))
     return body;
 }
 
-/* In place, unless somebody holds the bytes as they were. */
-static PyObject *
-run_headed(run_t *run, PyObject *header)
-{
-    if (!PyBytes_CheckExact(header) || PyBytes_Size(header) != BATCH_OVERHEAD) {
-        PyErr_SetString(PyExc_TypeError, "a header has 61 bytes");
-        return NULL;
-    }
-    if (run->exports == 0 && run->data != NULL && run->is_closed) {
-        memcpy(run->data, PyBytes_AsString(header), BATCH_OVERHEAD);
-        return PyMemoryView_FromObject((PyObject *)run);
-    }
-    PyObject *body = run_body(run, NULL);
-    PyObject *bytes = body == NULL ? NULL : PyBytes_FromObject(body);
-    Py_XDECREF(body);
-    if (bytes == NULL) {
-        return NULL;
-    }
-    PyObject *whole = PySequence_Concat(header, bytes);
-    Py_DECREF(bytes);
-    return whole;
-}
-
 int64_t
 run_timestamp(const run_t *run, uint32_t number)
 {
@@ -437,7 +414,7 @@ static PyMethodDef run_methods[] = {
     {"close", (PyCFunction)(void (*)(void))run_close, METH_NOARGS, "No record joins it from now on."},
     {"rows", (PyCFunction)(void (*)(void))run_rows, METH_VARARGS, "(start=0, end=None)"},
     {"body", (PyCFunction)(void (*)(void))run_body, METH_NOARGS, "Its records as in an uncompressed v2 batch."},
-    {"headed", (PyCFunction)(void (*)(void))run_headed, METH_O, "The header and the body in one."},
+    {"batch", (PyCFunction)(void (*)(void))run_batch, METH_VARARGS, "(attributes, producer_id, epoch, sequence)"},
     {"drop", (PyCFunction)(void (*)(void))run_drop, METH_O, "So many more will not be asked for again."},
     {"resolve", (PyCFunction)(void (*)(void))run_resolve, METH_VARARGS, "(start, end, base, append_time, error)"},
     {"done", (PyCFunction)(void (*)(void))run_done, METH_O, "Whether a record's outcome is known."},

@@ -1,5 +1,5 @@
-/* A run of records: _run.c makes it, _door.c fills it, _outcomes.c resolves it, _reports.c calls back, and _place.c has
- * the places in it. `_run.py` is the specification of all of them.
+/* A run of records: _run.c makes it, _door.c fills it, _batch.c seals it, _outcomes.c resolves it, _reports.c calls
+ * back, and _place.c has the places in it. `_run.py` is the specification of all of them.
  *
  * Include _speedups.h before.
  */
@@ -141,6 +141,10 @@ int64_t run_timestamp(const run_t *run, uint32_t number);
 void run_forget(run_t *run);
 PyObject *run_new(PyTypeObject *type, PyObject *topic, int partition, Py_ssize_t bytes_max, PyObject *terms,
                   PyObject *dispatch, PyTypeObject *place_type);
+
+/* ---- _batch.c ---------------------------------------------------------------------------------------------------- */
+
+PyObject *run_batch(run_t *run, PyObject *args);
 
 /* ---- _outcomes.c ------------------------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@ is the `Door`'s affair.
 
 The records stand by the column, which is how they are encoded and takes no object for a record. Each is appended by
 calls that allocate nothing the garbage collector counts: a collection may run a finalizer, and that may send a record,
-which would join this very run between two columns. This is the specification of `_run.c`, `_outcomes.c`,
+which would join this very run between two columns. This is the specification of `_run.c`, `_batch.c`, `_outcomes.c`,
 `_reports.c` and `_place.c`.
 """
 
@@ -20,6 +20,8 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from kwire.wire._encode import encode_columns, encode_records
+from kwire.wire._pure import crc32c
+from kwire.wire.header import batch_header
 from kwire.wire.rows import BATCH_OVERHEAD_BYTES, Bytes, Headers, NewRecord
 
 T = TypeVar("T")
@@ -71,7 +73,7 @@ class Run:
         # Records from _marks[i] on have the timestamp _mark_times[i], to the next mark.
         self._marks: list[int] = []
         self._mark_times: list[int] = []
-        self._encoded: bytearray | None = None  # between `body` and `headed`
+        self._encoded: bytearray | None = None  # between `body` and `batch`
         self._parts: list[Resolved] = []
         self._whole: Resolved | None = None  # the part that is all of it
         self._reports = Reports()
@@ -154,10 +156,22 @@ class Run:
         self._encoded = self._encode()
         return memoryview(self._encoded)[BATCH_OVERHEAD_BYTES:]
 
-    def headed(self, header: bytes) -> Bytes:
-        """The header and the body in one; after that it is nobody's to change."""
+    def batch(self, attributes: int, producer_id: int, producer_epoch: int, base_sequence: int) -> Bytes:
+        """All of it as an uncompressed v2 batch; after that it is nobody's to change."""
+        assert self.is_closed
         whole, self._encoded = self._encoded or self._encode(), None
-        whole[:BATCH_OVERHEAD_BYTES] = header
+        whole[:BATCH_OVERHEAD_BYTES] = batch_header(
+            crc32c,
+            memoryview(whole)[BATCH_OVERHEAD_BYTES:],
+            self._count,
+            self._count - 1,
+            self.base_timestamp,
+            self.max_timestamp,
+            attributes=attributes,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )
         return whole
 
     def _encode(self) -> bytearray:

@@ -216,7 +216,7 @@ class Story:
         def act(side: Side) -> Any:
             run = side.runs[number]
             run.close()
-            seen = [bytes(run.body()), bytes(run.headed(bytes(61))), run.rows(start, end), len(run)]
+            seen = [bytes(run.body()), bytes(run.batch(0, 5, 1, 2)), run.rows(start, end), len(run)]
             side.resolve(run, start, end, *outcome)
             run.drop(end - start)
             if end == size:

@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from kwire.producer.message import to_bytes, to_headers
+from kwire.records import decode_batches
 from kwire.wire import _door
 from kwire.wire._bulk import ManyColumns
 from kwire.wire._door import UNDESIGNATED, UNROUTED, crc32_partition, murmur2_partition
-from kwire.wire.rows import record_bytes_max
+from kwire.wire.rows import BATCH_OVERHEAD_BYTES, record_bytes_max
 
 from .speedups import CAN_COMPILE, needs_c, speedups
 
 IMPLEMENTATIONS = ["python", *(["c"] if CAN_COMPILE else [])]
 NOW = 1_700_000_000_000
-HEADER = bytes(61)
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
@@ -414,24 +414,34 @@ def test_reports_are_told_once_and_what_one_raises_is_its_own(made: Any) -> None
     assert [str(error) for error in errors] == ["mine"]
 
 
-def test_bodies_are_the_same() -> None:
-    bodies = []
+@pytest.mark.parametrize("largest", [0, 100_000])  # a large one is summed without the interpreter's lock
+def test_bodies_and_batches_are_the_same(largest: int) -> None:
+    seen = []
     for name in IMPLEMENTATIONS:
         doors = Doors(_door if name == "python" else speedups(), batch_bytes=1 << 20)
         doors.know()
         for number in range(300):
             key = None if number % 3 else b"k" * (number % 70)
             headers = (("name", b"x" * number), ("none", None)) if number % 5 == 0 else ()
-            value = None if number % 7 == 0 else bytes(number)
+            value = None if number % 7 == 0 else bytes(number + largest * (number == 1))
             assert doors.door.append("t", 0, NOW + number * 37 % 100, key, value, headers, 50, None)
         (run,) = doors.door.take()
         run.close()
-        bodies.append((bytes(run.body()), run.rows(), run.base_timestamp, run.max_timestamp))
-        whole = run.headed(HEADER)
-        assert bytes(whole) == HEADER + bodies[-1][0]
+        body, rows = bytes(run.body()), run.rows()
+        whole = run.batch(0x10, 1 << 62, 1 << 14, 1 << 30)
+        sent = bytes(whole)
+        again = bytes(run.batch(0, 7, 8, 9))
+        assert bytes(whole) == sent, "what somebody sends stays as it is"
         run.drop(300)
-        assert bytes(whole) == HEADER + bodies[-1][0], "it lives as long as somebody sends it"
-    assert bodies.count(bodies[0]) == len(bodies)
+        assert bytes(whole) == sent, "and lives as long"
+        assert sent[BATCH_OVERHEAD_BYTES:] == again[BATCH_OVERHEAD_BYTES:] == body
+        seen.append((rows, sent, again, run.base_timestamp, run.max_timestamp))
+        for encoded, fields in ((sent, (1 << 62, 1 << 14, 1 << 30, True)), (again, (7, 8, 9, False))):
+            (batch,) = decode_batches(encoded)
+            assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.is_transactional) == fields
+            records = batch.records()
+            assert [(record.timestamp_ms, record.key, record.value, record.headers) for record in records] == rows
+    assert seen.count(seen[0]) == len(seen)
 
 
 def test_eight_threads_at_once(made: Any) -> None:
@@ -577,7 +587,8 @@ def test_nothing_leaks() -> None:
         for run in doors.door.take():
             run.close()
             assert run.tell_late(0, kept[0], told.append, None)
-            run.headed(HEADER)
+            sent = run.batch(0, 1, 0, 0)
+            assert bytes(run.batch(0, 1, 1, 0)) != bytes(sent)
             reports, _ = run.resolve(0, len(run), 0, -1, error)
             if reports is not None:
                 reports.tell(told.append)

@@ -1,0 +1,45 @@
+"""The header of a record batch of format v2 (KIP-98), as bytes: 61 of them, before the records."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from kwire.errors import EncodeError
+from kwire.wire.rows import BATCH_OVERHEAD_BYTES, Bytes
+
+# Base offset, length, leader epoch, magic, CRC; then what the CRC covers, as it does the records: attributes, last
+# offset delta, base and max timestamp, producer id and epoch, base sequence, count.
+_START = struct.Struct(">qiibI")
+_CHECKED = struct.Struct(">hiqqqhii")
+_LENGTH_COVERS_FROM = 12
+
+assert _START.size + _CHECKED.size == BATCH_OVERHEAD_BYTES
+
+
+def batch_header(
+    crc32c: Callable[..., int],
+    body: Bytes,
+    count: int,
+    last_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    *,
+    attributes: int = 0,
+    base_offset: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    partition_leader_epoch: int = -1,
+) -> bytes:
+    """The header of a batch whose records, compressed if the attributes say so, are `body`. EncodeError where it cannot
+    hold a number."""
+    try:
+        checked = _CHECKED.pack(
+            attributes, last_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count
+        )
+        crc = crc32c(body, crc32c(checked))
+        length = BATCH_OVERHEAD_BYTES - _LENGTH_COVERS_FROM + len(body)
+        return _START.pack(base_offset, length, partition_leader_epoch, 2, crc) + checked
+    except struct.error as error:
+        raise EncodeError(f"a batch's header cannot hold its values: {error}") from None
