@@ -15,6 +15,7 @@ from kwire.errors import BufferFullError, KwireError
 from kwire.producer.partitioners import routing
 from kwire.producer.producer_request import Terms, may_share
 from kwire.producer.response import MakeResponse, ProduceResponse
+from kwire.records import Compression
 from kwire.wire.accel import Dispatch, Door
 
 if TYPE_CHECKING:
@@ -235,6 +236,7 @@ def make_door(
         wakeup=wakeup,
         refer=refer or _never,
         by_system=by_system,
+        sums=settings.codec is Compression.NONE,
     )
 
 

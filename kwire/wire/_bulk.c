@@ -363,14 +363,18 @@ are_values(const door_t *door, const columns_t *columns)
            (columns->partitions.all != CHOSEN || !door_takes_turns(door));
 }
 
-/* `run_put_plain` for each of the values from `index` on, none larger than `size_max`, as many as fit into `room`; answers
- * the first that is not in. */
+/* So much is written before the door looks at it: the processor's nearest memory still has it then. */
+#define AT_ONCE_MAX (48 * 1024)
+
+/* `run_put_plain` for values from `index` on, none larger than `size_max`, as long as they fit into `room` and are not too
+ * many at once; answers the first that is not in. */
 static Py_ssize_t
 put_values(run_t *run, const columns_t *columns, Py_ssize_t index, Py_ssize_t end, Py_ssize_t size_max, Py_ssize_t room)
 {
     Py_ssize_t left = run->bytes_max - run->size_bytes - 1, memory = (Py_ssize_t)(run->room - run->used) - BATCH_OVERHEAD;
     left = left < room ? left : room;
     left = left < memory ? left : memory;
+    left = left < AT_ONCE_MAX ? left : AT_ONCE_MAX;
     if (run->is_closed || run->terms != Py_None || run->last_timestamp != columns->timestamps.all) {
         return index;
     }
@@ -448,9 +452,13 @@ take_in(door_t *door, PyObject *name, topic_t *topic, const columns_t *columns, 
             room -= run->size_bytes - before;
             placed->stretches[placed->last].count += (uint32_t)(next - index - 1);
             index = next - 1;
+            door_sum(door, placed->stretches[placed->last].run);
         }
     }
     door_use(door, used);
+    for (uint32_t at = 0; at < placed->used; at++) {
+        door_sum(door, placed->stretches[at].run);
+    }
     *after = index;
     return failed;
 }

@@ -75,24 +75,23 @@ has_crc_instruction(void)
 
 static uint32_t (*crc_fastest)(uint32_t, bytes_t, size_t) = crc_by_table;
 
-#ifdef CRC_OF_WORD
-/* The instruction takes three cycles and can begin anew each cycle. So three stretches of the data are gone over at
- * once, the second and third from a state of 0, and put together: the state after one stretch, carried over the next as
- * if that were zeros, and the state of the next, differ by exclusive or. Carrying is linear, hence by tables. */
+/* The state after one stretch of data, carried over the next as if that were zeros, and the state that the next makes of
+ * 0, put together by exclusive or, are the state after both. Carrying is linear, hence by tables. */
 typedef struct {
-    size_t size;            /* of a stretch, in bytes */
+    size_t size;           /* of a stretch, in bytes */
     uint32_t over[4][256]; /* by each byte of a state: what it becomes a stretch of zeros later */
 } stretch;
 
 static stretch long_stretch = {.size = 4096}, short_stretch = {.size = 256};
+static const unsigned char zeros[256];
 
-CRC_TARGET static void
+static void
 fill_stretch(stretch *self)
 {
     for (int bit = 0; bit < 32; bit++) {
         uint32_t crc = 1u << bit;
-        for (size_t at = 0; at < self->size; at += 8) {
-            crc = CRC_OF_WORD(crc, 0);
+        for (size_t at = 0; at < self->size; at += sizeof(zeros)) {
+            crc = crc_fastest(crc, zeros, sizeof(zeros));
         }
         uint32_t *over = self->over[bit / 8];
         uint32_t first = 1u << bit % 8;
@@ -109,6 +108,21 @@ carried(const stretch *self, uint32_t crc)
            self->over[3][crc >> 24];
 }
 
+static uint32_t
+crc_of_zeros(uint32_t crc, size_t count)
+{
+    for (; count >= long_stretch.size; count -= long_stretch.size) {
+        crc = carried(&long_stretch, crc);
+    }
+    for (; count >= short_stretch.size; count -= short_stretch.size) {
+        crc = carried(&short_stretch, crc);
+    }
+    return crc_fastest(crc, zeros, count);
+}
+
+#ifdef CRC_OF_WORD
+/* The instruction takes three cycles and can begin anew each cycle. So three stretches of the data are gone over at
+ * once, the second and third from a state of 0, and put together. */
 static inline uint64_t
 word_at(bytes_t at)
 {
@@ -152,10 +166,10 @@ static void
 prepare_crc(void)
 {
     fill_crc_table();
+    fill_stretch(&long_stretch);
+    fill_stretch(&short_stretch);
 #ifdef CRC_OF_WORD
     if (has_crc_instruction()) {
-        fill_stretch(&long_stretch);
-        fill_stretch(&short_stretch);
         crc_fastest = crc_by_instruction;
     }
 #endif

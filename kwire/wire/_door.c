@@ -83,6 +83,14 @@ door_use(door_t *door, Py_ssize_t size)
     door->used_bytes += size;
 }
 
+void
+door_sum(const door_t *door, run_t *run)
+{
+    if (door->sums) {
+        run_sum(run);
+    }
+}
+
 int
 door_takes_turns(const door_t *door)
 {
@@ -183,13 +191,13 @@ static PyObject *
 door_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"place", "dispatch", "batch_bytes", "bytes_max", "record_bytes_max", "key_hash",
-                               "may_share", "time_ms", "wakeup", "refer", "by_system", NULL};
+                               "may_share", "time_ms", "wakeup", "refer", "by_system", "sums", NULL};
     PyObject *place, *dispatch, *may_share, *time_ms, *wakeup, *refer;
     const char *hash;
     Py_ssize_t batch_bytes, bytes_max, record_bytes_max;
-    int by_system;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOnnnzOOOOp", keywords, &place, &dispatch, &batch_bytes, &bytes_max,
-                                     &record_bytes_max, &hash, &may_share, &time_ms, &wakeup, &refer, &by_system)) {
+    int by_system, sums;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOnnnzOOOOpp", keywords, &place, &dispatch, &batch_bytes, &bytes_max,
+                                     &record_bytes_max, &hash, &may_share, &time_ms, &wakeup, &refer, &by_system, &sums)) {
         return NULL;
     }
     PyObject *module = PyType_GetModule(type);
@@ -226,6 +234,7 @@ door_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     door->record_bytes_max = record_bytes_max;
     door->hash = hash == NULL ? TURNS : (strcmp(hash, "crc32") == 0 ? CRC32 : MURMUR2);
     door->by_system = (char)by_system;
+    door->sums = (char)sums;
     door->fresh = PyList_New(0);
     door->topics = PyDict_New();
     if (door->fresh == NULL || door->topics == NULL) {

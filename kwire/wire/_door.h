@@ -25,6 +25,8 @@ Py_ssize_t door_record_bytes_max(const door_t *door);
 /* See `room_of`. */
 Py_ssize_t door_room(const door_t *door);
 void door_use(door_t *door, Py_ssize_t size);
+/* Records were put into the run, whose CRC may be made along the way. */
+void door_sum(const door_t *door, run_t *run);
 int door_takes_turns(const door_t *door);
 int door_slot(const door_t *door, topic_t *topic, span key);
 /* Finds the run (borrowed) that has the record as its last; -1 with an exception. There is room. */

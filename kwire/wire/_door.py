@@ -68,7 +68,8 @@ class Door:
 
     That is while `is_open` is not set: nothing was started yet, or all is over. `key_hash` is "murmur2", "crc32", or
     None where records take turns; `may_share(terms of a run, terms of a record)` is asked where one has terms.
-    `time_ms` tells the time; `by_system`: it is the system's, which C asks by itself.
+    `time_ms` tells the time; `by_system`: it is the system's, which C asks by itself. `sums`: batches are sent as they
+    are, so that C makes their CRC of what goes in, while the processor has it at hand.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Door:
         wakeup: Callable[[], object],
         refer: Callable[..., Any],
         by_system: bool,
+        sums: bool,
     ) -> None:
         self.is_open = False
         self.bytes_max = bytes_max

@@ -77,6 +77,8 @@ struct run {
     unsigned char *data;
     size_t used, room;
     uint32_t count, dropped;
+    uint32_t sum;  /* the state of a CRC that began with 0, after `summed` bytes of the records */
+    size_t summed;
     Py_ssize_t exports;
     mark_t *marks;
     part_t *parts;
@@ -145,6 +147,8 @@ PyObject *run_new(PyTypeObject *type, PyObject *topic, int partition, Py_ssize_t
 /* ---- _batch.c ---------------------------------------------------------------------------------------------------- */
 
 PyObject *run_batch(run_t *run, PyObject *args);
+/* Takes what was put there since the last time into the CRC, while the processor has it at hand, if it is worth while. */
+void run_sum(run_t *run);
 
 /* ---- _outcomes.c ------------------------------------------------------------------------------------------------- */
 

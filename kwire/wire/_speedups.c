@@ -21,6 +21,18 @@ crc32c_of(bytes_t at, size_t size)
     return ~crc_fastest(~(uint32_t)0, at, size);
 }
 
+uint32_t
+crc32c_state(uint32_t state, bytes_t at, size_t size)
+{
+    return crc_fastest(state, at, size);
+}
+
+uint32_t
+crc32c_zeros(uint32_t state, size_t count)
+{
+    return crc_of_zeros(state, count);
+}
+
 /* Below this, giving up the interpreter's lock costs more than others gain. */
 #define CRC_WITHOUT_LOCK_MIN (64 * 1024)
 

@@ -23,3 +23,9 @@ PyObject *derived_class(PyObject *module, const char *base, PyObject *full_name,
 
 /* CRC-32C of all that is there; the interpreter's lock need not be held. */
 uint32_t crc32c_of(bytes_t at, size_t size);
+
+/* The same in parts, by the state of the CRC, which is its ones' complement: after more bytes; after so many zeros. The
+ * state after something, and then bytes, is that after as many zeros, with the state that the bytes make of 0 exclusively
+ * or'ed to it. */
+uint32_t crc32c_state(uint32_t state, bytes_t at, size_t size);
+uint32_t crc32c_zeros(uint32_t state, size_t count);

@@ -29,7 +29,7 @@ struct topic {
 
 struct door {
     PyObject_HEAD
-    char is_open, is_woken, gathers, by_system, hash;
+    char is_open, is_woken, gathers, by_system, sums, hash;
     Py_ssize_t bytes_max, used_bytes, batch_bytes, record_bytes_max;
     PyObject *dispatch, *may_share, *time_ms, *wakeup, *refer, *fresh;
     daytime_t daytime;

@@ -30,7 +30,7 @@ class Side:
         self.places: dict[int, Any] = {}  # those that somebody keeps, by when they came
         self.door = made.Door(
             place=made.Place, dispatch=None, record_bytes_max=_RECORD_MAX, may_share=lambda one, other: one == other,
-            time_ms=lambda: NOW, wakeup=self._wake, refer=self._refer, by_system=False, **options,
+            time_ms=lambda: NOW, wakeup=self._wake, refer=self._refer, by_system=False, sums=True, **options,
         )  # fmt: skip
         self.door.is_open = True
         self.callbacks: list[Callable[[Any], object] | None] = [None, self._first, self._second, self._fail]

@@ -80,7 +80,7 @@ def outcome(made: Any, given: ManyColumns, count: int, options: dict[str, Any], 
     where = [(names[run], first, length) for run, first, length in stretches]
     order = None if order is None else list(memoryview(order).cast("I"))
     rows = [run.rows() for run in runs]
-    bodies = [bytes(run.body()) for run in runs]
+    bodies = [(bytes(run.body()), bytes(run.batch(0, 1, 2, 3))) for run in runs]
     return after, too_large, where, order, seen, rows, bodies, doors.wakes, doors.door.used_bytes
 
 
@@ -118,6 +118,10 @@ _LONG: dict[str, tuple[ManyColumns, dict[str, Any]]] = {
     "too large in the middle": (columns([bytes(at // 100) for at in range(_COUNT)]), {"record_bytes_max": 150}),
     "nothing fits": (columns([bytes(300)] * 99), {"batch_bytes": 200}),
     "the last fills it": (columns([b"v"] * 99), {"batch_bytes": 61 + 40 + 37 * 30}),
+    "large runs": (columns([bytes(at % 150) for at in range(_COUNT)]), {"batch_bytes": 1_000_000}),
+    "large runs that are not summed": (columns([b"v"] * _COUNT), {"batch_bytes": 1_000_000, "sums": False}),
+    "large runs, with keys": (columns([b"v"] * _COUNT, [b"%d" % (at % 97) for at in range(_COUNT)]),
+                              {"batch_bytes": 1_000_000}),
     "the beginning of time": (columns([b"v"] * 99, timestamps=array("q", [at // 9 for at in range(99)])), {}),
 }
 

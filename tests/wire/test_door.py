@@ -41,7 +41,7 @@ class Doors:
         given: dict[str, Any] = {
             "place": made.Place, "dispatch": None, "batch_bytes": 1_000, "bytes_max": 1 << 20,
             "record_bytes_max": 10_000, "key_hash": "murmur2", "may_share": lambda one, other: one == other,
-            "time_ms": lambda: NOW, "wakeup": self._wake, "refer": self._refer, "by_system": False,
+            "time_ms": lambda: NOW, "wakeup": self._wake, "refer": self._refer, "by_system": False, "sums": True,
         }  # fmt: skip
         self.door = made.Door(**(given | options))
         self.door.is_open = True
