@@ -138,31 +138,29 @@ class Batch:
         """The bytes to send: made once, then the same on every attempt."""
         if self.encoded is None or self.magic != magic:
             assert self.encoded is None or not self.is_sequenced, "a sequenced batch is immutable"
-            self.encoded = self._encode(magic, compression, level)
             self.magic = magic
+            if magic == 2 and not self.is_piece:
+                self.encoded = encode_run(
+                    self.run,
+                    compression=compression,
+                    level=level,
+                    producer_id=self.producer_id,
+                    producer_epoch=self.producer_epoch,
+                    base_sequence=self.sequence,
+                    is_transactional=self.is_transactional,
+                )
+            else:
+                self.encoded = encode_batch(
+                    self.records,
+                    magic=magic,
+                    compression=compression,
+                    level=level,
+                    producer_id=self.producer_id,
+                    producer_epoch=self.producer_epoch,
+                    base_sequence=self.sequence,
+                    is_transactional=self.is_transactional,
+                )
         return self.encoded
-
-    def _encode(self, magic: int, compression: Compression, level: int | None) -> bytes | bytearray | memoryview:
-        if magic == 2 and not self.is_piece:
-            return encode_run(
-                self.run,
-                compression=compression,
-                level=level,
-                producer_id=self.producer_id,
-                producer_epoch=self.producer_epoch,
-                base_sequence=self.sequence,
-                is_transactional=self.is_transactional,
-            )
-        return encode_batch(
-            self.records,
-            magic=magic,
-            compression=compression,
-            level=level,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            base_sequence=self.sequence,
-            is_transactional=self.is_transactional,
-        )
 
     def tell(self, error: KwireError | None) -> None:
         """Resolve its responses: with the error, or with where the broker put it."""

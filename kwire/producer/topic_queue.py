@@ -122,10 +122,10 @@ class TopicQueue:
         self, partitions: Sequence[Partition], view: View, is_due: Callable[[Batch, float], bool], now: float
     ) -> list[PartitionQueue]:
         """Give the due undesignated batches, from the first, to partitions that the spread chooses, while one can take
-        them; answers the queues that got one."""
+        them, and each takes one; answers the queues that got one."""
         given: list[PartitionQueue] = []
         places = _Places(self.partitions, view, now)
-        while self.undesignated and is_due(self.undesignated[0], now):
+        while self.undesignated and len(given) < len(partitions) and is_due(self.undesignated[0], now):
             batch = self.undesignated[0]
             chosen = self._spread.choose(self.name, partitions, places, batch.run.size_bytes, now)
             if chosen is None:
@@ -134,7 +134,7 @@ class TopicQueue:
             batch.close()
             batch.was_designated = True
             batch.run.partition = chosen.index
-            queue = self.partition(chosen.index)
+            queue = self.partitions.get(chosen.index) or self.partition(chosen.index)
             queue.add(batch)
             given.append(queue)
         return given

@@ -25,7 +25,7 @@ put_number(unsigned char *at, int64_t n, int size)
 void
 run_sum(run_t *run)
 {
-    if (run->used - run->summed >= SUMMED_MIN) {
+    if (run->data != NULL && run->used - run->summed >= SUMMED_MIN) {
         run->sum = crc32c_state(run->sum, run->data + BATCH_OVERHEAD + run->summed, run->used - run->summed);
         run->summed = run->used;
     }

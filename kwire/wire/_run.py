@@ -317,9 +317,10 @@ def place_class(written: type[T]) -> type[T]:
 class Reports:
     """The callbacks that came with records of a run, in the records' order; by the column, as the records are."""
 
-    __slots__ = ("_callbacks", "_numbers", "_places")
+    __slots__ = ("_callbacks", "_last", "_numbers", "_places")
 
     def __init__(self) -> None:
+        self._last = -1  # of those that were taken out
         self._numbers: list[int] = []
         self._places: list[Place] = []
         self._callbacks: list[Callable[..., object]] = []
@@ -333,11 +334,12 @@ class Reports:
         self._callbacks.append(callback)
 
     def last(self) -> int:
-        """The number of the last record that has one; -1 for none."""
-        return self._numbers[-1] if self._numbers else -1
+        """The number of the last record that has one, or had one that was taken out; -1 for none."""
+        return max(self._last, self._numbers[-1] if self._numbers else -1)
 
     def take(self, start: int, end: int) -> Reports:
         """Take out those of records start .. end - 1."""
+        self._last = self.last()
         taken, where = Reports(), slice(bisect_left(self._numbers, start), bisect_left(self._numbers, end))
         for own, others in zip(self._columns(), taken._columns(), strict=True):
             others += own[where]

@@ -322,6 +322,21 @@ def test_a_callback_right_after_its_record_is_a_report(made: Any) -> None:
     assert not run.report(0, first, len)
 
 
+def test_a_callback_comes_too_late_for_reports_that_are_told_in_part(made: Any) -> None:
+    doors = Doors(made)
+    doors.know()
+    places = [doors.door.send("t", b"v") for _ in range(4)]
+    (run,) = doors.door.take()
+    run.close()
+    assert run.report(2, places[2], len)
+    reports, _ = run.resolve(2, 3, 0, -1, None)
+    assert [one[0] for one in reports.all()] == [2]
+    assert [run.report(number, places[number], len) for number in (0, 1, 2, 3)] == [False, False, False, True]
+    assert [one[0] for one in run.resolve(0, 2, 0, -1, None)[0] or ()] == []
+    reports, _ = run.resolve(3, 4, 0, -1, None)
+    assert [one[0] for one in reports.all()] == [3]
+
+
 def test_parts_resolve_one_by_one_and_once(made: Any) -> None:
     doors, error = Doors(made), ValueError("no")
     doors.know()

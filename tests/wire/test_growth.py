@@ -24,7 +24,7 @@ from tests.producer.growth import Lines
 
 from .speedups import CAN_COMPILE, compiled, loaded
 from .test_bulk import buffers
-from .test_door import HEADER, NOW, Doors
+from .test_door import NOW, Doors
 
 # Unoptimised, as only counts matter.
 FLAGS = ("-O0", "-fsanitize-coverage=trace-pc")
@@ -120,7 +120,7 @@ class Sending:
             return
         for run in self._doors.door.take():
             run.close()
-            run.headed(HEADER)
+            run.batch(0, 1, 0, 0)
             reports, _ = run.resolve(0, len(run), 0, -1, None)
             if reports is not None:
                 reports.tell(id)

@@ -1,0 +1,86 @@
+"""What a produce request costs in calls of Python, counted where producer and brokers are simulated: no clock counts.
+
+A call costs more than it seems to: its code and data are gone from the processor's caches, as batches have just gone
+through them.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from kwire.broker.simulation.brokers import SimulatedCluster
+from kwire.broker.simulation.history import History
+from kwire.broker.simulation.net import Net
+from kwire.broker.simulation.producer import SimulatedProducer
+from kwire.broker.simulation.trace import Trace
+from kwire.broker.simulation.world import World
+from kwire.cluster import ClientConfig
+from kwire.producer.bulk import Bulk, Slice
+from kwire.producer.metrics import ProducerMetrics
+from kwire.producer.settings import ProducerSettings
+from kwire.records import BATCH_OVERHEAD_BYTES, record_bytes_max
+from kwire.wire.accel import ManyColumns
+
+# Simulated brokers run none of its code.
+COUNTED = f"{Path(__file__).parents[2]}/kwire/producer/"
+BATCHES, PER_BATCH = 80, 10
+VALUE = bytes(100)
+
+
+class Calls:
+    """`with Calls() as calls: ...` counts the calls of the producer's functions."""
+
+    count = 0
+
+    def __enter__(self) -> Calls:
+        self._before = sys.getprofile()
+        sys.setprofile(self._called)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        sys.setprofile(self._before)
+
+    def _called(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(COUNTED):
+            self.count += 1
+
+
+def calls_of(partitions: int) -> tuple[int, int]:
+    """Calls and requests of so many records as fill BATCHES batches, all of which are in before the first leaves."""
+    world, history = World(time_ms=1_700_000_000_000), History()
+    net = Net(world, Random(1), Trace())
+    cluster = SimulatedCluster(net, history, Random(2), brokers=1)
+    cluster.create_topic("t", partitions)
+    batch_bytes = BATCH_OVERHEAD_BYTES + PER_BATCH * record_bytes_max(None, VALUE)
+    settings = ProducerSettings(batch_bytes=batch_bytes, linger_ms=5, max_buffered_bytes=1 << 30)
+    config = ClientConfig(cluster.bootstrap, client_id="producer")
+    producer = SimulatedProducer(net, "producer", history, Random(3), config, settings)
+
+    def sent(count: int, partitions: array[int] | None = None) -> ProducerMetrics:
+        columns = ManyColumns([VALUE] * count, None, None, world.time_ms(), partitions)
+        response = producer.intake.put(Bulk("t", [Slice(columns, count)], lambda *_: None))
+        world.run(world.now() + 60.0, is_over=response.done)
+        assert not response.errors
+        return producer.sender.metrics(producer.event_loop.metrics())
+
+    before = sent(partitions, array("i", range(partitions)))  # each leader has acknowledged something, and may get more
+    with Calls() as calls:
+        after = sent(BATCHES * PER_BATCH)
+    assert after.batches_sent - before.batches_sent == BATCHES
+    return calls.count, after.requests_sent - before.requests_sent
+
+
+@pytest.mark.parametrize(("partitions", "calls_max"), [(1, 60), (4, 195)])
+def test_a_request_takes_no_more_calls_than_this(partitions: int, calls_max: int) -> None:
+    """One of a batch, and one of four. It was 66 and 269 when leaders were asked for room once for each partition that
+    a batch might go to, and again when all had one, and sizes were compared that nobody had refused."""
+    calls, requests = calls_of(partitions)
+    assert requests == BATCHES // partitions
+    assert calls / requests <= calls_max
