@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.conformance import oracle
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.live)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Called for what is in this folder only."""
+    item.add_marker(pytest.mark.live)
 
 
 @pytest.fixture(scope="package", autouse=True)

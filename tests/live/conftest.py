@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
-from pathlib import Path
 
 import pytest
 from brokers.cluster import KafkaCluster
@@ -23,11 +22,9 @@ from tests.live.backends import Backend
 _numbers = itertools.count(1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.live)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Called for what is in this folder only."""
+    item.add_marker(pytest.mark.live)
 
 
 @pytest.fixture(scope="session", autouse=True)
