@@ -92,7 +92,7 @@ BENCHES = {
     ),
     "spark": Bench(
         spark_speed.spark, _speeds(["kwire"]), _PER_CPU,
-        "the PySpark data source against Spark's own connector", 1_000_000, 3, 500_000,
+        "the PySpark data source against Spark's own connector", 2_000_000, 3, 1_000_000,
     ),
 }  # fmt: skip
 

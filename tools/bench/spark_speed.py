@@ -1,7 +1,8 @@
 """The data source `format("kwire")` against Spark's own connector, `format("kafka")`: the same rows, written and read.
 
 Each turn is a PySpark process of its own with its JVM, which counts together with its Python workers. Both warm up on
-many rows, since a JVM compiles what is hot, and on few partitions, since each that is read is a task.
+many rows, since a JVM compiles what is hot (over the second half million rows that is still a third of its time), and
+on few partitions, since each that is read is a task.
 """
 
 from __future__ import annotations

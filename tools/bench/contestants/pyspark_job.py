@@ -22,9 +22,7 @@ PRODUCER = {
     "kwire": {"kafka.linger.ms": str(LINGER_MS)},
     "kafka": {"kafka.linger.ms": str(LINGER_MS), "kafka.batch.size": str(BATCH_BYTES)},
 }
-
-
-_VALUES = "payloads"
+_VALUES = "payloads"  # the view of what is written
 
 
 def kwire(task: Task, coordination: Coordination) -> Sample:
