@@ -11,6 +11,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -240,20 +241,26 @@ class Consumer(RecordStream):
 
     def _next_cursor(self) -> Cursor:
         """For the iteration, which waits without end, until another thread closes the consumer."""
-        while True:
-            nudges = self._inbox.nudges
-            with self._lock:
-                if self._is_closed:
-                    raise StopIteration
-                self._check_readable()
-                self._absorb()
-                self._age()
-                lane = self._next_lane()
-                if lane is not None:
-                    self._ready.rotate(-1)  # the next batch is another partition's
-                    assert lane.cursor is not None
-                    return lane.cursor
-            self._inbox.wait(nudges, _NAP)
+        try:
+            while True:
+                nudges = self._inbox.nudges
+                with self._lock:
+                    if self._is_closed:
+                        raise StopIteration
+                    self._check_readable()
+                    self._absorb()
+                    self._age()
+                    lane = self._next_lane()
+                    if lane is not None:
+                        self._ready.rotate(-1)  # the next batch is another partition's
+                        assert lane.cursor is not None
+                        return lane.cursor
+                self._inbox.wait(nudges, _NAP)
+        except (KwireError, StopIteration):
+            raise
+        except BaseException:
+            self._take_back(())
+            raise
 
     def _poll(self, max_records: int, timeout: float | None, gather: Callable[[Cursor, int], int]) -> None:
         """`gather` takes at most so many records of a cursor, and says how many it took."""
@@ -261,19 +268,39 @@ class Consumer(RecordStream):
             raise ConfigurationError(f"max_records is {max_records!r}", remedy="give a whole number above 0")
         clock = self._runtime.clock
         deadline = None if timeout is None else clock.now() + timeout
-        while True:
-            nudges = self._inbox.nudges
-            with self._lock:
-                self._check_readable()
-                self._absorb()
-                self._age()
-                has_found = self._collect(max_records, gather)
-            if has_found:
-                return
-            nap = _NAP if deadline is None else min(_NAP, deadline - clock.now())
-            if nap <= 0:
-                return
-            self._inbox.wait(nudges, nap)
+        handed: list[tuple[Lane, int]] = []
+        try:
+            while True:
+                nudges = self._inbox.nudges
+                with self._lock:
+                    self._check_readable()
+                    self._absorb()
+                    self._age()
+                    has_found = self._collect(max_records, gather, handed)
+                if has_found:
+                    return
+                nap = _NAP if deadline is None else min(_NAP, deadline - clock.now())
+                if nap <= 0:
+                    return
+                self._inbox.wait(nudges, nap)
+        except KwireError:
+            raise
+        except BaseException:
+            self._take_back(handed)
+            raise
+
+    def _take_back(self, handed: Iterable[tuple[Lane, int]]) -> None:
+        """After an interrupt, which may have come between any two steps: what nobody was given is to be read again.
+
+        `handed` are lanes and where they stood before something was taken from them. All else that was fetched is
+        fetched again, as it may not have got to its lane.
+        """
+        with suppress(KwireError), self._lock:
+            stood = dict(reversed([*handed]))  # the first of each
+            for key, lane in list(self._lanes.items()):
+                position = stood.get(lane, lane.position)
+                if position is not None:
+                    self.seek(*key, position)
 
     # -- asking
 
@@ -400,7 +427,9 @@ class Consumer(RecordStream):
                 self._raise_of(lane)
         return None
 
-    def _collect(self, max_records: int, gather: Callable[[Cursor, int], int]) -> bool:
+    def _collect(
+        self, max_records: int, gather: Callable[[Cursor, int], int], handed: list[tuple[Lane, int]]
+    ) -> bool:
         left, left_bytes = max_records, _POLL_BYTES_MAX
         while left == max_records:  # another thread's iteration, which needs no lock, may have taken a lane's last
             lane = self._next_lane()
@@ -408,6 +437,7 @@ class Consumer(RecordStream):
                 return False
             assert lane.cursor is not None
             left_bytes -= lane.cursor.size_bytes
+            handed.append((lane, lane.cursor.position))
             left -= gather(lane.cursor, left)
         while left > 0 and left_bytes > 0 and self._ready:
             # An error further on waits for the next poll: these records come before it.
@@ -420,6 +450,7 @@ class Consumer(RecordStream):
             else:
                 assert lane.cursor is not None
                 left_bytes -= lane.cursor.size_bytes
+                handed.append((lane, lane.cursor.position))
                 left -= gather(lane.cursor, left)
         self._ready.rotate(-1)  # the next poll begins with another partition
         return True

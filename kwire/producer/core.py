@@ -48,6 +48,7 @@ from kwire.producer.sender import Sender
 from kwire.producer.settings import ProducerSettings
 from kwire.producer.topic_watch import TopicWatch
 from kwire.producer.transaction import Transaction
+from kwire.producer.waiting import wait_for
 from kwire.records import record_bytes_max
 from kwire.wire.accel import Dispatch
 
@@ -269,10 +270,14 @@ class Core:
 
     # -- on the loop
 
-    def flush(self, on_done: Callable[[], None]) -> None:
-        """Send what was handed over without further linger; `on_done` runs on the loop's thread when all is settled."""
+    def flush(self, on_done: Callable[[], object]) -> bool:
+        """Send what was handed over without further linger; `on_done` runs on the loop's thread when all is settled.
+
+        True, as `wait_for` wants to know: it is never settled before that.
+        """
         clock = self.runtime.clock
         self.runtime.call_soon(lambda: self.sender.flush(on_done, clock.now()))
+        return True
 
     def explain(self, topic: str, partition: int | None) -> Explanation:
         """On the loop's thread, or where there is none."""
@@ -331,10 +336,8 @@ def check_topic(topic: object) -> None:
 
 def _deliver_at_exit(core: Core) -> None:
     """The interpreter ends, and nobody closed the producer: the last chance for its records, and a word about them."""
-    done = threading.Event()
     with contextlib.suppress(ClosedError):  # in a forked child they are the parent's affair
-        core.flush(done.set)
-        if not done.wait(EXIT_SECONDS):
+        if not wait_for(core.flush, EXIT_SECONDS):
             late = core.runtime.on_loop_or_after(lambda: core.late("flush()", EXIT_SECONDS), EXIT_SECONDS)
             _log.error("nobody closed the producer, and the interpreter ends before all is delivered: %s", late.message)
     core.close_intake()

@@ -55,7 +55,7 @@ class Carried(NamedTuple):
 class _Flush:
     """What a flush waits for."""
 
-    def __init__(self, batches: Iterable[Batch], on_done: Callable[[], None]) -> None:
+    def __init__(self, batches: Iterable[Batch], on_done: Callable[[], object]) -> None:
         self.batches = set(batches)
         self.on_done = on_done
 
@@ -330,7 +330,7 @@ class Outcomes:
 
     # -- flushes
 
-    def add_flush(self, batches: Iterable[Batch], on_done: Callable[[], None]) -> None:
+    def add_flush(self, batches: Iterable[Batch], on_done: Callable[[], object]) -> None:
         self._flushes.append(_Flush(batches, on_done))
         self._end_flushes()
 

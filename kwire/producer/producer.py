@@ -7,7 +7,6 @@ else happens on the loop's thread, in the `Sender`. `kwire.aio.Producer` is the 
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -27,6 +26,7 @@ from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.producer_request import ProducerRequest, Terms
 from kwire.producer.response import Callback, ProduceResponse
 from kwire.producer.transaction import GroupMetadata
+from kwire.producer.waiting import wait_for
 
 # How long the loop's thread may take to say what a wait is about.
 _GRACE = 5.0
@@ -220,9 +220,7 @@ class Producer:
         """
         if not self._core.is_started:
             return
-        done = threading.Event()
-        self._core.flush(done.set)
-        if not done.wait(timeout):
+        if not wait_for(self._core.flush, timeout):
             raise self._late("flush()", timeout)
 
     # -- transactions

@@ -146,7 +146,7 @@ class Sender:
         self._agenda.clear()
         self._led.clear()
 
-    def flush(self, on_done: Callable[[], None], now: float) -> None:
+    def flush(self, on_done: Callable[[], object], now: float) -> None:
         """Send what was handed over before without linger; call `on_done` when all of it has resolved."""
         self._take_in(now)
         self._close_batches()

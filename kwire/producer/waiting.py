@@ -17,7 +17,8 @@ Tell = Callable[[Callable[[], object]], bool]
 
 def wait_for(tell: Tell, timeout: float | None) -> bool:
     """Wait for at most `timeout` seconds; False when it took longer."""
-    # A lock that is released once is an event, without an event's own lock and queue of waiters.
+    # A lock that is released once is an event, without an event's own lock and queue of waiters. And an interrupt at
+    # the wrong moment leaves an event locked for good: the loop's thread, which is to set it, would wait for that.
     told = threading.Lock()
     told.acquire()
     return not tell(told.release) or told.acquire(timeout=-1 if timeout is None else max(0, timeout))

@@ -57,6 +57,43 @@ def make(cluster: Cluster, topic: str = "t", partitions: int = 1, count: int = 1
 # -- reading
 
 
+class Interrupts:
+    """Does what `step` does, the first time with an interrupt right behind it."""
+
+    def __init__(self, step: Callable[..., Any]) -> None:
+        self.step = step
+        self.is_first = True
+
+    def __call__(self, *args: Any) -> Any:
+        answer = self.step(*args)
+        if self.is_first and answer:
+            self.is_first = False
+            raise KeyboardInterrupt
+        return answer
+
+
+@pytest.mark.parametrize("where", ["_inbox.take", "_collect", "_next_lane"])
+@pytest.mark.parametrize("way", ["poll", "iteration"])
+def test_what_an_interrupt_cuts_off_is_read_again(
+    cluster: Cluster, consumer: Consumer, way: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(cluster, partitions=2, count=500)
+    consumer.assign([("t", 0, 100), ("t", 1, 0)])
+    owner, _, name = where.rpartition(".")
+    holder: Any = getattr(consumer, owner) if owner else consumer
+    interrupts = Interrupts(getattr(holder, name))
+    monkeypatch.setattr(holder, name, interrupts)
+    records: list[ConsumerRecord] = []
+    while len(records) < 900:
+        with suppress(KeyboardInterrupt):
+            if way == "poll":
+                records += consumer.poll(70, 10)
+            else:
+                records.append(next(consumer))
+    assert numbers(records) == {0: list(range(100, 500)), 1: list(range(500))}
+    assert interrupts.is_first == (way == "iteration" and where == "_collect")
+
+
 def test_all_partitions_each_in_order(cluster: Cluster, consumer: Consumer) -> None:
     make(cluster, partitions=8, count=2_500)
     assert consumer.partitions("t") == list(range(8))
