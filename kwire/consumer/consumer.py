@@ -111,7 +111,7 @@ class Consumer(RecordStream):
         nothing is fetched from that offset on. Its last fetch may bring records beyond it, which are handed out.
         """
         wanted = _checked_starts(partitions)
-        ends = ends or {}
+        ends = _checked_ends(ends or {})
         with self._lock:
             self._check_usable()
             for lane in self._lanes.values():
@@ -528,6 +528,13 @@ def _checked_starts(partitions: Iterable[tuple[str, int, StartOffset]]) -> dict[
             raise ConfigurationError(f"{topic}-{partition} is named twice")
         starts[key] = start
     return starts
+
+
+def _checked_ends(ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    for (topic, partition), end in ends.items():
+        if not isinstance(end, int) or isinstance(end, bool) or end < 0:
+            raise ConfigurationError(f"{end!r} is no end of {topic}-{partition}", remedy="give an offset")
+    return ends
 
 
 def _no_offset(offset: object) -> ConfigurationError:

@@ -106,6 +106,18 @@ def test_all_partitions_each_in_order(cluster: Cluster, consumer: Consumer) -> N
     assert last == ConsumerRecord("t", 3, 2_499, START_MS + 2_499, 0, b"3", b"2499", (("n", b"2499"),))
 
 
+def test_no_fetch_is_made_beyond_the_ends(cluster: Cluster, consumer: Consumer) -> None:
+    make(cluster, partitions=2, count=100)
+    starts = [("t", 0, 0), ("t", 1, 0)]
+    ends = consumer.end_offsets([("t", 0), ("t", 1)])
+    consumer.assign(starts, ends=ends)
+    assert numbers(read(consumer, 200)) == {0: list(range(100)), 1: list(range(100))}
+    # One to each leader, which answers with all that there is.
+    assert cluster.requests()[ApiKey.FETCH] == len({cluster.leader("t", index) for index in (0, 1)})
+    with pytest.raises(ConfigurationError, match="-1 is no end of t-0: give an offset"):
+        consumer.assign(starts, ends={("t", 0): -1})
+
+
 def test_records_written_while_a_poll_waits(cluster: Cluster, consumer: Consumer) -> None:
     make(cluster, count=0)
     consumer.assign([("t", 0, "latest")])
