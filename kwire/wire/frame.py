@@ -4,8 +4,8 @@ Owns the assembly of frames from a stream cut anywhere, and the recognition of p
 first four bytes of HTTP or of a TLS record make an absurd size, and saying "this is a web server" helps more than
 "a frame of 1213486160 bytes". Refuses to know what is inside a frame.
 
-A frame above the limit is refused on its size alone, before anything is allocated for it; below the limit memory grows
-only with the bytes that really came.
+A frame above the limit is refused on its size alone, before anything is allocated for it; below the limit memory is in
+proportion to the bytes that really came, of the frame or of the one before it.
 """
 from __future__ import annotations
 

@@ -232,3 +232,26 @@ def test_a_large_frame_that_is_cut() -> None:
     reader.feed(SIZE.pack(4_000_000) + bytes(2_000_000))
     assert reader.vacancy is not None
     assert (reader.progress, reader.ended()) == ((2_000_000, 4_000_000), None)
+
+
+@pytest.mark.parametrize(("size", "gets_memory"), [(200_000, False), (16_000_000, True), (16_000_001, False)])
+def test_behind_a_large_frame_an_announcement_of_sixteen_times_as_much_gets_memory(
+    size: int, gets_memory: bool
+) -> None:
+    reader = FrameReader()
+    buffer = memoryview(bytearray(1_000))
+    assert len(reader.place(buffer)) == 1_000
+    reader.feed(framed(LARGE))
+    assert len(reader.place(buffer)) == SIZE.size
+    reader.feed(SIZE.pack(size)[:1])
+    assert len(reader.place(buffer)) == SIZE.size - 1
+    reader.feed(SIZE.pack(size)[1:])
+    assert reader.progress == (0, size)
+    assert len(reader.place(buffer)) == (size if gets_memory else 1_000)
+
+
+def test_a_small_frame_ends_what_a_large_one_may_ask_for() -> None:
+    reader = FrameReader()
+    reader.feed(framed(LARGE, b"small") + SIZE.pack(900_000))
+    assert reader.vacancy is None
+    assert reader.progress == (0, 900_000)
