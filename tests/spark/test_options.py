@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import re
 from contextlib import nullcontext
 from dataclasses import fields
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from kwire.cluster import ClientConfig
 from kwire.consumer.options import ConsumerOptions
 from kwire.errors import ConfigurationError
 from kwire.producer.settings import ProducerSettings
-from kwire.spark import client_options
+from kwire.spark import client_options, options, security
 from kwire.spark.client_options import admin_options, consumer_options, producer_options
 from kwire.spark.options import (
     Everywhere,
@@ -216,3 +218,11 @@ def test_headers_are_asked_for_in_any_case() -> None:
     assert not includes_headers({})
     with pytest.raises(ConfigurationError, match="includeHeaders"):
         includes_headers({"includeHeaders": "1"})
+
+
+def test_the_page_for_users_names_every_option() -> None:
+    page = (Path(__file__).parents[2] / "docs/spark.md").read_text()
+    named = set(re.findall(r"`([\w.]+)`", page))
+    own = {*options._READ, *options._BATCH_READ, *options._STREAM_READ, *options._WRITE}
+    properties = {"bootstrap.servers", *client_options._CLIENT, *client_options._PRODUCER, *client_options._CONSUMER}
+    assert own | properties | set(security.PROPERTIES) <= named
