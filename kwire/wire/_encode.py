@@ -21,6 +21,7 @@ from kwire.wire.varint import SHORT_UVARINTS, encode_varint
 _SHORT = 1 << 13
 _VARINT = SHORT_UVARINTS[::2]
 _NULL = encode_varint(-1)
+_LENGTH = (*_VARINT, _NULL)  # also of -1, which is null's
 _NO_ATTRIBUTES = b"\0"
 _NO_HEADERS = b"\0"
 
@@ -54,18 +55,23 @@ def encode_columns(
     Before them is room for so many bytes: what is to stand there needs no second copy of all.
     """
     count = len(values)
-    key_sizes = [] if None in keys else list(map(len, keys))
-    sizes = [] if None in values else list(map(len, values))
-    is_keyless = not key_sizes and keys.count(None) == count
-    largest = max(sizes, default=_SHORT) + max(key_sizes, default=0 if is_keyless else _SHORT)
+    sizes = _sizes(values)
+    is_keyless = keys.count(None) == count
+    key_sizes = [] if is_keyless else _sizes(keys)
+    largest = max(sizes, default=0) + max(key_sizes, default=0)
     if largest + _AROUND_BYTES_MAX > _SHORT or count > DELTAS_FROM[-1] or len(marks) * _STRETCH_MIN > count:
         timestamps = chain.from_iterable(map(repeat, mark_times, map(sub, [*marks[1:], count], marks)))
         rows = list(zip(timestamps, keys, values, repeat(())))
         return bytearray().join([bytes(room), *_encode_each(rows, mark_times[0], range(count))])
     stretches = list(_stretches(marks, mark_times, count))
-    if is_keyless and sizes.count(sizes[0]) == count:
+    if is_keyless and sizes[0] >= 0 and sizes.count(sizes[0]) == count:
         return _encode_alike(values, sizes[0], stretches, room)
     return bytearray().join([bytes(room), *_encode_unlike(keys, key_sizes, values, sizes, stretches)])
+
+
+def _sizes(column: Sequence[Any]) -> list[int]:
+    """-1 for None."""
+    return [-1 if cell is None else len(cell) for cell in column] if None in column else list(map(len, column))
 
 
 def _stretches(marks: Sequence[int], mark_times: Sequence[int], count: int) -> Iterator[_Stretch]:
@@ -103,7 +109,7 @@ def _encode_alike(values: Sequence[Bytes], size: int, stretches: list[_Stretch],
 
 
 def _encode_unlike(
-    keys: Sequence[Bytes | None], key_sizes: list[int], values: Sequence[Bytes], sizes: list[int],
+    keys: Sequence[Bytes | None], key_sizes: list[int], values: Sequence[Bytes | None], sizes: list[int],
     stretches: list[_Stretch],
 ) -> list[Bytes]:  # fmt: skip
     """Values of any sizes, and keys where `key_sizes` has some, in half the time: a column for each field."""
@@ -122,8 +128,8 @@ def _encode_unlike(
     before[0] = before[0][len(_NO_HEADERS) :]  # no record ends before the first
     deltas = [*_VARINT[:count], *map(bytes, zip(*delta_columns(_SHORT, max(count, _SHORT + 1)), strict=True))][:count]
     columns: list[Iterable[Any]] = [before, leads, deltas]
-    columns += [map(_VARINT.__getitem__, key_sizes), keys] if key_sizes else [repeat(_NULL, count)]
-    columns += [map(_VARINT.__getitem__, sizes), values]
+    columns += [map(_LENGTH.__getitem__, key_sizes), _present(keys)] if key_sizes else [repeat(_NULL, count)]
+    columns += [map(_LENGTH.__getitem__, sizes), _present(values)]
     parts: list[Bytes] = [b""] * (len(columns) * count)
     for place, column in enumerate(columns):
         parts[place :: len(columns)] = column
@@ -131,10 +137,17 @@ def _encode_unlike(
     return parts
 
 
+def _present(column: Sequence[Bytes | None]) -> Sequence[Bytes]:
+    """With nothing in the place of None."""
+    return [cell or b"" for cell in column] if None in column else column  # type: ignore[return-value]
+
+
 @cache
 def _tables() -> tuple[list[int], list[bytes]]:
-    """For sizes of 0 .. 8191: that with the length before it; the end of a record, and the start of one so large."""
-    return [n + len(_VARINT[n]) for n in range(_SHORT)], [_NO_HEADERS + size for size in _VARINT]
+    """For sizes of 0 .. 8191: that with the length before it, also for -1, which is null's; the end of a record, and
+    the start of one so large."""
+    sized = [n + len(_VARINT[n]) for n in range(_SHORT)]
+    return [*sized, len(_NULL)], [_NO_HEADERS + size for size in _VARINT]
 
 
 def _encode_each(records: Sequence[NewRecord], base_timestamp: int, offset_deltas: Sequence[int]) -> list[Bytes]:
@@ -142,6 +155,8 @@ def _encode_each(records: Sequence[NewRecord], base_timestamp: int, offset_delta
     parts: list[Bytes] = []
     append = parts.append
     varint = _VARINT
+    last: Headers = ()
+    tail = _NO_HEADERS
     for delta, (timestamp, key, value, headers) in zip(offset_deltas, records, strict=True):
         after = timestamp - base_timestamp
         head = (varint[after] if 0 <= after < _SHORT else encode_varint(after)) + (
@@ -159,7 +174,8 @@ def _encode_each(records: Sequence[NewRecord], base_timestamp: int, offset_delta
             n = len(value)
             size += n
             middle = varint[n] if n < _SHORT else encode_varint(n)
-        tail = encode_headers(headers) if headers else _NO_HEADERS
+        if headers is not last:  # many in a row often have the very same
+            last, tail = headers, encode_headers(headers) if headers else _NO_HEADERS
         size += 1 + len(head) + len(middle) + len(tail)
         append((varint[size] if size < _SHORT else encode_varint(size)) + _NO_ATTRIBUTES + head)
         if key:

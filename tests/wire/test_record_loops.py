@@ -95,7 +95,7 @@ def test_the_ways_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(_encode, way, noted)
     expected = {
         "same size": "_encode_alike", "one is longer": "_encode_unlike", "keys": "_encode_unlike",
-        "one has a key": "_encode_each", "one is null": "_encode_each",
+        "one has a key": "_encode_unlike", "one is null": "_encode_unlike",
         "each record another time, two bytes": "_encode_each",
     }  # fmt: skip
     for name in expected:
