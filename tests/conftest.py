@@ -19,6 +19,16 @@ def missing(what: str) -> None:
     pytest.skip(what)
 
 
+# The files that take longest: processes share the files out, and none is to be left alone with one of these at the end.
+_FIRST = (
+    "test_fuzzing_speedups", "test_process", "test_seeds", "test_speedups", "test_cursor", "test_growth", "test_bulk",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _FIRST.index(item.path.stem) if item.path.stem in _FIRST else len(_FIRST))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # A shell has what it starts in the background ignore interrupts, and children inherit that; some tests send them.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
