@@ -8,6 +8,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kwire.admin.operation import Operation, Settled
+from kwire.cluster import is_topic_name
 from kwire.errors import BrokerError, ConfigurationError, ErrorCode, UnsupportedVersionError, broker_error
 from kwire.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kwire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -36,7 +37,7 @@ class NewTopic:
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
+        if not is_topic_name(self.name):
             raise ConfigurationError(f"a topic's name is {self.name!r}", remedy="give a str that is not empty")
         for what, count in (("partitions", self.partitions), ("replication_factor", self.replication_factor)):
             if count != BROKERS_CHOICE and (not isinstance(count, int) or count < 1):

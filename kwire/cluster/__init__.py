@@ -26,7 +26,7 @@ from kwire.cluster.config import ClientConfig, client_config, parse_bootstrap
 from kwire.cluster.loop import EventLoop
 from kwire.cluster.metrics import BrokerMetrics, ClusterMetrics, Distribution
 from kwire.cluster.runtime import Runtime
-from kwire.cluster.snapshot import Broker, LeaderHint, Partition, Snapshot, Topic
+from kwire.cluster.snapshot import Broker, LeaderHint, Partition, Snapshot, Topic, is_topic_name
 
 __all__ = [
     "Backoff",
@@ -51,5 +51,6 @@ __all__ = [
     "Topic",
     "View",
     "client_config",
+    "is_topic_name",
     "parse_bootstrap",
 ]

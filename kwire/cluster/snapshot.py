@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 from uuid import UUID
 
 from kwire.errors import ErrorCode
@@ -27,6 +27,17 @@ NO_NODE = -1
 _PASSING = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 STEP = 1_000  # partitions, a topic counting as one more
+TOPIC_NAME_BYTES_MAX = 0x7FFF  # of a string in requests
+
+
+def is_topic_name(name: object) -> TypeGuard[str]:
+    """Whether a request can carry it. One that none can would keep those that name other topics too from being sent."""
+    if not isinstance(name, str):
+        return False
+    try:
+        return 0 < len(name.encode()) <= TOPIC_NAME_BYTES_MAX
+    except UnicodeEncodeError:  # half of a surrogate pair, as undecodable file names have
+        return False
 
 
 class Broker(NamedTuple):

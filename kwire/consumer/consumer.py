@@ -16,7 +16,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from kwire.cluster import Backoff, Runtime, client_config
+from kwire.cluster import Backoff, Runtime, client_config, is_topic_name
 from kwire.consumer.columns import PolledBatch, check_pyarrow
 from kwire.consumer.fetcher import Fetcher, Start
 from kwire.consumer.inbox import Chunk, Inbox, Trouble
@@ -307,6 +307,7 @@ class Consumer(RecordStream):
     def partitions(self, topic: str, timeout: float | None = None) -> list[int]:
         """The partitions of a topic. TopicError if there is no such topic."""
         self._check_usable()
+        _checked_partition(topic, 0)
         seconds = self._timeout(timeout)
         query = PartitionsQuery(
             topic, timeout=seconds, unknown_topic_timeout_ms=self._options.unknown_topic_timeout_ms
@@ -507,7 +508,7 @@ class Consumer(RecordStream):
 
 
 def _checked_partition(topic: str, partition: int) -> TopicPartition:
-    if not isinstance(topic, str) or not topic:
+    if not is_topic_name(topic):
         raise ConfigurationError(f"topic is {topic!r}", remedy="give its name")
     if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition < 2**31:
         raise ConfigurationError(f"partition is {partition!r}", remedy="give a whole number from 0 up")

@@ -18,7 +18,8 @@ from importlib.util import find_spec
 from random import Random
 from typing import Any, TypeVar
 
-from kwire.cluster import Backoff, ClientConfig, Runtime, Topic, client_config
+from kwire.cluster import Backoff, ClientConfig, Runtime, Topic, client_config, is_topic_name
+from kwire.cluster.snapshot import TOPIC_NAME_BYTES_MAX
 from kwire.errors import (
     ClosedError,
     ConfigurationError,
@@ -332,6 +333,8 @@ class Core:
 def check_topic(topic: object) -> None:
     if not isinstance(topic, str) or not topic:
         raise TypeError(f"topic is {topic!r}: it must be a str that is not empty")
+    if not is_topic_name(topic):
+        raise ValueError(f"topic is {topic[:50]!r}: it must be text of at most {TOPIC_NAME_BYTES_MAX} bytes in UTF-8")
 
 
 def _deliver_at_exit(core: Core) -> None:

@@ -13,6 +13,7 @@ from kwire.cluster import Topic
 from kwire.errors import (
     BufferFullError,
     ClosedError,
+    ConfigurationError,
     RecordTooLargeError,
     RequestTimeoutError,
     TopicError,
@@ -54,6 +55,25 @@ def test_of_several_messages_one_that_is_too_large_fails_alone(cluster: Cluster)
         small, large, last = producer.send_all([Message("t", b"x"), Message("t", b"x" * 2_000), Message("t", b"y")])
         assert isinstance(large.exception(0), RecordTooLargeError)
         assert small.exception(PATIENCE) is last.exception(PATIENCE) is None
+
+
+@pytest.mark.parametrize("name", ["\udc80", "t\ud800", "t" * 0x8000, ""])
+def test_a_topic_that_no_request_can_name_is_refused_and_holds_up_nobody(cluster: Cluster, name: str) -> None:
+    with kwire.Producer(cluster.bootstrap) as producer:
+        with pytest.raises((ValueError, TypeError), match="topic is"):
+            producer.send(name, b"v")
+        with pytest.raises((ValueError, TypeError), match="topic is"):
+            producer.send_many(name, [b"v"])
+        with pytest.raises((ValueError, TypeError), match="topic is"):
+            producer.send_all([Message(name, b"v")])
+        assert producer.send("t", b"v").result(PATIENCE).offset == 0
+    with kwire.Consumer(cluster.bootstrap) as consumer:
+        with pytest.raises(ConfigurationError, match="topic is"):
+            consumer.assign([(name, 0, 0)])
+        with pytest.raises(ConfigurationError, match="topic is"):
+            consumer.partitions(name)
+    with pytest.raises(ConfigurationError, match="name is"):
+        kwire.NewTopic(name)
 
 
 def test_what_no_broker_takes_by_default_is_refused_at_once_unless_it_is_allowed(cluster: Cluster) -> None:
