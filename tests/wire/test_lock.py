@@ -1,0 +1,61 @@
+"""What takes long in C gives up the interpreter's lock meanwhile: others run while it looks at a batch's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kwire.records import encode_batch
+from kwire.wire import _pure
+
+from .speedups import accelerated, needs_c, speedups
+from .test_cursor import wire
+from .test_door import NOW
+from .test_sockets import another_thread
+
+pytestmark = needs_c
+
+LARGE = [(NOW, b"key", bytes(1_000), ())] * 400
+
+
+def crc() -> Callable[[], object]:
+    data = bytes(400_000)
+    return lambda: speedups().crc32c(data)
+
+
+def a_batch_of_a_run() -> Callable[[], object]:
+    def work() -> None:
+        run = speedups().Run("t", 0, 1 << 20)
+        for record in LARGE:
+            run.append(*record, 1_050)
+        run.close()
+        run.batch(0, 1, 2, 3)
+
+    return work
+
+
+def batches_opened() -> Callable[[], object]:
+    data, kind = encode_batch(LARGE, base_offset=0), wire("c").kind
+    return lambda: speedups().open_batches(kind, "t", 0, 0, data, 0, True, 1)
+
+
+def columns() -> Callable[[], object]:
+    data, kind = _pure.encode_records(LARGE, NOW), wire("c").kind
+
+    def work() -> None:
+        cursor = accelerated().open_cursor(kind, "t", 0, 0, 0, 400, data, 0, 400, 0, NOW, 400, None)
+        accelerated().columns([cursor.cut(400)], True)
+
+    return work
+
+
+@pytest.mark.parametrize("made", [crc, a_batch_of_a_run, batches_opened, columns])
+def test_others_run_meanwhile(made: Callable[[], Callable[[], object]]) -> None:
+    work = made()
+    with another_thread() as has_run:
+        for _ in range(10_000):
+            work()
+            if has_run():
+                break
+        assert has_run()
