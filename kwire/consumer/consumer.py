@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
-# What one poll gathers at most (bytes, decompressed): the ends of Arrow's columns have 31 bits.
-_POLL_BYTES_MAX = 256 * 1024 * 1024
+# Where a poll ends that has gathered so many bytes, decompressed: what is made of them is still in the processor's cache
+# when it is looked at, and its memory is that of the poll before.
+_POLL_BYTES = 4 * 1024 * 1024
 # Sleep no longer than this (seconds) without looking around: a wait that nothing ends would be a defect, not a hang.
 _NAP = 1.0
 
@@ -208,10 +209,10 @@ class Consumer(RecordStream):
         return records
 
     def poll_batch(self, max_records: int = 100_000, timeout: float | None = 1.0) -> PolledBatch:
-        """As `poll`, but all at once: what was fetched is decoded, and no record is made before it is asked for.
+        """As `poll`, but no record is made before it is asked for.
 
-        The quick way to `to_arrow`, or to columns of a partition's offsets, times, keys and values. Empty after
-        `timeout` seconds.
+        The quick way to `to_arrow`, or to columns of a partition's offsets, times, keys and values. Ends with the batch
+        that makes 4 MB full; empty after `timeout` seconds.
         """
         pieces: list[Piece] = []
 
@@ -431,7 +432,7 @@ class Consumer(RecordStream):
     def _collect(
         self, max_records: int, gather: Callable[[Cursor, int], int], handed: list[tuple[Lane, int]]
     ) -> bool:
-        left, left_bytes = max_records, _POLL_BYTES_MAX
+        left, left_bytes = max_records, _POLL_BYTES
         while left == max_records:  # another thread's iteration, which needs no lock, may have taken a lane's last
             lane = self._next_lane()
             if lane is None:

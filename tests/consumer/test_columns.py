@@ -41,6 +41,15 @@ def polled(consumer: Consumer, count: int, max_records: int = 1_000) -> list[Pol
     return batches
 
 
+def test_a_poll_ends_with_the_batch_that_makes_4_mb_full(cluster: Cluster, topic: str) -> None:
+    for partition in range(2):
+        for _ in range(5):
+            append(cluster, topic, partition, encode_batch([(START_MS, None, bytes(1_050_000), ())]))
+    with Consumer(cluster.bootstrap, partition_max_bytes=16_000_000) as consumer:  # one answer brings all
+        consumer.assign([(topic, 0, 0), (topic, 1, 0)])
+        assert max(map(len, polled(consumer, 10))) <= 4
+
+
 def records_in(table: pa.RecordBatch) -> list[ConsumerRecord]:
     return [
         ConsumerRecord(
