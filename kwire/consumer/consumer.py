@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 
-# Where a poll ends that has gathered so many bytes, decompressed: what is made of them is still in the processor's cache
-# when it is looked at, and its memory is that of the poll before.
+# Where a poll ends that has gathered so many bytes, decompressed: what is made of them is still in the processor's
+# cache when it is looked at, and its memory is that of the poll before.
 _POLL_BYTES = 4 * 1024 * 1024
 # Sleep no longer than this (seconds) without looking around: a wait that nothing ends would be a defect, not a hang.
 _NAP = 1.0

@@ -1,7 +1,7 @@
 /* What a consumer does for every record, in C: the iteration over cursors, room for frames, and all of it in the module.
  *
- * Records are in _consumed.c, the way through a batch is in _cursor.c, columns are in _columns.c, and
- * their memory is in _slab.c.
+ * A batch is looked through in _look.c, the way through it is in _cursor.c, records are in _consumed.c, columns are in
+ * _columns.c, and their memory is in _slab.c.
  */
 #include "_consume.h"
 

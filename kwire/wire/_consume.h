@@ -171,6 +171,26 @@ bytes_or_none(bytes_t at, int64_t size)
     return size < 0 ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize((const char *)at, (Py_ssize_t)size);
 }
 
+#define RECORD_BYTES_MIN 7
+
+/* How far batches were looked through, and what is in them. */
+typedef struct {
+    bytes_t end;
+    walk on; /* the first record */
+    Py_ssize_t count;
+    int64_t next_offset;
+    totals all;
+    int is_append_time;
+} stretch;
+
+/* _look.c */
+/* Whether all records of a batch are right and end where it ends. Those before `position`, which a batch has that is sent
+ * whole, are passed over, and what the others come to is added to `all`. */
+int look_through(walk *on, bytes_t end, int64_t position, totals *all);
+/* As many batches as can be taken together, from the one at `at` on, until they have `enough` bytes. The first may begin
+ * before `position`, and each follows the one before. None (`end` is `at`) if the first is for the specification to judge. */
+stretch look_through_batches(bytes_t at, bytes_t data_end, int64_t position, int check_crc, int64_t enough);
+
 /* _consumed.c */
 extern PyType_Spec record_spec;
 PyObject *record_class(PyObject *module, PyObject *full_name);
