@@ -26,7 +26,7 @@ NO_NODE = -1
 # Codes of a topic that the next answer may well not have.
 _PASSING = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
-STEP = 1_000  # partitions, a topic counting as one more
+STEP = 2_000  # partitions, a topic counting as one more
 TOPIC_NAME_BYTES_MAX = 0x7FFF  # of a string in requests
 
 

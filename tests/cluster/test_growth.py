@@ -18,7 +18,7 @@ from tests.producer.growth import Lines
 GROWTH_MAX = 1.1
 LINES_MAX = 16  # for a partition: decoding it, making its entry, seeing whether it has a leader
 
-AT_ONCE_MAX = 2_000  # partitions, or topics; more are taken in by steps
+AT_ONCE_MAX = 4_000  # partitions, or topics; more are taken in by steps
 
 
 def response(topics: int, partitions: int) -> bytes:
