@@ -14,7 +14,7 @@ pytestmark = [needs_c, pytest.mark.timeout(900)]  # with the sanitizers all is s
 
 # A process of its own: all of kwire there uses the C that is compiled with the sanitizers.
 BEGINNING = f"import sys; sys.path.insert(0, {str(sanitizing.ROOT / 'tools')!r}); import fuzzing_speedups as fuzzing\n"
-SOME = "for seed in range(300): fuzzing.check(seed)"
+SOME = "for seed in range(150): fuzzing.check(seed)"
 BEHIND_THE_END = "import ctypes; ctypes.string_at(ctypes.create_string_buffer(100), 300)"
 A_WRONG_ANSWER = "fuzzing._pure.columns = lambda pieces, has_headers: (len(pieces),)\n" + SOME
 

@@ -28,8 +28,8 @@ from .test_door import NOW, Doors
 
 # Unoptimised, as only counts matter.
 FLAGS = ("-O0", "-fsanitize-coverage=trace-pc")
-FEW, MANY = 10_000, int(os.environ.get("KWIRE_GROWTH", 200_000))
-FEW_LINES, MANY_LINES = 1_000, 10_000  # of Python, where counting costs more than what is counted
+FEW, MANY = 10_000, int(os.environ.get("KWIRE_GROWTH", 100_000))
+FEW_LINES, MANY_LINES = 1_000, 5_000  # of Python, where counting costs more than what is counted
 GROWTH_MAX = 1.25  # a search by halves takes its steps, and keys fill many batches unevenly: there are more of them
 PER_BATCH = 10
 VALUE = bytes(64)  # ten records fill a batch
