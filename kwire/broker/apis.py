@@ -66,13 +66,15 @@ class Broker(BrokerState):
     def _refuse(
         self, fault: Fault, handler: Handler[Any], exchange: Exchange, code: int, applied: bool, now: float
     ) -> None:
+        refuse = handler.refuse
         if applied:
             self._apply(handler, exchange, now)
+            refuse = handler.refuse_applied or refuse
         elif fault.has_place and handler.refuses_places:
             exchange.refusal = fault.refusal
             self._run(handler, exchange, now)
             return
-        exchange.answer(handler.refuse(exchange.request, code, exchange.version))
+        exchange.answer(refuse(exchange.request, code, exchange.version))
 
     def _delay(self, handler: Handler[Any], exchange: Exchange, until: float, applied: bool, now: float) -> None:
         timers = self.cluster.timers

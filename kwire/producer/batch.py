@@ -30,8 +30,8 @@ class Batch:
     __slots__ = (
         "_start", "append_time_ms", "attempts", "base_offset", "count", "created_at", "deadline", "encoded", "error",
         "is_decided", "is_overdue", "is_piece", "is_transactional", "is_unsure", "last_error", "line", "magic",
-        "producer_epoch", "producer_id", "retries", "run", "sequence", "size_bytes", "terms", "topic", "tried_at",
-        "was_designated", "was_named",
+        "number", "producer_epoch", "producer_id", "retries", "run", "sequence", "size_bytes", "terms", "topic",
+        "tried_at", "was_designated", "was_named",
     )  # fmt: skip
 
     def __init__(self, run: Run, now: float, deadline: float) -> None:
@@ -45,6 +45,7 @@ class Batch:
         self.count = self.size_bytes = -1
         self.is_piece = False  # of a run
         self.was_designated = False  # given its partition when drained
+        self.number = 0  # in the order in which the topic's were designated
         self.attempts = 0
         self.retries = 0  # attempts that failed for a reason of its own
         self.tried_at: tuple[str, int] | None = None  # the broker that it was sent to last, and the version of Produce

@@ -190,12 +190,23 @@ class Explainer(NamedTuple):
         assert known is not None
         merged: dict[tuple[Hold, str], Reason] = {}
         for partition in known.partitions:
-            reasons = self._at_leader(partition, held.partitions.get(partition.index), now, view)
+            queue = held.partitions.get(partition.index)
+            reasons = self._at_leader(partition, queue, now, view) or self._untried(partition, queue, held, now)
             if not reasons:
                 merged.clear()
                 break
             _merge(merged, partition.index, reasons[:1])
         return [*self._of_producer(None, now), *merged.values()]
+
+    def _untried(
+        self, partition: Partition, queue: PartitionQueue | None, held: TopicQueue, now: float
+    ) -> list[Reason]:
+        is_known = queue is not None and queue.acknowledged_by == (partition.leader, partition.leader_epoch)
+        if is_known or held.footing.is_sure or held.footing.may_try(now):
+            return []
+        cause = held.undesignated[0].last_error if held.undesignated else None
+        until = max(0.0, held.footing.tries_at - now)
+        return [Reason(Hold.BACK_OFF, "leaders have not heard yet that they are to lead", until=until, cause=cause)]
 
     def _held(self, queue: PartitionQueue, head: Batch, now: float, view: View) -> list[Reason]:
         """Why the first batch of a partition is not sent."""

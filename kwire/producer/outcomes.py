@@ -67,17 +67,19 @@ class Outcomes:
         intake: Intake,
         backoff: Backoff,
         random: Random,
+        take_back: Callable[[Batch], None],
         transaction: Transaction | None = None,
         *,
         retries_max: int | None = None,
     ) -> None:
-        """`retries_max`: None for no bound but the batches' time."""
+        """`take_back` gets batches that another partition may have; `retries_max`: None for no bound but their time."""
         self._retries_max = retries_max
         self._transaction = transaction
         self._identity = identity
         self._intake = intake
         self._backoff = backoff
         self._random = random
+        self._take_back = take_back
         self._decided: deque[Batch] = deque()  # their outcomes are to be told, in this order
         self._flushes: list[_Flush] = []
         self._muted_until: dict[int, float] = {}
@@ -113,6 +115,7 @@ class Outcomes:
             hints, endpoints = leader_hints(response, version, carried.snapshot)
             if hints:
                 view.learn_leaders(hints, endpoints)
+        early: list[tuple[PartitionQueue, Batch, BrokerError]] = []
         for queue, batch in carried.taken:
             answer = answers.get((queue.topic, queue.index))
             if answer is not None and not answer.error_code:
@@ -127,6 +130,14 @@ class Outcomes:
                 self._unanswered(queue, batch, left_out, now, was_written=True)
             else:
                 error = broker_error(answer.error_code, answer.error_message, **place)
+                if error.code in _LEADS_NOT and answer.base_offset < 0 and queue.is_new:
+                    early.append((queue, batch, error))
+                    continue
+                self._failed(queue, batch, error, carried, now, view)
+
+        for queue, batch, error in reversed(early):
+            queue.footing.refused(now, self._pause)
+            if not self._is_let_go(queue, batch, error, view):
                 self._failed(queue, batch, error, carried, now, view)
 
     def muted_until(self, node: int) -> float:
@@ -177,6 +188,27 @@ class Outcomes:
             case _:
                 self._refused(queue, batch, error)
 
+    def _is_let_go(self, queue: PartitionQueue, batch: Batch, error: BrokerError, view: View) -> bool:
+        """Whether another partition gets a batch, whose leader has not heard yet that it is to lead.
+
+        Only where no doubt is left that the batch is in no log: it was never sent anywhere else, and a leader that
+        leads no more by the time the followers have a batch says the same code, but tells the batch's offset. And only
+        the batch that was designated last, so that order is kept: of an answer those come first.
+        """
+        is_free = batch.was_designated and not (batch.is_unsure or batch.is_piece)
+        line = batch.line
+        if not is_free or batch.retries == self._retries_max or not queue.let_go(batch, queue.footing.tries_at):
+            return False
+        if line is not None:
+            self._tell_in_line(line)
+        batch.last_error = error
+        batch.retries += 1
+        self.counters.retried(batch)
+        view.request_metadata(f"{queue.topic}-{queue.index} answered {error.name}")
+        _log.debug("%r goes to another partition: %s", batch, error)
+        self._take_back(batch)
+        return True
+
     def cut(self, queue: PartitionQueue, batch: Batch) -> None:
         """Put pieces that fit in the place of a batch, everywhere."""
         made = pieces(batch, queue.limit.bytes_max)
@@ -215,6 +247,8 @@ class Outcomes:
             self.counters.records_acknowledged += batch.count
         if queue.limit.learns and queue.limit.taken(batch):
             self._intake.door.limit(queue.topic, queue.limit.bytes_max)
+        if queue.acknowledged_by != queue.leader:
+            queue.footing.acknowledged(now)
         queue.acknowledged(batch, now)
         batch.base_offset, batch.append_time_ms = base_offset, append_time_ms
         self._resolve(batch, None)
@@ -308,8 +342,11 @@ class Outcomes:
         if line is None:
             self._decided.append(batch)
         else:
-            while line and line[0].is_decided:
-                self._decided.append(line.popleft())
+            self._tell_in_line(line)
+
+    def _tell_in_line(self, line: deque[Batch]) -> None:
+        while line and line[0].is_decided:
+            self._decided.append(line.popleft())
 
     def _tell_decided(self) -> None:
         """Give back the memory of all batches at once: then who waits for some wakes once, and finds room."""
@@ -367,6 +404,9 @@ def _delivery_error(batch: Batch, what: str, cause: KwireError | None, *, possib
     error.__cause__ = cause
     return error
 
+
+# What the leader of a new partition answers until it has heard of that.
+_LEADS_NOT = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 _METADATA_CODES = frozenset(code for code in ErrorCode if code.invalidates_metadata)
 

@@ -20,12 +20,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kwire.cluster.snapshot import NO_ID
 from kwire.producer.batch import SEQUENCES, Batch
 from kwire.producer.split import SizeLimit
 
+if TYPE_CHECKING:
+    from kwire.producer.footing import Footing
+
+Leader = tuple[int, int]  # a broker, and the leader epoch in which it leads
+
+_FIRST_EPOCH = 0
 _NEVER = float("-inf")
 # Seconds for which an acknowledgement proves that the leader knows this producer. Brokers forget producers that were
 # idle for long (producer.id.expiration.ms, a day unless somebody set it), and then take any sequence again: of two
@@ -40,13 +47,13 @@ class PartitionQueue:
     """
 
     def __init__(
-        self, topic: str, index: int, window_max: int, *, limit: SizeLimit, is_ordered: bool = True
+        self, topic: str, index: int, window_max: int, *, limit: SizeLimit, footing: Footing, is_ordered: bool = True
     ) -> None:
         self.topic = topic
         self.index = index
         self.queued: deque[Batch] = deque()
         self._line: deque[Batch] | None = deque() if is_ordered else None  # every batch whose outcome is not told yet
-        self.limit = limit  # the topic's
+        self.limit, self.footing = limit, footing  # the topic's
         # No batch here is overdue before this. A long queue must not be looked through at every turn of the loop.
         self.overdue_at = math.inf
         self.wakes_at = math.inf  # the agenda's
@@ -59,7 +66,8 @@ class PartitionQueue:
         # First-ack gate: a window of 1 until this leader, in this epoch, has acknowledged something. Brokers 2.5 to
         # 4.4 accept any first sequence of a producer they do not know: with two batches out to a new leader, the
         # second could be stored and the first refused (KAFKA-15591), and then the first is lost.
-        self.leader: tuple[int, int] | None = None  # and its epoch, that was sent to last
+        self.leader: Leader | None = None  # that was sent to last
+        self.acknowledged_by: Leader | None = None  # who acknowledged something last
         self._proven_until = _NEVER
         self._topic_id = NO_ID
 
@@ -84,6 +92,11 @@ class PartitionQueue:
     def is_out(self, batch: Batch) -> bool:
         return batch in self._out
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the leader that was sent to last is the partition's first, and has acknowledged nothing."""
+        return self.leader is not None and self.leader[1] == _FIRST_EPOCH and self.acknowledged_by != self.leader
+
     def window(self, now: float) -> int:
         return self._window_max if now < self._proven_until else 1
 
@@ -104,7 +117,7 @@ class PartitionQueue:
             self._line.append(batch)
             batch.line = self._line
 
-    def closed_by(self, leader: tuple[int, int], now: float) -> str | None:
+    def closed_by(self, leader: Leader, now: float) -> str | None:
         """Why nothing can be taken for this (leader, leader epoch) now; None when a batch can."""
         if now < self.retry_at:
             return "back-off"
@@ -134,14 +147,14 @@ class PartitionQueue:
         return True
 
     def _begin_anew(self) -> None:
-        self.leader, self._proven_until = None, _NEVER
+        self.leader, self.acknowledged_by, self._proven_until = None, None, _NEVER
         if any(batch.is_sequenced and batch.is_unsure and batch.was_named for batch in self.queued):
             return
         for batch in self.queued:
             batch.is_unsure = False
         self.restart_sequences()
 
-    def take(self, leader: tuple[int, int]) -> Batch:
+    def take(self, leader: Leader) -> Batch:
         """Move the first queued batch out, to this leader. `closed_by` was asked before."""
         assert not self._held
         assert not self._out or self.leader is None or self.leader[0] == leader[0]
@@ -162,6 +175,7 @@ class PartitionQueue:
     def acknowledged(self, batch: Batch, now: float) -> None:
         self._out.remove(batch)  # the first: answers come in the order of the requests, if they come
         self.attempts = 0
+        self.acknowledged_by = self.leader
         # Not while a batch is held: brokers recognise the last five batches of a producer, and with this window more
         # than four could be stored behind one that may have been stored itself. Sent again, it would look new.
         if self._held:
@@ -183,6 +197,24 @@ class PartitionQueue:
         self._proven_until = _NEVER
         self.retry_at = max(self.retry_at, retry_at)
         self._settle()
+
+    def let_go(self, batch: Batch, retry_at: float) -> bool:
+        """Take a batch out that surely is in no log, as if it had never been here: another partition gets it.
+
+        Its sequence will be the next one's. False where others count on it: then it stays.
+        """
+        is_last = not batch.is_sequenced or batch.sequence_of(batch.count) == self.next_sequence
+        if not is_last or self._held or not self.footing.take_back(batch):
+            return False
+        self._out.remove(batch)
+        if batch.is_sequenced:
+            self.next_sequence = batch.sequence
+            batch.unstamp()
+        if self._line is not None:
+            self._line.remove(batch)
+            batch.line = None
+        self.retry_at = max(self.retry_at, retry_at)
+        return True
 
     def replace(self, batch: Batch, pieces: list[Batch]) -> None:
         """Put pieces in the place of a batch that is first in the queue, or out and refused; then they wait as in

@@ -77,7 +77,7 @@ class Sender:
                 settings.transactional_id, self._identity, backoff=backoff, random=random, on_renewed=self._restart
             )
         self._outcomes = Outcomes(
-            self._identity, intake, backoff, random, self.transaction, retries_max=settings.retries
+            self._identity, intake, backoff, random, self._take_back, self.transaction, retries_max=settings.retries
         )
         make_spread = routing(settings.partitioner).spread
         self._spread = make_spread(random, settings.batch_bytes)
@@ -415,10 +415,15 @@ class Sender:
             if known is None:
                 continue
             if topic.undesignated:
-                for queue in topic.designate(known.partitions, view, self._agenda.is_due, now):
+                for queue in topic.designate(known, view, self._agenda.is_due, now):
                     self._agenda.add(queue)
             if topic.is_settled:
                 del self._unsettled[topic]
+
+    def _take_back(self, batch: Batch) -> None:
+        topic = self._topics[batch.topic]
+        topic.take_back(batch)
+        self._unsettled[topic] = None
 
     def _collate(self, now: float, view: View) -> list[Call]:
         """Requests by broker, from the partitions in turn, so that none starves."""
@@ -490,7 +495,9 @@ class Sender:
             if topic.unrouted:
                 times.append(min(batch.deadline for batch in topic.unrouted))
             if topic.undesignated:
-                times += [topic.undesignated[0].created_at + self._linger, topic.undesignated[0].deadline]
+                head = topic.undesignated[0]
+                footing = topic.footing
+                times += [head.created_at + self._linger, head.deadline, footing.tries_at, footing.awaited_until]
             if topic.unknown_since is not None:
                 times.append(topic.unknown_since + self._settings.unknown_topic_timeout_ms / 1000)
         if self._outcomes.limited:

@@ -1,7 +1,8 @@
 """What a topic holds before its records have a partition: two queues, and the partitions' own.
 
     unrouted      records of a topic whose partitions are not known yet; in order
-    undesignated  unkeyed records; given a partition only when drained, so that a dead leader holds up none
+    undesignated  unkeyed records; given a partition only when drained, so that a dead leader holds up none; taken back
+                  from one whose leader says that it has not begun to lead
 
 All are batches already when they come. A topic with a single partition has no undesignated ones: there is nothing to
 choose, and records without a key keep their place among those with one.
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from kwire.cluster import Partition, Topic, View
 from kwire.cluster.snapshot import NO_NODE
 from kwire.producer.batch import Batch
+from kwire.producer.footing import Footing
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.split import SizeLimit
 from kwire.producer.spreads import Spread
@@ -45,12 +47,14 @@ class TopicQueue:
         self.undesignated: deque[Batch] = deque()
         self.partitions: dict[int, PartitionQueue] = {}
         self.unknown_since: float | None = None
+        self.footing = Footing()
         self._spread = spread
         self._limit = limit
         self._window_max = window_max
         self._is_ordered = is_ordered
         self._delivery_timeout = delivery_timeout
         self._limited = limited
+        self._busy: tuple[Topic, list[int]] | None = None  # the brokers for which the first undesignated batch waits
 
     @property
     def is_idle(self) -> bool:
@@ -67,7 +71,12 @@ class TopicQueue:
         queue = self.partitions.get(index)
         if queue is None:
             queue = PartitionQueue(
-                self.name, index, self._window_max, limit=self._limit, is_ordered=self._is_ordered
+                self.name,
+                index,
+                self._window_max,
+                limit=self._limit,
+                footing=self.footing,
+                is_ordered=self._is_ordered,
             )
             self.partitions[index] = queue
         return queue
@@ -119,16 +128,24 @@ class TopicQueue:
         return overdue
 
     def designate(
-        self, partitions: Sequence[Partition], view: View, is_due: Callable[[Batch, float], bool], now: float
+        self, known: Topic, view: View, is_due: Callable[[Batch, float], bool], now: float
     ) -> list[PartitionQueue]:
         """Give the due undesignated batches, from the first, to partitions that the spread chooses, while one can take
         them, and each takes one; answers the queues that got one."""
         given: list[PartitionQueue] = []
+        if self._busy is not None and self._is_busy(*self._busy, known, view):
+            return given
+        partitions, footing = known.partitions, self.footing
         places = _Places(self.partitions, view, now)
         while self.undesignated and len(given) < len(partitions) and is_due(self.undesignated[0], now):
             batch = self.undesignated[0]
+            places.may_try = footing.is_sure or footing.may_try(now)
+            if not places.may_try and footing.awaits(now):
+                break
             chosen = self._spread.choose(self.name, partitions, places, batch.run.size_bytes, now)
             if chosen is None:
+                if places.is_busy():
+                    self._busy = known, list(places.brokers)
                 break
             self.undesignated.popleft()
             batch.close()
@@ -136,8 +153,24 @@ class TopicQueue:
             batch.run.partition = chosen.index
             queue = self.partitions.get(chosen.index) or self.partition(chosen.index)
             queue.add(batch)
+            batch.number = footing.given = footing.given + 1
+            if not footing.is_sure and queue.acknowledged_by != (chosen.leader, chosen.leader_epoch):
+                footing.tries(batch, now)
             given.append(queue)
         return given
+
+    def _is_busy(self, before: Topic, nodes: list[int], known: Topic, view: View) -> bool:
+        """Whether the brokers have no room, as before: each of a thousand partitions would be asked in vain."""
+        if known is before and all(view.is_ready(node) and view.room(node) < 1 for node in nodes):
+            return True
+        self._busy = None
+        return False
+
+    def take_back(self, batch: Batch) -> None:
+        """The batch that was designated last, and is in no log, goes to another partition."""
+        batch.was_designated = False
+        batch.run.partition = UNDESIGNATED
+        self.undesignated.appendleft(batch)
 
     def close_batches(self) -> None:
         """Let no further record join what is there; closed batches do not wait for the linger."""
@@ -160,13 +193,19 @@ class TopicQueue:
 class _Places:
     """A topic's partitions as a spread may ask about them, in one turn: what the view says of a node is asked once."""
 
-    __slots__ = ("_has_room", "_now", "_queues", "_view")
+    __slots__ = ("_now", "_queues", "_view", "brokers", "may_try")
 
     def __init__(self, queues: Mapping[int, PartitionQueue], view: View, now: float) -> None:
         self._queues = queues
         self._view = view
         self._now = now
-        self._has_room: dict[int, bool] = {NO_NODE: False}
+        self.brokers: dict[int, bool] = {}  # those that were asked for, and whether they can be sent a request now
+        self.may_try = True  # whether a partition that has acknowledged nothing may be chosen
+
+    def is_busy(self) -> bool:
+        """Whether all that is amiss is that requests to every broker that was asked for are to be answered first."""
+        ready = self._view.is_ready
+        return bool(self.brokers) and not any(is_open or not ready(node) for node, is_open in self.brokers.items())
 
     def can_take(self, partition: Partition) -> bool:
         """A partition holds one designated batch at a time.
@@ -174,16 +213,22 @@ class _Places:
         The rest stays free to go elsewhere when its leader dies, and none starves behind a partition that keyed records
         keep busy.
         """
-        queue = self._queues.get(partition.index)
-        if queue is not None:
-            for batch in queue.queued:
-                if batch.was_designated:
-                    return False
         node = partition.leader
-        has_room = self._has_room.get(node)
-        if has_room is None:
-            has_room = self._has_room[node] = self._view.is_ready(node) and self._view.room(node) > 0
-        return has_room and (queue is None or queue.closed_by((node, partition.leader_epoch), self._now) is None)
+        if node == NO_NODE:
+            return False
+        is_open = self.brokers.get(node)
+        if is_open is None:
+            is_open = self.brokers[node] = self._view.is_ready(node) and self._view.room(node) > 0
+        queue = self._queues.get(partition.index)
+        if not is_open or queue is None:
+            return is_open and self.may_try
+        leader = node, partition.leader_epoch
+        if not self.may_try and queue.acknowledged_by != leader:
+            return False
+        for batch in queue.queued:
+            if batch.was_designated:
+                return False
+        return queue.closed_by(leader, self._now) is None
 
     def queued(self, partition: Partition) -> int:
         queue = self._queues.get(partition.index)

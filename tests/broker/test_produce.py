@@ -183,7 +183,7 @@ class TestReplication:
         assert bench.produce(GOOD, acks=1).base_offset == 4
         bench.state.stop_node(old, bench.now)
         result = waiting.response.responses[0].partition_responses[0]
-        assert (result.error_code, result.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        assert (result.error_code, result.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 2)
         assert (result.current_leader.leader_id, result.current_leader.leader_epoch) == (bench.leader("t"), 1)
         assert [node.node_id for node in waiting.response.node_endpoints] == [bench.leader("t")]
         assert bench.topic.partitions[0].log.end_offset == 2

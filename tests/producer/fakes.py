@@ -112,8 +112,13 @@ class Sent:
         base_offset: int = 100,
         throttle_time_ms: int = 0,
         leaders: Mapping[tuple[str, int], tuple[int, int]] | None = None,
+        *,
+        was_appended: bool = False,
     ) -> None:
-        """`leaders` are hints: (leader, leader epoch) of a place; broker n is at host-n:9092."""
+        """`leaders` are hints: (leader, leader epoch) of a place; broker n is at host-n:9092.
+
+        `was_appended`: what is answered with a code has an offset nevertheless.
+        """
         topics: dict[str, list[produce.ProduceResponse.Topic.Partition]] = {}
         for name, index in self.batches():
             code = codes if isinstance(codes, int) else codes.get((name, index), 0)
@@ -121,7 +126,7 @@ class Sent:
                 produce.ProduceResponse.Topic.Partition(
                     index=index,
                     error_code=code,
-                    base_offset=-1 if code else base_offset,
+                    base_offset=-1 if code and not was_appended else base_offset,
                     current_leader=_leader(*(leaders or {}).get((name, index), (-1, -1))),
                 )
             )

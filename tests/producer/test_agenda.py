@@ -6,6 +6,7 @@ import math
 
 from kwire.producer.agenda import Agenda
 from kwire.producer.batch import Batch
+from kwire.producer.footing import Footing
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.split import SizeLimit
 from kwire.wire.accel import Run
@@ -17,7 +18,7 @@ def queue_with(created_at: float = 0.0, deadline: float = 100.0) -> PartitionQue
     """A partition with an open batch."""
     run = Run("topic", 0, 1_000)
     run.append(0, None, b"v", (), 10)
-    queue = PartitionQueue("topic", 0, 5, limit=SizeLimit(1_000))
+    queue = PartitionQueue("topic", 0, 5, limit=SizeLimit(1_000), footing=Footing())
     queue.add(Batch(run, created_at, deadline))
     return queue
 

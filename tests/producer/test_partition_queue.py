@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kwire.producer.batch import Batch
+from kwire.producer.footing import Footing
 from kwire.producer.partition_queue import PartitionQueue
 from kwire.producer.split import SizeLimit
 from kwire.wire.accel import Run
@@ -20,7 +21,7 @@ def batch(name: str, records: int = 1) -> Batch:
 
 
 def queue_of(*batches: Batch, window_max: int = 5) -> PartitionQueue:
-    queue = PartitionQueue("topic", 0, window_max, limit=SizeLimit(1_000))
+    queue = PartitionQueue("topic", 0, window_max, limit=SizeLimit(1_000), footing=Footing())
     for one in batches:
         queue.add(one)
     return queue
@@ -197,3 +198,30 @@ def test_rule_7_what_has_less_time_than_those_before_it_and_what_comes_back_expi
     assert queue.is_idle
     queue.add(batch("later"))
     assert len(queue.expired(100.0)) == 1
+
+
+def test_rule_2_a_batch_is_let_go_with_its_sequence_which_the_next_one_gets() -> None:
+    a, b = batch("a", 3), batch("b")
+    queue = queue_of(a, b)
+    queue.sequence(queue.take(LEADER), 9, 0)
+    assert queue.let_go(a, retry_at=0.5)
+    assert (a.is_sequenced, a.line, queue.unresolved()) == (False, None, [b])
+    assert queue.closed_by(LEADER, 0.4) == "back-off"
+    queue.sequence(queue.take(LEADER), 9, 0)
+    assert b.sequence == 0
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_rule_2_a_batch_is_not_let_go_where_a_later_one_was_sequenced(others: int) -> None:
+    """Also one that has come back, and waits for this one."""
+    batches = [batch(str(number)) for number in range(1 + others)]
+    queue = queue_of(*batches)
+    prove(queue)
+    for _ in batches:
+        queue.sequence(queue.take(LEADER), 9, 0)
+    for one in batches:
+        assert not queue.let_go(one, retry_at=0.5)
+        queue.retry(one, retry_at=0.0)
+    queue.take(LEADER)
+    assert not queue.let_go(batches[0], retry_at=0.5)
+    assert [one.sequence for one in batches] == list(range(len(batches)))

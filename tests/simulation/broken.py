@@ -13,11 +13,12 @@ import pytest
 from kwire.cluster import Call, View
 from kwire.consumer.aborted import BatchFilter
 from kwire.errors import ErrorCode
-from kwire.producer import outcomes, partition_queue, verdicts
+from kwire.producer import outcomes, partition_queue, request, verdicts
 from kwire.producer.batch import NO_SEQUENCE, Batch
 from kwire.producer.identity import Identity
 from kwire.producer.outcomes import Outcomes
 from kwire.producer.partition_queue import PartitionQueue
+from kwire.producer.request import PartitionAnswer
 from kwire.producer.transaction import Transaction
 from kwire.producer.verdicts import Verdict
 
@@ -102,6 +103,19 @@ def not_the_leader_is_taken_for_no(patch: pytest.MonkeyPatch) -> None:
     """A leader that leads no more answers so when its followers come too late, with the batch in its log."""
     table = {**verdicts._VERDICTS, ErrorCode.NOT_LEADER_OR_FOLLOWER: Verdict.RETRY}
     patch.setattr(verdicts, "_VERDICTS", table)
+
+
+def the_offset_of_a_refusal_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    intact = request.partition_answers
+
+    def answers(*args: Any) -> dict[tuple[str, int], PartitionAnswer]:
+        found = intact(*args)
+        for answer in found.values():
+            if answer.error_code:
+                answer.base_offset = -1
+        return found
+
+    patch.setattr(outcomes, "partition_answers", answers)
 
 
 def outcomes_as_they_come(patch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ from tests.simulation import broken
 TOPIC = "t"
 
 
-def send(at: float, count: int = 1, partition: int = 0) -> Send:
+def send(at: float, count: int = 1, partition: int | None = 0) -> Send:
     return Send(at=at, client="p", topic=TOPIC, partition=partition, count=count)
 
 
@@ -152,6 +152,13 @@ CASES = [
         settings={"delivery_timeout_ms": 500},
         delivers=False,
         breaks=(broken.not_the_leader_is_taken_for_no, frozenset({"false alarm"})),
+    ),
+    Case(
+        bug="a new leader that has lost what it had appended is taken for one that has not begun: another gets it too",
+        work=[send(0.1), send(0.1, partition=1), *(send(at / 2, partition=None) for at in range(2, 8))],
+        faults=[produce(Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, applied=True), partition=3)],
+        partitions=4,
+        breaks=(broken.the_offset_of_a_refusal_is_ignored, frozenset({"duplicate"})),
     ),
     Case(
         bug="librdkafka 1.9.0: a topic vanishes from metadata for a while, and its sequences begin anew",

@@ -33,6 +33,7 @@ class Handler(Generic[R]):
     refuse          the response that says this error code for everything that the request asks
     places          the (topic, partition) pairs that the request names, by which faults find it
     refuses_places  `handle` asks `exchange.refused` for every place
+    refuse_applied  as `refuse`, for what was carried out all the same; None where both are answered alike
     """
 
     request: type[R]
@@ -40,3 +41,4 @@ class Handler(Generic[R]):
     refuse: Callable[[R, int, int], Response]
     places: Callable[[BrokerState, R], Sequence[tuple[str, int]]] = no_places
     refuses_places: bool = False
+    refuse_applied: Callable[[R, int, int], Response] | None = None

@@ -4,6 +4,8 @@ With acks=0 there is no answer; an error then closes the connection, which is al
 """
 from __future__ import annotations
 
+from functools import partial
+
 from kwire.broker.exchange import Exchange, HangUp, NoAnswer
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.leaders import Leaders
@@ -201,17 +203,17 @@ class DelayedProduce:
 
 
 def _fail(result: _Result, code: ErrorCode) -> None:
+    """What was appended keeps its offset: as with Kafka, that tells it from what was refused at once."""
     result.error_code = code
-    result.base_offset = result.log_append_time_ms = result.log_start_offset = -1
 
 
-def refuse(request: ProduceRequest, code: int, version: int) -> ProduceResponse:
+def refuse(request: ProduceRequest, code: int, version: int, base_offset: int = -1) -> ProduceResponse:
     return ProduceResponse(
         responses=[
             ProduceResponse.Topic(
                 name=asked.name, topic_id=asked.topic_id,
                 partition_responses=[
-                    _Result(index=data.index, error_code=code, base_offset=-1) for data in asked.partition_data
+                    _Result(index=data.index, error_code=code, base_offset=base_offset) for data in asked.partition_data
                 ],
             )
             for asked in request.topic_data
@@ -228,4 +230,6 @@ def places(broker: BrokerState, request: ProduceRequest) -> list[tuple[str, int]
     ]
 
 
-PRODUCE = Handler(ProduceRequest, handle, refuse, places, refuses_places=True)
+PRODUCE = Handler(
+    ProduceRequest, handle, refuse, places, refuses_places=True, refuse_applied=partial(refuse, base_offset=0)
+)
