@@ -25,12 +25,12 @@ from kwire.producer.verdicts import Verdict
 
 def no_first_ack_gate(patch: pytest.MonkeyPatch) -> None:
     """KAFKA-15591: five batches go to a leader that has acknowledged none."""
-    patch.setattr(PartitionQueue, "window", lambda queue, now: queue._window_max)
     intact = PartitionQueue.closed_by
 
     def closed_by(queue: PartitionQueue, leader: tuple[int, int], now: float) -> str | None:
         if not queue._out:
             queue.leader = leader
+        queue._proven_until = float("inf")
         return intact(queue, leader, now)
 
     patch.setattr(PartitionQueue, "closed_by", closed_by)
