@@ -27,6 +27,8 @@ NO_NODE = -1
 _PASSING = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 STEP = 2_000  # partitions, a topic counting as one more
+# So many more than an answer tells of its topic may lack in it; a higher index is no partition's.
+MISSING_MAX = 10_000
 TOPIC_NAME_BYTES_MAX = 0x7FFF  # of a string in requests
 
 
@@ -205,7 +207,8 @@ def _in_place(told: list[MetadataResponse.Topic.Partition]) -> Sequence[Metadata
     if all(index == partition.partition_index for index, partition in enumerate(told)):
         return told
     by_index = {partition.partition_index: partition for partition in told}
-    return [by_index.get(index) for index in range(max(by_index) + 1)]
+    count_max = len(told) + MISSING_MAX
+    return [by_index.get(index) for index in range(max(index for index in [*by_index, -1] if index < count_max) + 1)]
 
 
 # Lists of nodes, as the partitions share them: most are one of few. Tuples of their own that last, three a partition,

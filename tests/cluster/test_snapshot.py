@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from kwire.cluster import Broker, LeaderHint
-from kwire.cluster.snapshot import STEP
+from kwire.cluster.snapshot import MISSING_MAX, STEP
 from kwire.protocol.messages.metadata import MetadataResponse
 from tests.cluster.snapshots import metadata, snapshot
 
@@ -54,6 +54,15 @@ def test_partitions_stand_at_their_index_whatever_the_answer_leaves_out() -> Non
     answer.topics[0].partitions.reverse()
     seen = snapshot().updated(answer, 2.0)
     assert [seen.leader("t", index) for index in range(4)] == [1, -1, 3, -1]
+
+
+@pytest.mark.parametrize(
+    ("index", "count"), [(MISSING_MAX + 1, MISSING_MAX + 2), (MISSING_MAX + 2, 1), (2**31 - 1, 1), (-1, 1)]
+)
+def test_an_index_far_beyond_what_was_told_makes_no_stand_ins(index: int, count: int) -> None:
+    answer = metadata({"t": [(1, 0), (2, 0)]})
+    answer.topics[0].partitions[1].partition_index = index
+    assert len(snapshot().updated(answer, 2.0).topics["t"].partitions) == count
 
 
 @pytest.mark.parametrize(
