@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import time
 from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
@@ -80,7 +81,13 @@ class Stand:
         """How many records a topic has, by its end offsets."""
         latest = _admin.OffsetSpec.latest()
         wanted = {confluent_kafka.TopicPartition(topic, index): latest for index in range(partitions)}
-        return sum(future.result().offset for future in self._admin.list_offsets(wanted).values())
+        while True:
+            try:
+                return sum(future.result().offset for future in self._admin.list_offsets(wanted).values())
+            except confluent_kafka.KafkaException as error:
+                if error.args[0].code() != confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION:
+                    raise
+                time.sleep(0.5)  # a contestant may be ready before all partitions of a new topic are led
 
     def fill(self, topic: str, task: Task, count: int) -> None:
         """`count` records, the same number in every partition give or take one, in batches of FILL_BATCH_BYTES."""
