@@ -32,7 +32,7 @@ EXPECTED = {
         datetime(1969, 12, 31, 23, 59, 59, 999000, UTC),  # no time at all: as Spark's own connector shows it
         datetime(2023, 11, 14, 22, 13, 20, 123000, UTC),
     ],
-    "timestampType": [0, 1, 0, 0],
+    "timestampType": [0, 1, -1, 0],
     "headers": [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, None, [{"key": "", "value": b""}]],
 }
 POLLED = PolledBatch(PIECES).to_arrow(include_headers=True)
