@@ -442,19 +442,20 @@ class KafkaSelector:
             self._backoffs[node].recovered(self._now)
         if cause is not None:
             self._fail(node, cause)
-        elif channel.wants != channel.mask:
+        else:
             self._watch(channel)
 
     def _flush(self, channel: Channel) -> None:
         node = self._nodes[channel]
         for frame in channel.flush(self._now):
             self.completed_sends.append(Sent(node, frame))
-        if channel.wants != channel.mask:
-            self._watch(channel)
+        self._watch(channel)
 
     def _watch(self, channel: Channel) -> None:
         """Register the socket for what the channel waits for."""
         mask = channel.wants
+        if mask == channel.mask:
+            return
         if not channel.mask:
             self._selector.register(channel, mask, partial(self._serve, channel))
         elif not mask:
