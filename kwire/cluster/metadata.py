@@ -137,8 +137,9 @@ class MetadataUpdater:
         self._taking = None
         self._in_flight = False
         self.snapshot = taken
-        while self._learnt:
-            self.learn(*self._learnt.pop(0))
+        for told in self._learnt:
+            self.learn(*told)
+        self._learnt.clear()
         now = taken.at
         unsettled = self._unsettled()
         if unsettled is None:

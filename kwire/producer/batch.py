@@ -8,6 +8,7 @@ and sequence, until it is acknowledged or the epoch is bumped (rule of order 2).
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kwire.errors import KwireError
@@ -140,27 +141,16 @@ class Batch:
         if self.encoded is None or self.magic != magic:
             assert self.encoded is None or not self.is_sequenced, "a sequenced batch is immutable"
             self.magic = magic
-            if magic == 2 and not self.is_piece:
-                self.encoded = encode_run(
-                    self.run,
-                    compression=compression,
-                    level=level,
-                    producer_id=self.producer_id,
-                    producer_epoch=self.producer_epoch,
-                    base_sequence=self.sequence,
-                    is_transactional=self.is_transactional,
-                )
-            else:
-                self.encoded = encode_batch(
-                    self.records,
-                    magic=magic,
-                    compression=compression,
-                    level=level,
-                    producer_id=self.producer_id,
-                    producer_epoch=self.producer_epoch,
-                    base_sequence=self.sequence,
-                    is_transactional=self.is_transactional,
-                )
+            is_whole_run = magic == 2 and not self.is_piece
+            make = partial(encode_run, self.run) if is_whole_run else partial(encode_batch, self.records, magic=magic)
+            self.encoded = make(
+                compression=compression,
+                level=level,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                base_sequence=self.sequence,
+                is_transactional=self.is_transactional,
+            )
         return self.encoded
 
     def tell(self, error: KwireError | None) -> None:

@@ -24,20 +24,16 @@ from kwire.records.control import encode_end_transaction
 from kwire.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
 from kwire.wire import accel
 from kwire.wire.accel import NewRecord, Run
-from kwire.wire.header import batch_header
+from kwire.wire.header import HEADER, batch_header
 from kwire.wire.rows import BATCH_OVERHEAD_BYTES
 
 T = TypeVar("T")
 
-# Base offset, length, leader epoch, magic, CRC | attributes, last offset delta, base and max timestamp, producer id and
-# epoch, base sequence, count.
-_HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC = struct.Struct(">I")
 _CRC_AT = 17
 _CHECKED_AT = 21
 _EPOCH_AT = 12
 
-assert _HEADER.size == BATCH_OVERHEAD_BYTES
 _CODEC, _LOG_APPEND, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _CODECS = {int(codec): codec for codec in Compression}
 _INT64_MAX = (1 << 63) - 1
@@ -171,7 +167,7 @@ def decode_v2(
     (
         base_offset, _, leader_epoch, magic, crc, attributes, last_delta, base_timestamp, max_timestamp,
         producer_id, producer_epoch, base_sequence, count,
-    ) = _HEADER.unpack_from(raw)  # fmt: skip
+    ) = HEADER.unpack_from(raw)  # fmt: skip
     if check_crc and (computed := accel.crc32c(raw[_CHECKED_AT:])) != crc:
         raise CorruptRecordsError(
             f"the batch says that its CRC-32C is {crc:08x}, and it is {computed:08x}",

@@ -10,8 +10,6 @@
 
 /* Less is left for later. */
 #define SUMMED_MIN (16 * 1024)
-/* Below this, giving up the interpreter's lock costs more than others gain. */
-#define WITHOUT_LOCK_MIN (64 * 1024)
 
 static unsigned char *
 put_number(unsigned char *at, int64_t n, int size)
@@ -38,7 +36,7 @@ sum_rest(run_t *run)
     bytes_t at = run->data + BATCH_OVERHEAD + run->summed;
     const size_t size = run->used - run->summed;
     uint32_t state = run->sum;
-    if (size < WITHOUT_LOCK_MIN) {
+    if (size < CRC_WITHOUT_LOCK_MIN) {
         state = crc32c_state(state, at, size);
     }
     else {

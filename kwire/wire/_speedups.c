@@ -33,9 +33,6 @@ crc32c_zeros(uint32_t state, size_t count)
     return crc_of_zeros(state, count);
 }
 
-/* Below this, giving up the interpreter's lock costs more than others gain. */
-#define CRC_WITHOUT_LOCK_MIN (64 * 1024)
-
 static PyObject *
 crc32c_over(PyObject *const *args, Py_ssize_t nargs, uint32_t (*over)(uint32_t, bytes_t, size_t))
 {

@@ -21,6 +21,9 @@ int add_sockets(PyObject *module);
  * One that is written in Python has such a part always: each object would be looked at again and again. */
 PyObject *derived_class(PyObject *module, const char *base, PyObject *full_name, size_t size, PyType_Slot *slots);
 
+/* Of fewer bytes the CRC is made with the interpreter's lock: giving it up costs more than others gain. */
+#define CRC_WITHOUT_LOCK_MIN (64 * 1024)
+
 /* CRC-32C of all that is there; the interpreter's lock need not be held. */
 uint32_t crc32c_of(bytes_t at, size_t size);
 

@@ -218,9 +218,7 @@ put(door_t *door, topic_t *topic, run_t *run, int slot, const entry_t *entry, Py
     if (run->is_closed) {
         topic->hint = run->room;
     }
-    if (door->sums) {
-        run_sum(run);
-    }
+    door_sum(door, run);
     return 0;
 }
 

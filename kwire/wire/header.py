@@ -14,7 +14,9 @@ _START = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
 _LENGTH_COVERS_FROM = 12
 
-assert _START.size + _CHECKED.size == BATCH_OVERHEAD_BYTES
+HEADER = struct.Struct(_START.format + _CHECKED.format.removeprefix(">"))
+
+assert HEADER.size == BATCH_OVERHEAD_BYTES
 
 
 def batch_header(

@@ -6,12 +6,8 @@ through them.
 
 from __future__ import annotations
 
-import sys
 from array import array
-from pathlib import Path
 from random import Random
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -27,29 +23,10 @@ from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.settings import ProducerSettings
 from kwire.records import BATCH_OVERHEAD_BYTES, record_bytes_max
 from kwire.wire.accel import ManyColumns
+from tests.cluster.calls import Calls
 
-# Simulated brokers run none of its code.
-COUNTED = f"{Path(__file__).parents[2]}/kwire/producer/"
 BATCHES, PER_BATCH = 80, 10
 VALUE = bytes(100)
-
-
-class Calls:
-    """`with Calls() as calls: ...` counts the calls of the producer's functions."""
-
-    count = 0
-
-    def __enter__(self) -> Calls:
-        self._before = sys.getprofile()
-        sys.setprofile(self._called)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        sys.setprofile(self._before)
-
-    def _called(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(COUNTED):
-            self.count += 1
 
 
 def calls_of(partitions: int) -> tuple[int, int]:
@@ -71,7 +48,7 @@ def calls_of(partitions: int) -> tuple[int, int]:
         return producer.sender.metrics(producer.event_loop.metrics())
 
     before = sent(partitions, array("i", range(partitions)))  # each leader has acknowledged something, and may get more
-    with Calls() as calls:
+    with Calls("producer") as calls:  # simulated brokers run none of its code
         after = sent(BATCHES * PER_BATCH)
     assert after.batches_sent - before.batches_sent == BATCHES
     return calls.count, after.requests_sent - before.requests_sent
