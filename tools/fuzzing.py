@@ -265,19 +265,30 @@ def _fill(data: bytes, random: Random) -> bytes:
 MUTATIONS = (_flip, _flip, _flip, _edge, _edge, _insert, _cut, _delete, _double, _splice, _fill)
 
 
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="tools/fuzz_protocol", description="Feed broken messages to the decoders.")
-    parser.add_argument("minutes", nargs="?", type=float, default=1.0, help="how long (1)")
+def options_of(arguments: list[str], prog: str, description: str, minutes: float) -> argparse.Namespace:
+    """`minutes`, as many unless told otherwise, and `seed`, None where cases of any are to run for so long."""
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser.add_argument("minutes", nargs="?", type=float, default=minutes, help=f"how long ({minutes:g})")
     parser.add_argument("--seed", type=int, help="only the case of this seed")
-    options = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def run(case: Callable[[int], object], minutes: float) -> tuple[int, int, int]:
+    """Cases of one seed after the other: the first, how many there were, and how many were answered with yes."""
+    first = seed = Random().randrange(1 << 40)
+    agreed = 0
+    end = time.monotonic() + minutes * 60
+    while time.monotonic() < end:
+        agreed += bool(case(seed))
+        seed += 1
+    return first, seed - first, agreed
+
+
+def main(arguments: list[str]) -> int:
+    options = options_of(arguments, "tools/fuzz_protocol", "Feed broken messages to the decoders.", 1.0)
     if options.seed is not None:
         print("readable" if check(options.seed) else "refused")
         return 0
-    first = seed = Random().randrange(1 << 40)
-    readable = 0
-    end = time.monotonic() + options.minutes * 60
-    while time.monotonic() < end:
-        readable += check(seed)
-        seed += 1
-    print(f"{seed - first} cases from seed {first}: {readable} still readable, the others refused as they should be")
+    first, count, readable = run(check, options.minutes)
+    print(f"{count} cases from seed {first}: {readable} still readable, the others refused as they should be")
     return 0

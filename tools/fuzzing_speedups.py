@@ -10,10 +10,8 @@ Refuses: to know the sanitizers; to shrink what it found.
 
 from __future__ import annotations
 
-import argparse
 import struct
 import sys
-import time
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -256,20 +254,13 @@ def _story(seed: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="tools/sanitize fuzz", description="Hand broken input to the C accelerator.")
-    parser.add_argument("minutes", nargs="?", type=float, default=10.0, help="how long (10)")
-    parser.add_argument("--seed", type=int, help="only the case of this seed")
-    options = parser.parse_args(arguments)
+    options = fuzzing.options_of(arguments, "tools/sanitize fuzz", "Hand broken input to the C accelerator.", 10.0)
     if options.seed is not None:
         check(options.seed)
         print("C and its specification agree")
         return 0
-    first = seed = Random().randrange(1 << 40)
-    end = time.monotonic() + options.minutes * 60
-    while time.monotonic() < end:
-        check(seed)
-        seed += 1
-    print(f"{seed - first} cases from seed {first}: C and its specification agree in all of them")
+    first, count, _ = fuzzing.run(check, options.minutes)
+    print(f"{count} cases from seed {first}: C and its specification agree in all of them")
     return 0
 
 

@@ -11,7 +11,7 @@ Machine's methods and everything else here belong to the loop's thread. What the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -395,7 +395,7 @@ class Fetcher:
             if extent.next_offset <= asked.offset:
                 self._fail(position, failures.no_progress(position, extent.next_offset))
                 return
-            aborted = self._aborted(answer) if answer.aborted_transactions else ()
+            aborted = self._aborted(answer.aborted_transactions) if answer.aborted_transactions else ()
             self._inbox.post(Chunk(position.generation, asked.offset, records[: extent.whole_bytes], aborted))
             position.offset = extent.next_offset
             if position.end is not None:
@@ -408,12 +408,12 @@ class Fetcher:
         elif not extent.whole_bytes:
             self._grow(position, extent.needed_bytes)
 
-    def _aborted(self, answer: FetchResponse.Topic.Partition) -> tuple[AbortedTransaction, ...]:
+    def _aborted(
+        self, told: Sequence[FetchResponse.Topic.Partition.AbortedTransaction]
+    ) -> tuple[AbortedTransaction, ...]:
         if not self._options.is_committed_only:
             return ()
-        return tuple(
-            AbortedTransaction(one.producer_id, one.first_offset) for one in answer.aborted_transactions or ()
-        )
+        return tuple(AbortedTransaction(one.producer_id, one.first_offset) for one in told)
 
     def _grow(self, position: Position, needed_bytes: int) -> None:
         """Not one whole batch came: brokers before Kafka 0.10.1 cut off what is over the limit. Ask for as much."""
