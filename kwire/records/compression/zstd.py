@@ -12,18 +12,23 @@ from typing import Any
 
 from kwire.errors import ConfigurationError
 from kwire.records.compression.limits import checked_level, corrupt, cut_off, too_large
+from kwire.wire.accel import room
 
 _DEFAULT_LEVEL = 3
 _WINDOW_LOG_MAX = 27
-# A block of zstd makes at most 128 KiB and has at least 4 bytes, so this much input makes at most 16 MiB.
-_INPUT_BYTES = 512
+_MAGIC = 0xFD2FB528
+_SKIPPABLE = 0x184D2A50  # the first of 16 magic numbers, of frames that say nothing to us
+_DICTIONARY_ID_BYTES = (0, 1, 2, 4)
+_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
+_RLE, _COMPRESSED = 1, 2
+_BLOCK_BYTES = 128 * 1024
 
 
 def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
     return _library().compress(data, checked_level("zstd", level, -(1 << 17), 22, _DEFAULT_LEVEL))
 
 
-def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
+def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes | memoryview:
     return _library().decompress(memoryview(data), limit)
 
 
@@ -69,29 +74,56 @@ class _Zstandard:
         compressed: bytes = self._zstandard.ZstdCompressor(level=level).compress(data)
         return compressed
 
-    def decompress(self, data: memoryview, limit: int) -> bytes:
-        """A frame's output has no limit of its own here, so what it may make at once is limited by what goes in."""
+    def decompress(self, data: memoryview, limit: int) -> memoryview:
+        """All at once into memory that is used again: what the blocks can make at most, and a byte for what passes the
+        limit."""
+        whole, place = room(min(limit, _most(data)) + 1)
         decompressor = self._decompressor(max_window_size=1 << _WINDOW_LOG_MAX)
-        parts: list[bytes] = []
-        left = limit
-        pos = 0
-        while True:
-            frame = decompressor.decompressobj()
-            while pos < len(data) and not frame.eof:
-                given = data[pos : pos + _INPUT_BYTES]
-                try:
-                    parts.append(frame.decompress(given))
-                except self._zstandard.ZstdError as error:
-                    raise corrupt("zstd", error) from None
-                left -= len(parts[-1])
-                if left < 0:
-                    raise too_large("zstd", limit)
-                pos += len(given)
-            if not frame.eof:
-                raise cut_off("zstd")
-            pos -= len(frame.unused_data)
-            if pos == len(data):
-                return b"".join(parts)
+        try:
+            size = decompressor.stream_reader(data, read_across_frames=True).readinto(place)
+        except self._zstandard.ZstdError as error:
+            raise corrupt("zstd", error) from None
+        if size > limit:
+            raise too_large("zstd", limit)
+        return memoryview(whole)[:size].toreadonly()
+
+
+def _most(data: memoryview) -> int:
+    """What the frames make at most. CorruptRecordsError where there is none, or `data` does not end with one."""
+    most = at = 0
+    while at < len(data) or not at:
+        magic = _number(data, at, 4)
+        if magic == _MAGIC:
+            at, makes = _frame(data, at + 4)
+            most += makes
+        elif magic & ~15 == _SKIPPABLE:
+            at += 8 + _number(data, at + 4, 4)
+        else:
+            raise corrupt("zstd", "a frame does not begin with zstd's magic number")
+    if at > len(data):
+        raise cut_off("zstd")
+    return most
+
+
+def _frame(data: memoryview, at: int) -> tuple[int, int]:
+    """Where a frame ends, and what it makes at most by the heads of its blocks; `at` is behind its magic number."""
+    descriptor = _number(data, at, 1)
+    has_window, has_checksum = not descriptor & 0x20, bool(descriptor & 4)
+    size_bytes = _CONTENT_SIZE_BYTES[descriptor >> 6] or not has_window
+    at += 1 + has_window + _DICTIONARY_ID_BYTES[descriptor & 3] + size_bytes
+    most = is_last = 0
+    while not is_last:
+        head = _number(data, at, 3)
+        is_last, kind, size = head & 1, head >> 1 & 3, head >> 3
+        at += 3 + (1 if kind == _RLE else size)
+        most += _BLOCK_BYTES if kind == _COMPRESSED else min(size, _BLOCK_BYTES)
+    return at + 4 * has_checksum, most
+
+
+def _number(data: memoryview, at: int, size: int) -> int:
+    if at + size > len(data):
+        raise cut_off("zstd")
+    return int.from_bytes(data[at : at + size], "little")
 
 
 @cache
