@@ -22,7 +22,7 @@ from kwire.cluster.metrics import BrokerMetrics, Traffic, broker_metrics
 from kwire.cluster.snapshot import NO_NODE, Broker, Snapshot
 from kwire.errors import DisconnectedError, KwireError
 from kwire.net import Clock, KafkaSelector
-from kwire.protocol import Request, Response
+from kwire.protocol import Request
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.session import Answered, Broken, Closed, Failed, Ready, Session
 from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
@@ -44,16 +44,8 @@ class NodeLost:
     is_idle: bool
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What became of one request. `token` is the sender's own; `was_written`: it may have reached the broker."""
-
-    token: Any
-    result: Response | KwireError
-    was_written: bool
-
-
-Event = NodeReady | NodeLost | Outcome
+# What became of a request is told as the session tells it.
+Event = NodeReady | NodeLost | Answered | Failed
 
 
 @dataclass(slots=True)
@@ -61,7 +53,6 @@ class _Link:
     session: Session
     traffic: Traffic
     is_connected: bool = False
-    is_ready: bool = False  # never on a probe, which is for `greetings` to learn from and carries nobody's requests
     greeting: Greeting = Greeting.API_VERSIONS
     has_answered: bool = False
 
@@ -79,6 +70,8 @@ class Connections:
         self.addresses: dict[int, tuple[str, int]] = {
             NO_NODE - 1 - place: address for place, address in enumerate(config.addresses)
         }
+        # What requests are sent on. Never a probe, which is for `greetings` to learn from and carries nobody's.
+        self.ready: dict[int, Session] = {}
         self.last_failure: dict[int, KwireError] = {}
         self._traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
         self._features: dict[str, int] = {}
@@ -95,32 +88,12 @@ class Connections:
         host, port = self.addresses.get(node, ("unknown", 0))
         return f"{node} at {host}:{port}" if node >= 0 else f"{host}:{port}"
 
-    def is_ready(self, node: int) -> bool:
-        link = self._links.get(node)
-        return link is not None and link.is_ready
-
     def is_started(self, node: int) -> bool:
         return node in self._links
-
-    def ready_nodes(self) -> list[int]:
-        return [node for node, link in self._links.items() if link.is_ready]
-
-    def has_ready(self) -> bool:
-        for link in self._links.values():  # noqa: SIM110 - several times in each turn of the loop
-            if link.is_ready:
-                return True
-        return False
-
-    def in_flight(self, node: int) -> int:
-        link = self._links.get(node)
-        return 0 if link is None else link.session.in_flight
 
     def feature(self, name: str) -> int:
         """The level of a feature as a broker told it last; 0 if none did."""
         return self._features.get(name, 0)
-
-    def session(self, node: int) -> Session:
-        return self._links[node].session
 
     # -- making and ending connections
 
@@ -219,7 +192,7 @@ class Connections:
             link_or_none = self._links.get(node)
             if link_or_none is not None:  # an earlier frame of the same poll may have broken the session
                 told = link_or_none.session.receive(frame, now)
-                if not link_or_none.is_ready or link_or_none.session.has_frames:
+                if node not in self.ready or link_or_none.session.has_frames:
                     self._moved(node, link_or_none.session)
                 events += self._translated(node, told, now)
         for lost in self._selector.disconnected:
@@ -254,7 +227,7 @@ class Connections:
                 self.describe(node),
                 traffic,
                 is_connected=node in self._links and self._links[node].is_connected,
-                in_flight=self.in_flight(node),
+                in_flight=self._links[node].session.in_flight if node in self._links else 0,
                 last_failure=self.last_failure.get(node),
             )
             for node, traffic in self._traffic.items()
@@ -267,21 +240,21 @@ class Connections:
             match event:
                 case Answered():
                     link.has_answered = True
-                    link.traffic.answered(type(event.request), now - event.sent_at)
+                    link.traffic.latency[type(event.request).__name__].observe(now - event.sent_at)
                     if link.greeting is Greeting.PROBE:
                         self._greetings.answered(self.addresses[node], link.greeting)
                         return events + self.stop(node, _proven(self.describe(node)), now)
-                    events.append(Outcome(event.token, event.response, True))
+                    events.append(event)
                 case Failed():
                     link.traffic.failures += 1
-                    events.append(Outcome(event.token, event.error, event.was_sent))
+                    events.append(event)
                 case Broken():
                     self._selector.disconnect(node, failed=True)
                     return events + self._ended(node, event.error, now)
                 case Ready():
                     pass
-        if not link.is_ready and link.session.is_ready and link.greeting is not Greeting.PROBE:
-            link.is_ready = True
+        if node not in self.ready and link.session.is_ready and link.greeting is not Greeting.PROBE:
+            self.ready[node] = link.session
             self._features.update(link.session.features)
             if link.greeting is Greeting.API_VERSIONS:
                 self._greetings.answered(self.addresses[node], link.greeting)
@@ -291,12 +264,13 @@ class Connections:
 
     def _ended(self, node: int, cause: KwireError, now: float, *, is_idle: bool = False) -> list[Event]:
         link = self._links.pop(node)
+        self.ready.pop(node, None)
         events: list[Event] = []
         for event in link.session.closed(cause, now):
             match event:
                 case Failed():
                     link.traffic.failures += 1
-                    events.append(Outcome(event.token, event.error, event.was_sent))
+                    events.append(event)
                 case Closed():
                     cause = event.cause  # the session may know better than the socket: a refused password, SASL wanted
                     has_died = event.died_during_negotiation

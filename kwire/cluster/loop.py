@@ -23,7 +23,7 @@ from typing import Any
 from kwire.cluster.backoff import Backoff
 from kwire.cluster.calls import Call, Machine, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode
 from kwire.cluster.config import ClientConfig
-from kwire.cluster.connections import Connections, Event, NodeLost, NodeReady, Outcome
+from kwire.cluster.connections import Connections, Event, NodeLost, NodeReady
 from kwire.cluster.coordinators import Coordinators
 from kwire.cluster.metadata import MetadataStatus, MetadataUpdater
 from kwire.cluster.metrics import ClusterMetrics
@@ -43,6 +43,7 @@ from kwire.net import Clock, KafkaSelector
 from kwire.protocol import Request, Response
 from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kwire.session import Answered, Failed
 
 _log = logging.getLogger("kwire.cluster")
 
@@ -78,12 +79,14 @@ class EventLoop:
         self._random = random
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
         self._connections = Connections(config, selector, clock, random)
+        self.describe = self._connections.describe
         self._metadata = MetadataUpdater(
             max_age_ms=config.metadata_max_age_ms,
             backoff=self._backoff,
             random=random,
             allow_auto_create=config.allow_auto_create_topics,
         )
+        self.snapshot: Snapshot = self._metadata.snapshot
         self._recovery = RecoveryMonitor(self._backoff, random)
         self._coordinators = Coordinators()
         self._machines: list[Machine] = []
@@ -106,35 +109,31 @@ class EventLoop:
     # -- the View of machines
 
     @property
-    def snapshot(self) -> Snapshot:
-        return self._metadata.snapshot
-
-    @property
     def trouble(self) -> KwireError | None:
-        if self._connections.has_ready():
+        if self._connections.ready:
             return None
         failures = self._connections.last_failure
         return failures[next(reversed(failures))] if failures else None
 
     @property
     def is_hopeless(self) -> bool:
-        if self._connections.has_ready():
+        if self._connections.ready:
             return False
         failures = self._connections.last_failure
         return all(_is_lasting(failures.get(node)) for node in self._connections.addresses)
 
     def is_ready(self, node: int) -> bool:
-        if self._connections.is_ready(node):
+        if node in self._connections.ready:
             return True
         if node in self._connections.addresses and node not in self._recovery.failures:
             self._connections.start(node)
         return False
 
     def room(self, node: int) -> int:
-        return self.config.max_in_flight - self._connections.in_flight(node)
+        return self.config.max_in_flight - self._connections.ready[node].in_flight
 
     def version(self, node: int, api: type[Request[Any]], at_most: int | None = None) -> int:
-        return self._connections.session(node).version(api, at_most)
+        return self._connections.ready[node].version(api, at_most)
 
     def supports(self, node: int, api: type[Request[Any]]) -> bool:
         try:
@@ -152,9 +151,6 @@ class EventLoop:
     def forget_coordinator(self, route: ToCoordinator) -> None:
         self._coordinators.forget(route)
 
-    def describe(self, node: int) -> str:
-        return self._connections.describe(node)
-
     def outage(self, node: int) -> Failure | None:
         return self._recovery.failures.get(node)
 
@@ -166,6 +162,7 @@ class EventLoop:
 
     def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         news = self._metadata.learn(hints, endpoints)
+        self.snapshot = self._metadata.snapshot
         if news:
             self._connections.add(self.snapshot.brokers.values())
             self._is_stirred |= self._is_past_machines
@@ -212,7 +209,7 @@ class EventLoop:
             self._metadata_taken()
         for event in events:
             self._handle(event)
-        if self._metadata.is_due(self._now):
+        if self._now >= self._metadata.due_at:
             self._refresh_metadata()
         if self._recovery.failures:
             for node in self._recovery.probes(self._now):
@@ -220,7 +217,9 @@ class EventLoop:
         if self._waiting:
             self._send_waiting()
         self._turn_machines()
-        self._refresh_metadata()  # what the machines want to know since just now would else wait for the next event
+        self._metadata.want(self._wanted_topics())
+        if self._now >= self._metadata.due_at:  # what the machines want to know since just now
+            self._refresh_metadata()
 
     def close(self, error: KwireError) -> None:
         """Resolve everything that waits, with `error`, and close the connections. A second call does nothing."""
@@ -234,9 +233,9 @@ class EventLoop:
             # What is in flight may have been carried out, unlike what was still waiting: hence another error.
             cut = DisconnectedError("the client was closed before the answer came", broker=self.describe(node))
             for event in self._connections.stop(node, cut, self._now):
-                if isinstance(event, Outcome) and isinstance(event.token, _Waiting):
-                    event.token.call.was_written = event.was_written
-                    self._finish(event.token, event.result)
+                if isinstance(event, Failed) and isinstance(event.token, _Waiting):
+                    event.token.call.was_written = event.was_sent
+                    self._finish(event.token, event.error)
         for machine in self._machines:
             machine.closed(error)
         self._selector.close()
@@ -255,7 +254,7 @@ class EventLoop:
         for one in self._waiting:
             deadlines += [one.deadline, one.retry_at]
         if self._machines or self._waiting:
-            deadlines += [self._metadata.deadline(), self._knock_at]
+            deadlines += [self._metadata.due_at, self._knock_at]
         due, now = inf, self._now
         for deadline in deadlines:
             if deadline is not None and now < deadline < due:
@@ -267,8 +266,11 @@ class EventLoop:
 
     def _handle(self, event: Event) -> None:
         match event:
-            case Outcome() if event.token is not None:
-                self._resolve(event)
+            case Answered(waiting, _, response) if waiting is not None:
+                waiting.call.was_written = True
+                self._finish(waiting, response)
+            case Failed(waiting, _, error, was_sent) if waiting is not None:
+                self._failed(waiting, error, was_sent=was_sent)
             case NodeReady(node):
                 self._knock_at = self._now
                 if self._recovery.recovered(node):
@@ -286,22 +288,20 @@ class EventLoop:
 
     # -- calls
 
-    def _resolve(self, outcome: Outcome) -> None:
-        waiting: _Waiting = outcome.token
-        result = outcome.result
-        waiting.call.was_written = outcome.was_written
+    def _failed(self, waiting: _Waiting, error: KwireError, *, was_sent: bool) -> None:
+        waiting.call.was_written = was_sent
         if (
-            isinstance(result, NodeError)
+            isinstance(error, NodeError)
             and waiting.call.may_retry
             and self._now < waiting.deadline
             and not self._is_closed
         ):
             waiting.attempts += 1
-            waiting.call.last_error = result
+            waiting.call.last_error = error
             waiting.retry_at = self._now + self._backoff.seconds(waiting.attempts, self._random)
             self._waiting.append(waiting)
         else:
-            self._finish(waiting, result)
+            self._finish(waiting, error)
 
     def _finish(self, waiting: _Waiting, result: Response | KwireError | None) -> None:
         if self._is_past_machines:  # the machines have had their turn: they need another for what they learn here
@@ -328,7 +328,7 @@ class EventLoop:
     def _send(self, waiting: _Waiting, node: int) -> None:
         call = waiting.call
         try:
-            session = self._connections.session(node)
+            session = self._connections.ready[node]
             version = session.version(call.api, call.at_most)
             call.broker, call.version = session.peer, version
             request = call.build(version)
@@ -413,9 +413,9 @@ class EventLoop:
 
     def _any_node(self) -> int:
         """The least loaded ready node; while there is none, knock at one address after another."""
-        ready = sorted(self._connections.ready_nodes(), key=lambda node: (self._connections.in_flight(node), node < 0))
+        ready = self._connections.ready
         if ready:
-            return ready[0]
+            return min(ready, key=lambda node: (ready[node].in_flight, node < 0))
         if self._now >= self._knock_at:
             idle = [node for node in self._connections.addresses if not self._connections.is_started(node)]
             if idle:
@@ -475,8 +475,6 @@ class EventLoop:
 
     def _refresh_metadata(self) -> None:
         self._metadata.want(self._wanted_topics())
-        if not self._metadata.is_due(self._now):
-            return
         if not self._machines and not self._waiting:  # a client that asked for nothing yet leaves the cluster alone
             return
         node = self._any_node()
@@ -498,6 +496,7 @@ class EventLoop:
             self._metadata.failed(now, result if isinstance(result, KwireError) else None)
 
     def _metadata_taken(self) -> None:
+        self.snapshot = self._metadata.snapshot
         for event in self._connections.update(self.snapshot, self._now):
             self._handle(event)
         self._recovery.keep(self.snapshot.brokers)

@@ -9,6 +9,7 @@ never met with a storm of requests. It refuses to know how a request travels.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from math import inf
 from random import Random
 from typing import Any, NamedTuple
 
@@ -44,12 +45,14 @@ class MetadataStatus(NamedTuple):
 class MetadataUpdater:
     """Owns `snapshot`.
 
-    `is_due(now)` says whether to ask; `request(version)` what; `answered`, with `go_on`, and `failed` take the outcome.
+    `due_at` says when to ask; `request(version)` what; `answered`, with `go_on`, and `failed` take the outcome.
     """
 
     def __init__(self, *, max_age_ms: int, backoff: Backoff, random: Random, allow_auto_create: bool) -> None:
         self.snapshot = Snapshot()
         self.reason: str | None = "first"
+        self.due_at = 0.0  # from then on a request may leave; infinite while one is out
+        self.is_taking = False  # an answer is there, and not all of it in the snapshot
         self._max_age = max_age_ms / 1000
         self._backoff = backoff
         self._random = random
@@ -62,7 +65,7 @@ class MetadataUpdater:
         self._told_by: tuple[str | None, int | None] = (None, None)
         self._attempts = 0  # requests in a row that did not bring what was wanted
         self._not_before = 0.0
-        self._taking: Iterator[Snapshot | None] | None = None  # the last answer, as far as it is not in the snapshot
+        self._taking: Iterator[Snapshot | None] | None = None  # what is left of that answer
         self._learnt: list[tuple[tuple[LeaderHint, ...], tuple[Broker, ...]]] = []  # meanwhile
 
     def want(self, topics: Collection[str]) -> None:
@@ -76,24 +79,21 @@ class MetadataUpdater:
             self.request_refresh(f"topics {', '.join(sorted(wanted - self._topics)[:3])} are new")
             if not wanted <= self._asked:
                 self._not_before = 0.0  # a new topic need not wait out an old one's back-off
+                self._plan()
         self._topics = wanted
 
     def request_refresh(self, reason: str) -> None:
         if self.reason is None:
             self.reason = reason
+            self._plan()
 
-    def is_due(self, now: float) -> bool:
-        if self._in_flight or now < self._not_before:
-            return False
-        return self.reason is not None or now >= self.snapshot.at + self._max_age
-
-    def deadline(self) -> float | None:
-        """When `is_due` may become true by time alone."""
+    def _plan(self) -> None:
         if self._in_flight:
-            return None
-        if self.reason is not None:
-            return self._not_before
-        return max(self._not_before, self.snapshot.at + self._max_age)
+            self.due_at = inf
+        elif self.reason is not None:
+            self.due_at = self._not_before
+        else:
+            self.due_at = max(self._not_before, self.snapshot.at + self._max_age)
 
     @property
     def status(self) -> MetadataStatus:
@@ -107,6 +107,7 @@ class MetadataUpdater:
         self._asked_node, self._asked_at = node, now
         self._asked = self._topics
         self.reason = None
+        self._plan()
 
     def request(self, version: int) -> MetadataRequest:
         """What to send. Before v1 an empty list means every topic: then a client without topics hears of all."""
@@ -121,12 +122,8 @@ class MetadataUpdater:
         """Begin to take an answer in; whether that is done. If not, `go_on` is to be called until it is."""
         self._told_by = told_by
         self._last_error = None
-        self._taking = self.snapshot.updating(response, now)
+        self._taking, self.is_taking = self.snapshot.updating(response, now), True
         return self.go_on()
-
-    @property
-    def is_taking(self) -> bool:
-        return self._taking is not None
 
     def go_on(self) -> bool:
         """Take in some more of the answer; whether that was all, so that `snapshot` is new."""
@@ -134,7 +131,7 @@ class MetadataUpdater:
         taken = next(self._taking)
         if taken is None:
             return False
-        self._taking = None
+        self._taking, self.is_taking = None, False
         self._in_flight = False
         self.snapshot = taken
         for told in self._learnt:
@@ -151,13 +148,14 @@ class MetadataUpdater:
         if not self._topics <= self._asked:  # the wish grew while the request was in flight
             self.request_refresh("topics became wanted")
             self._not_before = now
+        self._plan()
         return True
 
     def learn(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         """Take leaders that brokers named beside an error; the partitions for which that is news."""
         told = tuple(hints), tuple(endpoints)
         self.snapshot, news = self.snapshot.with_leaders(*told)
-        if news and self._taking is not None:
+        if news and self.is_taking:
             self._learnt.append(told)  # the answer that is being taken in may be older
         return news
 
@@ -166,6 +164,7 @@ class MetadataUpdater:
         self._last_error = error
         self.request_refresh("the last request failed")
         self._wait(now)
+        self._plan()
 
     def _wait(self, now: float) -> None:
         self._attempts += 1

@@ -7,6 +7,7 @@ copy of one moment. Numbers only grow, until the client is closed, but for those
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
@@ -79,13 +80,7 @@ class Traffic:
         self.failures = 0
         self.bytes_out = 0
         self.bytes_in = 0
-        self.latency: dict[str, Histogram] = {}
-
-    def answered(self, request: type, seconds: float) -> None:
-        histogram = self.latency.get(request.__name__)
-        if histogram is None:
-            histogram = self.latency[request.__name__] = Histogram()
-        histogram.observe(seconds)
+        self.latency: defaultdict[str, Histogram] = defaultdict(Histogram)  # by the request's name
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,7 +219,7 @@ class Channel:
     def _flush_plain(self, now: float, frames: list[Frame]) -> None:
         budget = _WRITE_BYTES_PER_TURN
         while self._outgoing.pieces and budget > 0:
-            count = send_pieces(self._sock, self._outgoing.window())
+            count = send_pieces(self._sock, self._outgoing.pieces)
             self.last_active = now
             budget -= count
             frames += self._outgoing.advance(count)

@@ -7,30 +7,28 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 
 from kwire.errors import EncodeError
 from kwire.wire.frame import SIZE, BytesLike, Frame
 
-# What sendmsg takes at once: UIO_MAXIOV of Linux, and no system has less than 1024 today.
-MAX_PIECES = 1024
 # Below this a copy is cheaper than one more entry in the vector.
 SMALL_BYTES = 1024
 _MAX_SIZE = 2**31 - 1
+_WHOLE = bytes, bytearray, memoryview
 
 
 class Outgoing:
     __slots__ = ("_done", "_ends", "_queued", "pieces")
 
     def __init__(self) -> None:
-        self.pieces: deque[memoryview] = deque()  # what is left to be written; for others to look at
+        self.pieces: deque[memoryview] = deque()  # what is left to be written, frame after frame; to look at
         self._ends: deque[tuple[int, Frame]] = deque()  # position in the stream at which each frame ends
         self._queued = 0  # bytes ever pushed
         self._done = 0  # bytes ever taken away by `advance`
 
     def push(self, frame: Frame) -> None:
         """Queue a frame, its size in front. Its bytes must not change until `advance` has answered the frame."""
-        parts: Sequence[BytesLike] = [frame] if isinstance(frame, bytes | bytearray | memoryview) else frame
+        parts: Sequence[BytesLike] = [frame] if isinstance(frame, _WHOLE) else frame
         size, pieces = 0, []
         first = small = bytearray(SIZE.size)
         for part in parts:
@@ -58,10 +56,6 @@ class Outgoing:
             self.pieces.append(memoryview(data))
         self._queued += len(data)
         self._ends.append((self._queued, data))
-
-    def window(self) -> list[memoryview]:
-        """The next pieces, as many as one sendmsg takes; frames follow one another in it."""
-        return list(islice(self.pieces, MAX_PIECES))
 
     def chunk(self, max_bytes: int) -> BytesLike:
         """The next bytes in one piece, for a writer that has no vectors; only pieces below `max_bytes` are joined."""

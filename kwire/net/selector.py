@@ -262,11 +262,13 @@ class KafkaSelector:
         now = self._now = self._clock.now()
         until = inf if timeout is None else now + timeout
         self._queue(sends)
-        self._timers.fire(now)
+        timers = self._timers
+        if timers.next_at <= now:
+            timers.fire(now)
         if self._has_news(until_sent):
             until = now  # what is there already is read as well, but nothing waited for
         while True:
-            wake_at = min(until, self._timers.next_at)
+            wake_at = min(until, timers.next_at)
             wait = None if wake_at == inf else max(0.0, wake_at - now)
             ready = self._clock.wait(self._selector.select, wait)
             now = self._now = self._clock.now()
@@ -274,7 +276,8 @@ class KafkaSelector:
                 key.data(mask)
             if self._resolved:
                 self._take_resolutions()
-            self._timers.fire(now)
+            if timers.next_at <= now:
+                timers.fire(now)
             if self._is_woken or now >= until or self._has_news(until_sent):
                 break
             if not ready and now < wake_at < inf:  # a virtual clock stands still
@@ -442,14 +445,15 @@ class KafkaSelector:
             self._backoffs[node].recovered(self._now)
         if cause is not None:
             self._fail(node, cause)
-        else:
+        elif channel.wants != channel.mask:
             self._watch(channel)
 
     def _flush(self, channel: Channel) -> None:
         node = self._nodes[channel]
         for frame in channel.flush(self._now):
             self.completed_sends.append(Sent(node, frame))
-        self._watch(channel)
+        if channel.wants != channel.mask:
+            self._watch(channel)
 
     def _watch(self, channel: Channel) -> None:
         """Register the socket for what the channel waits for."""

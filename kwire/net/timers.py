@@ -61,8 +61,6 @@ class Timers:
 
     def fire(self, now: float) -> None:
         """Call all that are due. What they set for `now` itself waits for the next `fire`, so that this one ends."""
-        if now < self.next_at:
-            return
         last = self._number
         due: list[Timer] = []
         while self._heap and self._heap[0].at <= now and self._heap[0].number <= last:

@@ -60,6 +60,7 @@ def request_header_version(key: int, flexible: int | None, version: int) -> int:
     return 0 if key == ApiKey.CONTROLLED_SHUTDOWN and version == 0 else 1
 
 
+@lru_cache(maxsize=256)
 def response_header_version(key: int, flexible: int | None, version: int) -> int:
     """Which header a response of this API and version has."""
     return 1 if flexible is not None and version >= flexible and key != ApiKey.API_VERSIONS else 0

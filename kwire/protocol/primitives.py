@@ -21,6 +21,8 @@ NULL_STRUCT = b"\xff"
 NULL_TAGGED_STRUCT = b"\x00"
 PRESENT_STRUCT = b"\x01"
 
+_BYTES = bytes, bytearray
+
 BOOLEAN: Mapping[Any, int] = {False: 0, True: 1}
 
 
@@ -114,7 +116,7 @@ def sequence(value: Any) -> Any:
 
 def bytes_like(value: Any) -> Any:
     """A value whose len() is its size in bytes: bytes and bytearrays themselves, a flat view of anything else."""
-    if isinstance(value, bytes | bytearray):
+    if isinstance(value, _BYTES):
         return value
     return memoryview(value).cast("B")
 

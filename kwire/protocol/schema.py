@@ -166,7 +166,7 @@ class Message(Struct):
         alone: list[int] = []
         try:
             encoder(self, parts, alone)
-            return _joined(parts, alone)
+            return _joined(parts, alone) if alone else [b"".join(parts)]
         except compiler.UNENCODABLE as error:
             raise validate.encode_error(self, version) from error
 
@@ -196,8 +196,6 @@ class Message(Struct):
 
 def _joined(parts: Sequence[BytesLike], alone: Sequence[int]) -> list[BytesLike]:
     """Join the small parts between those that stand alone."""
-    if not alone:
-        return [b"".join(parts)]
     joined: list[BytesLike] = []
     start = 0
     for index in alone:

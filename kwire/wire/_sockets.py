@@ -7,11 +7,15 @@ lock given up; one that copies much gives it up all the same, so that others com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 # bytes, bytearray, memoryview: what has a buffer.
 Piece: TypeAlias = Any
+
+# What sendmsg takes at once: UIO_MAXIOV of Linux, and no system has less than 1024 today.
+PIECES_MAX = 1024
 
 
 class Sock(Protocol):
@@ -19,14 +23,15 @@ class Sock(Protocol):
 
     def fileno(self) -> int: ...
 
-    def sendmsg(self, pieces: Sequence[Piece], /) -> int: ...
+    def sendmsg(self, pieces: Iterable[Piece], /) -> int: ...
 
     def recv_into(self, target: Piece, /) -> int: ...
 
 
 def send_pieces(sock: Sock, pieces: Sequence[Piece]) -> int:
-    """Write the pieces, one after the other; answers how many bytes were taken. OSError as `socket.sendmsg`."""
-    return sock.sendmsg(pieces)
+    """Write the pieces, one after the other, the first PIECES_MAX if there are more; answers how many bytes were taken.
+    OSError as `socket.sendmsg`."""
+    return sock.sendmsg(islice(pieces, PIECES_MAX))
 
 
 def receive_into(sock: Sock, target: Piece) -> int:

@@ -21,9 +21,9 @@ from tests.cluster.snapshots import metadata
 from tests.cluster.test_loop import Watcher, World, build_id
 from tests.net.harness import framed, joined, read_frame
 
-LOOP_CALLS_MAX = 84
-IDLE_CALLS_MAX = 16
-SELECTOR_CALLS_MAX = 35
+LOOP_CALLS_MAX = 63
+IDLE_CALLS_MAX = 9
+SELECTOR_CALLS_MAX = 25
 
 
 def calls_of_a_request(world: World) -> Calls:
@@ -90,5 +90,5 @@ def test_what_is_counted() -> None:
         ToNode(1)
     assert calls.count == 0
     with Calls("cluster") as calls:
-        World().net.loop.describe(1)
-    assert calls.by_name["EventLoop.describe"] == 1
+        World().net.loop.is_ready(0)
+    assert calls.by_name["EventLoop.is_ready"] == 1

@@ -12,7 +12,7 @@ import kwire.net.clock
 from kwire.errors import ConfigurationError, EncodeError
 from kwire.net import SystemClock, Tls, VirtualClock
 from kwire.net.backoff import JITTER, Backoff
-from kwire.net.outgoing import MAX_PIECES, SMALL_BYTES, Outgoing
+from kwire.net.outgoing import SMALL_BYTES, Outgoing
 from kwire.net.timers import Timers
 from kwire.wire.frame import SIZE, Frame, FrameReader
 
@@ -162,9 +162,9 @@ class TestOutgoing:
         out: list[bytes] = []
         done: list[Frame] = []
         while queue.pieces:
-            window = b"".join(queue.window())[:step]
-            out += reader.feed(window)
-            done += queue.advance(len(window))
+            written = b"".join(queue.pieces)[:step]
+            out += reader.feed(written)
+            done += queue.advance(len(written))
             assert len(done) == len(out)
             assert queue.frames_queued == len(FRAMES) - len(done)
         assert out == [expected for _, expected in FRAMES]
@@ -175,18 +175,12 @@ class TestOutgoing:
         large = bytes(100_000)
         queue = Outgoing()
         queue.push([b"head", large, b"tail"])
-        assert [piece.obj is large for piece in queue.window()] == [False, True, False]
+        assert [piece.obj is large for piece in queue.pieces] == [False, True, False]
 
     def test_small_ones_share_a_piece_with_the_size(self) -> None:
         queue = Outgoing()
         queue.push([b"a", b"b", b"c"])
-        assert [bytes(piece) for piece in queue.window()] == [SIZE.pack(3) + b"abc"]
-
-    def test_a_window_is_what_sendmsg_takes(self) -> None:
-        queue = Outgoing()
-        for _ in range(3000):
-            queue.push(b"x")
-        assert len(queue.window()) == MAX_PIECES
+        assert [bytes(piece) for piece in queue.pieces] == [SIZE.pack(3) + b"abc"]
 
     @pytest.mark.parametrize("max_bytes", [1, 5, 64, 16384])
     def test_chunks_are_the_same_bytes(self, max_bytes: int) -> None:

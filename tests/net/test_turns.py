@@ -18,8 +18,8 @@ from tests.net.harness import PATIENCE_SECONDS, Driver, framed, joined
 
 FRAME_BYTES = 40_000_000
 # Of a turn that brings no more than a part of a frame, and of one that brings nothing.
-CALLS_MAX = 9
-IDLE_CALLS_MAX = 10
+CALLS_MAX = 6
+IDLE_CALLS_MAX = 7
 POLL_CALLS_MAX = 15  # the poll's own, and those of a frame's begin and end
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from kwire.wire import _pure
+from kwire.wire._sockets import PIECES_MAX
 from tests.wire.speedups import CAN_COMPILE, accelerated, needs_c
 
 LOCK_KEPT_BELOW = 64 * 1024
@@ -50,6 +52,13 @@ def test_pieces_arrive_in_order(form: Any, pair: Pair, pieces: list[bytes]) -> N
     whole = b"".join(pieces)
     assert form.send_pieces(ours, pieces) == len(whole)
     assert peer.recv(200_000, socket.MSG_WAITALL if len(whole) == 200_000 else 0) == whole
+
+
+def test_more_pieces_than_the_system_takes_at_once_are_left_for_the_next_call(form: Any, pair: Pair) -> None:
+    ours, peer = pair
+    pieces = deque(b"%d" % (number % 10) for number in range(PIECES_MAX + 1))
+    assert form.send_pieces(ours, pieces) == PIECES_MAX
+    assert peer.recv(2 * PIECES_MAX) == b"".join(pieces)[:PIECES_MAX]
 
 
 def test_what_the_socket_does_not_take_is_left(form: Any, pair: Pair) -> None:
