@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -83,7 +84,11 @@ class Call:
     # Set by the loop when it sends: the broker as errors name it, and the version of the API.
     broker: str | None = field(default=None, init=False)
     version: int | None = field(default=None, init=False)
-    # Set by the loop while the call waits: what became of its last attempt, or of looking for its broker.
+    # Set by the loop while the call waits for its route, for a back-off, or for its answer: how long it may, how often
+    # it was tried, when it may be again, and what became of its last attempt, or of looking for its broker.
+    deadline: float = field(default=inf, init=False)
+    attempts: int = field(default=0, init=False)
+    retry_at: float = field(default=0.0, init=False)
     last_error: KwireError | None = field(default=None, init=False)
 
 

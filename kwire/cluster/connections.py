@@ -158,8 +158,8 @@ class Connections:
             request, now, version=version, timeout_ms=timeout_ms, token=token, expects_response=has_answer
         )
 
-    def frames(self) -> list[tuple[Any, Any]]:
-        """Take what the sessions want written, for the next `poll`."""
+    def _frames(self) -> list[tuple[Any, Any]]:
+        """Take what the sessions want written."""
         sends: list[tuple[Any, Any]] = []
         for node in self._written:
             link = self._links.get(node)
@@ -170,11 +170,12 @@ class Connections:
         self._written.clear()
         return sends
 
-    def poll(self, sends: list[tuple[Any, Any]], timeout: float | None) -> list[Event]:
+    def poll(self, timeout: float | None) -> list[Event]:
         """One selector turn: new connections, reads, writes; then every session's share of the outcome.
 
         That frames were written is no event: it would make a turn of the loop that has nothing to do.
         """
+        sends = self._frames() if self._written else ()
         receives = self._selector.poll(sends, timeout, until_sent=False)
         now = self.now = self._clock.now()
         events: list[Event] = []

@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from math import inf
 from random import Random
 from typing import Any
@@ -58,16 +57,6 @@ def _is_lasting(failure: KwireError | None) -> bool:
 _KNOCK_INTERVAL = 0.5
 
 
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    """A call on its way: waiting for its route, for a back-off, or for its answer."""
-
-    call: Call
-    deadline: float
-    attempts: int = 0
-    retry_at: float = 0.0
-
-
 class EventLoop:
     """Also the `View` that machines are given. Everything but `post` and `wakeup` belongs to the loop's thread."""
 
@@ -90,7 +79,7 @@ class EventLoop:
         self._recovery = RecoveryMonitor(self._backoff, random)
         self._coordinators = Coordinators()
         self._machines: list[Machine] = []
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[Call] = []  # for their route, or for a back-off
         self._posted: deque[Callable[[], object]] = deque()
         self._knock_at = 0.0
         self._knocks = 0
@@ -187,11 +176,11 @@ class EventLoop:
     def call(self, call: Call) -> None:
         """Queue a call of nobody's machine; it leaves in this turn or the next."""
         timeout_ms = self.config.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
-        waiting = _Waiting(call, self._clock.now() + timeout_ms / 1000)
+        call.deadline = self._clock.now() + timeout_ms / 1000
         if self._is_closed:
-            self._finish(waiting, ClosedError("the client is closed"))
+            self._finish(call, ClosedError("the client is closed"))
         else:
-            self._waiting.append(waiting)
+            self._waiting.append(call)
             self._is_stirred = True
 
     # -- the turn
@@ -201,7 +190,7 @@ class EventLoop:
         while self._posted:
             self._posted.popleft()()
             self._is_stirred = True
-        events = self._connections.poll(self._connections.frames(), self._poll_timeout(wait_max))
+        events = self._connections.poll(self._poll_timeout(wait_max))
         self._is_stirred = self._is_past_machines = False
         # That of the poll, not a later one: what was not due there must not pass for having had its turn.
         self._now = self._connections.now
@@ -217,7 +206,9 @@ class EventLoop:
         if self._waiting:
             self._send_waiting()
         self._turn_machines()
-        self._metadata.want(self._wanted_topics())
+        wanted = self._wanted_topics()
+        if wanted is not self._metadata.topics:
+            self._metadata.want(wanted)
         if self._now >= self._metadata.due_at:  # what the machines want to know since just now
             self._refresh_metadata()
 
@@ -227,14 +218,14 @@ class EventLoop:
             return
         self._is_closed = True
         waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            self._finish(one, error)
+        for call in waiting:
+            self._finish(call, error)
         for node in list(self._connections.addresses):
             # What is in flight may have been carried out, unlike what was still waiting: hence another error.
             cut = DisconnectedError("the client was closed before the answer came", broker=self.describe(node))
             for event in self._connections.stop(node, cut, self._now):
-                if isinstance(event, Failed) and isinstance(event.token, _Waiting):
-                    event.token.call.was_written = event.was_sent
+                if isinstance(event, Failed) and isinstance(event.token, Call):
+                    event.token.was_written = event.was_sent
                     self._finish(event.token, event.error)
         for machine in self._machines:
             machine.closed(error)
@@ -251,8 +242,8 @@ class EventLoop:
             deadlines.append(self._recovery.deadline())
         for machine in self._machines:
             deadlines.append(machine.deadline())
-        for one in self._waiting:
-            deadlines += [one.deadline, one.retry_at]
+        for call in self._waiting:
+            deadlines += [call.deadline, call.retry_at]
         if self._machines or self._waiting:
             deadlines += [self._metadata.due_at, self._knock_at]
         due, now = inf, self._now
@@ -266,11 +257,12 @@ class EventLoop:
 
     def _handle(self, event: Event) -> None:
         match event:
-            case Answered(waiting, _, response) if waiting is not None:
-                waiting.call.was_written = True
-                self._finish(waiting, response)
-            case Failed(waiting, _, error, was_sent) if waiting is not None:
-                self._failed(waiting, error, was_sent=was_sent)
+            case Answered(Call() as call, _, response):
+                call.was_written = True
+                self._finish(call, response)
+            case Failed(Call() as call, _, error, was_sent):
+                call.was_written = was_sent
+                self._failed(call, error)
             case NodeReady(node):
                 self._knock_at = self._now
                 if self._recovery.recovered(node):
@@ -288,45 +280,41 @@ class EventLoop:
 
     # -- calls
 
-    def _failed(self, waiting: _Waiting, error: KwireError, *, was_sent: bool) -> None:
-        waiting.call.was_written = was_sent
-        if (
-            isinstance(error, NodeError)
-            and waiting.call.may_retry
-            and self._now < waiting.deadline
-            and not self._is_closed
-        ):
-            waiting.attempts += 1
-            waiting.call.last_error = error
-            waiting.retry_at = self._now + self._backoff.seconds(waiting.attempts, self._random)
-            self._waiting.append(waiting)
+    def _failed(self, call: Call, error: KwireError) -> None:
+        if isinstance(error, NodeError) and call.may_retry and self._now < call.deadline and not self._is_closed:
+            self._put_off(call, error, self._now)
+            self._waiting.append(call)
         else:
-            self._finish(waiting, error)
+            self._finish(call, error)
 
-    def _finish(self, waiting: _Waiting, result: Response | KwireError | None) -> None:
+    def _put_off(self, call: Call, error: KwireError, now: float) -> None:
+        call.attempts += 1
+        call.last_error = error
+        call.retry_at = now + self._backoff.seconds(call.attempts, self._random)
+
+    def _finish(self, call: Call, result: Response | KwireError | None) -> None:
         if self._is_past_machines:  # the machines have had their turn: they need another for what they learn here
             self._is_stirred = True
-        waiting.call.on_done(result, self._now)
+        call.on_done(result, self._now)
 
     def _send_waiting(self) -> None:
         """Send what can be sent, in order; keep the rest; fail what has waited too long or waits for what cannot be."""
         waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            if self._now >= one.deadline:
-                self._finish(one, self._too_late(one))
+        for call in waiting:
+            if self._now >= call.deadline:
+                self._finish(call, self._too_late(call))
                 continue
-            node = self._target(one.call.route) if self._now >= one.retry_at else NO_NODE
+            node = self._target(call.route) if self._now >= call.retry_at else NO_NODE
             if node != NO_NODE and self.is_ready(node):
-                self._send(one, node)
+                self._send(call, node)
                 continue
             lasting = self._lasting_failure(node)
             if lasting is not None:
-                self._finish(one, lasting)
+                self._finish(call, lasting)
             else:
-                self._waiting.append(one)
+                self._waiting.append(call)
 
-    def _send(self, waiting: _Waiting, node: int) -> None:
-        call = waiting.call
+    def _send(self, call: Call, node: int) -> None:
         try:
             session = self._connections.ready[node]
             version = session.version(call.api, call.at_most)
@@ -337,15 +325,15 @@ class EventLoop:
                 request,
                 self._now,
                 version=version,
-                timeout_ms=max(1, int((waiting.deadline - self._now) * 1000)),
-                token=waiting if call.has_answer else None,
+                timeout_ms=max(1, int((call.deadline - self._now) * 1000)),
+                token=call if call.has_answer else None,
                 has_answer=call.has_answer,
             )
         except KwireError as error:  # no common version, or a value that this version cannot carry
-            self._finish(waiting, error.at(broker=self.describe(node), api=call.api.__name__.removesuffix("Request")))
+            self._finish(call, error.at(broker=self.describe(node), api=call.api.__name__.removesuffix("Request")))
             return
         if not call.has_answer:
-            self._finish(waiting, None)
+            self._finish(call, None)
 
     def _target(self, route: Route) -> int:
         """The node that a route leads to now; -1 while it leads nowhere."""
@@ -384,11 +372,9 @@ class EventLoop:
                         result = error
                 if isinstance(result, KwireError):
                     self._coordinators.failed(route)
-                    for one in self._waiting:
-                        if one.call.route == route:
-                            one.attempts += 1
-                            one.call.last_error = result
-                            one.retry_at = now + self._backoff.seconds(one.attempts, self._random)
+                    for call in self._waiting:
+                        if call.route == route:
+                            self._put_off(call, result, now)
 
             self.call(
                 Call(
@@ -434,8 +420,7 @@ class EventLoop:
         failure = self._connections.last_failure.get(node)
         return failure if _is_lasting(failure) and not self._connections.is_started(node) else None
 
-    def _too_late(self, waiting: _Waiting) -> RequestTimeoutError:
-        call = waiting.call
+    def _too_late(self, call: Call) -> RequestTimeoutError:
         cause = call.last_error or self.trouble
         why = f"; the last failure was: {cause}" if cause else self._absence(call.route)
         error = RequestTimeoutError(
@@ -468,9 +453,9 @@ class EventLoop:
         wanted: set[str] = set()
         for machine in self._machines:
             wanted.update(machine.topics())
-        for one in self._waiting:
-            if isinstance(one.call.route, ToLeader):
-                wanted.add(one.call.route.topic)
+        for call in self._waiting:
+            if isinstance(call.route, ToLeader):
+                wanted.add(call.route.topic)
         return wanted
 
     def _refresh_metadata(self) -> None:
@@ -486,7 +471,8 @@ class EventLoop:
             self._metadata_done(call, result, now)
 
         call = Call(ToNode(node), MetadataRequest, self._metadata.request, done)
-        self._send(_Waiting(call, self._now + self.config.request_timeout_ms / 1000), node)
+        call.deadline = self._now + self.config.request_timeout_ms / 1000
+        self._send(call, node)
 
     def _metadata_done(self, call: Call, result: Response | KwireError | None, now: float) -> None:
         if isinstance(result, MetadataResponse):
@@ -506,9 +492,9 @@ class EventLoop:
         for machine in self._machines:
             for call in machine.turn(self._now, self):
                 timeout_ms = self.config.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
-                waiting = _Waiting(call, self._now + timeout_ms / 1000)
+                call.deadline = self._now + timeout_ms / 1000
                 node = self._target(call.route)
-                if node != NO_NODE and self.is_ready(node):
-                    self._send(waiting, node)
+                if node in self._connections.ready or (node != NO_NODE and self.is_ready(node)):
+                    self._send(call, node)
                 else:
-                    self._waiting.append(waiting)
+                    self._waiting.append(call)

@@ -57,7 +57,7 @@ class MetadataUpdater:
         self._backoff = backoff
         self._random = random
         self._allow_auto_create = allow_auto_create
-        self._topics: frozenset[str] = frozenset()
+        self.topics: frozenset[str] = frozenset()  # that are wanted
         self._asked: frozenset[str] = frozenset()
         self._in_flight = False
         self._asked_node, self._asked_at = NO_NODE, 0.0
@@ -70,17 +70,17 @@ class MetadataUpdater:
 
     def want(self, topics: Collection[str]) -> None:
         """Tell which topics are needed from now on; a new one makes a refresh due."""
-        if topics is self._topics or topics == self._topics:  # a set, or the keys of a dict
+        if topics == self.topics:  # a set, or the keys of a dict
             return
         wanted = frozenset(topics)
-        if wanted == self._topics:
+        if wanted == self.topics:
             return
-        if not wanted <= self._topics:
-            self.request_refresh(f"topics {', '.join(sorted(wanted - self._topics)[:3])} are new")
+        if not wanted <= self.topics:
+            self.request_refresh(f"topics {', '.join(sorted(wanted - self.topics)[:3])} are new")
             if not wanted <= self._asked:
                 self._not_before = 0.0  # a new topic need not wait out an old one's back-off
                 self._plan()
-        self._topics = wanted
+        self.topics = wanted
 
     def request_refresh(self, reason: str) -> None:
         if self.reason is None:
@@ -105,7 +105,7 @@ class MetadataUpdater:
         assert not self._in_flight
         self._in_flight = True
         self._asked_node, self._asked_at = node, now
-        self._asked = self._topics
+        self._asked = self.topics
         self.reason = None
         self._plan()
 
@@ -145,7 +145,7 @@ class MetadataUpdater:
         else:
             self.request_refresh(unsettled)
             self._wait(now)
-        if not self._topics <= self._asked:  # the wish grew while the request was in flight
+        if not self.topics <= self._asked:  # the wish grew while the request was in flight
             self.request_refresh("topics became wanted")
             self._not_before = now
         self._plan()
@@ -172,7 +172,7 @@ class MetadataUpdater:
 
     def _unsettled(self) -> str | None:
         """What keeps the loop asking, with back-off."""
-        wanted = self._asked & self._topics
+        wanted = self._asked & self.topics
         for name in sorted(wanted & self.snapshot.unsettled | wanted - self.snapshot.topics.keys()):
             topic = self.snapshot.topics.get(name)
             if topic is None or topic.error_code:

@@ -261,7 +261,8 @@ class KafkaSelector:
         self._clear_results()
         now = self._now = self._clock.now()
         until = inf if timeout is None else now + timeout
-        self._queue(sends)
+        if sends:
+            self._queue(sends)
         timers = self._timers
         if timers.next_at <= now:
             timers.fire(now)

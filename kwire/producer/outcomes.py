@@ -111,26 +111,28 @@ class Outcomes:
         if response.throttle_time_ms:
             self._muted_until[node] = now + response.throttle_time_ms / 1000
         answers = partition_answers(response, version, {queue.topic for queue, _ in carried.taken}, carried.snapshot)
-        if [answer for answer in answers.values() if answer.error_code]:
-            hints, endpoints = leader_hints(response, version, carried.snapshot)
-            if hints:
-                view.learn_leaders(hints, endpoints)
+        for answer in answers.values():
+            if answer.error_code:
+                hints, endpoints = leader_hints(response, version, carried.snapshot)
+                if hints:
+                    view.learn_leaders(hints, endpoints)
+                break
         early: list[tuple[PartitionQueue, Batch, BrokerError]] = []
         for queue, batch in carried.taken:
-            answer = answers.get((queue.topic, queue.index))
-            if answer is not None and not answer.error_code:
-                self._acknowledged(queue, batch, answer.base_offset, answer.log_append_time_ms, now)
+            found = answers.get((queue.topic, queue.index))
+            if found is not None and not found.error_code:
+                self._acknowledged(queue, batch, found.base_offset, found.log_append_time_ms, now)
                 continue
             place: dict[str, Any] = {
                 "broker": view.describe(node), "api": "Produce", "version": version,
                 "topic": queue.topic, "partition": queue.index,
             }  # fmt: skip
-            if answer is None:
+            if found is None:
                 left_out = DecodeError("the answer leaves this partition out", **place)
                 self._unanswered(queue, batch, left_out, now, was_written=True)
             else:
-                error = broker_error(answer.error_code, answer.error_message, **place)
-                if error.code in _LEADS_NOT and answer.base_offset < 0 and queue.is_new:
+                error = broker_error(found.error_code, found.error_message, **place)
+                if error.code in _LEADS_NOT and found.base_offset < 0 and queue.is_new:
                     early.append((queue, batch, error))
                     continue
                 self._failed(queue, batch, error, carried, now, view)
@@ -350,9 +352,11 @@ class Outcomes:
 
     def _tell_decided(self) -> None:
         """Give back the memory of all batches at once: then who waits for some wakes once, and finds room."""
-        decided = self._decided
-        if decided:
-            self._intake.release(sum([batch.buffered_bytes for batch in decided]))
+        decided, size_bytes = self._decided, 0
+        for batch in decided:
+            size_bytes += batch.buffered_bytes
+        if size_bytes:
+            self._intake.release(size_bytes)
         while decided:
             batch = decided.popleft()
             if not batch.is_overdue:

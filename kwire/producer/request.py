@@ -107,10 +107,13 @@ def partition_answers(
     response: ProduceResponse, version: int, topics: Iterable[str], ids: Snapshot
 ) -> dict[tuple[str, int], PartitionAnswer]:
     """The answers by (topic, partition). `ids` is the snapshot that the request for these topics was built with."""
-    names = {ids.topics[topic].id: topic for topic in topics} if version >= _TOPIC_IDS_SINCE else {}
+    names: dict[int, str] = {}
+    if version >= _TOPIC_IDS_SINCE:
+        for name in topics:
+            names[ids.topics[name].id.int] = name  # the hash of a UUID itself is made in Python
     answers: dict[tuple[str, int], PartitionAnswer] = {}
     for topic in response.responses:
-        name = names.get(topic.topic_id, topic.name)
+        name = names.get(topic.topic_id.int, topic.name)
         for answer in topic.partition_responses:
             answers[name, answer.index] = answer
     return answers

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.cluster.dispatcher import run_guarded
@@ -149,7 +150,7 @@ def resolve(
 def _tell(reports: Reports | None, late: list[Late], dispatch: Dispatch | None) -> None:
     """Where callbacks came after their records: each where it belongs, sorted by record, then as they were given."""
     calls: list[Late] = [] if reports is None else [(*report, dispatch) for report in reports.all()]
-    calls = sorted(calls + late, key=lambda call: call[0])
+    calls = sorted(calls + late, key=itemgetter(0))
     by_home: dict[Dispatch, list[tuple[Place, Callable[..., object]]]] = {}
     for _, place, call, home in calls:
         if home is None:

@@ -270,8 +270,8 @@ class Session:
         Raises EncodeError or UnsupportedVersionError when it is sent at once and cannot be, ClosedError on a connection
         that is over; one that had to wait gets Failed instead.
         """
-        self._require(Role.CLIENT)
-        if self._state in _OVER:
+        if self.role is not Role.CLIENT or self._state in _OVER:
+            self._require(Role.CLIENT)
             raise ClosedError(f"the connection is {self._state.value}", broker=self.peer)
         limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         asked = _Asked(request, version, token, now + limit_ms / 1000, limit_ms, now, expects_response)

@@ -21,9 +21,9 @@ from tests.cluster.snapshots import metadata
 from tests.cluster.test_loop import Watcher, World, build_id
 from tests.net.harness import framed, joined, read_frame
 
-LOOP_CALLS_MAX = 63
-IDLE_CALLS_MAX = 9
-SELECTOR_CALLS_MAX = 25
+LOOP_CALLS_MAX = 61
+IDLE_CALLS_MAX = 8
+SELECTOR_CALLS_MAX = 24
 
 
 def calls_of_a_request(world: World) -> Calls:

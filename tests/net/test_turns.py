@@ -19,7 +19,7 @@ from tests.net.harness import PATIENCE_SECONDS, Driver, framed, joined
 FRAME_BYTES = 40_000_000
 # Of a turn that brings no more than a part of a frame, and of one that brings nothing.
 CALLS_MAX = 6
-IDLE_CALLS_MAX = 7
+IDLE_CALLS_MAX = 5
 POLL_CALLS_MAX = 15  # the poll's own, and those of a frame's begin and end
 
 
