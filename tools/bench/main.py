@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import codec_speed, latency, memory, protocol, records, report, spark_speed, throughput
+from bench import codec_speed, latency, memory, protocol, quoted, records, report, spark_speed, throughput
 from bench.contest import Result, Tell
 from bench.plot import write_svg
 from bench.report import Column, ratio_columns
@@ -136,6 +136,7 @@ def parser() -> argparse.ArgumentParser:
     one = verbs.add_parser("records", help="record batches: kwire, kafka-python; without a broker")
     records.add_arguments(one)
     verbs.add_parser("settings", help="the settings of every contestant, with reasons")
+    verbs.add_parser("quote", help="the tables of README.md and docs/speed.md, of what docs/bench/ keeps")
     return top
 
 
@@ -178,6 +179,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     others: dict[str, Callable[[], None]] = {
         "settings": report.print_settings,
+        "quote": quoted.write,
         "protocol": partial(protocol.run, options),
         "records": partial(records.run, options),
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -82,11 +84,20 @@ def circumstances(stand: str, command: Sequence[str]) -> dict[str, Any]:
     """Without which no figure means anything."""
     return {
         "command": ["tools/bench/run", *command],
+        "commit": commit(),
         "broker": stand,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {processor()}, {os.cpu_count()} processors",
         "load": os.getloadavg()[0],
     }
+
+
+def commit() -> str:
+    """What was measured, and whether it was just that; empty where there is no git."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    if shutil.which("git") is None:
+        return ""
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def processor() -> str:
