@@ -1,6 +1,6 @@
 """What crosses from the event loop to the user's threads, and how much of it there is.
 
-The loop posts; whoever polls takes all, and sleeps on a condition of the same lock until there is more. Neither side
+The loop posts; whoever polls takes all, and sleeps until a bell of its own is rung because there is more. Neither side
 ever holds the lock for longer than it takes to move a reference. The bytes posted and not yet read to the end are
 counted here, in all and by generation, so that the loop stops fetching what nobody reads. A generation is one life of
 one assigned partition: assigning or seeking begins a new one, and everything of an older one is thrown away where it
@@ -64,8 +64,8 @@ class Inbox:
         self._max_bytes = max_bytes
         self._wake_loop = wake_loop
         self._lock = threading.Lock()
-        self._news = threading.Condition(self._lock)
-        self._sleepers = 0
+        # A lock that is released once rings. A condition does not stand an interrupt, which finds it without its lock.
+        self._bells: set[threading.Lock] = set()
         self._items: list[Item] = []
         self._nudges = 0
         self._bytes: dict[int, int] = {}
@@ -83,15 +83,14 @@ class Inbox:
                 if generation not in self._paused:
                     self._total_bytes += size
             self._items.append(item)
-            if self._sleepers:
-                self._news.notify_all()
+            self._ring()
 
     def close(self, error: KwireError) -> None:
         """Nothing will be posted any more; `error` is what everybody is told who asks from now on."""
         with self._lock:
             if self.end is None:
                 self.end = error
-            self._news.notify_all()
+            self._ring()
 
     def room(self, reserved_bytes: int, least: int) -> int:
         """How many more bytes may be asked for, `reserved_bytes` being under way.
@@ -159,7 +158,7 @@ class Inbox:
         """Make everybody who waits look again: something other than a post has changed."""
         with self._lock:
             self._nudges += 1
-            self._news.notify_all()
+            self._ring()
 
     @property
     def nudges(self) -> int:
@@ -167,10 +166,19 @@ class Inbox:
 
     def wait(self, nudges_seen: int, timeout: float) -> None:
         """Sleep until there are items, somebody nudges (after `nudges_seen`), it ends, or `timeout` seconds pass."""
+        bell = threading.Lock()
+        bell.acquire()
         with self._lock:
-            if not self._items and self._nudges == nudges_seen and self.end is None:
-                self._sleepers += 1
-                try:
-                    self._news.wait(timeout)
-                finally:
-                    self._sleepers -= 1
+            if self._items or self._nudges != nudges_seen or self.end is not None:
+                return
+            self._bells.add(bell)
+        try:
+            bell.acquire(timeout=timeout)
+        finally:
+            with self._lock:
+                self._bells.discard(bell)
+
+    def _ring(self) -> None:
+        """With the lock held: wake everybody who sleeps."""
+        while self._bells:
+            self._bells.pop().release()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -110,3 +113,38 @@ def test_the_first_end_stands() -> None:
     post.inbox.close(first)
     post.inbox.close(ClosedError("second"))
     assert post.inbox.end is first
+
+
+def is_interrupted(action: Callable[[], object], moment: int) -> bool:
+    """`action`, with an interrupt at one of the moments in which Python lets one in; False when it was over before.
+
+    These are where a function begins, and where a call of one in C has ended.
+    """
+    moments = iter(range(moment))
+
+    def interrupt(frame: object, event: str, argument: object) -> None:
+        if event in ("call", "c_return") and next(moments, None) is None:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
+    try:
+        action()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+def test_an_interrupt_at_any_moment_leaves_it_usable() -> None:
+    for moment in itertools.count():
+        post = Post()
+        if not is_interrupted(lambda post=post: post.inbox.wait(0, 0.0), moment):  # type: ignore[misc]
+            break
+        chunk = post.chunk(1, 10)
+        post.inbox.nudge()
+        post.inbox.wait(0, 60.0)
+        assert post.inbox.take() == [chunk]
+        post.inbox.wait(post.inbox.nudges, 0.0)
+    assert moment > 4
