@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -19,14 +20,9 @@ def missing(what: str) -> None:
     pytest.skip(what)
 
 
-# The files that take longest: processes share the files out, and none is to be left alone with one of these at the end.
-_FIRST = (
-    "test_fuzzing_speedups", "test_process", "test_seeds", "test_speedups", "test_cursor", "test_growth", "test_bulk",
-)  # fmt: skip
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _FIRST.index(item.path.stem) if item.path.stem in _FIRST else len(_FIRST))
+def pytest_collection_finish() -> None:
+    # What was collected, hundreds of thousands of objects, stays: the collector of garbage need not look at it again.
+    gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:
