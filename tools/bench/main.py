@@ -97,6 +97,9 @@ BENCHES = {
 }  # fmt: skip
 
 
+_FILES = "of that broker (default: where temporary files are); in memory, as /dev/shm, its disk is not measured too"
+
+
 def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
@@ -111,6 +114,7 @@ def parser() -> argparse.ArgumentParser:
     for name, bench in BENCHES.items():
         one = verbs.add_parser(name, help=bench.help, description=bench.help)
         one.add_argument("--bootstrap", help="a cluster of yours (default: one broker is started)")
+        one.add_argument("--files", type=Path, metavar="FOLDER", help=_FILES)
         one.add_argument("--rounds", type=int, default=bench.rounds, help=f"default: {bench.rounds}")
         one.add_argument("--records", type=int, default=bench.records, help=f"default: {bench.records:,}")
         warm = "records before the clock starts"
@@ -150,7 +154,7 @@ def run(options: argparse.Namespace, command: Sequence[str], tell: Tell) -> list
         found = codec_speed.compression(options, tell)
         return show(found, options, report.circumstances("no broker", command), _CODECS, ("mb_s", "MB a CPU-second"))
     bench = BENCHES[options.bench]
-    with Stand(options.bootstrap) as stand:
+    with Stand(options.bootstrap, options.files) as stand:
         about = report.circumstances(stand.broker, command)
         return show(bench.run(options, stand, tell), options, about, bench.columns, bench.plotted)
 

@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from importlib import import_module
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,17 +25,18 @@ _DELETE_AT_ONCE = {"file.delete.delay.ms": "100", "retention.ms": "-1"}
 
 
 class Stand:
-    """A broker of its own, or the cluster at `bootstrap`."""
+    """A broker of its own, whose files are in `files` if that is given, or the cluster at `bootstrap`."""
 
-    def __init__(self, bootstrap: str | None = None) -> None:
+    def __init__(self, bootstrap: str | None = None, files: Path | None = None) -> None:
         self._given = bootstrap
+        self._files = files
         self._cluster: KafkaCluster | None = None
         self._numbers = itertools.count(1)
         self._topics: set[str] = set()
 
     def __enter__(self) -> Self:
         if self._given is None:
-            self._cluster = KafkaCluster(NEWEST, heap_mb=768, is_brief=False).start()
+            self._cluster = KafkaCluster(NEWEST, heap_mb=768, is_brief=False, parent=self._files).start()
         self._admin: Any = _admin.AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         return self
 
@@ -59,7 +61,10 @@ class Stand:
     @property
     def broker(self) -> str:
         """What it is, for the report."""
-        return f"the cluster at {self._given}" if self._given else f"one broker, Kafka {NEWEST}, on this machine"
+        if self._given is not None:
+            return f"the cluster at {self._given}"
+        where = f", its files in {self._files}" if self._files is not None else ""
+        return f"one broker, Kafka {NEWEST}, on this machine{where}"
 
     # -- topics
 

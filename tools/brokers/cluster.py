@@ -35,7 +35,7 @@ class KafkaCluster:
     with `sasl` `sasl`, and with both also `sasl_tls`. With `relayed` there is one of that name whose clients are sent
     to the port named "relay" instead: the caller passes on to the port "relayed" what arrives there, as it likes.
     `settings` are added to every server.properties. Not `is_brief`: a broker that begins slowly and then is fast, for
-    benchmarks.
+    benchmarks. All files are in a new folder in `parent`, or where temporary files are.
     """
 
     def __init__(
@@ -51,10 +51,11 @@ class KafkaCluster:
         heap_mb: int = 320,
         detached: bool = False,
         is_brief: bool = True,
+        parent: Path | None = None,
     ) -> None:
         self.version = version
         self.jars = fetch_jars("kafka", version)
-        self.directory = Path(tempfile.mkdtemp(prefix="kwire-kafka-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="kwire-kafka-", dir=parent))
         self.certificates: Certificates | None = make_certificates(self.directory / "tls") if tls else None
         self._heap_mb = heap_mb
         self._detached = detached
