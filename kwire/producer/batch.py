@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kwire.errors import KwireError
 from kwire.producer.response import resolve
-from kwire.records import BATCH_OVERHEAD_BYTES, Compression, encode_batch, encode_run
+from kwire.records import Compression, encode_batch, encode_run
 from kwire.wire.accel import NewRecord, Run
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ class Batch:
     """`partition` is negative until the batch is given one. Times are seconds of the loop's clock."""
 
     __slots__ = (
-        "_start", "append_time_ms", "attempts", "base_offset", "count", "created_at", "deadline", "encoded", "error",
-        "is_decided", "is_overdue", "is_piece", "is_transactional", "is_unsure", "last_error", "line", "magic",
-        "number", "producer_epoch", "producer_id", "retries", "run", "sequence", "size_bytes", "terms", "topic",
-        "tried_at", "was_designated", "was_named",
+        "_start", "append_time_ms", "attempts", "base_offset", "buffered_bytes", "count", "created_at", "deadline",
+        "encoded", "error", "is_decided", "is_overdue", "is_piece", "is_transactional", "is_unsure", "last_error",
+        "line", "magic", "number", "producer_epoch", "producer_id", "retries", "run", "sequence", "size_bytes", "terms",
+        "topic", "tried_at", "was_designated", "was_named",
     )  # fmt: skip
 
     def __init__(self, run: Run, now: float, deadline: float) -> None:
@@ -42,8 +42,9 @@ class Batch:
         self.deadline = deadline
         self.terms: Terms | None = run.terms  # those of its first record
         self._start = 0
-        # Of its records; until it is closed, -1: more may join the run.
-        self.count = self.size_bytes = -1
+        # Until it is closed, -1: more may join the run. What it has as an uncompressed v2 batch, and what its records
+        # were counted as when they came in, which is what they have at most in a batch of any format.
+        self.count = self.size_bytes = self.buffered_bytes = -1
         self.is_piece = False  # of a run
         self.was_designated = False  # given its partition when drained
         self.number = 0  # in the order in which the topic's were designated
@@ -68,12 +69,12 @@ class Batch:
         # Where the broker put it; -1 where it did not say.
         self.base_offset = self.append_time_ms = -1
 
-    def piece(self, start: int, end: int, records_bytes: int) -> Batch:
-        """A batch of its records start .. end - 1, which count as so many bytes; with its past and its identity."""
+    def piece(self, start: int, end: int, size_bytes: int, buffered_bytes: int) -> Batch:
+        """A batch of its records start .. end - 1, of these sizes; with its past and its identity."""
         assert self.is_closed
         piece = Batch(self.run, self.created_at, self.deadline)
         piece._start, piece.count, piece.is_piece = self._start + start, end - start, True
-        piece.size_bytes = BATCH_OVERHEAD_BYTES + records_bytes
+        piece.size_bytes, piece.buffered_bytes = size_bytes, buffered_bytes
         piece.was_designated, piece.was_named = self.was_designated, self.was_named
         for name in ("attempts", "is_transactional", "is_unsure", "last_error", "line", "retries", "tried_at"):
             setattr(piece, name, getattr(self, name))
@@ -98,12 +99,7 @@ class Batch:
         if self.count < 0:
             run = self.run
             run.close()
-            self.count, self.size_bytes = len(run), run.size_bytes
-
-    @property
-    def buffered_bytes(self) -> int:
-        """What its records were counted as when they came in. It is closed."""
-        return self.size_bytes - BATCH_OVERHEAD_BYTES
+            self.count, self.size_bytes, self.buffered_bytes = len(run), run.size_bytes, run.buffered_bytes
 
     @property
     def records(self) -> list[NewRecord]:

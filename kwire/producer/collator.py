@@ -86,12 +86,12 @@ class Collator:
             batch, limit = queue.queued[0], queue.limit
             if batch.count < 0:
                 batch.close()  # its size is looked at, and must not grow until it is taken
-            sent_bytes = batch.size_bytes
+            if limit.learns and limit.is_exceeded(batch):
+                self._outcomes.cut(queue, batch)
+                batch = queue.queued[0]
+            sent_bytes = batch.size_bytes if version >= SEQUENCES_SINCE else batch.buffered_bytes  # at most, before v2
             if limit.learns:
-                if limit.is_exceeded(batch):
-                    self._outcomes.cut(queue, batch)
-                    batch = queue.queued[0]
-                sent_bytes = limit.sent_bytes(batch)
+                sent_bytes = limit.sent_bytes(sent_bytes)
             is_new = queue.acknowledged_by != leader
             batch_acks = self._acks_by_default if batch.terms is None else batch.terms.acks
             if not taken:

@@ -17,6 +17,7 @@ from itertools import pairwise
 from kwire.errors import BrokerError, ErrorCode, RecordTooLargeError
 from kwire.producer.batch import Batch
 from kwire.records import BATCH_OVERHEAD_BYTES, record_bytes_max
+from kwire.wire.sizes import lead_bytes, record_bytes
 
 _GROWTH = 1.5  # times the half of what was refused this is still less than that
 _TRUST = 0.2  # in a batch that compresses better than those before it
@@ -73,9 +74,9 @@ class SizeLimit:
             return self._batch_bytes
         return min(self._plain_bytes_max, max(self._batch_bytes, int(self._batch_bytes / max(self._ratio, 1e-6))))
 
-    def sent_bytes(self, batch: Batch) -> int:
-        """What a batch will have about as it is sent."""
-        return batch.size_bytes if self._plain_bytes_max is None else int(batch.size_bytes * min(self._ratio, 1.0))
+    def sent_bytes(self, plain_bytes: int) -> int:
+        """What a batch that has so many bytes before compression will have about as it is sent."""
+        return plain_bytes if self._plain_bytes_max is None else int(plain_bytes * min(self._ratio, 1.0))
 
     def is_exceeded(self, batch: Batch) -> bool:
         """Whether a batch that was filled before is to be cut before it is sent."""
@@ -87,19 +88,25 @@ def pieces(batch: Batch, bytes_max: int) -> list[Batch]:
     """Closed batches of the same records in the same order, each within `bytes_max` or of one record; at least
     two, unless the batch has one record."""
     batch.close()
-    sizes = [record_bytes_max(key, value, headers) for _, key, value, headers in batch.records]
-    bytes_max = min(bytes_max, BATCH_OVERHEAD_BYTES + sum(sizes) - 1)
-    cuts = [0]
-    size_bytes = BATCH_OVERHEAD_BYTES
-    for index, size in enumerate(sizes):
-        if index > cuts[-1] and size_bytes + size > bytes_max:
+    bytes_max = min(bytes_max, batch.size_bytes - 1)
+    cuts: list[int] = []
+    sizes: list[int] = []
+    counted: list[int] = []
+    base_timestamp = 0
+    for index, (timestamp, key, value, headers) in enumerate(batch.records):
+        lead = lead_bytes(timestamp - base_timestamp, index - cuts[-1]) if cuts else 0
+        if not cuts or sizes[-1] + record_bytes(lead, key, value, headers) > bytes_max:
             cuts.append(index)
-            size_bytes = BATCH_OVERHEAD_BYTES
-        size_bytes += size
-    cuts.append(len(sizes))
-    made = [batch.piece(start, end, sum(sizes[start:end])) for start, end in pairwise(cuts)]
+            sizes.append(BATCH_OVERHEAD_BYTES)
+            base_timestamp, lead = timestamp, lead_bytes(0, 0)
+        sizes[-1] += record_bytes(lead, key, value, headers)
+        counted.append(record_bytes_max(key, value, headers))
+    made = [
+        batch.piece(start, end, size_bytes, sum(counted[start:end]))
+        for (start, end), size_bytes in zip(pairwise([*cuts, len(counted)]), sizes, strict=True)
+    ]
     # What came in is what is given back, whatever it was counted as.
-    made[-1].size_bytes += batch.buffered_bytes - sum(piece.buffered_bytes for piece in made)
+    made[-1].buffered_bytes += batch.buffered_bytes - sum(piece.buffered_bytes for piece in made)
     return made
 
 

@@ -366,22 +366,21 @@ are_values(const door_t *door, const columns_t *columns)
 /* So much is written before the door looks at it: the processor's nearest memory still has it then. */
 #define AT_ONCE_MAX (48 * 1024)
 
-/* `run_put_plain` for values from `index` on, none larger than `size_max`, as long as they fit into `room` and are not too
- * many at once; answers the first that is not in. */
+/* `run_put_plain` for values from `index` on, of which none counts as more than `size_max` and all together as `room`, and
+ * not too many at once; answers the first that is not in. */
 static Py_ssize_t
 put_values(run_t *run, const columns_t *columns, Py_ssize_t index, Py_ssize_t end, Py_ssize_t size_max, Py_ssize_t room)
 {
-    Py_ssize_t left = run->bytes_max - run->size_bytes - 1, memory = (Py_ssize_t)(run->room - run->used) - BATCH_OVERHEAD;
-    left = left < room ? left : room;
+    Py_ssize_t left = run->bytes_max - run_size(run) - 1, memory = (Py_ssize_t)run->room - run_size(run);
     left = left < memory ? left : memory;
     left = left < AT_ONCE_MAX ? left : AT_ONCE_MAX;
     if (run->is_closed || run->terms != Py_None || run->last_timestamp != columns->timestamps.all) {
         return index;
     }
-    const Py_ssize_t left_before = left;
+    const Py_ssize_t room_before = room;
     unsigned char alike[16] = {0}; /* attributes, time */
     const size_t alike_size = (size_t)(put_varint(alike + 1, run->last_timestamp - run->base_timestamp) - alike);
-    unsigned char *const start = run->data + BATCH_OVERHEAD + run->used, *at = start;
+    unsigned char *const start = run->data + BATCH_OVERHEAD + run->used, *const limit = start + left, *at = start;
     uint32_t count = run->count;
     for (; index < end; index++, count++) {
         span value;
@@ -390,10 +389,10 @@ put_values(run_t *run, const columns_t *columns, Py_ssize_t index, Py_ssize_t en
             break;
         }
         Py_ssize_t size = counted_record((span){NULL, -1}, value);
-        if (size > left || size > size_max) {
+        if (size > limit - at || size > room || size > size_max) {
             break;
         }
-        left -= size;
+        room -= size;
         at = put_varint(at, (int64_t)(alike_size + varint_size(count) + 1 + span_size(value) + 1));
         memcpy(at, alike, sizeof(alike)); /* a record counts as more than this */
         at = put_varint(at + alike_size, count);
@@ -403,7 +402,7 @@ put_values(run_t *run, const columns_t *columns, Py_ssize_t index, Py_ssize_t en
     }
     run->used += (size_t)(at - start);
     run->count = count;
-    run->size_bytes += left_before - left;
+    run->buffered_bytes += room_before - room;
     return index;
 }
 
@@ -447,9 +446,9 @@ take_in(door_t *door, PyObject *name, topic_t *topic, const columns_t *columns, 
         }
         note(placed, known, run, slot, index - start);
         if (is_alike) {
-            Py_ssize_t before = run->size_bytes, next = put_values(run, columns, index + 1, end, size_max, room);
-            used += run->size_bytes - before;
-            room -= run->size_bytes - before;
+            Py_ssize_t before = run->buffered_bytes, next = put_values(run, columns, index + 1, end, size_max, room);
+            used += run->buffered_bytes - before;
+            room -= run->buffered_bytes - before;
             placed->stretches[placed->last].count += (uint32_t)(next - index - 1);
             index = next - 1;
             door_sum(door, placed->stretches[placed->last].run);

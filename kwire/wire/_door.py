@@ -27,7 +27,7 @@ from zlib import crc32
 from kwire.wire._bulk import ManyColumns
 from kwire.wire._pure import murmur2
 from kwire.wire._run import Dispatch, Place, Reports, Run
-from kwire.wire.rows import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES_MAX, Headers, record_bytes_max
+from kwire.wire.rows import RECORD_OVERHEAD_BYTES_MAX, Headers, record_bytes_max
 
 UNDESIGNATED, UNROUTED = -1, -2
 
@@ -143,11 +143,12 @@ class Door:
                 run = None
             else:
                 number = run._count
-                if now != run._timestamp:
+                if now != run._timestamp or number == run._alike_until:
                     run._mark(now)
+                run.size_bytes += run._value_records[len(value)]
                 run._values.append(value)
                 run._count = number + 1
-                run.size_bytes += size
+                run.buffered_bytes += size
                 self.used_bytes = used_bytes
                 place._run, place._number = run, number
                 if on_delivery is not None:
@@ -262,7 +263,7 @@ class Door:
     ) -> tuple[Placed, bool]:
         """`append_many` for values alone that go to one slot: as many at once as a run takes without being full."""
         sizes = [RECORD_OVERHEAD_BYTES_MAX + size for size in map(len, values)]
-        totals = list(accumulate(sizes, initial=0))  # of the records before each
+        totals = list(accumulate(sizes, initial=0))  # what the records before each count as
         end, largest = len(values), max(sizes, default=0)
         if largest > self._record_bytes_max:
             end = next(number for number, size in enumerate(sizes) if size > self._record_bytes_max)
@@ -271,12 +272,13 @@ class Door:
         while at < end:
             run = state.open.get(slot)
             size_bytes = 0 if run is None else run.size_bytes
-            count = 0 if run is None or run.is_closed or run.terms is not None else self._fitting(run, totals, at, end)
+            fits = run is not None and run.terms is None and run._timestamp == timestamp
+            count, part_bytes = self._fitting(run, values, totals, at, end) if run is not None and fits else (0, 0)
             part = values[at : at + count]
             if run is not None and count:
                 if run.is_closed or run.size_bytes != size_bytes:
                     continue  # a finalizer has sent a record since it was looked at
-                number = run._extend(timestamp, part, totals[at + count] - totals[at])
+                number = run._extend(part, totals[at + count] - totals[at], part_bytes)
                 self.used_bytes += totals[at + count] - totals[at]
             elif not self._has_room(sizes[at]):
                 break
@@ -292,11 +294,18 @@ class Door:
         too_large = sizes[end] if at == end < len(values) else 0
         return (start + at, too_large, stretches, None), must_wake
 
-    def _fitting(self, run: Run, totals: list[int], at: int, end: int) -> int:
-        """How many records from `at` on fit into the memory and into the run, so that it is not full yet."""
-        below = totals[at] + run.bytes_max - run.size_bytes
-        up_to = totals[at] + self.bytes_max - self.used_bytes
-        return max(0, min(end, bisect_left(totals, below) - 1, bisect_right(totals, up_to) - 1) - at)
+    def _fitting(self, run: Run, values: list[bytes], totals: list[int], at: int, end: int) -> tuple[int, int]:
+        """How many values from `at` on fit into the memory, and into the run like its last, so that it is not full yet;
+        and what they have there. The last few that fit may be left out."""
+        left = run.bytes_max - run.size_bytes - RECORD_OVERHEAD_BYTES_MAX
+        if run.is_closed or left <= 0:
+            return 0, 0
+        in_memory = bisect_right(totals, totals[at] + self.bytes_max - self.used_bytes, at) - 1
+        alike = at + run._alike_until - run._count
+        lengths = map(len, values[at : min(end, in_memory, alike, at + left)] if in_memory > at else ())
+        ends = list(accumulate(map(run._value_records.__getitem__, lengths), initial=0))
+        count = bisect_left(ends, left) - 1
+        return count, ends[count]
 
     # -- for who drains
 
@@ -429,7 +438,7 @@ class Door:
     def _route(self, state: _Topic, run: Run) -> None:
         run.is_closed = True
         children: list[tuple[Run, int]] = []
-        left = run.size_bytes - BATCH_OVERHEAD_BYTES
+        left = run.buffered_bytes
         for timestamp, key, value, headers in run._rows():
             size, slot = record_bytes_max(key, value, headers), self._slot(state, key)
             if not self._is_joined(state.open.get(slot), size, run.terms):
@@ -439,7 +448,7 @@ class Door:
             children.append((child, child._append(timestamp, key, value, headers, size)))
             left -= size
         if children:
-            children[-1][0].size_bytes += left  # what came in is what is given back, whatever it was counted as
+            children[-1][0].buffered_bytes += left  # what came in is what is given back, whatever it was counted as
         for number, place, callback in run._reports.all():
             child, index = children[number]
             child._reports.add(index, place, callback)

@@ -59,7 +59,7 @@ route_run(door_t *door, topic_t *topic, run_t *run)
         PyErr_NoMemory();
         return -1;
     }
-    Py_ssize_t left = run->size_bytes - BATCH_OVERHEAD;
+    Py_ssize_t left = run->buffered_bytes;
     bytes_t at = run->data + BATCH_OVERHEAD, end = at + run->used;
     uint32_t done = 0, mark = 0;
     for (; done < run->count; done++) {
@@ -93,7 +93,7 @@ route_run(door_t *door, topic_t *topic, run_t *run)
         return -1;
     }
     if (run->count) {
-        children[run->count - 1].run->size_bytes += left; /* what came in is what is given back */
+        children[run->count - 1].run->buffered_bytes += left; /* what came in is what is given back */
     }
     run->children = children;
     int failed = callbacks_move(run, children) < 0; /* nothing runs between these two: a place that ends finds its note */

@@ -93,7 +93,7 @@ put_headers(unsigned char *at, PyObject *headers)
 }
 
 int
-run_put(run_t *run, const entry_t *entry, Py_ssize_t size_bytes, size_t room_hint)
+run_put(run_t *run, const entry_t *entry, Py_ssize_t counted, size_t room_hint)
 {
     int64_t after = 0;
     int is_marked = run->count == 0 || entry->timestamp != run->last_timestamp;
@@ -119,6 +119,7 @@ run_put(run_t *run, const entry_t *entry, Py_ssize_t size_bytes, size_t room_hin
         (is_marked && grow((void **)&run->marks, run->marks_used, &run->marks_room, sizeof(mark_t)) < 0)) {
         return -1;
     }
+    run->is_closed |= run_size(run) + counted >= run->bytes_max;
     unsigned char *start = run->data + BATCH_OVERHEAD + run->used;
     unsigned char *at = put_varint(start, (int64_t)size);
     *at++ = 0; /* attributes */
@@ -144,10 +145,7 @@ run_put(run_t *run, const entry_t *entry, Py_ssize_t size_bytes, size_t room_hin
         }
     }
     run->count++;
-    run->size_bytes += size_bytes;
-    if (run->size_bytes >= run->bytes_max) {
-        run->is_closed = 1;
-    }
+    run->buffered_bytes += counted;
     return 0;
 }
 
@@ -173,7 +171,6 @@ run_new(PyTypeObject *type, PyObject *topic, int partition, Py_ssize_t bytes_max
     Py_XINCREF(OBJECT(place_type));
     run->partition = partition;
     run->bytes_max = bytes_max;
-    run->size_bytes = BATCH_OVERHEAD;
     run->base_timestamp = run->max_timestamp = -1;
     return (PyObject *)run;
 }
@@ -370,8 +367,8 @@ run_append(run_t *run, PyObject *args)
     entry_t entry = {0};
     long long timestamp;
     PyObject *key, *value;
-    Py_ssize_t size_bytes;
-    if (!PyArg_ParseTuple(args, "LOOO!n", &timestamp, &key, &value, &PyTuple_Type, &entry.headers, &size_bytes)) {
+    Py_ssize_t counted;
+    if (!PyArg_ParseTuple(args, "LOOO!n", &timestamp, &key, &value, &PyTuple_Type, &entry.headers, &counted)) {
         return NULL;
     }
     entry.timestamp = timestamp;
@@ -379,7 +376,7 @@ run_append(run_t *run, PyObject *args)
         PyErr_SetString(PyExc_AssertionError, "an open run takes bytes or None");
         return NULL;
     }
-    return run_put(run, &entry, size_bytes, 0) < 0 ? NULL : PyLong_FromUnsignedLong(run->count - 1);
+    return run_put(run, &entry, counted, 0) < 0 ? NULL : PyLong_FromUnsignedLong(run->count - 1);
 }
 
 static PyObject *
@@ -403,6 +400,12 @@ run_drop(run_t *run, PyObject *count)
     Py_RETURN_NONE;
 }
 
+static PyObject *
+run_size_bytes(run_t *run, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSsize_t(run_size(run));
+}
+
 static Py_ssize_t
 run_length(run_t *run)
 {
@@ -410,7 +413,7 @@ run_length(run_t *run)
 }
 
 static PyMethodDef run_methods[] = {
-    {"append", (PyCFunction)(void (*)(void))run_append, METH_VARARGS, "(timestamp, key, value, headers, size)"},
+    {"append", (PyCFunction)(void (*)(void))run_append, METH_VARARGS, "(timestamp, key, value, headers, counted)"},
     {"close", (PyCFunction)(void (*)(void))run_close, METH_NOARGS, "No record joins it from now on."},
     {"rows", (PyCFunction)(void (*)(void))run_rows, METH_VARARGS, "(start=0, end=None)"},
     {"body", (PyCFunction)(void (*)(void))run_body, METH_NOARGS, "Its records as in an uncompressed v2 batch."},
@@ -433,11 +436,16 @@ static PyMemberDef run_members[] = {
     {"partition", T_INT, offsetof(run_t, partition), 0, NULL},
     {"is_closed", T_BOOL, offsetof(run_t, is_closed), READONLY, NULL},
     {"has_headers", T_BOOL, offsetof(run_t, has_headers), READONLY, NULL},
-    {"size_bytes", T_PYSSIZET, offsetof(run_t, size_bytes), READONLY, NULL},
+    {"buffered_bytes", T_PYSSIZET, offsetof(run_t, buffered_bytes), READONLY, NULL},
     {"bytes_max", T_PYSSIZET, offsetof(run_t, bytes_max), READONLY, NULL},
     {"base_timestamp", T_LONGLONG, offsetof(run_t, base_timestamp), READONLY, NULL},
     {"max_timestamp", T_LONGLONG, offsetof(run_t, max_timestamp), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef run_properties[] = {
+    {"size_bytes", (getter)run_size_bytes, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot run_slots[] = {
@@ -445,6 +453,7 @@ static PyType_Slot run_slots[] = {
     {Py_tp_dealloc, run_dealloc},
     {Py_tp_methods, run_methods},
     {Py_tp_members, run_members},
+    {Py_tp_getset, run_properties},
     {Py_sq_length, run_length},
     {Py_bf_getbuffer, run_getbuffer},
     {Py_bf_releasebuffer, run_releasebuffer},

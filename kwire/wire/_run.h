@@ -14,7 +14,7 @@
 
 #define OBJECT(thing) ((PyObject *)(thing))
 
-/* What a record counts as without its headers, and each of those: what it has in a batch, counted from above. */
+/* What a record counts as without its headers, and each of those: no more than that it has in a batch. */
 static inline Py_ssize_t
 counted_record(span key, span value)
 {
@@ -72,7 +72,7 @@ struct run {
     PyObject *topic, *terms, *dispatch, *since, *late;
     int partition;
     char is_closed, has_headers, is_freed;
-    Py_ssize_t size_bytes, bytes_max;
+    Py_ssize_t buffered_bytes, bytes_max; /* what its records count as; at what size it is full */
     int64_t base_timestamp, max_timestamp, last_timestamp;
     unsigned char *data;
     size_t used, room;
@@ -111,17 +111,24 @@ typedef struct {
 
 /* ---- _run.c ------------------------------------------------------------------------------------------------------ */
 
+/* What its batch has by now. */
+static inline Py_ssize_t
+run_size(const run_t *run)
+{
+    return BATCH_OVERHEAD + (Py_ssize_t)run->used;
+}
+
 /* Room for one more of `size` bytes in an array that doubles. 0, or -1 with an exception. */
 int grow(void **array, uint32_t used, uint32_t *room, size_t size);
 /* These run no Python code. 0 or -1 with an exception, before anything was changed. */
-int run_put(run_t *run, const entry_t *entry, Py_ssize_t size_bytes, size_t room_hint);
+int run_put(run_t *run, const entry_t *entry, Py_ssize_t counted, size_t room_hint);
 /* Writes a record behind the last of a run, if that is all there is to do: it fills neither the run nor its memory, and
  * has the time of the record before it. 1, or 0 for `run_put`. A record never has more bytes than it counts as. */
 static inline int
-run_put_plain(run_t *run, const entry_t *entry, Py_ssize_t size_bytes)
+run_put_plain(run_t *run, const entry_t *entry, Py_ssize_t counted)
 {
-    if (run->is_closed || run->size_bytes + size_bytes >= run->bytes_max || entry->headers != NULL ||
-        BATCH_OVERHEAD + run->used + (size_t)size_bytes > run->room || entry->timestamp != run->last_timestamp) {
+    if (run->is_closed || run_size(run) + counted >= run->bytes_max || entry->headers != NULL ||
+        run_size(run) + counted > (Py_ssize_t)run->room || entry->timestamp != run->last_timestamp) {
         return 0;
     }
     int64_t after = entry->timestamp - run->base_timestamp;
@@ -134,7 +141,7 @@ run_put_plain(run_t *run, const entry_t *entry, Py_ssize_t size_bytes)
     *at++ = 0; /* headers */
     run->used += (size_t)(at - start);
     run->count++;
-    run->size_bytes += size_bytes;
+    run->buffered_bytes += counted;
     return 1;
 }
 

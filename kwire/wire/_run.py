@@ -23,6 +23,7 @@ from kwire.wire._encode import encode_columns, encode_records
 from kwire.wire._pure import crc32c
 from kwire.wire.header import batch_header
 from kwire.wire.rows import BATCH_OVERHEAD_BYTES, Bytes, Headers, NewRecord
+from kwire.wire.sizes import VALUE_RECORDS, lead_bytes, record_bytes, varint_bytes
 
 T = TypeVar("T")
 
@@ -40,12 +41,16 @@ Part = tuple[int, int, int, int, int, BaseException | None]
 
 
 class Run:
-    """`size_bytes`: what its records were counted as, and the header. `since`: when it began, for who keeps time."""
+    """`size_bytes`: what it has as an uncompressed v2 batch; `buffered_bytes`: what its records were counted as, each
+    as the most that it can have. It is full when it would have `bytes_max` if its last record had the most.
+    `since`: when it began, for who keeps time.
+    """
 
     __slots__ = (
-        "_children", "_count", "_dropped", "_encoded", "_headers", "_keys", "_late", "_lock", "_mark_times", "_marks",
-        "_parts", "_reports", "_timestamp", "_values", "_whole", "base_timestamp", "bytes_max", "dispatch",
-        "has_headers", "is_closed", "max_timestamp", "partition", "since", "size_bytes", "terms", "topic",
+        "_alike_until", "_children", "_count", "_dropped", "_encoded", "_headers", "_keys", "_late", "_lead", "_lock",
+        "_mark_times", "_marks", "_parts", "_reports", "_timestamp", "_value_records", "_values", "_whole",
+        "base_timestamp", "buffered_bytes", "bytes_max", "dispatch", "has_headers", "is_closed", "max_timestamp",
+        "partition", "since", "size_bytes", "terms", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +68,10 @@ class Run:
         self.terms = terms
         self.dispatch = dispatch
         self.size_bytes = BATCH_OVERHEAD_BYTES
+        self.buffered_bytes = 0
+        # Of the records that come now, until that many are in: what stands before the key; sizes by that of the value.
+        self._lead = self._alike_until = 0
+        self._value_records = VALUE_RECORDS[0]
         self.base_timestamp = self.max_timestamp = self._timestamp = -1
         self.is_closed = self.has_headers = False
         self.since: float | None = None
@@ -84,16 +93,22 @@ class Run:
     def __len__(self) -> int:
         return self._count
 
-    def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, size_bytes: int) -> int:
+    def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, counted: int) -> int:
         """Add a record; answers its number."""
         with self._lock:
             assert not self.is_closed
-            return self._append(timestamp, key, value, headers, size_bytes)
+            return self._append(timestamp, key, value, headers, counted)
 
-    def _append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, size_bytes: int) -> int:
+    def _append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, counted: int) -> int:
         number = self._count
-        if timestamp != self._timestamp:
+        if timestamp != self._timestamp or number == self._alike_until:
             self._mark(timestamp)
+        if value is not None and key is None and not headers:
+            size_bytes = self._value_records[len(value)]
+        else:
+            size_bytes = record_bytes(self._lead, key, value, headers)
+        if self.size_bytes + counted >= self.bytes_max:
+            self.is_closed = True
         if headers:
             self._headers[number] = headers
             self.has_headers = True
@@ -103,29 +118,33 @@ class Run:
             self._keys.append(key)
         self._values.append(value)
         self._count = number + 1
-        self.size_bytes = size_bytes = self.size_bytes + size_bytes
-        if size_bytes >= self.bytes_max:
-            self.is_closed = True
+        self.buffered_bytes += counted
+        self.size_bytes += size_bytes
         return number
 
-    def _extend(self, timestamp: int, values: list[bytes], size_bytes: int) -> int:
-        """Add values of one time, without keys, that do not fill it; answers the number of the first."""
+    def _extend(self, values: list[bytes], counted: int, size_bytes: int) -> int:
+        """Add values like the last record, without keys, that do not fill it; answers the number of the first."""
         number = self._count
-        if timestamp != self._timestamp:
-            self._mark(timestamp)
         self._values += values
         self._count = number + len(values)
+        self.buffered_bytes += counted
         self.size_bytes += size_bytes
         return number
 
     def _mark(self, timestamp: int) -> None:
-        if not self._count:
+        """From here on records have this time, and offset deltas of some more bytes."""
+        count = self._count
+        if not count:
             self.base_timestamp = timestamp
         if timestamp > self.max_timestamp:  # max() would make a tuple of its arguments
             self.max_timestamp = timestamp
-        self._marks.append(self._count)
-        self._mark_times.append(timestamp)
-        self._timestamp = timestamp
+        if timestamp != self._timestamp:
+            self._marks.append(count)
+            self._mark_times.append(timestamp)
+            self._timestamp = timestamp
+        self._lead = lead_bytes(timestamp - self.base_timestamp, count)
+        self._value_records = VALUE_RECORDS[self._lead]
+        self._alike_until = 1 << 7 * varint_bytes(count) - 1
 
     def close(self) -> None:
         """No record joins it from now on."""

@@ -148,7 +148,7 @@ joined(door_t *door, PyObject *name, topic_t *topic, int slot, Py_ssize_t size, 
         if (run == NULL || run->is_closed) {
             break;
         }
-        if (run->size_bytes + size > run->bytes_max) {
+        if (run_size(run) + size > run->bytes_max) {
             run->is_closed = 1;
             *is_full = 1;
             topic->hint = run->room;
@@ -162,7 +162,7 @@ joined(door_t *door, PyObject *name, topic_t *topic, int slot, Py_ssize_t size, 
         int may_share = answer == NULL ? -1 : PyObject_IsTrue(answer);
         Py_XDECREF(answer);
         place = place_of(topic, slot); /* it may have moved, and the run may have been filled, closed or replaced */
-        int is_same = place != NULL && *place == run && !run->is_closed && run->size_bytes + size <= run->bytes_max;
+        int is_same = place != NULL && *place == run && !run->is_closed && run_size(run) + size <= run->bytes_max;
         if (may_share == 0 && is_same) {
             run->is_closed = 1;
             *is_full = 1;

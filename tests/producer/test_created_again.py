@@ -188,7 +188,7 @@ def test_nothing_hangs_and_what_is_acknowledged_afterwards_is_there_once(
             if cluster.leader("t") != node:
                 cluster.move_leader("t", 0, node)
         with kwire.Producer(
-            cluster.bootstrap, linger_ms=0, batch_bytes=300, retry_backoff_ms=10, request_timeout_ms=1_000
+            cluster.bootstrap, linger_ms=0, batch_bytes=150, retry_backoff_ms=10, request_timeout_ms=1_000
         ) as producer:
             for n in range(20):
                 producer.send("t", b"old %d" % n, partition=0).result(PATIENCE)

@@ -102,14 +102,14 @@ def test_round_robin_waits_for_the_partitions() -> None:
 
 
 def test_sticky_sends_small_batches_to_one_partition() -> None:
-    bench = Bench({"t": [(1, 0)] * 3}, partitioner="sticky", batch_bytes=500)
+    bench = Bench({"t": [(1, 0)] * 3}, partitioner="sticky", batch_bytes=4 * (61 + 8))
     places = []
     for number in range(8):
         bench.send(b"%d" % number)
         for sent in bench.turn():
             places += [partition for _, partition in sent.values()]
             sent.answer(bench.now)
-    assert places == [0, 0, 0, 0, 1, 1, 1, 1], "four small batches reach the 500 bytes"
+    assert places == [0, 0, 0, 0, 1, 1, 1, 1], "four small batches reach the size of a whole one"
 
 
 def test_single_broker_sends_to_one_until_it_fails() -> None:

@@ -23,10 +23,12 @@ from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.settings import ProducerSettings
 from kwire.records import BATCH_OVERHEAD_BYTES, record_bytes_max
 from kwire.wire.accel import ManyColumns
+from kwire.wire.sizes import lead_bytes, record_bytes
 from tests.cluster.calls import Calls
 
 BATCHES, PER_BATCH = 80, 10
 VALUE = bytes(100)
+RECORD = record_bytes(lead_bytes(0, 0), None, VALUE)
 
 
 def calls_of(partitions: int) -> tuple[int, int]:
@@ -35,7 +37,7 @@ def calls_of(partitions: int) -> tuple[int, int]:
     net = Net(world, Random(1), Trace())
     cluster = SimulatedCluster(net, history, Random(2), brokers=1)
     cluster.create_topic("t", partitions)
-    batch_bytes = BATCH_OVERHEAD_BYTES + PER_BATCH * record_bytes_max(None, VALUE)
+    batch_bytes = BATCH_OVERHEAD_BYTES + (PER_BATCH - 1) * RECORD + record_bytes_max(None, VALUE)
     settings = ProducerSettings(batch_bytes=batch_bytes, linger_ms=5, max_buffered_bytes=1 << 30)
     config = ClientConfig(cluster.bootstrap, client_id="producer")
     producer = SimulatedProducer(net, "producer", history, Random(3), config, settings)

@@ -23,6 +23,7 @@ from kwire.producer.partitioners import murmur2_partition
 from kwire.producer.response import ProduceResponse
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire.protocol.messages.produce import ProduceRequest
+from kwire.wire.sizes import lead_bytes, record_bytes
 from tests.producer.fakes import Bench
 
 CUT = DisconnectedError("the connection broke")
@@ -51,7 +52,8 @@ def test_records_are_collated_by_broker_many_partitions_to_a_request() -> None:
 
 
 def test_requests_are_bounded_in_bytes_and_partitions_take_turns() -> None:
-    bench = Bench({"t": [(1, 0)] * 4}, max_request_bytes=400, batch_bytes=150)
+    batch_bytes = 61 + record_bytes(lead_bytes(0, 0), None, b"x")
+    bench = Bench({"t": [(1, 0)] * 4}, max_request_bytes=3 * batch_bytes - 1, batch_bytes=150)
     for partition in range(4):
         bench.send(b"x", partition=partition)
     sent = bench.turn()
@@ -104,7 +106,7 @@ def test_rule_11_unkeyed_records_pass_by_a_dead_leader() -> None:
 
 
 def test_rule_11_unkeyed_batches_take_turns_over_the_partitions() -> None:
-    bench = Bench({"t": [(1, 0), (1, 0), (1, 0)]}, batch_bytes=200)
+    bench = Bench({"t": [(1, 0), (1, 0), (1, 0)]}, batch_bytes=61 + record_bytes(lead_bytes(0, 0), None, b"0"))
     for number in range(3):
         bench.send(b"%d" % number, size_bytes=200)
     values = {place: value for one in bench.turn() for place, value in one.values().items()}

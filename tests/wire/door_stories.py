@@ -94,7 +94,7 @@ def _told(place: Any) -> Any:
 
 def _run(run: Any) -> Any:
     return (run.topic, run.partition, len(run), run.terms, run.since, run.is_closed, run.has_headers, run.size_bytes,
-            run.base_timestamp, run.max_timestamp)  # fmt: skip
+            run.buffered_bytes, run.base_timestamp, run.max_timestamp)  # fmt: skip
 
 
 class Story:
@@ -220,7 +220,7 @@ class Story:
             side.resolve(run, start, end, *outcome)
             run.drop(end - start)
             if end == size:
-                side.door.release(run.size_bytes - 61)
+                side.door.release(run.buffered_bytes)
             return seen
 
         if size != end or start:
@@ -232,7 +232,7 @@ class Story:
         side.resolve(run, start, end, *outcome)
         run.drop(end - start)
         if end == len(run):
-            side.door.release(run.size_bytes - 61)
+            side.door.release(run.buffered_bytes)
         return run.outcomes(0, end)
 
     def _let_go(self) -> Any:

@@ -1,0 +1,100 @@
+"""What a run says that it has is what its batch has, to the byte: at each edge of a varint, by each way in."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+
+from kwire.records import decode_batches
+from kwire.wire import _door
+from kwire.wire._bulk import ManyColumns
+from kwire.wire.rows import BATCH_OVERHEAD_BYTES, NewRecord, record_bytes_max
+from kwire.wire.sizes import lead_bytes, record_bytes
+
+from .speedups import CAN_COMPILE, speedups
+from .test_door import Doors
+
+NOW = 1_700_000_000_000
+EDGES = [0, 1, 63, 64, 65, 8_191, 8_192, 8_193]  # of one byte and of two
+FURTHER = [*EDGES, 1 << 20, (1 << 20) - 1, 1 << 27, (1 << 27) - 1, 1 << 34, 1 << 41, 1 << 48, 1 << 55]
+
+
+@pytest.fixture(params=["python", *(["c"] if CAN_COMPILE else [])])
+def made(request: pytest.FixtureRequest) -> Any:
+    return _door if request.param == "python" else speedups()
+
+
+def rows_of(*rows: tuple[bytes | None, bytes | None], times: list[int] | None = None) -> list[NewRecord]:
+    return [(NOW + (times[at] if times else 0), key, value, ()) for at, (key, value) in enumerate(rows)]
+
+
+STORIES: dict[str, list[NewRecord]] = {
+    "values": rows_of(*((None, bytes(size)) for size in EDGES)),
+    "keys": rows_of(*((bytes(size), b"v") for size in EDGES)),
+    "keys and values": rows_of(*((bytes(size), bytes(8_192 - size)) for size in EDGES[:-1])),
+    "nothing": rows_of(*[(None, None)] * 3),
+    "a record of just another byte": rows_of(*((None, bytes(size)) for size in range(40, 70))),
+    "and of one more": rows_of(*((None, bytes(size)) for size in range(8_170, 8_200))),
+    "large": rows_of((None, bytes(1 << 20)), (bytes((1 << 20) - 1), None)),
+    "offsets": rows_of(*[(None, b"")] * 8_300),
+    "offsets, with keys": rows_of(*[(b"k", b"")] * 8_300),
+    "times": rows_of(*[(None, b"v")] * len(FURTHER), times=FURTHER),
+    "times back": rows_of(*[(None, b"v")] * 8, times=[0, -1, -64, -65, -8_192, -8_193, -(1 << 20), -(1 << 20) - 1]),
+    "headers": [
+        (NOW, None, b"v", tuple((name, content) for name in ("", "n" * size, "é")) + (("none", None),) * count)
+        for size in EDGES for count in (0, 60, 61) for content in (bytes(size), None)
+    ],
+}  # fmt: skip
+
+
+def size_of(rows: list[NewRecord]) -> int:
+    base_timestamp = rows[0][0]
+    return BATCH_OVERHEAD_BYTES + sum(
+        record_bytes(lead_bytes(timestamp - base_timestamp, number), key, value, headers)
+        for number, (timestamp, key, value, headers) in enumerate(rows)
+    )
+
+
+@pytest.mark.parametrize("way", ["append", "send", "append_many", "values"])
+@pytest.mark.parametrize("story", STORIES)
+def test_a_run_has_what_its_batch_has(made: Any, story: str, way: str) -> None:
+    rows = STORIES[story]
+    doors = Doors(made, batch_bytes=1 << 30, bytes_max=1 << 30, record_bytes_max=1 << 30)
+    doors.know(count=1)
+    timestamps, keys, contents, headers = map(list, zip(*rows, strict=True))
+    if way == "values":
+        if any(keys) or any(headers) or len(set(timestamps)) > 1:
+            pytest.skip("not values alone")
+        doors.door.append_many("t", ManyColumns(contents, None, None, timestamps[0], None), 0, len(rows))
+    elif way == "append_many":
+        given = ManyColumns(contents, keys, headers, array("q", timestamps), None)
+        doors.door.append_many("t", given, 0, len(rows))
+    for timestamp, key, value, pairs in rows if way in ("append", "send") else ():
+        if way == "append" or pairs:
+            size = record_bytes_max(key, value, pairs)
+            doors.door.append("t", None, timestamp, key, value, pairs, size, None)
+        else:
+            assert doors.door.send("t", value, key, timestamp_ms=timestamp) != "referred"
+    (run,) = doors.door.take()
+    run.close()
+    assert len(run) == len(rows)
+    assert run.buffered_bytes == sum(record_bytes_max(key, value, headers) for _, key, value, headers in rows)
+    assert run.size_bytes == size_of(rows)
+    assert run.size_bytes == len(run.batch(0, -1, -1, -1))
+
+
+@pytest.mark.parametrize("value", [b"", bytes(10), bytes(100), bytes(8_192)], ids=len)
+def test_a_batch_is_as_large_as_it_may_be_and_never_larger(made: Any, value: bytes) -> None:
+    """Whatever the size of a record, less than what one counts as is left free."""
+    batch_bytes, counted = 20_000, record_bytes_max(None, value)
+    doors = Doors(made, batch_bytes=batch_bytes, record_bytes_max=1 << 30, bytes_max=1 << 30)
+    doors.know(count=1)
+    count = 5 * batch_bytes // len(value or b"0000000")
+    doors.door.append_many("t", ManyColumns([value] * count, None, None, NOW, None), 0, count)
+    *full, _ = doors.door.take()
+    assert len(full) >= 3
+    for run in full:
+        (batch,) = decode_batches(bytes(run.batch(0, -1, -1, -1)))
+        assert batch_bytes - counted < batch.size_bytes == run.size_bytes <= batch_bytes
