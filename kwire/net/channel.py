@@ -29,7 +29,7 @@ _NOT_OURS = "if this listener expects TLS or SASL, configure it; otherwise the b
 class Channel:
     __slots__ = (
         "_failure", "_is_paused", "_least", "_outgoing", "_reader", "_sealed", "_sealed_frames", "_sock", "_tls",
-        "broker", "is_accepted", "is_established", "last_active", "mask", "wants",
+        "broker", "is_accepted", "is_established", "last_active", "mask", "push", "push_raw", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +46,7 @@ class Channel:
         self._tls = tls
         self._reader = FrameReader(max_frame_bytes)
         self._outgoing = Outgoing()
+        self.push, self.push_raw = self._outgoing.push, self._outgoing.push_raw
         self._sealed = memoryview(b"")  # encrypted, not yet taken by the socket
         self._sealed_frames: list[Frame] = []  # whose last byte is in `_sealed`
         self._failure: NodeError | None = None  # of a write; told once what the peer sent before it is read
@@ -73,12 +74,6 @@ class Channel:
     @property
     def bytes_queued(self) -> int:
         return self._outgoing.bytes_queued + len(self._sealed)
-
-    def push(self, frame: Frame) -> None:
-        self._outgoing.push(frame)
-
-    def push_raw(self, data: bytes) -> None:
-        self._outgoing.push_raw(data)
 
     def pause(self, is_paused: bool) -> None:
         """Whether it is not to be read for now."""

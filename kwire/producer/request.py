@@ -76,12 +76,12 @@ def build_request(
             by_topic[batch.topic] = [data]
         else:
             partitions.append(data)
-    topic_data = [
-        ProduceRequest.Topic(topic_id=ids.topics[topic].id, partition_data=partitions)
-        if version >= _TOPIC_IDS_SINCE
-        else ProduceRequest.Topic(name=topic, partition_data=partitions)
-        for topic, partitions in by_topic.items()
-    ]
+    topic_data: list[ProduceRequest.Topic] = []
+    for topic, partitions in by_topic.items():
+        if version >= _TOPIC_IDS_SINCE:
+            topic_data.append(ProduceRequest.Topic(topic_id=ids.topics[topic].id, partition_data=partitions))
+        else:
+            topic_data.append(ProduceRequest.Topic(name=topic, partition_data=partitions))
     return ProduceRequest(
         transactional_id=settings.transactional_id,
         acks=acks,
