@@ -95,7 +95,7 @@ class EncoderSource(Source):
         if wire_type.name == "boolean":
             self.pending.append(("B", f"BOOLEAN[{value}]"))  # struct's "?" would take anything
         elif wire_type.name == "uuid":
-            self.pending.append((wire_type.format, f"{value}.bytes"))
+            self.pending.append((wire_type.format, f"{value}.int.to_bytes(16, 'big')"))  # `bytes` is a call of Python
         else:
             self.pending.append((wire_type.format, value))
 
