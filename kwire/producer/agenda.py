@@ -47,9 +47,9 @@ class Agenda:
     def stir(self, queue: PartitionQueue) -> None:
         self._stirred[queue] = None
 
-    def answered(self, queues: Iterable[PartitionQueue]) -> None:
-        """What was out of these has come back, one way or the other."""
-        for queue in queues:
+    def answered(self, taken: Iterable[tuple[PartitionQueue, Batch]]) -> None:
+        """What was out of these partitions has come back, one way or the other."""
+        for queue, _ in taken:
             if queue.queued:
                 self._stirred[queue] = None
             elif queue.is_idle:

@@ -53,7 +53,7 @@ class Collator:
     def requests(self, node: int, led: Led, version_max: int | None, now: float, view: View) -> list[Call]:
         """Requests to one broker, as many as its connection has room for: a batch of each partition, then again."""
         calls: list[Call] = []
-        if now < self._outcomes.muted_until(node):
+        if now < self._outcomes.muted_until.get(node, 0.0):
             return calls
         if self._transaction is not None:
             version_max = self._transaction.produce_limit(version_max)
@@ -166,7 +166,7 @@ class Collator:
 
         def done(result: Response | KwireError | None, now: float) -> None:
             self._outcomes.settle(carried, result, now, view, was_written=call.was_written)
-            self._agenda.answered([queue for queue, _ in taken])
+            self._agenda.answered(taken)
 
         call = Call(
             ToNode(node),

@@ -265,7 +265,7 @@ class Explainer(NamedTuple):
             reasons.append(Reason(Hold.CONNECTING, f"a connection to {broker} is being made", cause=view.failure(node)))
         elif view.room(node) < 1:
             reasons.append(Reason(Hold.BUSY, f"{broker} has as many requests to answer as max_in_flight allows"))
-        muted = self.outcomes.muted_until(node)
+        muted = self.outcomes.muted_until.get(node, 0.0)
         if now < muted:
             reasons.append(
                 Reason(Hold.THROTTLED, f"{broker} asked for a pause: a quota is exceeded", until=muted - now)

@@ -82,7 +82,7 @@ class Outcomes:
         self._take_back = take_back
         self._decided: deque[Batch] = deque()  # their outcomes are to be told, in this order
         self._flushes: list[_Flush] = []
-        self._muted_until: dict[int, float] = {}
+        self.muted_until: dict[int, float] = {}  # nodes that asked for a pause
         self._pauses: dict[int, float] = {}  # by the number of failures, while an answer is looked at
         self.counters = Counters()
         self.limited: dict[Batch, None] = {}  # unresolved batches with a time limit of their own
@@ -109,7 +109,7 @@ class Outcomes:
     def _answered(self, carried: Carried, response: ProduceResponse, now: float, view: View) -> None:
         node, version = carried.node, carried.version
         if response.throttle_time_ms:
-            self._muted_until[node] = now + response.throttle_time_ms / 1000
+            self.muted_until[node] = now + response.throttle_time_ms / 1000
         answers = partition_answers(response, version, {queue.topic for queue, _ in carried.taken}, carried.snapshot)
         for answer in answers.values():
             if answer.error_code:
@@ -141,12 +141,6 @@ class Outcomes:
             queue.footing.refused(now, self._pause)
             if not self._is_let_go(queue, batch, error, view):
                 self._failed(queue, batch, error, carried, now, view)
-
-    def muted_until(self, node: int) -> float:
-        return self._muted_until.get(node, 0.0)
-
-    def mutes(self) -> Iterable[float]:
-        return self._muted_until.values()
 
     def _failed(
         self, queue: PartitionQueue, batch: Batch, error: BrokerError, carried: Carried, now: float, view: View

@@ -91,7 +91,7 @@ class Sender:
         self._led: dict[int, Led] = {}  # by leader; in the order in which it is their turn
         self._unsettled: dict[TopicQueue, None] = {}  # with records without a partition, or metadata with a flaw
         self._snapshot = Snapshot()  # the one that the last turn saw
-        self._has_ids = False  # it tells an id of each topic
+        self._version_max = version_limit(has_ids=False)  # of Produce, for that
         self._now = 0.0  # of the last turn
         self._view: View | None = None
         self._linger = settings.linger_ms / 1000
@@ -111,14 +111,22 @@ class Sender:
         self._now, self._view = now, view
         self._agenda.lingers = not self._intake.is_full
         self._take_in(now)
-        self._notice(view.snapshot)
+        is_news = view.snapshot is not self._snapshot
+        if not (is_news or self._agenda.active or self._unsettled) and self.transaction is None:  # it holds nothing
+            self._next_deadline = None
+            return []
+        if is_news or self._agenda.awaits_identity:
+            self._notice(view.snapshot)
         self._give_up(now, view)
         if self._unsettled:
             self._route(now)
             self._designate(now, view)
-        calls = self._identity_calls(now, view)
-        if self._identity.is_usable or self._identity.state is IdentityState.BROKEN:
-            calls += self._collate(now, view)
+        if self._identity.is_usable:
+            calls = self._collate(now, view)
+        else:
+            calls = self._identity_calls(now, view)
+            if self._identity.state is IdentityState.BROKEN:
+                calls += self._collate(now, view)
         if self._agenda.awaits_identity:  # what was refused just now may have broken it
             calls += self._identity_calls(now, view)
         if self.transaction is not None:
@@ -235,7 +243,8 @@ class Sender:
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             known = snapshot.topics
-            self._has_ids = all(topic.id.int for topic in known.values() if topic.partitions)
+            has_ids = all(topic.id.int for topic in known.values() if topic.partitions)
+            self._version_max = version_limit(has_ids=has_ids)
             self._unsettled.update((t, None) for t in self._topics.values() if known.get(t.name) is not t.known)
             self._led.clear()
             self._agenda.stir_all()
@@ -434,10 +443,9 @@ class Sender:
                 self._agenda.active.pop(queue, None)
         calls: list[Call] = []
         if self.transaction is None or self.transaction.sends_records:
-            version_max = version_limit(has_ids=self._has_ids)
             for node, led in self._led.items():
                 if led and view.is_ready(node):
-                    calls += self._collator.requests(node, led, version_max, now, view)
+                    calls += self._collator.requests(node, led, self._version_max, now, view)
         return calls
 
     def _look(self, queue: PartitionQueue, now: float, view: View) -> None:
@@ -487,7 +495,7 @@ class Sender:
 
     def _earliest(self, now: float) -> float | None:
         """When something changes by time alone: a linger or back-off ends, a batch grows too old."""
-        times = [*self._agenda.deadlines(), self._identity.retry_at, *self._outcomes.mutes()]
+        times = [*self._agenda.deadlines(), self._identity.retry_at, *self._outcomes.muted_until.values()]
         for led in self._led.values():
             if led and (queued := next(iter(led)).queued):
                 times.append(queued[0].created_at + self._linger)
@@ -504,5 +512,8 @@ class Sender:
             times += [batch.deadline for batch in self._outcomes.limited]
         if self.transaction is not None:
             times.append(self.transaction.retry_at)
-        first = min([time for time in times if time > now], default=math.inf)
+        first = math.inf
+        for time in times:
+            if now < time < first:
+                first = time
         return None if first == math.inf else first
