@@ -4,8 +4,6 @@ The compiled decoders are fast and say only that something failed; this interpre
 says where. It is also the reference that tests compare them with. It checks everything before it takes it: whatever
 the bytes, it ends with a message or a DecodeError, having held no more than the frame.
 """
-from collections.abc import Iterator
-from contextlib import contextmanager
 from struct import unpack_from
 from typing import Any, NamedTuple
 
@@ -31,12 +29,13 @@ class FieldBytes(NamedTuple):
 def annotate(cls: Any, data: bytes, version: int, start: int = 0) -> list[FieldBytes]:
     """Every field of a message in the order of its bytes. The last one has a DecodeError as its value if that is where
     the message stops making sense."""
-    walk = _Walk(bytes(data), start, cls.supported(version), version)
+    found: list[FieldBytes] = []
+    walk = _Walk(bytes(data), start, cls.supported(version), version, found)
     try:
         walk.whole()
     except DecodeError as error:
-        walk.found.append(FieldBytes(walk.where(), "?", walk.pos, len(data), error))
-    return walk.found
+        found.append(FieldBytes(walk.where(), "?", walk.pos, len(data), error))
+    return found
 
 
 def decode(cls: Any, data: bytes, version: int, start: int = 0) -> Any:
@@ -60,16 +59,19 @@ def decode_error(cls: Any, data: bytes, start: int, version: int) -> DecodeError
 
 
 class _Walk:
-    """A position in the bytes and a path in the message, and what was found so far."""
+    """A position in the bytes and a path in the message, and what was found so far, for those who want it.
 
-    def __init__(self, buf: bytes, pos: int, cls: Any, version: int) -> None:
+    A step is taken from the path when what it leads to was read; where an error leaves, the path still says where.
+    """
+
+    def __init__(self, buf: bytes, pos: int, cls: Any, version: int, found: list[FieldBytes] | None = None) -> None:
         self.buf = buf
         self.pos = pos
         self.cls = cls
         self.version = version
         self.flexible = is_flexible(cls, version)
         self.path: list[str] = []
-        self.found: list[FieldBytes] = []
+        self.found = found
 
     def whole(self) -> Any:
         message = self.struct(self.cls)
@@ -87,15 +89,9 @@ class _Walk:
             reason, api=self.cls.__name__, version=self.version, path=self.where() or None, offset=offset
         )
 
-    @contextmanager
-    def inside(self, step: str) -> Iterator[None]:
-        # Not in a finally: where an error leaves, the path must still say where it was.
-        self.path.append(step)
-        yield
-        self.path.pop()
-
     def note(self, name: str, start: int, value: Any) -> Any:
-        self.found.append(FieldBytes(self.where(), name, start, self.pos, value))
+        if self.found is not None:
+            self.found.append(FieldBytes(self.where(), name, start, self.pos, value))
         return value
 
     def take(self, size: int) -> int:
@@ -138,8 +134,9 @@ class _Walk:
                 fields[field.name] = default_of(field)
                 tagged[field.tag] = field
             else:
-                with self.inside(f".{field.name}"):
-                    fields[field.name] = self.value(field.type, field.is_nullable(self.version))
+                self.path.append(f".{field.name}")
+                fields[field.name] = self.value(field.type, field.is_nullable(self.version))
+                self.path.pop()
         unknown = self.tags(tagged, fields) if self.flexible else None
         struct = cls(**fields)
         struct.unknown_tagged_fields = unknown
@@ -149,31 +146,32 @@ class _Walk:
         """Read the tagged fields into `fields`; answers the unknown ones."""
         unknown: dict[int, bytes] = {}
         seen: set[int] = set()
-        with self.inside(".tagged_fields"):
-            start = self.pos
-            count = self.uvarint()
-            if count * 2 > len(self.buf) - self.pos:
-                raise self.error(f"a count of {count} with {len(self.buf) - self.pos} bytes left", start)
-            self.note("count", start, count)
+        self.path.append(".tagged_fields")
+        start = self.pos
+        count = self.uvarint()
+        if count * 2 > len(self.buf) - self.pos:
+            raise self.error(f"a count of {count} with {len(self.buf) - self.pos} bytes left", start)
+        self.note("count", start, count)
         for _ in range(count):
             start = self.pos
-            with self.inside(".tagged_fields"):
-                tag, size = self.uvarint(), self.uvarint()
-                if tag in seen:
-                    raise self.error(f"tag {tag} is there twice", start)
-                seen.add(tag)
-                stop = self.take(size) + size
-                self.pos = stop - size
+            tag, size = self.uvarint(), self.uvarint()
+            if tag in seen:
+                raise self.error(f"tag {tag} is there twice", start)
+            seen.add(tag)
+            stop = self.take(size) + size
+            self.pos = stop - size
             field = tagged.get(tag)
-            with self.inside(f".{field.name}" if field else f".tag{tag}"):
-                self.note("tag, size", start, (tag, size))
-                if field is None:
-                    body = self.take(size)
-                    unknown[tag] = self.note("unknown", body, self.buf[body:stop])
-                    continue
+            self.path[-1] = f".{field.name}" if field else f".tag{tag}"
+            self.note("tag, size", start, (tag, size))
+            if field is None:
+                body = self.take(size)
+                unknown[tag] = self.note("unknown", body, self.buf[body:stop])
+            else:
                 fields[field.name] = self.tagged(field)
                 if self.pos != stop:
                     raise self.error(f"the tagged field takes {self.pos - stop + size} bytes and says {size}")
+            self.path[-1] = ".tagged_fields"
+        self.path.pop()
         return unknown or None
 
     def value(self, wire_type: Any, nullable: bool) -> Any:
@@ -237,6 +235,7 @@ class _Walk:
         self.note(type_name(wire_type), start, count)
         items = []
         for index in range(count):
-            with self.inside(f"[{index}]"):
-                items.append(self.value(wire_type.element, False))
+            self.path.append(f"[{index}]")
+            items.append(self.value(wire_type.element, False))
+            self.path.pop()
         return items
