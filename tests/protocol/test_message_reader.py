@@ -50,8 +50,14 @@ def reader(cls: Any, version: int) -> accel.ReadMessage:
     return read
 
 
+# Of whose values == overlooks nothing but the type.
+PLAIN = {int, str, bytes, bool, type(None)}
+
+
 def exact(value: Any) -> Any:
     """What == overlooks too: True is not 1, a view not its bytes, and what is not a number equals itself."""
+    if type(value) in PLAIN:
+        return type(value), value
     if isinstance(value, list):
         return [exact(item) for item in value]
     if hasattr(value, "FIELDS"):
