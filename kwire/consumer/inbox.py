@@ -83,7 +83,8 @@ class Inbox:
                 if generation not in self._paused:
                     self._total_bytes += size
             self._items.append(item)
-            self._ring()
+            if self._bells:
+                self._ring()
 
     def close(self, error: KwireError) -> None:
         """Nothing will be posted any more; `error` is what everybody is told who asks from now on."""
