@@ -1,5 +1,8 @@
 """lz4 frames, as Kafka's own clients write them: independent blocks of 64 KiB, no checksum and no size of the content.
 
+Java reads no others than independent ones. Larger ones are no gain for certain: for a block of 64 KiB the library has a
+table of places that are half as large, and twice as many.
+
 Before message format v1 Kafka computed the frame descriptor's checksum over the wrong bytes (KAFKA-3160, KIP-57): the
 frame's magic number was included. Brokers and clients of message sets v0 know only that one, so `broken_checksum`
 writes it, and reading takes either.
