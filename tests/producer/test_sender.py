@@ -23,6 +23,7 @@ from kwire.producer.partitioners import murmur2_partition
 from kwire.producer.response import ProduceResponse
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire.protocol.messages.produce import ProduceRequest
+from kwire.records import record_bytes_max
 from kwire.wire.sizes import lead_bytes, record_bytes
 from tests.producer.fakes import Bench
 
@@ -58,6 +59,21 @@ def test_requests_are_bounded_in_bytes_and_partitions_take_turns() -> None:
         bench.send(b"x", partition=partition)
     sent = bench.turn()
     assert [sorted(one.values()) for one in sent] == [[("t", 0), ("t", 1)], [("t", 2), ("t", 3)]]
+
+
+@pytest.mark.parametrize(("version", "partitions"), [(13, 3), (2, 2)])
+def test_before_v2_a_record_has_more_and_requests_are_bounded_by_that(version: int, partitions: int) -> None:
+    bench = Bench({"t": [(1, 0)] * 4}, max_request_bytes=20_000)
+    bench.view.versions[ProduceRequest] = version
+    value = bytes(100)
+    for partition in range(4):
+        for _ in range(50):
+            bench.send(value, partition=partition, size_bytes=record_bytes_max(None, value))
+    sent = bench.turn()
+    assert [len(one.batches()) for one in sent] == [partitions, 4 - partitions]
+    for one in sent:
+        (topic,) = one.request.topic_data
+        assert sum(len(partition.records or b"") for partition in topic.partition_data) <= 20_000
 
 
 def test_a_connection_takes_no_more_requests_than_it_has_room_for() -> None:
