@@ -48,7 +48,7 @@ class Connection:
         self._client_host = client_host
         self._wake = wake
         self._queue: deque[RequestReceived] = deque()
-        self._held: deque[bytes] = deque()  # frames behind one that a fault delays or silences
+        self._held: deque[BytesLike] = deque()  # frames behind one that a fault delays or silences
         self._current: Exchange | None = None
         self._is_held = False
         self._raw: list[Pieces | Raw] = []
@@ -58,7 +58,7 @@ class Connection:
         """Requests that wait for the one before them."""
         return len(self._queue) + len(self._held)
 
-    def receive(self, frame: bytes, now: float) -> None:
+    def receive(self, frame: BytesLike, now: float) -> None:
         if self.is_closing:
             return
         if self._is_held:
@@ -86,7 +86,7 @@ class Connection:
         self._held.clear()
         self._session.closed(DisconnectedError("the client is gone", broker=self._client_host), now)
 
-    def _take(self, frame: bytes, now: float) -> None:
+    def _take(self, frame: BytesLike, now: float) -> None:
         for event in self._session.receive(frame, now):
             if isinstance(event, RequestReceived):
                 self._queue.append(event)
@@ -122,7 +122,7 @@ class Connection:
                 self.is_closing = True
         self._wake(self)
 
-    def _is_hit(self, frame: bytes, now: float) -> bool:
+    def _is_hit(self, frame: BytesLike, now: float) -> bool:
         """Faults of what the session answers must take it before the session sees it."""
         faults = self.broker.cluster.faults
         key = int.from_bytes(frame[:2], "big", signed=True)
@@ -141,7 +141,7 @@ class Connection:
                 self.broker.cluster.timers.at(now + ms / 1000, lambda now: self._release(frame, now))
         return True
 
-    def _release(self, frame: bytes, now: float) -> None:
+    def _release(self, frame: BytesLike, now: float) -> None:
         self._is_held = False
         if not self.is_closing:
             self._take(frame, now)

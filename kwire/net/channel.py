@@ -13,7 +13,7 @@ from kwire.errors import DisconnectedError, NodeError
 from kwire.net.outgoing import Outgoing
 from kwire.net.tls import RECORD_BYTES, TlsFilter
 from kwire.wire.accel import receive_into, send_pieces
-from kwire.wire.frame import Frame, FrameReader
+from kwire.wire.frame import BytesLike, Frame, FrameReader
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 # Encrypted ahead of what the socket takes.
@@ -94,12 +94,12 @@ class Channel:
         host, port = self._sock.getsockname()[:2]
         return host, port
 
-    def read(self, buffer: bytearray, budget: int, now: float) -> tuple[list[bytes], NodeError | None]:
+    def read(self, buffer: bytearray, budget: int, now: float) -> tuple[list[BytesLike], NodeError | None]:
         """Read until a frame is whole, but no more than `budget` bytes, nor than `buffer` holds of what is copied.
 
         Answers the frames completed and, if the connection is over, why; frames that came before the end come with it.
         """
-        frames: list[bytes] = []
+        frames: list[BytesLike] = []
         reader, view = self._reader, memoryview(buffer)
         try:
             while budget > 0 and not frames:
@@ -191,7 +191,7 @@ class Channel:
         self._sealed_frames.clear()
         self._sock.close()
 
-    def _decrypt(self, tls: TlsFilter, data: memoryview, frames: list[bytes]) -> None:
+    def _decrypt(self, tls: TlsFilter, data: memoryview, frames: list[BytesLike]) -> None:
         try:
             plain = tls.decrypt(data)
         finally:

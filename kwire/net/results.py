@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 from kwire.errors import NodeError
-from kwire.wire.frame import Frame
+from kwire.wire.frame import BytesLike, Frame
 
 # The caller's own name for a connection: a broker id, or any other hashable value. Any, so that what goes in as an int
 # comes out as one to the type checker; the selector itself does nothing with it but look it up.
@@ -12,10 +12,10 @@ Node: TypeAlias = Any
 
 
 class Receive(NamedTuple):
-    """A whole frame, its size taken off."""
+    """A whole frame, its size taken off: bytes, or a view for reading only of a large one."""
 
     node: Node
-    frame: bytes
+    frame: BytesLike
 
 
 class Sent(NamedTuple):

@@ -38,7 +38,7 @@ def annotate(cls: Any, data: bytes, version: int, start: int = 0) -> list[FieldB
     return found
 
 
-def decode(cls: Any, data: bytes, version: int, start: int = 0) -> Any:
+def decode(cls: Any, data: bytes | memoryview, version: int, start: int = 0) -> Any:
     """The message, read the slow way."""
     return _Walk(bytes(data), start, cls.supported(version), version).whole()
 
@@ -49,7 +49,7 @@ def decode_prefix(cls: Any, data: bytes, version: int, start: int = 0) -> Any:
     return walk.struct(cls)
 
 
-def decode_error(cls: Any, data: bytes, start: int, version: int) -> DecodeError:
+def decode_error(cls: Any, data: bytes | memoryview, start: int, version: int) -> DecodeError:
     """Why the bytes are no message of this class and version."""
     try:
         decode(cls, data, version, start)

@@ -20,7 +20,7 @@ from kwire.protocol.fields import REQUIRED
 from kwire.protocol.plans import plan
 from kwire.protocol.source import Source
 
-Decoder: TypeAlias = Callable[[bytes, int], Any]
+Decoder: TypeAlias = Callable[[bytes | memoryview, int], Any]
 Encoder: TypeAlias = Callable[[Any, list[Any], list[int]], None]
 
 UNDECODABLE = (IndexError, ValueError, OverflowError, _struct_error)

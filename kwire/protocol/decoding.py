@@ -26,6 +26,8 @@ class DecoderSource(Source):
         self.names.update(uvarint_tail=primitives.uvarint_tail, read_tagged=primitives.read_tagged)
 
     def whole(self, cls: Any) -> None:
+        with self.block("if type(buf) is not bytes:"):
+            self.line("buf = bytes(buf)")  # whose slices are what fields are made of
         self.line("end = len(buf)")
         if any(isinstance(t, Sized) and t.name == "records" for t in _types(cls)):
             self.line("view = memoryview(buf)")

@@ -96,14 +96,13 @@ def encode_response(response: Response, version: int, correlation_id: int) -> li
 def decode_request_header(frame: BytesLike) -> tuple[RequestHeader, int]:
     """The header of a request's frame, and where the request begins. Raises DecodeError, and UnsupportedVersionError
     for an API that is not declared."""
-    frame = bytes(frame)
     if len(frame) < _KEY_VERSION_ID.size:
         raise _header_error(f"{len(frame)} bytes are no request", len(frame))
     key, version, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
     return _rest_of_header(frame, RequestHeader(key, version, correlation_id))
 
 
-def _rest_of_header(frame: bytes, header: RequestHeader) -> tuple[RequestHeader, int]:
+def _rest_of_header(frame: BytesLike, header: RequestHeader) -> tuple[RequestHeader, int]:
     header_version = request_header_version(header.api_key, api(header.api_key).request.FLEXIBLE, header.api_version)
     pos = _KEY_VERSION_ID.size
     if header_version == 0:
@@ -114,7 +113,7 @@ def _rest_of_header(frame: bytes, header: RequestHeader) -> tuple[RequestHeader,
         if length < -1 or pos + length > len(frame):
             raise ValueError(f"a client id of {length} bytes")
         if length >= 0:
-            header.client_id = frame[pos : pos + length].decode()
+            header.client_id = bytes(frame[pos : pos + length]).decode()
             pos += length
         if header_version == 2:
             header.unknown_tagged_fields, pos = _tagged(frame, pos)
@@ -123,26 +122,24 @@ def _rest_of_header(frame: bytes, header: RequestHeader) -> tuple[RequestHeader,
     return header, pos
 
 
-def _tagged(frame: bytes, pos: int) -> tuple[Mapping[int, bytes] | None, int]:
+def _tagged(frame: BytesLike, pos: int) -> tuple[Mapping[int, bytes] | None, int]:
     count = frame[pos]
-    return read_tagged(frame, pos + 1, len(frame), count) if count else (None, pos + 1)
+    return read_tagged(bytes(frame), pos + 1, len(frame), count) if count else (None, pos + 1)
 
 
 def decode_request(frame: BytesLike) -> tuple[RequestHeader, Request[Any]]:
     """A request and its header. Raises DecodeError for bad bytes, UnsupportedVersionError for an API or version that is
     not declared."""
-    frame = bytes(frame)
     header, start = decode_request_header(frame)
     return header, api(header.api_key).request.decode(frame, header.api_version, start)
 
 
 def decode_response(frame: BytesLike, request_class: type[Request[R]], version: int) -> tuple[int, R]:
     """The correlation id and the response in a frame that answers such a request. Raises DecodeError."""
-    frame = bytes(frame)
     return peek_correlation_id(frame), decode_answer(frame, request_class, version)
 
 
-def decode_answer(frame: bytes, request_class: type[Request[R]], version: int) -> R:
+def decode_answer(frame: BytesLike, request_class: type[Request[R]], version: int) -> R:
     """The response in a frame whose correlation id was looked at. Raises DecodeError."""
     response: type[Message] = request_class.RESPONSE
     pos = _ID.size

@@ -1,4 +1,4 @@
-"""How a message is read in one version, as the tuples that the accelerator walks: `kwire/wire/_messages.c` says what
+"""How a message is read in one version, as the tuples that the accelerator walks: `kwire/wire/_plan.h` says what
 they mean. `decoding` writes the same as a function in Python, and says what is right.
 """
 from __future__ import annotations

@@ -131,7 +131,8 @@ class Message(Struct):
     @classmethod
     def decode(cls, data: BytesLike, version: int, start: int = 0) -> Self:
         """Read a message that is the whole of `data`, or `data` from `start` to its end. For bad bytes raises
-        DecodeError (path, offset), nothing else. Records are views into `data` if that is bytes.
+        DecodeError (path, offset), nothing else. Records are views into `data` if that is bytes or, in C, a view that
+        is for reading only.
         """
         try:
             decoder = cls._decoders[version]  # a small message takes so little time that a call of `get` is seen in it
@@ -139,7 +140,7 @@ class Message(Struct):
             decoder = None
         if decoder is None:
             decoder = cls._decoders[version] = compiler.decoder(cls.supported(version), version)
-        if type(data) is not bytes:
+        if type(data) is not bytes and not (type(data) is memoryview and data.readonly):
             data = bytes(data)  # the views handed out must not change under their reader
         try:
             message: Self | None = decoder(data, start)

@@ -188,7 +188,7 @@ class Session:
             frames.append(frame)
         return frames
 
-    def receive(self, frame: bytes, now: float) -> list[Event]:
+    def receive(self, frame: BytesLike, now: float) -> list[Event]:
         """A frame came, whole and without its size. After `Broken` frames are ignored."""
         if self._state in _OVER:
             return []
@@ -328,7 +328,7 @@ class Session:
                 events.append(self._failed(asked, error))
         return events
 
-    def _receive_response(self, frame: bytes, now: float) -> list[Event]:
+    def _receive_response(self, frame: BytesLike, now: float) -> list[Event]:
         if not self._in_flight:
             return self._break(DecodeError("the broker sent a response that nothing asked for"))
         asked = self._in_flight[0]
@@ -351,11 +351,11 @@ class Session:
         answered = Answered(asked.token, asked.request, response, asked.version, asked.sent_at)
         return [answered, *self._pump(now)] if self._waiting else [answered]
 
-    def _advance(self, frame: bytes | None, now: float) -> list[Event]:
+    def _advance(self, frame: BytesLike | None, now: float) -> list[Event]:
         """Give the greeting the answer that it waits for; send what it asks next, or be ready."""
         assert self._greeting is not None
         try:
-            ask = next(self._greeting) if frame is None else self._greeting.send(frame)
+            ask = next(self._greeting) if frame is None else self._greeting.send(bytes(frame))
         except StopIteration as done:
             return self._greeted(done.value, now)
         except KwireError as error:
@@ -404,10 +404,10 @@ class Session:
             if frame is not None:
                 self._out.append((None, frame))
 
-    def _receive_request(self, frame: bytes) -> list[Event]:
+    def _receive_request(self, frame: BytesLike) -> list[Event]:
         assert self._entrance is not None
         if self._entrance.is_bare:
-            return self._receive_bare(self._entrance, frame)
+            return self._receive_bare(self._entrance, bytes(frame))
         try:
             header, start = decode_request_header(frame)
             key, version = header.api_key, header.api_version
@@ -519,7 +519,7 @@ class Session:
         return better
 
 
-def _out_of_order(frame: bytes, asked: _Asked) -> DecodeError:
+def _out_of_order(frame: BytesLike, asked: _Asked) -> DecodeError:
     return DecodeError(
         f"the response has correlation id {peek_correlation_id(frame)}, but the oldest request in flight has "
         f"{asked.correlation_id}",

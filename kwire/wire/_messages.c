@@ -1,56 +1,14 @@
-/* Messages from bytes, by a plan: what the compiler of kwire.protocol knows of a message in one version, as tuples.
- *
- *     plan    (is_flexible, shape)                   is_flexible: lengths are varints of one more, 0 being null
- *     shape   (class, fields, tagged, unknown)       an instance of a class with slots
- *     fields  ((slot, step), ...)                    in the order of the wire
- *     tagged  ((tag, slot, step), ...) or None       None: no section of tagged fields follows
- *     unknown slot                                   gets {tag: bytes}, or None if there are none
- *     step    (kind, is_nullable, detail, number)    where a value comes from:
- *
- *     b h i q H I d ?   a number or boolean, big-endian, by the letters of Python's struct
- *     u                 a UUID: `detail` is a dict, which keeps up to `number` of them by their 16 bytes, their class, and
- *                       what else than their number an instance has: (dict, class, is_safe)
- *     s y r             a string, bytes, and a view of the bytes, with their length before them
- *     [                 a list: a count and as many values of the step `detail`, each of at least `number` bytes
- *     {                 the shape `detail`; if nullable, after a byte that is 1, or `number` for None
- *     = e               no bytes: `detail` itself, and a fresh empty list
+/* Messages from bytes, by a shape: see _plan.h.
  *
  * Such a reader answers None for bytes that are no message, whatever is wrong with them: which field it was, and why,
  * is for the reader in Python to say. It takes memory in proportion to the bytes that are there.
- *
- * An instance is filled through the addresses of its slots. The limited API does not tell where they are, so each is
- * looked for once for each plan: a value is put into it by name, and is then seen at one place of the instance. Where
- * it is not, there is no reader (ValueError), and messages are read in Python.
  */
 #include "_speedups.h"
 
+#include "_plan.h"
+
 #define STRING_BYTES_MAX 32767 /* Kafka's classes refuse longer ones, even where a compact length could tell them */
 #define RESERVED_MAX 1024      /* elements of a list for which there is room before they are seen */
-#define TAGGED_MAX 64          /* fields of a shape */
-
-typedef struct step step;
-typedef struct shape shape;
-
-struct step {
-    int kind, is_nullable;
-    PyObject *detail; /* borrowed from the plan */
-    Py_ssize_t number;
-    step *element; /* of a list */
-    shape *inner;  /* of a struct */
-};
-
-typedef struct {
-    Py_ssize_t offset; /* of the slot, in bytes from the start of the instance */
-    uint32_t tag;
-    step from;
-} field;
-
-struct shape {
-    PyTypeObject *class;
-    Py_ssize_t unknown;
-    Py_ssize_t field_count, tagged_count; /* tagged_count is -1 where no section follows */
-    field *fields, *tagged;
-};
 
 typedef struct {
     PyObject_HEAD
@@ -70,12 +28,6 @@ typedef struct {
 } cursor;
 
 static PyObject *get_value(cursor *c, const step *from);
-
-static PyObject **
-slot(PyObject *instance, Py_ssize_t offset)
-{
-    return (PyObject **)((char *)instance + offset);
-}
 
 static PyObject *
 same(PyObject *object)
@@ -402,219 +354,49 @@ get_value(cursor *c, const step *from)
     }
 }
 
-/* (data: bytes, start) -> the message that is `data` from `start` to its end | None */
+/* The message that is `data` from `from` to its end; NULL is an exception, or without one no message. */
 static PyObject *
-read_message(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+message_in(const reader *self, PyObject *whole, const Py_buffer *data, Py_ssize_t from)
 {
-    if (nargs != 2 || !PyBytes_CheckExact(args[0]) || !PyLong_CheckExact(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "read takes bytes and where to start");
-        return NULL;
-    }
-    Py_ssize_t from = PyLong_AsSsize_t(args[1]), size = PyBytes_Size(args[0]);
-    if (from == -1 && PyErr_Occurred()) {
-        return NULL;
-    }
-    if (from < 0 || from > size) {
-        Py_RETURN_NONE;
-    }
-    bytes_t start = (bytes_t)PyBytes_AsString(args[0]);
-    cursor c = {start, start + from, start + size, ((reader *)self)->is_flexible, args[0], NULL};
+    bytes_t start = data->buf;
+    cursor c = {start, start + from, start + data->len, self->is_flexible, whole, NULL};
     /* Python 3.11 looks for garbage after every so many new objects, of which a message has none: a third of the time it
      * takes to read a large one, so that the collector is off meanwhile, as no code in Python runs, which could ask for
      * it or switch it. (From 3.12 it never runs in the middle of C.) */
     int is_collected = PyGC_Disable();
-    PyObject *message = get_struct(&c, ((reader *)self)->whole);
+    PyObject *message = get_struct(&c, self->whole);
     if (is_collected) {
         PyGC_Enable();
     }
     Py_XDECREF(c.view);
-    if (message != NULL && c.at == c.end) {
-        return message;
+    if (message != NULL && c.at != c.end) {
+        Py_CLEAR(message);
     }
-    Py_XDECREF(message);
-    if (PyErr_Occurred()) {
+    return message;
+}
+
+/* (data: bytes or what else nobody writes to, start) -> the message that is `data` from `start` to its end | None */
+static PyObject *
+read_message(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2 || !PyObject_CheckBuffer(args[0]) || !PyLong_CheckExact(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "read takes bytes and where to start");
         return NULL;
     }
-    Py_RETURN_NONE;
-}
-
-/* ---- the plan -------------------------------------------------------------------------------------------------- */
-
-/* NULL or 0 with an exception set. */
-
-static void free_shape(shape *of);
-
-static void
-free_step(step *of)
-{
-    if (of->element != NULL) {
-        free_step(of->element);
-        PyMem_Free(of->element);
-    }
-    free_shape(of->inner);
-}
-
-static void
-free_fields(field *fields, Py_ssize_t count)
-{
-    for (Py_ssize_t index = 0; fields != NULL && index < count; index++) {
-        free_step(&fields[index].from);
-    }
-    PyMem_Free(fields);
-}
-
-static void
-free_shape(shape *of)
-{
-    if (of != NULL) {
-        free_fields(of->fields, of->field_count);
-        free_fields(of->tagged, of->tagged_count);
-        PyMem_Free(of);
-    }
-}
-
-static void *
-zeros(size_t count, size_t size)
-{
-    void *made = PyMem_Calloc(count ? count : 1, size);
-    if (made == NULL) {
-        PyErr_NoMemory();
-    }
-    return made;
-}
-
-/* Where the slot is in the instances of a class, `probe` being one of them. */
-static int
-find_slot(PyObject *probe, Py_ssize_t size, PyObject *name, Py_ssize_t *found)
-{
-    PyObject *mark = PyList_New(0);
-    *found = 0;
-    if (mark == NULL || PyObject_SetAttr(probe, name, mark) < 0) {
-        Py_XDECREF(mark);
-        return 0;
-    }
-    Py_ssize_t places = 0, last = size - (Py_ssize_t)sizeof mark;
-    for (Py_ssize_t at = sizeof(PyObject); at <= last; at += sizeof mark) {
-        if (*slot(probe, at) == mark) {
-            *found = at;
-            places++;
-        }
-    }
-    Py_DECREF(mark);
-    if (PyObject_DelAttr(probe, name) < 0) {
-        return 0;
-    }
-    if (places != 1 || *slot(probe, *found) != NULL) {
-        PyErr_SetString(PyExc_ValueError, "a slot that is not seen in the instance");
-        return 0;
-    }
-    return 1;
-}
-
-static shape *make_shape(PyObject *plan);
-
-static int
-make_step(PyObject *plan, step *made)
-{
-    if (!PyTuple_Check(plan)) {
-        PyErr_SetString(PyExc_TypeError, "a step is a tuple");
-        return 0;
-    }
-    if (!PyArg_ParseTuple(plan, "CpOn", &made->kind, &made->is_nullable, &made->detail, &made->number)) {
-        return 0;
-    }
-    if (made->kind <= 0 || made->kind > 127 || strchr("bhiqHId?usyr[{=e", made->kind) == NULL) {
-        PyErr_SetString(PyExc_ValueError, "a step of an unknown kind");
-        return 0;
-    }
-    if (made->kind == 'u') {
-        PyObject *kept, *class, *is_safe;
-        if (!PyTuple_Check(made->detail)) {
-            PyErr_SetString(PyExc_TypeError, "what is kept of UUIDs, and what they are, is a tuple");
-            return 0;
-        }
-        return PyArg_ParseTuple(made->detail, "O!O!O", &PyDict_Type, &kept, &PyType_Type, &class, &is_safe);
-    }
-    if (made->kind == '{') {
-        return (made->inner = make_shape(made->detail)) != NULL;
-    }
-    if (made->kind == '[') {
-        if (made->number < 1) {
-            PyErr_SetString(PyExc_ValueError, "a list of elements without size");
-            return 0;
-        }
-        return (made->element = zeros(1, sizeof(step))) != NULL && make_step(made->detail, made->element);
-    }
-    return 1;
-}
-
-/* One of the fields, or of the tagged fields. */
-static int
-make_field(PyObject *plan, int is_tagged, PyObject *probe, Py_ssize_t size, field *made)
-{
-    PyObject *name, *from;
-    unsigned long tag = 0;
-    if (!PyTuple_Check(plan)) {
-        PyErr_SetString(PyExc_TypeError, "a field is a tuple");
-        return 0;
-    }
-    if (!(is_tagged ? PyArg_ParseTuple(plan, "kUO", &tag, &name, &from) : PyArg_ParseTuple(plan, "UO", &name, &from))) {
-        return 0;
-    }
-    made->tag = (uint32_t)tag;
-    return find_slot(probe, size, name, &made->offset) && make_step(from, &made->from);
-}
-
-static int
-fill_shape(shape *made, PyObject *fields, PyObject *tagged, PyObject *unknown)
-{
-    PyObject *basic = PyObject_GetAttrString((PyObject *)made->class, "__basicsize__");
-    Py_ssize_t size = basic ? PyLong_AsSsize_t(basic) : -1;
-    Py_XDECREF(basic);
-    PyObject *probe = size < 0 ? NULL : PyType_GenericAlloc(made->class, 0);
-    if (probe == NULL) {
-        return 0;
-    }
-    int is_made = find_slot(probe, size, unknown, &made->unknown);
-    for (Py_ssize_t index = 0; is_made && index < made->field_count; index++) {
-        is_made = make_field(PyTuple_GetItem(fields, index), 0, probe, size, &made->fields[index]);
-    }
-    for (Py_ssize_t index = 0; is_made && index < made->tagged_count; index++) {
-        is_made = make_field(PyTuple_GetItem(tagged, index), 1, probe, size, &made->tagged[index]);
-    }
-    Py_DECREF(probe);
-    return is_made;
-}
-
-static shape *
-make_shape(PyObject *plan)
-{
-    PyObject *class, *fields, *tagged, *unknown;
-    if (!PyTuple_Check(plan)) {
-        PyErr_SetString(PyExc_TypeError, "a shape is a tuple");
+    Py_buffer data;
+    Py_ssize_t from = PyLong_AsSsize_t(args[1]);
+    if ((from == -1 && PyErr_Occurred()) || PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    if (!PyArg_ParseTuple(plan, "O!O!OU", &PyType_Type, &class, &PyTuple_Type, &fields, &tagged, &unknown)) {
-        return NULL;
+    PyObject *message = NULL;
+    if (!data.readonly) {
+        PyErr_SetString(PyExc_TypeError, "what is read must not change");
     }
-    if (tagged != Py_None && (!PyTuple_Check(tagged) || PyTuple_Size(tagged) > TAGGED_MAX)) {
-        PyErr_SetString(PyExc_ValueError, "tagged is a tuple of a few fields, or None");
-        return NULL;
+    else if (from >= 0 && from <= data.len) {
+        message = message_in((const reader *)self, args[0], &data, from);
     }
-    shape *made = zeros(1, sizeof(shape));
-    if (made == NULL) {
-        return NULL;
-    }
-    made->class = (PyTypeObject *)class;
-    made->field_count = PyTuple_Size(fields);
-    made->tagged_count = tagged == Py_None ? -1 : PyTuple_Size(tagged);
-    if ((made->fields = zeros((size_t)made->field_count, sizeof(field))) == NULL ||
-        (made->tagged = zeros(tagged == Py_None ? 0 : (size_t)made->tagged_count, sizeof(field))) == NULL ||
-        !fill_shape(made, fields, tagged, unknown)) {
-        free_shape(made);
-        return NULL;
-    }
-    return made;
+    PyBuffer_Release(&data);
+    return message != NULL || PyErr_Occurred() ? message : Py_NewRef(Py_None);
 }
 
 /* ---- the type -------------------------------------------------------------------------------------------------- */

@@ -5,7 +5,8 @@ first four bytes of HTTP or of a TLS record make an absurd size, and saying "thi
 "a frame of 1213486160 bytes". Refuses to know what is inside a frame.
 
 A frame above the limit is refused on its size alone, before anything is allocated for it; below the limit memory is in
-proportion to the bytes that really came, of the frame or of the one before it.
+proportion to the bytes that really came, of the frame or of the one before it. A frame is bytes; a large one is a view,
+for reading only, of memory that goes round once nobody refers to the frame any more.
 """
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from kwire.errors import NotKafkaError
-from kwire.wire.accel import blank
+from kwire.wire.accel import room
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 # A frame to be written: whole, or in parts that are written one after the other without being joined.
@@ -67,7 +68,7 @@ class FrameReader:
         self.failure: NotKafkaError | None = None
         self.frames_read = 0
 
-    def feed(self, data: BytesLike) -> list[bytes]:
+    def feed(self, data: BytesLike) -> list[BytesLike]:
         """The frames that `data` completes, copied out of it.
 
         A size that cannot be right raises NotKafkaError. Where good frames stand before it in the same data they are
@@ -80,8 +81,8 @@ class FrameReader:
         if self._size is None and not self._head and end >= SIZE.size:
             (size,) = SIZE.unpack_from(view)
             if end - SIZE.size == size <= self._max_frame_bytes:  # what came is one frame, as it mostly is
-                return [self._done(view[SIZE.size :])]
-        frames: list[bytes] = []
+                return [self._done(bytes(view[SIZE.size :]))]
+        frames: list[BytesLike] = []
         while position < end:
             if self._size is None:
                 self._size, position = self._read_size(view, position)
@@ -99,10 +100,10 @@ class FrameReader:
                 break
             if self._partial:
                 self._partial += view[position:stop]
-                frames.append(self._done(self._partial))
+                frames.append(self._done(bytes(self._partial)))
                 self._partial = bytearray()
             else:
-                frames.append(self._done(view[position:stop]))
+                frames.append(self._done(bytes(view[position:stop])))
             position = stop
         if self._size is not None and self.vacancy is None:
             self._make_room(self._size)
@@ -110,14 +111,14 @@ class FrameReader:
             raise self.failure
         return frames
 
-    def filled(self, count: int) -> list[bytes]:
+    def filled(self, count: int) -> list[BytesLike]:
         """`count` bytes stand in the vacancy. Answers the frame that they complete, if they do."""
         assert self.vacancy is not None
         if count < len(self.vacancy):
             self.vacancy = self.vacancy[count:]
             return []
         whole, self._whole, self._room, self.vacancy = self._whole, b"", None, None
-        return [self._done(whole)]
+        return [self._done(memoryview(whole).toreadonly())]
 
     def place(self, buffer: memoryview) -> memoryview:
         """Where to read to what comes next: the vacancy, or of `buffer` as much as is then to be given to `feed`.
@@ -133,14 +134,14 @@ class FrameReader:
     def _make_room(self, size: int) -> None:
         got = len(self._partial)
         if size - got >= _LARGE_BYTES and size <= _SHARE_BEFORE * max(got, self._before):
-            self._whole, self._room = blank(size)
+            self._whole, self._room = room(size)
             self._room[:got] = self._partial
             self._partial, self.vacancy = bytearray(), self._room[got:]
 
-    def _done(self, frame: BytesLike) -> bytes:
+    def _done(self, frame: BytesLike) -> BytesLike:
         self.frames_read += 1
         self._before, self._size = len(frame), None
-        return bytes(frame)
+        return frame
 
     @property
     def progress(self) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from kwire.net import Disconnection, KafkaSelector, Node, Receive, Sent
 from kwire.net.resolver import Address, Outcome
-from kwire.wire.frame import SIZE, Frame
+from kwire.wire.frame import SIZE, BytesLike, Frame
 
 # A failing test ends after this long; a passing one never waits for it.
 PATIENCE_SECONDS = 20.0
@@ -40,7 +40,7 @@ class Driver:
         self.received += receives
         return receives
 
-    def frames(self, node: Node) -> list[bytes]:
+    def frames(self, node: Node) -> list[BytesLike]:
         return [frame for of, frame in self.received if of == node]
 
     def connect(self, node: Node, address: tuple[str, int], **options: Any) -> None:

@@ -296,7 +296,7 @@ def test_two_selectors_as_client_and_broker() -> None:
         drive(lambda: len(broker.received) == 2, client, broker)
         by_listener = {broker.selector.sockname(node): frame for node, frame in broker.received}
         assert by_listener == {addresses[0]: b"to zero", addresses[1]: b"to one"}
-        broker.poll([(node, frame.upper()) for node, frame in broker.received])
+        broker.poll([(node, bytes(frame).upper()) for node, frame in broker.received])
         drive(lambda: len(client.received) == 2, client, broker)
         assert sorted(client.received) == [Receive(0, b"TO ZERO"), Receive(1, b"TO ONE")]
         assert broker.selector.peername(broker.accepted[0]) == client.selector.sockname(0)

@@ -14,7 +14,7 @@ from kwire.net import SystemClock, Tls, VirtualClock
 from kwire.net.backoff import JITTER, Backoff
 from kwire.net.outgoing import SMALL_BYTES, Outgoing
 from kwire.net.timers import Timers
-from kwire.wire.frame import SIZE, Frame, FrameReader
+from kwire.wire.frame import SIZE, BytesLike, Frame, FrameReader
 
 
 class TestBackoff:
@@ -159,7 +159,7 @@ class TestOutgoing:
         queue, reader = Outgoing(), FrameReader()
         for frame, _ in FRAMES:
             queue.push(frame)
-        out: list[bytes] = []
+        out: list[BytesLike] = []
         done: list[Frame] = []
         while queue.pieces:
             written = b"".join(queue.pieces)[:step]
@@ -184,7 +184,7 @@ class TestOutgoing:
 
     @pytest.mark.parametrize("max_bytes", [1, 5, 64, 16384])
     def test_chunks_are_the_same_bytes(self, max_bytes: int) -> None:
-        queue, reader, out = Outgoing(), FrameReader(), list[bytes]()
+        queue, reader, out = Outgoing(), FrameReader(), list[BytesLike]()
         for frame, _ in FRAMES:
             queue.push(frame)
         while queue.pieces:

@@ -20,6 +20,7 @@ from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from kwire.wire import accel
 from tests.protocol.samples import class_versions, declared_messages, random_message
 
 ALL = list(class_versions())
@@ -234,6 +235,17 @@ def test_records_are_views_into_the_frame() -> None:
     records = ProduceRequest.decode(frame, 3).topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)
     assert records.obj is frame
+    assert bytes(records) == b"records"
+
+
+@pytest.mark.parametrize(("kind", "is_copied"), [(memoryview, accel.IMPLEMENTATION == "python"), (bytearray, True)])
+def test_nothing_is_copied_but_what_may_change(kind: type[bytearray] | type[memoryview], is_copied: bool) -> None:
+    partition = ProduceRequest.Topic.Partition(index=0, records=b"records")
+    topic = ProduceRequest.Topic(name="t", partition_data=[partition])
+    frame = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]).encode(3)
+    records = ProduceRequest.decode(kind(frame), 3).topic_data[0].partition_data[0].records
+    assert isinstance(records, memoryview)
+    assert (records.obj is not frame) is is_copied
     assert bytes(records) == b"records"
 
 

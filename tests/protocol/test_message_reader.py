@@ -293,6 +293,15 @@ def test_odd_arguments(arguments: tuple[object, ...]) -> None:
         read(*arguments)
 
 
+def test_what_nobody_writes_to_is_read_where_it_is() -> None:
+    """A large frame is no bytes, but a view of memory that goes round."""
+    response = MetadataResponse(controller_id=7, brokers=[], topics=[])
+    data = response.encode(2)
+    assert reader(MetadataResponse, 2)(memoryview(data), 0) == response
+    with pytest.raises(TypeError):
+        reader(MetadataResponse, 2)(memoryview(bytearray(data)), 0)
+
+
 def test_starts_out_of_range() -> None:
     read = reader(MetadataRequest, 0)
     for start in (-1, 5, sys.maxsize):

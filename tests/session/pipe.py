@@ -7,7 +7,7 @@ from typing import Any
 from kwire.protocol import Request, Response
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.session import Broken, Event, RequestReceived, Session
-from kwire.wire.frame import SIZE, FrameReader
+from kwire.wire.frame import SIZE, BytesLike, FrameReader
 
 Cut = Callable[[bytes], list[bytes]]
 
@@ -63,8 +63,8 @@ class Pipe:
                 self.client_events += self.client.receive(frame, now)
         return self.client_events[before:]
 
-    def _carry(self, source: Session, sink: Session) -> list[bytes]:
-        frames: list[bytes] = []
+    def _carry(self, source: Session, sink: Session) -> list[BytesLike]:
+        frames: list[BytesLike] = []
         for parts in source.frames():
             frame = b"".join(parts)
             for piece in self.cut(SIZE.pack(len(frame)) + frame):

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 import kwire.wire.frame
 from kwire.errors import NotKafkaError
-from kwire.wire.frame import SIZE, FrameReader, not_kafka
+from kwire.wire.frame import SIZE, BytesLike, FrameReader, not_kafka
+from tests.wire.speedups import needs_c, speedups
 
 
-def framed(*frames: bytes) -> bytes:
+def framed(*frames: BytesLike) -> bytes:
     return b"".join(SIZE.pack(len(frame)) + frame for frame in frames)
 
 
@@ -78,7 +79,7 @@ def test_any_cuts(frames: list[bytes], data: st.DataObject) -> None:
     stream = framed(*frames)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     reader = FrameReader()
-    got: list[bytes] = []
+    got: list[BytesLike] = []
     for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         got += reader.feed(stream[start:stop])
     assert got == frames
@@ -205,7 +206,22 @@ def test_a_large_frame_is_read_into_its_place(first: int, steps: list[int]) -> N
     frames += reader.feed(stream[at:])
     assert frames == [LARGE, b"ab"]
     assert (reader.vacancy, reader.progress, reader.frames_read) == (None, None, 2)
-    assert all(type(frame) is bytes for frame in frames)
+    assert all(memoryview(frame).readonly for frame in frames)
+
+
+@needs_c
+def test_large_frames_take_their_turn_in_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where records are read in C; of fresh memory the system clears every page."""
+    monkeypatch.setattr(kwire.wire.frame, "room", speedups().room)
+    consumer, reader, stream = speedups().RecordStream(), FrameReader(), SIZE.pack(len(LARGE)) + LARGE
+    assert reader.feed(stream[:100_000]) + reader.feed(stream[100_000:]) == [LARGE]
+    tracemalloc.start()
+    for _ in range(3):
+        assert reader.feed(stream[:1000]) + reader.feed(stream[1000:]) == [LARGE]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < len(LARGE) + 100_000  # `stream[1000:]` itself
+    consumer._end()
 
 
 def test_feed_fills_the_vacancy_too() -> None:

@@ -13,7 +13,7 @@ from kwire.broker.simulation.pipe import Mark, Piece, Pipe, Weather
 from kwire.broker.simulation.trace import Trace
 from kwire.broker.simulation.world import World
 from kwire.errors import DisconnectedError, NodeError
-from kwire.wire.frame import FrameReader
+from kwire.wire.frame import BytesLike, FrameReader
 
 Address = tuple[str, int]
 
@@ -29,7 +29,7 @@ class Owner(Protocol):
 
     def name_peer(self) -> Any: ...
     def opened(self, end: End) -> None: ...
-    def received(self, end: End, frames: list[bytes]) -> None: ...
+    def received(self, end: End, frames: list[BytesLike]) -> None: ...
     def ended(self, end: End, cause: NodeError) -> None: ...
 
 

@@ -18,7 +18,7 @@ from kwire.cluster import ClientConfig
 from kwire.errors import ConnectError, DisconnectedError, NodeError
 from kwire.net import Disconnection, Node, Receive, Sent
 from kwire.net.backoff import Backoff
-from kwire.wire.frame import MAX_FRAME_BYTES, SIZE, Frame
+from kwire.wire.frame import MAX_FRAME_BYTES, SIZE, BytesLike, Frame
 
 
 class _Dial:
@@ -254,7 +254,7 @@ class SimulatedSelector:
         self._world.at(end.last_active + self._idle_timeout, partial(self._look_if_idle, end))
         self._ring()
 
-    def received(self, end: End, frames: list[bytes]) -> None:
+    def received(self, end: End, frames: list[BytesLike]) -> None:
         if not frames:
             return
         if end.node in self._backoffs and end.reader.frames_read == len(frames):
