@@ -6,87 +6,115 @@
 
 /* ---- looking through a batch ----------------------------------------------------------------------------------- */
 
+/* As get_varint. Where `is_roomy`, two bytes can be read at `at`, wherever `end` is, and most varints have no more. */
+static inline bytes_t
+next_varint(bytes_t at, bytes_t end, int is_roomy, int64_t *n)
+{
+    if (is_roomy) {
+        uint64_t low = at[0], high = at[1];
+        if (low < 0x80) {
+            *n = undone(low);
+            return at + 1;
+        }
+        if (high < 0x80) {
+            *n = undone((low & 0x7F) | high << 7);
+            return at + 2;
+        }
+    }
+    return get_varint(at, end, n);
+}
+
 /* Past a size and as many bytes, or NULL where there are not as many; -1 is allowed where `is_nullable`. */
 static inline bytes_t
-get_span(bytes_t at, bytes_t end, int is_nullable, bytes_t *start, int64_t *size)
+next_span(bytes_t at, bytes_t end, int is_roomy, int is_nullable, int64_t *size)
 {
-    at = get_varint(at, end, size);
+    at = next_varint(at, end, is_roomy, size);
     if (at == NULL || *size < -is_nullable || *size > end - at) {
         return NULL;
     }
-    *start = at;
-    return at + (*size > 0 ? *size : 0);
+    return *size > 0 ? at + *size : at;
 }
 
-static inline void
-add_field(int64_t size, int64_t *bytes, int64_t *nulls)
-{
-    *bytes += size > 0 ? size : 0;
-    *nulls += size < 0;
-}
+/* What one record comes to. */
+typedef struct {
+    int64_t offset, key_size, value_size;
+} sizes;
 
-/* Whether the record at `at` is right: then where it ends and its offset, else NULL. */
+/* Whether the record at `at` is right: then where it ends, else NULL. */
 static inline bytes_t
-check_record(bytes_t at, bytes_t data_end, const origin *from, int64_t *offset, totals *all)
+check_record(bytes_t at, bytes_t data_end, int is_roomy, const origin *from, sizes *found)
 {
     int64_t size, after, delta, header_count, timestamp;
-    bytes_t start;
-    at = get_varint(at, data_end, &size);
+    at = next_varint(at, data_end, is_roomy, &size);
     if (at == NULL || size < 1 || size > data_end - at) {
         return NULL;
     }
     bytes_t end = at + size;
-    at = get_varint(at + 1, end, &after);
-    at = at == NULL ? NULL : get_varint(at, end, &delta);
+    at = next_varint(at + 1, end, is_roomy, &after);
+    at = at == NULL ? NULL : next_varint(at, end, is_roomy, &delta);
     if (at == NULL || delta < 0 || delta > from->last_delta) {
         return NULL;
     }
-    at = get_span(at, end, 1, &start, &size);
-    if (at == NULL) {
-        return NULL;
-    }
-    add_field(size, &all->key_bytes, &all->null_keys);
-    at = get_span(at, end, 1, &start, &size);
-    if (at == NULL) {
-        return NULL;
-    }
-    add_field(size, &all->value_bytes, &all->null_values);
-    at = get_varint(at, end, &header_count);
+    at = next_span(at, end, is_roomy, 1, &found->key_size);
+    at = at == NULL ? NULL : next_span(at, end, is_roomy, 1, &found->value_size);
+    at = at == NULL ? NULL : next_varint(at, end, is_roomy, &header_count);
     if (at == NULL || header_count < 0 || header_count > (end - at) / 2) {
         return NULL;
     }
     for (int64_t index = 0; index < header_count && at != NULL; index++) {
-        at = get_span(at, end, 0, &start, &size);
-        at = at == NULL ? NULL : get_span(at, end, 1, &start, &size);
+        at = next_span(at, end, is_roomy, 0, &size);
+        at = at == NULL ? NULL : next_span(at, end, is_roomy, 1, &size);
     }
     if (at != end || __builtin_add_overflow(from->base_timestamp, after, &timestamp) ||
-        __builtin_add_overflow(from->base_offset, delta, offset)) {
+        __builtin_add_overflow(from->base_offset, delta, &found->offset)) {
         return NULL;
     }
     return end;
+}
+
+/* More than a record reads beyond its own end, or before its size was compared with what there is: five varints. */
+#define ROOM_BEHIND 64
+
+/* As check_record: without looking for the end of the data before each byte, for all records but the last. */
+static inline bytes_t
+next_record(bytes_t at, bytes_t data_end, const origin *from, sizes *found)
+{
+    bytes_t end = data_end - at <= ROOM_BEHIND ? NULL : check_record(at, data_end - ROOM_BEHIND, 1, from, found);
+    return end != NULL ? end : check_record(at, data_end, 0, from, found);
+}
+
+static inline void
+add_sizes(totals *all, const sizes *more)
+{
+    all->key_bytes += more->key_size > 0 ? more->key_size : 0;
+    all->null_keys += more->key_size < 0;
+    all->value_bytes += more->value_size > 0 ? more->value_size : 0;
+    all->null_values += more->value_size < 0;
 }
 
 int
 look_through(walk *on, bytes_t end, int64_t position, totals *all)
 {
     const Py_ssize_t count = on->left;
-    const totals before = *all;
+    totals found = *all;
+    sizes one;
     bytes_t at = on->at;
-    int64_t offset = 0;
     for (Py_ssize_t index = 0; index < count; index++) {
-        at = check_record(at, end, &on->from, &offset, all);
-        if (at == NULL || offset == INT64_MAX) {
+        at = next_record(at, end, &on->from, &one);
+        if (at == NULL || one.offset == INT64_MAX) {
             return 0;
         }
-        if (offset < position) {
-            if (on->left > count - index) {
-                return 0; /* offsets that do not ascend */
-            }
-            on->left--;
-            on->at = at;
-            *all = before;
+        if (one.offset >= position) {
+            add_sizes(&found, &one);
+            continue;
         }
+        if (on->left > count - index) {
+            return 0; /* offsets that do not ascend */
+        }
+        on->left--;
+        on->at = at;
     }
+    *all = found;
     return at == end;
 }
 
