@@ -154,21 +154,22 @@ def test_iteration_polling_and_seeking_mix(cluster: Cluster) -> None:
                 consumer.seek("t", 0, 0)
 
 
-def test_an_iteration_takes_stretches_of_all_partitions_in_turn(cluster: Cluster, consumer: Consumer) -> None:
-    """Small batches are taken together; of those of 300 kB each is a stretch of its own."""
+def test_an_iteration_takes_stretches_of_all_partitions_in_turn(cluster: Cluster) -> None:
+    """Small batches are taken together; of those above 1 MB each is a stretch of its own."""
     cluster.create_topic("t", 3)
     for partition, _ in itertools.product(range(3), range(2)):
-        append(cluster, "t", partition, encode_batch([(START_MS, None, bytes(100_000), ())] * 3))
-    consumer.assign([("t", index, 0) for index in range(3)])
-    for index in range(3):
-        assert consumer.position("t", index) == 0
-    first = next(consumer)
-    while len(consumer._ready) < 3:  # until something of each partition is here
-        consumer._inbox.wait(consumer._inbox.nudges, 10.0)
-        consumer._absorb()
-    runs = [record.partition for record in [first, *(next(consumer) for _ in range(17))]][::3]
-    assert sorted(runs[1:4]) == [0, 1, 2]
-    assert sorted(runs) == [0, 0, 1, 1, 2, 2]
+        append(cluster, "t", partition, encode_batch([(START_MS, None, bytes(400_000), ())] * 3))
+    with Consumer(cluster.bootstrap, partition_max_bytes=4_000_000) as consumer:
+        consumer.assign([("t", index, 0) for index in range(3)])
+        for index in range(3):
+            assert consumer.position("t", index) == 0
+        first = next(consumer)
+        while len(consumer._ready) < 3:  # until something of each partition is here
+            consumer._inbox.wait(consumer._inbox.nudges, 10.0)
+            consumer._absorb()
+        runs = [record.partition for record in [first, *(next(consumer) for _ in range(17))]][::3]
+        assert sorted(runs[1:4]) == [0, 1, 2]
+        assert sorted(runs) == [0, 0, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(
