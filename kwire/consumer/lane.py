@@ -24,8 +24,8 @@ from kwire.wire.accel import open_batches
 if TYPE_CHECKING:
     from kwire.wire.accel import Cursor
 
-# Batches are opened together until they are as large, mostly all of an answer: so a log of small batches costs little more
-# than one of large ones, and a poll few calls.
+# Batches are opened together until they are as large, which is mostly all of a partition's answer: so a log of small
+# batches costs little more than one of large ones, and a poll few calls.
 _TOGETHER_BYTES = 1024 * 1024
 # Of an answer without aborted transactions; such a filter remembers nothing.
 _CONTROL_ONLY = BatchFilter(())
