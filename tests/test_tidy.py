@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted(path for folder in ("kwire", "tests", "tools") for path in (ROOT / folder).rglob("*.py"))
 PRODUCT = [path for path in SOURCES if path.is_relative_to(ROOT / "kwire")]
 TESTS = [path for path in SOURCES if path.is_relative_to(ROOT / "tests")]
+C_SOURCES = sorted((ROOT / "kwire").rglob("*.[ch]"))
 
 MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
@@ -39,6 +40,7 @@ def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 def test_there_is_something_to_check() -> None:
     assert len(PRODUCT) > 50
+    assert len(C_SOURCES) > 20
 
 
 @pytest.mark.parametrize("path", PRODUCT, ids=name_of)
@@ -58,7 +60,14 @@ def test_module(path: Path) -> None:
     assert not NAMES_THAT_SAY_NOTHING.search(path.stem)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+@pytest.mark.parametrize("path", C_SOURCES, ids=name_of)
+def test_c_source(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith("/*"), "a file says what it owns"
+    assert len(lines) <= MODULE_LINES_MAX, "one idea per file"
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *C_SOURCES], ids=name_of)
 def test_nothing_is_left_over(path: Path) -> None:
     found = LEFTOVERS.search(path.read_text())
     assert found is None, found
