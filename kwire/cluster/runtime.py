@@ -281,6 +281,7 @@ def _selector(config: ClientConfig, clock: Clock, random: Random) -> KafkaSelect
         clock=clock,
         random=random,
         max_frame_bytes=config.max_frame_bytes,
+        lends_frames=True,
         connect_timeout_ms=config.connect_timeout_ms,
         idle_timeout_ms=config.idle_timeout_ms,
         reconnect_backoff_ms=config.reconnect_backoff_ms,

@@ -38,13 +38,13 @@ class Channel:
         *,
         broker: str,
         now: float,
-        max_frame_bytes: int,
+        reader: FrameReader,
         tls: TlsFilter | None,
         is_accepted: bool,
     ) -> None:
         self._sock = sock
         self._tls = tls
-        self._reader = FrameReader(max_frame_bytes)
+        self._reader = reader
         self._outgoing = Outgoing()
         self.push, self.push_raw = self._outgoing.push, self._outgoing.push_raw
         self._sealed = memoryview(b"")  # encrypted, not yet taken by the socket

@@ -12,7 +12,7 @@ Node: TypeAlias = Any
 
 
 class Receive(NamedTuple):
-    """A whole frame, its size taken off: bytes, or a view for reading only of a large one."""
+    """A whole frame, its size taken off: bytes, unless the selector lends frames."""
 
     node: Node
     frame: BytesLike

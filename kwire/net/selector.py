@@ -28,7 +28,7 @@ from kwire.net.results import Disconnection, Node, Receive, Sent
 from kwire.net.timers import Timer, Timers
 from kwire.net.tls import Tls, TlsFilter
 from kwire.net.wakeup import Wakeup
-from kwire.wire.frame import MAX_FRAME_BYTES, Frame
+from kwire.wire.frame import MAX_FRAME_BYTES, Frame, FrameReader
 
 _Link: TypeAlias = Dial | Channel
 _BUFFER_BYTES = 256 * 1024
@@ -78,18 +78,21 @@ class KafkaSelector:
         reconnect_backoff_ms: float = 50,
         reconnect_backoff_ms_max: float = 1_000,
         read_bytes_per_poll: int = 4 * 1024 * 1024,
+        lends_frames: bool = False,
         tls: Tls | None = None,
         resolver: Resolver | None = None,
     ) -> None:
         """`tls` is for connections that do not say otherwise; `connect_timeout_ms` covers name, address and handshake.
 
         `read_bytes_per_poll` bounds what one poll reads from one node, so that a fast one starves no other; a frame may
-        be larger. A `resolver` given stays the caller's to close. Raises ConfigurationError when the files of `tls`
-        cannot be loaded; they are read once for each value of Tls.
+        be larger. With `lends_frames` a large frame may be a view, for reading only, of memory that is used for another
+        once nobody refers to it: cheaper than fresh memory, where frames are decoded and forgotten. A `resolver` given
+        stays the caller's to close. Raises ConfigurationError when the files of `tls` cannot be loaded; they are read
+        once for each value of Tls.
         """
         self._clock = clock or SystemClock()
         self._random = random or Random()
-        self._max_frame_bytes = max_frame_bytes
+        self._new_reader = partial(FrameReader, max_frame_bytes, lends=lends_frames)
         self._connect_timeout = connect_timeout_ms / 1000
         self._idle_timeout = idle_timeout_ms / 1000
         self._backoff_seconds = reconnect_backoff_ms / 1000, reconnect_backoff_ms_max / 1000
@@ -379,7 +382,7 @@ class KafkaSelector:
             self._fail(dial.node, error.at(broker=dial.broker))
             return
         channel = Channel(
-            dial.give_socket(), broker=dial.broker, now=self._clock.now(), max_frame_bytes=self._max_frame_bytes,
+            dial.give_socket(), broker=dial.broker, now=self._clock.now(), reader=self._new_reader(),
             tls=tls, is_accepted=False,
         )  # fmt: skip
         for frame in dial.frames:
@@ -402,7 +405,7 @@ class KafkaSelector:
             now = self._clock.now()
             channel = Channel(
                 sock, broker=f"{node} at {show_address(peer[0], peer[1])}", now=now,
-                max_frame_bytes=self._max_frame_bytes, tls=tls, is_accepted=True,
+                reader=self._new_reader(), tls=tls, is_accepted=True,
             )  # fmt: skip
             self._open(node, channel, now + self._connect_timeout)
 

@@ -116,6 +116,28 @@ static PyType_Spec stream_spec = {
     "kwire.wire._speedups.RecordStream", sizeof(stream), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, stream_slots,
 };
 
+/* ---- frames ---------------------------------------------------------------------------------------------------- */
+
+/* (size) -> (bytes that nobody has written yet, a view to write them through). The view must not outlive the bytes, and
+ * nobody may look at them before it is gone: see `_pure.blank`. */
+static PyObject *
+blank(PyObject *Py_UNUSED(module), PyObject *wanted)
+{
+    Py_ssize_t size = PyLong_AsSsize_t(wanted);
+    if (size < 0) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_ValueError, "a negative size");
+        }
+        return NULL;
+    }
+    PyObject *whole = PyBytes_FromStringAndSize(NULL, size);
+    PyObject *view = whole == NULL ? NULL : PyMemoryView_FromMemory(PyBytes_AsString(whole), size, PyBUF_WRITE);
+    PyObject *pair = view == NULL ? NULL : PyTuple_Pack(2, whole, view);
+    Py_XDECREF(whole);
+    Py_XDECREF(view);
+    return pair;
+}
+
 /* ---- the module ------------------------------------------------------------------------------------------------ */
 
 static PyMethodDef functions[] = {
@@ -125,6 +147,7 @@ static PyMethodDef functions[] = {
     {"open_batches", (PyCFunction)(void (*)(void))open_batches, METH_FASTCALL,
      "(kind, topic, partition, position, data, pos, check_crc, enough, /)"},
     {"record_class", record_class, METH_O, "record_class(full_name, /) -> type"},
+    {"blank", blank, METH_O, "blank(size, /) -> (bytes, memoryview)"},
     {"room", room, METH_O, "room(size, /) -> (bytes or Slab, memoryview)"},
     {"columns", (PyCFunction)(void (*)(void))columns, METH_FASTCALL, "(pieces, has_headers, /)"},
     {NULL, NULL, 0, NULL},

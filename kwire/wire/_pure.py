@@ -25,6 +25,7 @@ __all__ = [
     "RecordFields",
     "RecordStream",
     "all_bytes",
+    "blank",
     "columns",
     "crc32c",
     "decode_records",
@@ -67,13 +68,18 @@ def message_reader(plan: object) -> None:
     """Nothing here reads by a plan: messages are read by the functions in Python that kwire.protocol writes."""
 
 
-def room(size: int) -> tuple[Bytes, memoryview]:
+def blank(size: int) -> tuple[Bytes, memoryview]:
     """Memory for `size` bytes, and a view to write them through, which must be let go of before the bytes are used.
 
-    In C it is memory that goes round: of fresh memory the system clears every page first.
+    `bytes()` of the former is then what was written; in C it is that already, so that nothing is copied.
     """
     whole = bytearray(size)
     return whole, memoryview(whole)
+
+
+def room(size: int) -> tuple[Bytes, memoryview]:
+    """As `blank`, but in C it is memory that goes round: of fresh memory the system clears every page first."""
+    return blank(size)
 
 
 def murmur2(data: Bytes) -> int:

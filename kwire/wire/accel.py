@@ -49,6 +49,7 @@ __all__ = [
     "Run",
     "Stretch",
     "all_bytes",
+    "blank",
     "columns",
     "crc32_partition",
     "crc32c",
@@ -89,6 +90,7 @@ class Accelerated:
         self.send_pieces = getattr(speedups, "send_pieces", _pure.send_pieces)
         self.receive_into = getattr(speedups, "receive_into", _pure.receive_into)
         self.all_bytes = speedups.all_bytes
+        self.blank = speedups.blank
         self.room = speedups.room
         self.open_batches = speedups.open_batches
         self.RecordFields = speedups.RecordFields
@@ -178,6 +180,7 @@ open_batches: Callable[..., tuple[Cursor, int] | None] = _chosen.open_batches
 columns = _chosen.columns
 all_bytes: Callable[[list[Any]], bool] = _chosen.all_bytes
 record_class: Callable[[type[T]], type[T]] = _chosen.record_class
+blank: Callable[[int], tuple[Bytes, memoryview]] = _chosen.blank
 room: Callable[[int], tuple[Bytes, memoryview]] = _chosen.room
 send_pieces: Callable[[Sock, Sequence[Any]], int] = _chosen.send_pieces
 receive_into: Callable[[Sock, Any], int] = _chosen.receive_into

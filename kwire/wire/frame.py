@@ -5,8 +5,7 @@ first four bytes of HTTP or of a TLS record make an absurd size, and saying "thi
 "a frame of 1213486160 bytes". Refuses to know what is inside a frame.
 
 A frame above the limit is refused on its size alone, before anything is allocated for it; below the limit memory is in
-proportion to the bytes that really came, of the frame or of the one before it. A frame is bytes; a large one is a view,
-for reading only, of memory that goes round once nobody refers to the frame any more.
+proportion to the bytes that really came, of the frame or of the one before it.
 """
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from kwire.errors import NotKafkaError
-from kwire.wire.accel import room
+from kwire.wire.accel import blank, room
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 # A frame to be written: whole, or in parts that are written one after the other without being joined.
@@ -39,6 +38,9 @@ _SHARE_BEFORE = 16
 class FrameReader:
     """Bytes in, frames out. `feed` may be given the stream whole, byte by byte or cut anywhere.
 
+    A frame is bytes; but where `lends` is true a large one may be a view, for reading only, of memory that is used for
+    another once nobody refers to it any more.
+
     >>> reader = FrameReader()
     >>> reader.feed(bytes([0, 0, 0, 2, 7]))
     []
@@ -49,12 +51,13 @@ class FrameReader:
     """
 
     __slots__ = (
-        "_before", "_head", "_max_frame_bytes", "_partial", "_room", "_size", "_whole", "failure", "frames_read",
-        "vacancy",
+        "_before", "_head", "_lends", "_max_frame_bytes", "_partial", "_room", "_size", "_whole", "failure",
+        "frames_read", "vacancy",
     )  # fmt: skip
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, *, lends: bool = False) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._lends = lends
         self._head = b""  # of the size field, while it is cut
         self._size: int | None = None  # of the frame being assembled
         self._partial = bytearray()
@@ -118,7 +121,7 @@ class FrameReader:
             self.vacancy = self.vacancy[count:]
             return []
         whole, self._whole, self._room, self.vacancy = self._whole, b"", None, None
-        return [self._done(memoryview(whole).toreadonly())]
+        return [self._done(memoryview(whole).toreadonly() if self._lends else bytes(whole))]
 
     def place(self, buffer: memoryview) -> memoryview:
         """Where to read to what comes next: the vacancy, or of `buffer` as much as is then to be given to `feed`.
@@ -134,7 +137,7 @@ class FrameReader:
     def _make_room(self, size: int) -> None:
         got = len(self._partial)
         if size - got >= _LARGE_BYTES and size <= _SHARE_BEFORE * max(got, self._before):
-            self._whole, self._room = room(size)
+            self._whole, self._room = room(size) if self._lends else blank(size)
             self._room[:got] = self._partial
             self._partial, self.vacancy = bytearray(), self._room[got:]
 
