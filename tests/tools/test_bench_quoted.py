@@ -8,7 +8,7 @@ import pytest
 from bench import quoted, report
 from bench.contest import Result
 from bench.contestants import CONTESTANTS
-from bench.quoted import KEPT, PAIRS, QUOTES, Kept
+from bench.quoted import PAIRS, QUOTES, Kept
 from bench.task import Sample
 
 BENCHES = {pair.bench for pair in PAIRS}
@@ -54,7 +54,6 @@ def test_what_did_not_finish_is_not_quoted(outputs: dict[str, Kept]) -> None:
         quoted.for_readme(outputs)
 
 
-@pytest.mark.skipif(not KEPT.is_dir(), reason="no output is kept")
 @pytest.mark.parametrize("name", QUOTES)
 def test_the_documents_quote_nothing_else(name: str) -> None:
     """`tools/bench/run quote` mends it."""
