@@ -1,7 +1,4 @@
-"""The style that a machine can judge: sizes, docstrings, leftovers, names that say nothing.
-
-After TigerBeetle's tidy: rules that are not checked are wishes.
-"""
+"""Check what a machine can judge of style: docstrings, leftovers, empty names, and that each test asserts something."""
 
 from __future__ import annotations
 
@@ -18,8 +15,6 @@ PRODUCT = [path for path in SOURCES if path.is_relative_to(ROOT / "kwire")]
 TESTS = [path for path in SOURCES if path.is_relative_to(ROOT / "tests")]
 C_SOURCES = sorted((ROOT / "kwire").rglob("*.[ch]"))
 
-MODULE_LINES_MAX = 600
-FUNCTION_LINES_MAX = 60
 NAMES_THAT_SAY_NOTHING = re.compile(r"(Manager|Helper|Util|Utils|Base|Common)$|^(helpers?|utils?|common|base|misc)$")
 LEFTOVERS = re.compile(r"\b(TO" r"DO|FIX" r"ME|X{3}|HA" r"CK)\b|breakpoint\(\)")
 
@@ -39,21 +34,15 @@ def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 def test_there_is_something_to_check() -> None:
-    assert len(PRODUCT) > 50
-    assert len(C_SOURCES) > 20
+    assert PRODUCT
+    assert C_SOURCES
 
 
 @pytest.mark.parametrize("path", PRODUCT, ids=name_of)
 def test_module(path: Path) -> None:
     module, *nodes = nodes_of(path)
     assert isinstance(module, ast.Module)
-    assert ast.get_docstring(module), "a module says what it owns"
-    assert path.read_text().count("\n") <= MODULE_LINES_MAX, "one idea per file"
-    for function in functions(path):
-        body = function.body
-        start = body[0].end_lineno if ast.get_docstring(function) else function.lineno
-        length = (function.end_lineno or 0) - (start or 0)
-        assert length <= FUNCTION_LINES_MAX, f"{function.name} has {length} lines"
+    assert ast.get_docstring(module), "a module says what it is for"
     for node in nodes:
         if isinstance(node, ast.ClassDef):
             assert not NAMES_THAT_SAY_NOTHING.search(node.name), node.name
@@ -62,9 +51,7 @@ def test_module(path: Path) -> None:
 
 @pytest.mark.parametrize("path", C_SOURCES, ids=name_of)
 def test_c_source(path: Path) -> None:
-    lines = path.read_text().splitlines()
-    assert lines[0].startswith("/*"), "a file says what it owns"
-    assert len(lines) <= MODULE_LINES_MAX, "one idea per file"
+    assert path.read_text().startswith("/*"), "a file says what it is for"
 
 
 @pytest.mark.parametrize("path", [*SOURCES, *C_SOURCES], ids=name_of)
