@@ -75,7 +75,7 @@ class EventLoop:
             random=random,
             allow_auto_create=config.allow_auto_create_topics,
         )
-        self.snapshot: Snapshot = self._metadata.snapshot
+        self.snapshot: Snapshot = self._metadata.snapshot  # at hand, as machines look at it many times in a turn
         self._recovery = RecoveryMonitor(self._backoff, random)
         self._coordinators = Coordinators()
         self._machines: list[Machine] = []
@@ -194,11 +194,12 @@ class EventLoop:
         self._is_stirred = self._is_past_machines = False
         # That of the poll, not a later one: what was not due there must not pass for having had its turn.
         self._now = self._connections.now
-        if self._metadata.is_taking and self._metadata.go_on():
+        if self._metadata.taking is not None and self._metadata.go_on():
             self._metadata_taken()
         for event in events:
             self._handle(event)
         if self._now >= self._metadata.due_at:
+            self._metadata.want(self._wanted_topics())
             self._refresh_metadata()
         if self._recovery.failures:
             for node in self._recovery.probes(self._now):
@@ -235,7 +236,7 @@ class EventLoop:
 
     def _poll_timeout(self, wait_max: float | None) -> float | None:
         """Until the next deadline. One at or before this turn's time has had its turn: only events can help it."""
-        if self._is_stirred or self._posted or self._metadata.is_taking:
+        if self._is_stirred or self._posted or self._metadata.taking is not None:
             return 0.0
         deadlines: list[float | None] = [self._connections.due]
         if self._recovery.failures:
@@ -459,7 +460,6 @@ class EventLoop:
         return wanted
 
     def _refresh_metadata(self) -> None:
-        self._metadata.want(self._wanted_topics())
         if not self._machines and not self._waiting:  # a client that asked for nothing yet leaves the cluster alone
             return
         node = self._any_node()

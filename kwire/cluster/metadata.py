@@ -52,7 +52,6 @@ class MetadataUpdater:
         self.snapshot = Snapshot()
         self.reason: str | None = "first"
         self.due_at = 0.0  # from then on a request may leave; infinite while one is out
-        self.is_taking = False  # an answer is there, and not all of it in the snapshot
         self._max_age = max_age_ms / 1000
         self._backoff = backoff
         self._random = random
@@ -65,7 +64,7 @@ class MetadataUpdater:
         self._told_by: tuple[str | None, int | None] = (None, None)
         self._attempts = 0  # requests in a row that did not bring what was wanted
         self._not_before = 0.0
-        self._taking: Iterator[Snapshot | None] | None = None  # what is left of that answer
+        self.taking: Iterator[Snapshot | None] | None = None  # what is left of an answer that is being taken in
         self._learnt: list[tuple[tuple[LeaderHint, ...], tuple[Broker, ...]]] = []  # meanwhile
 
     def want(self, topics: Collection[str]) -> None:
@@ -122,16 +121,16 @@ class MetadataUpdater:
         """Begin to take an answer in; whether that is done. If not, `go_on` is to be called until it is."""
         self._told_by = told_by
         self._last_error = None
-        self._taking, self.is_taking = self.snapshot.updating(response, now), True
+        self.taking = self.snapshot.updating(response, now)
         return self.go_on()
 
     def go_on(self) -> bool:
         """Take in some more of the answer; whether that was all, so that `snapshot` is new."""
-        assert self._taking is not None
-        taken = next(self._taking)
+        assert self.taking is not None
+        taken = next(self.taking)
         if taken is None:
             return False
-        self._taking, self.is_taking = None, False
+        self.taking = None
         self._in_flight = False
         self.snapshot = taken
         for told in self._learnt:
@@ -155,7 +154,7 @@ class MetadataUpdater:
         """Take leaders that brokers named beside an error; the partitions for which that is news."""
         told = tuple(hints), tuple(endpoints)
         self.snapshot, news = self.snapshot.with_leaders(*told)
-        if news and self.is_taking:
+        if news and self.taking is not None:
             self._learnt.append(told)  # the answer that is being taken in may be older
         return news
 

@@ -14,7 +14,7 @@
 
 #define OBJECT(thing) ((PyObject *)(thing))
 
-/* What a record counts as without its headers, and each of those: no more than that it has in a batch. */
+/* What a record counts as without its headers, and each of those: in a batch it has no more than that. */
 static inline Py_ssize_t
 counted_record(span key, span value)
 {

@@ -23,7 +23,8 @@ from kwire.wire._encode import encode_columns, encode_records
 from kwire.wire._pure import crc32c
 from kwire.wire.header import batch_header
 from kwire.wire.rows import BATCH_OVERHEAD_BYTES, Bytes, Headers, NewRecord
-from kwire.wire.sizes import VALUE_RECORDS, lead_bytes, record_bytes, varint_bytes
+from kwire.wire.sizes import VALUE_RECORDS, lead_bytes, record_bytes
+from kwire.wire.varint import varint_size
 
 T = TypeVar("T")
 
@@ -144,7 +145,7 @@ class Run:
             self._timestamp = timestamp
         self._lead = lead_bytes(timestamp - self.base_timestamp, count)
         self._value_records = VALUE_RECORDS[self._lead]
-        self._alike_until = 1 << 7 * varint_bytes(count) - 1
+        self._alike_until = 1 << 7 * varint_size(count) - 1
 
     def close(self) -> None:
         """No record joins it from now on."""

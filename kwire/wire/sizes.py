@@ -7,33 +7,25 @@ record's take. `record_bytes_max` (rows.py) does without the place.
 from __future__ import annotations
 
 from kwire.wire.rows import Bytes, Headers
+from kwire.wire.varint import varint_size
 
 _HAS_NO_HEADERS = 1
 _NULL = 1
 _REMEMBERED = 1 << 13  # sizes below this, which are those that come again
 
 
-def varint_bytes(n: int) -> int:
-    """Of a zig-zag varint.
-
-    >>> [varint_bytes(n) for n in (0, -1, 63, 64, -64, -65, 2**63 - 1)]
-    [1, 1, 1, 2, 1, 2, 10]
-    """
-    return 1 + (n if n >= 0 else ~n).bit_length() // 7
-
-
 def lead_bytes(after: int, number: int) -> int:
     """Attributes, timestamp delta, offset delta: what stands before the key."""
-    return 1 + varint_bytes(after) + varint_bytes(number)
+    return 1 + varint_size(after) + varint_size(number)
 
 
 def record_bytes(lead: int, key: Bytes | None, value: Bytes | None, headers: Headers = ()) -> int:
     """The whole record, of which `lead` bytes stand before the key."""
-    size = lead + _sized(key) + _sized(value) + varint_bytes(len(headers))
+    size = lead + _sized(key) + _sized(value) + varint_size(len(headers))
     for name, content in headers:
         name_size = len(name.encode(errors="surrogateescape"))
-        size += varint_bytes(name_size) + name_size + _sized(content)
-    return varint_bytes(size) + size
+        size += varint_size(name_size) + name_size + _sized(content)
+    return varint_size(size) + size
 
 
 class ValueRecords(dict[int, int]):
@@ -43,8 +35,8 @@ class ValueRecords(dict[int, int]):
         self._around = lead + _NULL + _HAS_NO_HEADERS
 
     def __missing__(self, length: int) -> int:
-        size = self._around + varint_bytes(length) + length
-        size += varint_bytes(size)
+        size = self._around + varint_size(length) + length
+        size += varint_size(size)
         if length < _REMEMBERED:
             self[length] = size
         return size
@@ -56,4 +48,4 @@ VALUE_RECORDS = tuple(map(ValueRecords, range(1 + 10 + 5 + 1)))
 
 def _sized(content: Bytes | None) -> int:
     """With its length before it."""
-    return _NULL if content is None else varint_bytes(len(content)) + len(content)
+    return _NULL if content is None else varint_size(len(content)) + len(content)

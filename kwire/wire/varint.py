@@ -98,7 +98,11 @@ def decode_varint(data: Readable, pos: int) -> tuple[int, int]:
 
 
 def varint_size(n: int) -> int:
-    """How many bytes `encode_varint(n)` has."""
+    """How many bytes `encode_varint(n)` has.
+
+    >>> [varint_size(n) for n in (0, -1, 63, 64, -64, -65, 2**63 - 1)]
+    [1, 1, 1, 2, 1, 2, 10]
+    """
     zigzag = n << 1 if n >= 0 else ~(n << 1)
     return (zigzag.bit_length() + 6) // 7 or 1
 

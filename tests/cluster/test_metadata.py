@@ -123,7 +123,7 @@ def test_an_answer_that_takes_several_steps_is_seen_at_its_end_and_hints_given_m
     before = one.snapshot
     one.start()
     assert not one.answered(metadata({"t": [(2, 6)] * count}), 20.0)
-    assert (one.snapshot, one.is_taking, one.due_at) == (before, True, inf)
+    assert (one.snapshot, one.taking is not None, one.due_at) == (before, True, inf)
     topic = before.topics["t"]
     hints = [LeaderHint("t", topic.id, 0, 3, 6), LeaderHint("t", topic.id, 1, 4, 7)]
     assert one.learn(hints, [Broker(4, "host-4", 9094)]) == {("t", 0), ("t", 1)}
@@ -132,7 +132,7 @@ def test_an_answer_that_takes_several_steps_is_seen_at_its_end_and_hints_given_m
         assert one.snapshot.leader("t", count - 1) == 1
     # Of the same epoch is no news after the answer, of a newer one it is.
     assert [one.snapshot.leader("t", index) for index in (0, 1, 2)] == [2, 4, 2]
-    assert (one.snapshot.brokers[4].host, one.snapshot.at, one.is_taking) == ("host-4", 20.0, False)
+    assert (one.snapshot.brokers[4].host, one.snapshot.at, one.taking) == ("host-4", 20.0, None)
     one.start()
     assert not one.answered(metadata({"t": [(1, 8)] * count}), 30.0)
     while not one.go_on():
