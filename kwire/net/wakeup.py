@@ -20,6 +20,8 @@ class Wakeup:
     it. A ring between drain and flag finds the flag up and writes nothing, but what it announces was left before it
     rang, so that look sees it. Were the flag to fall first, a ring between flag and drain would raise it again and lose
     its byte to the drain: the flag would stay up over an empty socket, and no later ring would wake anybody.
+    An interrupt (Ctrl-C) may end either method anywhere, and then lowers the flag: a lowered one is always safe, as it
+    only costs a system call more.
     """
 
     __slots__ = ("_drained", "_reader", "_rung", "_writer")
@@ -37,21 +39,24 @@ class Wakeup:
     def ring(self) -> None:
         if self._rung:
             return
-        self._rung = True
-        # A full buffer is awake enough, and a closed selector has nobody to wake.
-        try:  # noqa: SIM105 - `suppress` would cost as much as the call
+        try:
+            self._rung = True
             send_pieces(self._writer, _RING)
-        except OSError:
+        except OSError:  # a full buffer is awake enough, and a closed selector has nobody to wake
             pass
+        except BaseException:
+            self._rung = False
+            raise
 
     def silence(self, _: int = 0) -> None:
-        """As a selector's handlers are called: what the socket is ready for needs no telling."""
+        """Empty the socket. The selector calls it as it calls its other handlers, with a mask, which is ignored."""
         try:
             while receive_into(self._reader, self._drained) == _DRAIN_BYTES:  # fewer: there was no more
                 pass
         except BlockingIOError:
             pass
-        self._rung = False
+        finally:
+            self._rung = False
 
     def close(self) -> None:
         self._rung = True

@@ -1,14 +1,17 @@
 """Connections that come about, or do not: addresses, names, time limits, back-off, idleness, the wake-up, the end."""
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
 import threading
 from random import Random
+from typing import Any
 
 import pytest
 
+import kwire.net.wakeup
 from kwire.errors import ClosedError, ConnectError, DisconnectedError, ResolveError
 from kwire.net import KafkaSelector, ThreadResolver, VirtualClock
 from kwire.net.listener import Listener
@@ -398,6 +401,38 @@ class TestWakeup:
         selector.wakeup()
         with pytest.raises(ClosedError):
             selector.poll([], 0)
+
+    @pytest.mark.parametrize("is_before", [True, False])
+    @pytest.mark.parametrize("call", ["send_pieces", "receive_into"])
+    def test_survives_an_interrupt(self, call: str, is_before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Ctrl-C beside either system call, of the one that rings or of the poll: later rings are heard."""
+        module: Any = kwire.net.wakeup
+        act = getattr(module, call)
+
+        def interrupted(*args: Any) -> int:
+            monkeypatch.setattr(module, call, act)
+            if not is_before:
+                act(*args)
+            raise KeyboardInterrupt
+
+        clock = VirtualClock(autojump=True)
+        driver = Driver(clock=clock)
+        try:
+            monkeypatch.setattr(module, call, interrupted)
+            with contextlib.suppress(KeyboardInterrupt):
+                driver.selector.wakeup()
+                driver.poll(timeout=60)
+            assert getattr(module, call) is act
+            driver.poll(timeout=0)
+            for _ in range(3):
+                now = clock.now()
+                driver.selector._wakeup.ring()
+                assert [key.fd for key, _ in driver.selector._selector.select(0)] == [driver.selector._wakeup.fileno()]
+                driver.selector.wakeup()
+                driver.poll(timeout=60)
+                assert clock.now() == now
+        finally:
+            driver.close()
 
     def test_rings_from_many_threads_are_never_lost(self) -> None:
         """Each thread leaves a number and rings; the poller, which sleeps without limit, must come to see them all."""
