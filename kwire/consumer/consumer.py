@@ -243,6 +243,7 @@ class Consumer(RecordStream):
     def _next_cursor(self) -> Cursor:
         """For the iteration, which waits without end, until another thread closes the consumer."""
         try:
+            self._age()
             while True:
                 nudges = self._inbox.nudges
                 with self._lock:
@@ -250,7 +251,6 @@ class Consumer(RecordStream):
                         raise StopIteration
                     self._check_readable()
                     self._absorb()
-                    self._age()
                     lane = self._next_lane()
                     if lane is not None:
                         self._ready.rotate(-1)  # the next batch is another partition's
@@ -271,12 +271,12 @@ class Consumer(RecordStream):
         deadline = None if timeout is None else clock.now() + timeout
         handed: list[tuple[Lane, int]] = []
         try:
+            self._age()
             while True:
                 nudges = self._inbox.nudges
                 with self._lock:
                     self._check_readable()
                     self._absorb()
-                    self._age()
                     has_found = self._collect(max_records, gather, handed)
                 if has_found:
                     return
@@ -461,10 +461,14 @@ class Consumer(RecordStream):
         self._read.append(cursor)
 
     def _age(self) -> None:
-        """Records that outlived the last two polls let go of their batches; few do, so it costs next to nothing."""
-        old, self._read_before, self._read = self._read_before, self._read, []
-        for cursor in old:
-            cursor.detach()
+        """Let records that outlived the last two polls let go of their batches; few do, so it costs next to nothing.
+
+        Once for each poll, however often the poll wakes up while it waits.
+        """
+        with self._lock:
+            old, self._read_before, self._read = self._read_before, self._read, []
+            for cursor in old:
+                cursor.detach()
 
     def _raise_of(self, lane: Lane) -> NoReturn:
         assert lane.error is not None

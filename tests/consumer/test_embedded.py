@@ -106,6 +106,33 @@ def test_all_partitions_each_in_order(cluster: Cluster, consumer: Consumer) -> N
     assert last == ConsumerRecord("t", 3, 2_499, START_MS + 2_499, 0, b"3", b"2499", (("n", b"2499"),))
 
 
+def test_a_batch_is_let_go_of_after_two_polls_however_often_they_wake_up(
+    cluster: Cluster, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Read:
+        is_detached = False
+
+        def detach(self) -> None:
+            self.is_detached = True
+
+    make(cluster, count=0)
+    consumer.assign([("t", 0, "earliest")])
+    wakes = 0
+
+    def wake_at_once(nudges_seen: int, timeout: float) -> None:
+        nonlocal wakes
+        wakes += 1
+
+    monkeypatch.setattr(consumer._inbox, "wait", wake_at_once)
+    cursor: Any = Read()
+    consumer._retire_cursor(cursor)
+    assert consumer.poll(timeout=0.01) == []
+    assert wakes > 2
+    assert not cursor.is_detached
+    consumer.poll(timeout=0)
+    assert cursor.is_detached
+
+
 def test_no_fetch_is_made_beyond_the_ends(cluster: Cluster, consumer: Consumer) -> None:
     make(cluster, partitions=2, count=100)
     starts = [("t", 0, 0), ("t", 1, 0)]
