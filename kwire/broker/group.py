@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kwire.broker.timers import Timer
 from kwire.errors import ErrorCode
+from kwire.net.timers import Timer
 
 
 class GroupState(Enum):

@@ -14,8 +14,8 @@ from random import Random
 from kwire.broker.group import Group, GroupState, Joined, Member, Protocols, Synced
 from kwire.broker.ids import make_uuid
 from kwire.broker.options import Options
-from kwire.broker.timers import Timers
 from kwire.errors import ErrorCode
+from kwire.net.timers import Timers
 
 UNKNOWN_GENERATION = -1
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from kwire.broker.log import Appended, PartitionLog, Storage
 from kwire.broker.options import Options, TopicSettings
-from kwire.broker.timers import Timers
 from kwire.errors import BrokerError, ErrorCode, broker_error
+from kwire.net.timers import Timers
 from kwire.records import Batch
 
 NO_LEADER = -1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import inf
 
 from kwire.broker.apis import Broker
 from kwire.broker.connection import Connection, Pieces, Raw
@@ -103,13 +104,10 @@ class Server:
                     self._guarded(connection, partial(self._go_on, connection, node, now))
 
     def _wait(self, timeout: float | None) -> float | None:
-        deadlines = list(self._closing.values())
-        timer = self.cluster.timers.deadline()
-        if timer is not None:
-            deadlines.append(timer)
-        if not deadlines:
+        earliest = min([*self._closing.values(), self.cluster.timers.next_at])
+        if earliest == inf:
             return timeout
-        until = max(0.0, min(deadlines) - self._clock.now())
+        until = max(0.0, earliest - self._clock.now())
         return until if timeout is None else min(until, timeout)
 
     def _accept(self, node: Node) -> None:

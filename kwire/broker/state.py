@@ -21,9 +21,9 @@ from kwire.broker.offsets import Offsets
 from kwire.broker.options import Options, TopicSettings
 from kwire.broker.partition import NO_LEADER, Partition
 from kwire.broker.producer_ids import ProducerIds
-from kwire.broker.timers import Timers
 from kwire.broker.transactions import Transactions
 from kwire.errors import ErrorCode, broker_error
+from kwire.net.timers import Timers
 from kwire.protocol import ApiKey
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")

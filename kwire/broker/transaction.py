@@ -15,8 +15,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from kwire.broker.producer_ids import LAST_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Identity
-from kwire.broker.timers import Timer
 from kwire.errors import BrokerError, ErrorCode, broker_error
+from kwire.net.timers import Timer
 
 Place = tuple[str, int]  # topic, partition
 NOT_STARTED = -1

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from kwire.broker.options import Options
 from kwire.broker.producer_ids import NO_PRODUCER_ID, Identity, ProducerIds
-from kwire.broker.timers import Timers
 from kwire.broker.transaction import AT_REST, COMPLETE, ENDING, PREPARE, Marker, Place, Transaction, TransactionState
 from kwire.errors import BrokerError, ErrorCode, broker_error
+from kwire.net.timers import Timers
 
 WriteMarkers = Callable[[Marker, Collection[Place], Callable[[float], None], float], None]
 

@@ -20,13 +20,13 @@ It refuses to know what is produced or consumed.
 Imports: net, session, protocol.
 """
 
-from kwire.cluster.backoff import Backoff
 from kwire.cluster.calls import Call, Machine, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode, View
 from kwire.cluster.config import ClientConfig, client_config, parse_bootstrap
 from kwire.cluster.loop import EventLoop
 from kwire.cluster.metrics import BrokerMetrics, ClusterMetrics, Distribution
 from kwire.cluster.runtime import Runtime
 from kwire.cluster.snapshot import Broker, LeaderHint, Partition, Snapshot, Topic, is_topic_name
+from kwire.net.backoff import Backoff
 
 __all__ = [
     "Backoff",

@@ -19,7 +19,6 @@ from math import inf
 from random import Random
 from typing import Any
 
-from kwire.cluster.backoff import Backoff
 from kwire.cluster.calls import Call, Machine, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.connections import Connections, Event, NodeLost, NodeReady
@@ -39,6 +38,7 @@ from kwire.errors import (
     broker_error,
 )
 from kwire.net import Clock, KafkaSelector
+from kwire.net.backoff import Backoff
 from kwire.protocol import Request, Response
 from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse

@@ -13,9 +13,9 @@ from math import inf
 from random import Random
 from typing import Any, NamedTuple
 
-from kwire.cluster.backoff import Backoff
 from kwire.cluster.snapshot import NO_NODE, Broker, LeaderHint, Snapshot
 from kwire.errors import KwireError
+from kwire.net.backoff import Backoff
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 

@@ -13,8 +13,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from random import Random
 
-from kwire.cluster.backoff import Backoff
 from kwire.errors import KwireError
+from kwire.net.backoff import Backoff
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from kwire.cluster.backoff import Backoff
+from kwire.cluster import Backoff
 from kwire.cluster.calls import Call, ToNode, View
 from kwire.cluster.snapshot import NO_NODE, Snapshot
 from kwire.consumer import failures

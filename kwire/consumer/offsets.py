@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Literal, NamedTuple
 
-from kwire.cluster.backoff import Backoff
+from kwire.cluster import Backoff
 from kwire.cluster.calls import Call, ToNode, View
 from kwire.cluster.snapshot import NO_NODE
 from kwire.consumer.place import Place, locate

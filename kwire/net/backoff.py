@@ -1,28 +1,47 @@
-"""How long to wait before connecting again to a node that failed: exponential, with jitter, up to a ceiling.
+"""How long to wait before trying again: exponential with jitter, up to a maximum (KIP-580, Kafka's ExponentialBackoff).
 
-Owns the count of failures in a row. Refuses to wait: the selector asks when the next attempt may begin.
+Chance and time are arguments; nothing here waits.
 """
 from __future__ import annotations
 
+from dataclasses import dataclass
 from random import Random
 
 # Kafka's: each wait is drawn from 20 % around the exponential, so that clients cut off together do not return together.
 JITTER = 0.2
+_EXPONENT_MAX = 30  # beyond this the maximum has long been reached, and 2.0**failures would overflow
 
 
+@dataclass(frozen=True, slots=True)
 class Backoff:
-    """The failures of one node.
+    """The policy: `first_ms` after the first failure, doubling with each further one, never more than `max_ms`.
+
+    >>> Backoff(100, 1_000).seconds(3, Random(1)) <= 0.4 * 1.2
+    True
+    """
+
+    first_ms: float
+    max_ms: float
+
+    def seconds(self, failures: int, random: Random) -> float:
+        """Return the wait after that many failures in a row."""
+        exponent = min(max(failures - 1, 0), _EXPONENT_MAX)
+        wait_ms = min(self.first_ms * 2.0**exponent, self.max_ms)
+        return float(min(wait_ms * random.uniform(1 - JITTER, 1 + JITTER), self.max_ms) / 1000)
+
+
+class ReconnectBackoff:
+    """The failures of one node, and when the next attempt to connect may begin.
 
     A node counts as well again when it has sent a frame. A node that sends one and is at once found faulty (a refused
     password, an answer that cannot be read) would so be tried again without end at the shortest wait; therefore a
-    failure within `max_seconds` of that first frame goes on counting where the earlier failures stopped.
+    failure within the maximum wait after that first frame goes on counting where the earlier failures stopped.
     """
 
-    __slots__ = ("_base", "_before", "_failures", "_max", "_random", "_well_since", "ready_at")
+    __slots__ = ("_backoff", "_before", "_failures", "_random", "_well_since", "ready_at")
 
-    def __init__(self, base_seconds: float, max_seconds: float, random: Random) -> None:
-        self._base = base_seconds
-        self._max = max_seconds
+    def __init__(self, backoff: Backoff, random: Random) -> None:
+        self._backoff = backoff
         self._random = random
         self._failures = 0
         self._before = 0  # failures in a row until `_well_since`
@@ -31,25 +50,20 @@ class Backoff:
 
     @property
     def failures(self) -> int:
+        """How many failures there were in a row."""
         return self._failures
 
     def failed(self, now: float) -> float:
-        """Note a failure; answers when the next attempt may begin (also kept as `ready_at`)."""
-        if self._well_since is not None and now - self._well_since < self._max:
+        """Note a failure. Return when the next attempt may begin (also kept as `ready_at`)."""
+        if self._well_since is not None and now - self._well_since < self._backoff.max_ms / 1000:
             self._failures = self._before
         self._well_since = None
         self._failures += 1
-        self.ready_at = now + self._delay()
+        self.ready_at = now + self._backoff.seconds(self._failures, self._random)
         return self.ready_at
 
     def recovered(self, now: float) -> None:
-        """A frame came: the next attempt need not wait."""
+        """Note that a frame came: the next attempt need not wait."""
         self._before, self._failures = self._failures, 0
         self._well_since = now
         self.ready_at = 0.0
-
-    def _delay(self) -> float:
-        # The exponent is bounded, not the power: 2.0**1100 would overflow after a night of failures.
-        doublings = min(self._failures - 1, 32)
-        delay = min(self._base * 2.0**doublings, self._max)
-        return min(delay * self._random.uniform(1 - JITTER, 1 + JITTER), self._max)

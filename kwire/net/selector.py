@@ -18,7 +18,7 @@ from random import Random
 from typing import TypeAlias
 
 from kwire.errors import ClosedError, DisconnectedError, NodeError
-from kwire.net.backoff import Backoff
+from kwire.net.backoff import Backoff, ReconnectBackoff
 from kwire.net.channel import READ, WRITE, Channel
 from kwire.net.clock import Clock, SystemClock
 from kwire.net.dial import Dial, Stage
@@ -95,7 +95,7 @@ class KafkaSelector:
         self._new_reader = partial(FrameReader, max_frame_bytes, lends=lends_frames)
         self._connect_timeout = connect_timeout_ms / 1000
         self._idle_timeout = idle_timeout_ms / 1000
-        self._backoff_seconds = reconnect_backoff_ms / 1000, reconnect_backoff_ms_max / 1000
+        self._backoff = Backoff(reconnect_backoff_ms, reconnect_backoff_ms_max)
         self._read_bytes = read_bytes_per_poll
         self._tls = tls
         self._contexts = {tls: tls.client_context()} if tls is not None else {}
@@ -111,7 +111,7 @@ class KafkaSelector:
         self._nodes: dict[Channel, Node] = {}
         self._timers = Timers()
         self._link_timers: dict[_Link, Timer] = {}
-        self._backoffs: dict[Node, Backoff] = {}
+        self._backoffs: dict[Node, ReconnectBackoff] = {}
         self._listeners: dict[tuple[str, int], Listener] = {}
         self._buffer = bytearray(_BUFFER_BYTES)
         self._peers = count(1)
@@ -154,7 +154,7 @@ class KafkaSelector:
             return
         self._drop(node)
         if failed and not link.is_accepted:
-            self._backoff(node).failed(self._clock.now())
+            self._backoff_of(node).failed(self._clock.now())
 
     def listen(self, host: str, port: int, *, tls: Tls | None = None) -> tuple[str, int]:
         """Accept connections on an address of this machine; port 0 takes a free one. Answers the address bound.
@@ -268,7 +268,7 @@ class KafkaSelector:
             self._queue(sends)
         timers = self._timers
         if timers.next_at <= now:
-            timers.fire(now)
+            timers.run(now)
         if self._has_news(until_sent):
             until = now  # what is there already is read as well, but nothing waited for
         while True:
@@ -281,7 +281,7 @@ class KafkaSelector:
             if self._resolved:
                 self._take_resolutions()
             if timers.next_at <= now:
-                timers.fire(now)
+                timers.run(now)
             if self._is_woken or now >= until or self._has_news(until_sent):
                 break
             if not ready and now < wake_at < inf:  # a virtual clock stands still
@@ -501,7 +501,7 @@ class KafkaSelector:
         if isinstance(link, Channel) and link.is_accepted:
             (self.disconnected if link.is_established else self.rejected).append(disconnection)
             return
-        self._backoff(node).failed(self._clock.now())
+        self._backoff_of(node).failed(self._clock.now())
         self.disconnected.append(disconnection)
 
     def _drop(self, node: Node) -> None:
@@ -518,9 +518,9 @@ class KafkaSelector:
                 self._unregister(link.sock)
             link.give_up()
 
-    def _backoff(self, node: Node) -> Backoff:
+    def _backoff_of(self, node: Node) -> ReconnectBackoff:
         if node not in self._backoffs:
-            self._backoffs[node] = Backoff(*self._backoff_seconds, self._random)
+            self._backoffs[node] = ReconnectBackoff(self._backoff, self._random)
         return self._backoffs[node]
 
     def _channel(self, node: Node) -> Channel:
@@ -536,7 +536,7 @@ class KafkaSelector:
     def _cancel_timer(self, link: _Link) -> None:
         timer = self._link_timers.pop(link, None)
         if timer is not None:
-            self._timers.cancel(timer)
+            timer.cancel()
 
     def _unregister(self, source: socket.socket | Listener) -> None:
         if source in self._selector.get_map():

@@ -57,7 +57,7 @@ class VirtualCluster:
     def advance(self, seconds: float) -> None:
         """Let time pass, from deadline to deadline."""
         until = self.now + seconds
-        while (deadline := self.state.timers.deadline()) is not None and deadline <= until:
+        while (deadline := self.state.timers.next_at) <= until:
             self.now = max(self.now, deadline)
             self.state.timers.run(self.now)
         self.now = until

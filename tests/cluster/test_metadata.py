@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from kwire.cluster import Broker, LeaderHint
-from kwire.cluster.backoff import Backoff
 from kwire.cluster.metadata import MetadataStatus, MetadataUpdater
 from kwire.cluster.snapshot import STEP
 from kwire.errors import DisconnectedError, ErrorCode
+from kwire.net.backoff import Backoff
 from tests.cluster.snapshots import metadata
 
 MAX_AGE = 300.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from kwire.cluster.backoff import Backoff
 from kwire.cluster.recovery import RecoveryMonitor
 from kwire.errors import ConnectError
+from kwire.net.backoff import Backoff
 
 REFUSED = ConnectError("refused")
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import doctest
 import pickle
-from math import inf
 from random import Random
 
 import pytest
@@ -11,35 +10,52 @@ import pytest
 import kwire.net.clock
 from kwire.errors import ConfigurationError, EncodeError
 from kwire.net import SystemClock, Tls, VirtualClock
-from kwire.net.backoff import JITTER, Backoff
+from kwire.net.backoff import JITTER, Backoff, ReconnectBackoff
 from kwire.net.outgoing import SMALL_BYTES, Outgoing
-from kwire.net.timers import Timers
 from kwire.wire.frame import SIZE, BytesLike, Frame, FrameReader
 
 
 class TestBackoff:
+    def test_doubles_up_to_the_maximum_which_is_a_bound(self) -> None:
+        """KIP-580: `retry.backoff.max.ms` bounds the wait itself, its jitter included."""
+        backoff = Backoff(100, 1_000)
+        for failures, expected in enumerate([0.1, 0.2, 0.4, 0.8, 1.0, 1.0], start=1):
+            waits = [backoff.seconds(failures, Random(seed)) for seed in range(200)]
+            assert min(waits) >= expected * (1 - JITTER)
+            assert max(waits) <= min(expected * (1 + JITTER), 1.0)
+            assert max(waits) - min(waits) > expected * JITTER / 2
+
+    def test_a_night_of_failures_is_no_overflow(self) -> None:
+        assert 0.8 <= Backoff(100, 1_000).seconds(100_000, Random(1)) <= 1.0
+
+
+def reconnect_backoff(seed: int = 1) -> ReconnectBackoff:
+    return ReconnectBackoff(Backoff(50, 1_000), Random(seed))
+
+
+class TestReconnectBackoff:
     def test_doubles_up_to_the_ceiling_within_the_jitter(self) -> None:
-        backoff = Backoff(0.05, 1.0, Random(1))
+        backoff = reconnect_backoff()
         for expected in [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]:
             delay = backoff.failed(100.0) - 100.0
             assert expected * (1 - JITTER) - 1e-9 <= delay <= min(expected * (1 + JITTER), 1.0) + 1e-9
 
     def test_is_the_same_for_the_same_seed_and_another_for_another(self) -> None:
         def schedule(seed: int) -> list[float]:
-            backoff = Backoff(0.05, 1.0, Random(seed))
+            backoff = reconnect_backoff(seed)
             return [backoff.failed(0.0) for _ in range(6)]
 
         assert schedule(7) == schedule(7)
         assert schedule(7) != schedule(8)
 
     def test_a_night_of_failures_does_not_overflow(self) -> None:
-        backoff = Backoff(0.05, 1.0, Random(1))
+        backoff = reconnect_backoff()
         for _ in range(5000):
             assert backoff.failed(0.0) <= 1.0
         assert backoff.failures == 5000
 
     def test_a_frame_ends_it(self) -> None:
-        backoff = Backoff(0.05, 1.0, Random(1))
+        backoff = reconnect_backoff()
         for _ in range(5):
             backoff.failed(0.0)
         backoff.recovered(10.0)
@@ -48,7 +64,7 @@ class TestBackoff:
 
     def test_but_not_for_a_node_that_fails_again_at_once(self) -> None:
         """A refused password: every attempt gets as far as a frame, and the waits must grow all the same."""
-        backoff = Backoff(0.05, 1.0, Random(1))
+        backoff = reconnect_backoff()
         now, waits = 0.0, []
         for _ in range(6):
             backoff.recovered(now)
@@ -56,55 +72,6 @@ class TestBackoff:
             now += 2.0
         assert waits == sorted(waits)
         assert waits[-1] > 0.8
-
-
-class TestTimers:
-    def test_fire_in_order_of_time_then_of_setting(self) -> None:
-        timers, fired = Timers(), list[str]()
-        for at, name in [(3.0, "c"), (1.0, "a"), (2.0, "b1"), (2.0, "b2")]:
-            timers.at(at, lambda now, name=name: fired.append(name))  # type: ignore[misc]
-        assert timers.next_at == 1.0
-        timers.fire(2.0)
-        assert fired == ["a", "b1", "b2"]
-        assert timers.next_at == 3.0
-
-    def test_a_cancelled_one_does_not_count(self) -> None:
-        timers, fired = Timers(), list[float]()
-        first, second = timers.at(1.0, fired.append), timers.at(1.0, fired.append)
-        timers.cancel(first)
-        timers.cancel(first)
-        timers.fire(5.0)
-        assert fired == [5.0]
-        timers.cancel(second)
-        assert timers.next_at == inf
-
-    def test_cancelled_ones_are_cleared_away_long_before_their_time(self) -> None:
-        timers, fired = Timers(), list[float]()
-        timers.at(5.0, fired.append)
-        for _ in range(10_000):
-            timers.cancel(timers.at(1000.0, fired.append))
-        assert len(timers._heap) < 200
-        timers.fire(5.0)
-        assert fired == [5.0]
-        assert timers.next_at == inf
-
-    def test_one_that_cancels_another_of_the_same_time_is_obeyed(self) -> None:
-        timers, fired = Timers(), list[float]()
-        timers.at(1.0, lambda now: timers.cancel(later))
-        later = timers.at(1.0, fired.append)
-        timers.fire(1.0)
-        assert fired == []
-
-    def test_one_that_sets_itself_again_does_not_hold_up_the_turn(self) -> None:
-        timers, fired = Timers(), list[float]()
-
-        def again(now: float) -> None:
-            fired.append(now)
-            timers.at(now, again)
-
-        timers.at(1.0, again)
-        timers.fire(1.0)
-        assert fired == [1.0]
 
 
 class TestClocks:

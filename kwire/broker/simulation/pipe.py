@@ -13,7 +13,7 @@ from enum import Enum, auto
 from random import Random
 
 from kwire.broker.simulation.world import World
-from kwire.broker.timers import Timer
+from kwire.net.timers import Timer
 
 
 class Mark(Enum):

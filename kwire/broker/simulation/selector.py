@@ -13,11 +13,11 @@ from random import Random
 from kwire.broker.simulation.connection import Address, Connection, End
 from kwire.broker.simulation.net import Net
 from kwire.broker.simulation.world import WouldSleepError
-from kwire.broker.timers import Timer
 from kwire.cluster import ClientConfig
 from kwire.errors import ConnectError, DisconnectedError, NodeError
 from kwire.net import Disconnection, Node, Receive, Sent
-from kwire.net.backoff import Backoff
+from kwire.net.backoff import Backoff, ReconnectBackoff
+from kwire.net.timers import Timer
 from kwire.wire.frame import MAX_FRAME_BYTES, SIZE, BytesLike, Frame
 
 
@@ -57,8 +57,8 @@ class SimulatedSelector:
         self._ring = ring
         self._connect_timeout = connect_timeout_ms / 1000
         self._idle_timeout = idle_timeout_ms / 1000
-        self._backoff_seconds = reconnect_backoff_ms / 1000, reconnect_backoff_ms_max / 1000
-        self._backoffs: dict[Node, Backoff] = {}
+        self._backoff = Backoff(reconnect_backoff_ms, reconnect_backoff_ms_max)
+        self._backoffs: dict[Node, ReconnectBackoff] = {}
         self._dials: dict[Node, _Dial] = {}
         self._ends: dict[Node, End] = {}
         self._addresses: dict[Address, None] = {}
@@ -132,7 +132,7 @@ class SimulatedSelector:
         else:
             return
         if failed:
-            self._backoff(node).failed(self._world.now())
+            self._backoff_of(node).failed(self._world.now())
 
     def listen(self, host: str, port: int, *, tls: object = None) -> Address:
         assert port, "the simulated network gives no ports away"
@@ -269,7 +269,7 @@ class SimulatedSelector:
             return
         del self._ends[end.node]
         if not end.is_accepted:
-            self._backoff(end.node).failed(self._world.now())
+            self._backoff_of(end.node).failed(self._world.now())
         self._coming.disconnected.append(Disconnection(end.node, cause))
         self._ring()
 
@@ -296,7 +296,7 @@ class SimulatedSelector:
     def _fail(self, node: Node, cause: NodeError) -> None:
         unsent = len(self._dials[node].frames)
         self._give_up(node)
-        self._backoff(node).failed(self._world.now())
+        self._backoff_of(node).failed(self._world.now())
         self._coming.disconnected.append(Disconnection(node, cause, unsent))
         self._ring()
 
@@ -326,9 +326,9 @@ class SimulatedSelector:
         self._coming.disconnected.append(Disconnection(end.node, cause, is_idle=True))
         self._ring()
 
-    def _backoff(self, node: Node) -> Backoff:
+    def _backoff_of(self, node: Node) -> ReconnectBackoff:
         if node not in self._backoffs:
-            self._backoffs[node] = Backoff(*self._backoff_seconds, self._random)
+            self._backoffs[node] = ReconnectBackoff(self._backoff, self._random)
         return self._backoffs[node]
 
     def _end(self, node: Node) -> End:

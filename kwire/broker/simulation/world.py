@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kwire.broker.timers import Timer, Timers
 from kwire.net.clock import Select, T
+from kwire.net.timers import Timer, Timers
 
 # So many turns of one loop in one moment are a loop that does not sleep although nothing happens.
 _TURNS_PER_MOMENT_MAX = 2_000
@@ -90,8 +90,8 @@ class World:
         """Let time pass until then, or until `is_over` says so."""
         rounds = 0
         while not is_over():
-            due = self._timers.deadline()
-            if due is None or due > until:
+            due = self._timers.next_at
+            if due > until:
                 self._now = max(self._now, until)
                 return
             rounds = rounds + 1 if due == self._now else 0

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import random
 from functools import partial
+from math import inf
 
 import pytest
 
-from kwire.broker.timers import Timer, Timers
+from kwire.net.timers import Timer, Timers
 
 
 def test_they_run_by_deadline_and_then_in_the_order_in_which_they_were_set() -> None:
@@ -14,11 +15,11 @@ def test_they_run_by_deadline_and_then_in_the_order_in_which_they_were_set() -> 
     ran: list[tuple[str, float]] = []
     for name, when in [("b", 2.0), ("a", 1.0), ("c", 2.0), ("d", 3.0)]:
         timers.at(when, partial(lambda name, now: ran.append((name, now)), name))
-    assert timers.deadline() == 1.0
+    assert timers.next_at == 1.0
     assert timers.run(0.9) == 0
     assert timers.run(2.5) == 3
     assert ran == [("a", 2.5), ("b", 2.5), ("c", 2.5)]
-    assert timers.deadline() == 3.0
+    assert timers.next_at == 3.0
     assert len(timers) == 1
 
 
@@ -30,10 +31,10 @@ def test_a_cancelled_timer_does_not_run_and_is_no_deadline() -> None:
     first.cancel()
     first.cancel()
     assert not first.is_pending
-    assert timers.deadline() == 2.0
+    assert timers.next_at == 2.0
     timers.run(5.0)
     assert ran == [5.0]
-    assert timers.deadline() is None
+    assert timers.next_at == inf
 
 
 def test_a_timer_set_by_a_timer_waits_for_the_next_run() -> None:
@@ -70,11 +71,15 @@ def test_an_action_that_raises_loses_no_other() -> None:
         raise RuntimeError
 
     timers.at(1.0, fail)
+    timers.at(1.5, ran.append)
     timers.at(2.0, ran.append)
     with pytest.raises(RuntimeError):
         timers.run(1.5)
+    assert ran == []
+    timers.run(1.6)
+    assert ran == [1.6, 1.6]
     timers.run(2.0)
-    assert ran == [2.0, 2.0]
+    assert ran == [1.6, 1.6, 2.0]
 
 
 def test_random_use_agrees_with_a_list() -> None:
@@ -99,3 +104,35 @@ def test_random_use_agrees_with_a_list() -> None:
             for key in ran:
                 del model[key]
         assert len(timers) == len(model)
+
+
+def test_cancelled_ones_are_cleared_away_long_before_their_time() -> None:
+    timers = Timers()
+    ran: list[float] = []
+    timers.at(5.0, ran.append)
+    for _ in range(10_000):
+        timers.at(1000.0, ran.append).cancel()
+    assert len(timers) == 1
+    assert len(timers._heap) < 200
+    timers.run(5.0)
+    assert ran == [5.0]
+    assert timers.next_at == inf
+
+
+def test_timers_that_a_timer_sets_and_cancels_leave_no_trace() -> None:
+    """Many at once, so that the cancelled ones are swept out while those set meanwhile are out of the heap."""
+    timers = Timers()
+    ran: list[float] = []
+
+    def churn(now: float) -> None:
+        for timer in [timers.at(now, ran.append) for _ in range(500)] + old:
+            timer.cancel()
+        timers.at(now, ran.append)
+
+    old = [timers.at(9.0, ran.append) for _ in range(500)]
+    timers.at(1.0, churn)
+    timers.run(1.0)
+    assert (len(timers), timers.next_at) == (1, 1.0)
+    timers.run(2.0)
+    assert ran == [2.0]
+    assert (len(timers), timers.next_at) == (0, inf)
