@@ -1,13 +1,18 @@
 """The event loop: one thread, no locks, every decision in one fixed order per turn.
 
-    new broker connections, reads, handled responses, writes     (`Connections.poll`)
-    metadata requests, when partitions are in error or wanted    (`_refresh_metadata`)
-    incomplete requests: calls that wait for a broker or retry   (`_send_waiting`)
-    retries and new requests of the state machines               (`_turn_machines`)
+    1. what other threads posted                                              (`post`)
+    2. writes of what the last turn queued, new connections, reads            (`Connections.poll`)
+    3. responses and the ends of connections                                  (`_handle`)
+    4. metadata, when partitions are in error, wanted, or old                 (`_refresh_metadata`)
+    5. probes of brokers that failed                                          (`RecoveryMonitor.probes`)
+    6. incomplete requests: calls that wait for a broker or for a back-off    (`_send_waiting`)
+    7. what the state machines want to send, retries before new requests      (`_turn_machines`)
+    8. metadata again, for topics that the machines want since step 7
 
-That is the order of Kafka's request-pipelining design; what a turn queues, the next turn's poll writes at once. The
-loop joins machines (who know what to say) to connections (who know how). Sockets, clock and chance are arguments: the
-same loop runs on a simulated network. It refuses to run user code.
+Kafka's request-pipelining design writes at the end of a turn. Here the next turn's poll writes first, before it waits:
+nothing happens in between, and one system call to select serves writes and reads. The loop joins machines (who know
+what to say) to connections (who know how). Sockets, clock and chance are arguments: the same loop runs on a simulated
+network. It refuses to run user code.
 """
 
 from __future__ import annotations

@@ -465,3 +465,56 @@ def test_posted_actions_run_in_order_also_at_the_end() -> None:
     world.net.loop.post(lambda: seen.append(3))
     world.net.loop.close(ClosedError("closed"))
     assert seen == [1, 2, 3]
+
+
+class _Asker(Watcher):
+    """A machine that sends one request when its turn has come."""
+
+    def __init__(self, log: list[str], *names: str) -> None:
+        super().__init__(*names)
+        self.log = log
+        self.is_to_send = False
+
+    def turn(self, now: float, view: View) -> list[Call]:
+        self.log.append("machine")
+        if not self.is_to_send:
+            return []
+        self.is_to_send = False
+        return [Call(ToNode(1), FindCoordinatorRequest, _find, lambda result, now: None)]
+
+
+def _find(version: int) -> FindCoordinatorRequest:
+    return FindCoordinatorRequest(key_type=0, coordinator_keys=["group"])
+
+
+def test_a_turn_writes_then_handles_answers_then_asks_for_metadata_then_sends_waiting_calls_then_new_ones() -> None:
+    world, log = World(), list[str]()
+    loop, hosts = world.net.loop, world.hosts
+    machine = _Asker(log, "t")
+    loop.add(machine)
+    ready = world.call(ToNode(1))
+    world.net.run(lambda: ready and loop.snapshot.leader("t", 1) == 2)
+    world.net.rest(1.0)
+    hosts[1].handler = lambda request: handle(request)
+
+    def handle(request: Request[Any]) -> Response | None:
+        log.append(type(request).__name__.removesuffix("Request"))
+        return world.handle(request)
+
+    def answered(result: object, now: float) -> None:
+        log.append("answer")
+        machine.is_to_send = True  # in the same turn: the machines come after the answers
+        loop.request_metadata("a test")
+        loop.call(Call(ToNode(1), InitProducerIdRequest, build_id, lambda result, now: None))
+
+    loop.post(lambda: log.append("posted"))
+    loop.call(Call(ToNode(1), InitProducerIdRequest, build_id, answered))
+    log.clear()
+    loop.turn(0.0)  # sends the call
+    assert log == ["posted", "machine"], "what is queued in a turn is written by the next one"
+    log.clear()
+    loop.turn(0.0)
+    assert log == ["InitProducerId", "answer", "machine"], "written, and the answer handled, before the machines"
+    log.clear()
+    loop.turn(0.0)
+    assert log[:3] == ["Metadata", "InitProducerId", "FindCoordinator"], "in which order the turn before queued them"
