@@ -18,7 +18,7 @@ from kwire.broker.options import Options
 from kwire.broker.server import Server
 from kwire.broker.state import ClusterState, Node
 from kwire.errors import ClosedError, ConfigurationError
-from kwire.net import Clock, KafkaSelector, SystemClock, Tls
+from kwire.net import Clock, KafkaSelector, SystemClock, Tls, show_address
 from kwire.protocol import ApiKey, api
 from kwire.records import Batch, Record, decode_batches
 from kwire.session import SaslServer
@@ -124,7 +124,7 @@ class Cluster:
     @property
     def bootstrap(self) -> str:
         """The brokers' addresses, those of stopped ones too: "host:port,host:port"."""
-        return ",".join(f"{node.host}:{node.port}" for node in self._state.nodes.values())
+        return ",".join(show_address(node.host, node.port) for node in self._state.nodes.values())
 
     @property
     def brokers(self) -> Mapping[int, tuple[str, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import threading
 from dataclasses import fields
@@ -80,7 +81,7 @@ def command(
         else:
             output.json({"bootstrap": cluster.bootstrap, "brokers": cluster.bootstrap.split(",")})
         output.note(f"{counted(brokers, 'broker')} until Ctrl-C. In another terminal:")
-        output.note(f"  export KWIRE_BOOTSTRAP={cluster.bootstrap}")
+        output.note(f"  export KWIRE_BOOTSTRAP={shlex.quote(cluster.bootstrap)}")
         stop.wait()
     return ExitCode.OK
 

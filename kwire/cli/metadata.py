@@ -114,11 +114,13 @@ def _partition_to_json(partition: Partition) -> dict[str, Any]:
 
 
 def _show(response: MetadataResponse, topics: list[Topic], has_partitions: bool, output: Output) -> None:
+    from kwire.net import show_address
+
     output.text(f"cluster {response.cluster_id or '(no id)'}, {counted(len(response.brokers), 'broker')}")
     output.text()
     brokers = sorted(response.brokers, key=lambda broker: broker.node_id)
     rows = (
-        [b.node_id, f"{b.host}:{b.port}", b.rack, "controller" if b.node_id == response.controller_id else ""]
+        [b.node_id, show_address(b.host, b.port), b.rack, "controller" if b.node_id == response.controller_id else ""]
         for b in brokers
     )
     output.table(["broker", "address", "rack", "role"], rows, right=["broker"], whole=["address"])

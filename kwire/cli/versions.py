@@ -57,6 +57,7 @@ def command(release_text: str | None, connection: Connection, output: Output) ->
         kwire versions | jq -c 'select(.kind == "api" and .name == "Fetch")'
     """
     from kwire.cluster import Runtime
+    from kwire.net import show_address
 
     release = _release(release_text) if release_text is not None else None
     status = ExitCode.OK
@@ -70,7 +71,7 @@ def command(release_text: str | None, connection: Connection, output: Output) ->
                 report(error)
                 status = exit_code(error)
                 continue
-            found.append(BrokerVersions(broker.node_id, f"{broker.host}:{broker.port}", answer))
+            found.append(BrokerVersions(broker.node_id, show_address(broker.host, broker.port), answer))
     if release is not None:
         show_differences(found, release, output)
     elif output.is_table:

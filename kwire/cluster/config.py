@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from kwire.errors import ConfigurationError
-from kwire.net import Tls
+from kwire.net import Tls, show_address
 from kwire.session import Sasl
 
 DEFAULT_PORT = 9092
@@ -45,7 +45,8 @@ class ClientConfig:
     allow_auto_create_topics: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bootstrap", tuple(f"{host}:{port}" for host, port in parse_bootstrap(self.bootstrap)))
+        addresses = parse_bootstrap(self.bootstrap)
+        object.__setattr__(self, "bootstrap", tuple(show_address(host, port) for host, port in addresses))
         for name in (field.name for field in fields(self)):
             value = getattr(self, name)
             if name.endswith(("_ms", "_ms_max", "_bytes", "_in_flight")) and (

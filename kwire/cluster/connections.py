@@ -21,7 +21,7 @@ from kwire.cluster.greetings import Greeting, Greetings
 from kwire.cluster.metrics import BrokerMetrics, Traffic, broker_metrics
 from kwire.cluster.snapshot import NO_NODE, Broker, Snapshot
 from kwire.errors import DisconnectedError, KwireError
-from kwire.net import Clock, KafkaSelector
+from kwire.net import Clock, KafkaSelector, show_address
 from kwire.protocol import Request
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.session import Answered, Broken, Closed, Failed, Ready, Session
@@ -86,7 +86,7 @@ class Connections:
 
     def describe(self, node: int) -> str:
         host, port = self.addresses.get(node, ("unknown", 0))
-        return f"{node} at {host}:{port}" if node >= 0 else f"{host}:{port}"
+        return f"{node} at {show_address(host, port)}" if node >= 0 else show_address(host, port)
 
     def is_started(self, node: int) -> bool:
         return node in self._links

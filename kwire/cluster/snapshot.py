@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 from uuid import UUID
 
 from kwire.errors import ErrorCode
+from kwire.net import show_address
 
 if TYPE_CHECKING:
     from kwire.protocol.messages.metadata import MetadataResponse
@@ -49,7 +50,7 @@ class Broker(NamedTuple):
     rack: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.id} at {self.host}:{self.port}"
+        return f"{self.id} at {show_address(self.host, self.port)}"
 
 
 class Partition(NamedTuple):

@@ -5,7 +5,7 @@
 Imports: wire.
 """
 from kwire.net.clock import Clock, SystemClock, VirtualClock
-from kwire.net.resolver import Address, Resolver, ThreadResolver
+from kwire.net.resolver import Address, Resolver, ThreadResolver, show_address
 from kwire.net.results import Disconnection, Node, Receive, Sent
 from kwire.net.selector import KafkaSelector
 from kwire.net.tls import Tls
@@ -23,4 +23,5 @@ __all__ = [
     "ThreadResolver",
     "Tls",
     "VirtualClock",
+    "show_address",
 ]

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import trustme
 
+import kwire
 from kwire.broker import Cluster, Cut, Delay, Disconnect, Mute, Refuse, serve
 from kwire.errors import (
     AuthenticationError,
@@ -253,10 +255,24 @@ class TestSecurity:
         assert isinstance(connect(cluster, tls=Tls()).cause, TlsError)
 
 
+    def test_on_ipv6(self, start: StartCluster, tmp_path: Path) -> None:
+        """Certificate, bootstrap, and what brokers advertise: an address with colons goes all the way."""
+        listener, trust = certificates(tmp_path)
+        cluster = start(2, host="::1", tls=listener, topics={"t": 4})
+        assert re.fullmatch(r"\[::1\]:\d+,\[::1\]:\d+", cluster.bootstrap)
+        with kwire.Producer(cluster.bootstrap, tls=trust) as producer:
+            for partition in range(4):
+                producer.send("t", b"here", partition=partition).result(timeout=PATIENCE_SECONDS)
+            brokers = producer.metrics().cluster.brokers
+        for node, address in zip((1, 2), cluster.bootstrap.split(","), strict=True):
+            assert brokers[node].is_connected
+            assert brokers[node].address == f"{node} at {address}"
+
+
 def certificates(folder: Path) -> tuple[Tls, Tls]:
-    """What a listener on 127.0.0.1 shows, and what a client needs to trust it."""
+    """What a listener on 127.0.0.1 or ::1 shows, and what a client needs to trust it."""
     authority = trustme.CA()
-    server = authority.issue_cert("127.0.0.1", "localhost")
+    server = authority.issue_cert("127.0.0.1", "::1", "localhost")
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     server.private_key_pem.write_to_path(str(folder / "key.pem"))
     with open(folder / "cert.pem", "wb") as file:

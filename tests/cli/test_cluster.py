@@ -336,6 +336,21 @@ def test_send_a_version_that_the_broker_lacks() -> None:
         assert "speaks FindCoordinator only to version 2, not 4" in ran.stderr
 
 
+def test_over_ipv6() -> None:
+    with Cluster(2, host="::1", topics={"t": 1}) as six:
+        assert all(address.startswith("[::1]:") for address in six.bootstrap.split(","))
+        for bootstrap in (six.bootstrap, six.bootstrap.split(",")[1]):
+            shown = run("metadata", "-b", bootstrap, "-f", "table").stdout
+            assert all(address in shown for address in six.bootstrap.split(","))
+        assert run("produce", "t", "-b", six.bootstrap, stdin="one\n").code == 0
+        assert run("consume", "t", "-e", "-b", six.bootstrap, "-F", "%s").stdout == "one"
+        assert run("versions", "-b", six.bootstrap).code == 0
+        address = six.bootstrap.split(",")[0]
+    ran = run("metadata", "-b", address, "--timeout", "0.5")
+    assert ran.code == 3
+    assert f"cannot connect ({address}: Connection refused) [broker {address}]" in ran.stderr
+
+
 # -- no connection
 
 

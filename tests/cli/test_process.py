@@ -228,6 +228,17 @@ def test_broker(number: signal.Signals, code: int) -> None:
         assert f"export KWIRE_BOOTSTRAP={line['bootstrap']}" in stderr.decode()
 
 
+def test_broker_on_ipv6() -> None:
+    with started("broker", "--brokers", "1", "--port", "0", "--host", "::1") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        bootstrap = json.loads(process.stdout.readline())["bootstrap"]
+        assert bootstrap.startswith("[::1]:")
+        process.stderr.readline()
+        assert process.stderr.readline().decode() == f"  export KWIRE_BOOTSTRAP='{bootstrap}'\n"  # a shell's pattern
+        assert run("metadata", KWIRE_BOOTSTRAP=bootstrap).returncode == 0
+
+
 def test_broker_with_sasl() -> None:
     with started("broker", "--brokers", "1", "--port", "0", "--user", "me:secret", "-q") as process:
         env = {"KWIRE_BOOTSTRAP": first_line(process)["bootstrap"]}

@@ -55,6 +55,13 @@ def test_wrong_values(options: dict[str, object]) -> None:
         client_config("host", options)
 
 
+@pytest.mark.parametrize("text", ["[::1]:9093", "[::1]", "[2001:db8::2]:9092,host:1", ["[fe80::1%eth0]:9092"]])
+def test_an_ipv6_address_keeps_its_brackets(text: str | list[str]) -> None:
+    config = ClientConfig(text)
+    assert config.addresses == parse_bootstrap(text)
+    assert ClientConfig(config.bootstrap) == config
+
+
 def test_it_pickles() -> None:
     config = ClientConfig("host:1", tls=True, sasl=Sasl("PLAIN", "user", "secret"))
     assert pickle.loads(pickle.dumps(config)) == config
