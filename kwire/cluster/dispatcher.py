@@ -22,18 +22,19 @@ class Dispatcher:
         self._name = name
         self._queue: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may run anywhere, and may add a callback
         self._is_closed = False
 
     def submit(self, function: Callable[..., object], *args: Any) -> None:
+        """Hand over a call. After `close` it runs at once, on the caller's thread: late, but not lost."""
         with self._lock:
-            if self._is_closed:
-                run_guarded(function, *args)  # late, but not lost
+            if not self._is_closed:
+                self._queue.put((function, args))
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                    self._thread.start()
                 return
-            self._queue.put((function, args))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+        run_guarded(function, *args)  # without the lock: it may hand over more
 
     def close(self, timeout: float | None) -> None:
         """Run what was handed over, then end; waits at most `timeout` seconds."""

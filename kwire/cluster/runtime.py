@@ -65,7 +65,9 @@ class Runtime:
         self.wakeup = self._loop.wakeup
         self._dispatcher = Dispatcher(f"{name} callbacks")
         self._thread = threading.Thread(target=self._run, name=f"{name} loop", daemon=True)
-        self._lock = threading.Lock()
+        # Guards the states below. What is posted goes through it too: before `close`, and then it runs, or not at all.
+        # Re-entrant, since a finalizer may run anywhere, and may post.
+        self._lock = threading.RLock()
         self._is_started = False
         self._is_closing = False
         self._has_ended = False
@@ -106,9 +108,14 @@ class Runtime:
         self.call_soon(self._loop.remove, machine)
 
     def call_soon(self, function: Callable[..., object], *args: Any) -> None:
-        """Run on the loop's thread, in its next turn. For our own code: user code goes to `dispatch`."""
-        self.check_usable()
-        self._loop.post(lambda: function(*args))
+        """Run on the loop's thread, in its next turn. For our own code: user code goes to `dispatch`.
+
+        Raises ClosedError once `close` was called; what was posted before always runs.
+        """
+        self.check_usable()  # in a forked child, before the lock: another thread of the parent may hold that for ever
+        with self._lock:
+            self.check_usable()
+            self._loop.post(lambda: function(*args))
 
     def run(self, function: Callable[[], T], timeout: float | None = None) -> T:
         """Run on the loop's thread and wait for what it answers or raises."""
@@ -267,7 +274,8 @@ class Runtime:
             )
             error.__cause__ = cause
         finally:
-            self._is_closing = True
+            with self._lock:
+                self._is_closing = True
             self._loop.close(error)
             with self._lock:
                 self._has_ended = True
