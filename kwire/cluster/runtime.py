@@ -290,6 +290,7 @@ def _selector(config: ClientConfig, clock: Clock, random: Random) -> KafkaSelect
         random=random,
         max_frame_bytes=config.max_frame_bytes,
         lends_frames=True,
+        tls=config.tls_options,
         connect_timeout_ms=config.connect_timeout_ms,
         idle_timeout_ms=config.idle_timeout_ms,
         reconnect_backoff_ms=config.reconnect_backoff_ms,

@@ -11,9 +11,10 @@ Owns contexts, handshake and the translation of OpenSSL's reasons; refuses to to
 from __future__ import annotations
 
 import contextlib
+import os
 import ssl
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kwire.errors import ConfigurationError, NodeError, TlsError
 from kwire.net.tls_errors import explain, not_tls
@@ -24,6 +25,7 @@ RECORD_BYTES = 16 * 1024
 # What it takes to tell a TLS record from something else, and to say from what.
 _RECORD_HEAD_BYTES = 5
 _SAMPLE_BYTES = 44
+_FILES = ("ca_file", "cert_file", "key_file")
 
 
 @dataclass(frozen=True)
@@ -44,55 +46,93 @@ class Tls:
     verify: bool = True
     server_name: str | None = None
 
+    def __post_init__(self) -> None:
+        for option in (*_FILES, "key_password", "server_name"):
+            value = getattr(self, option)
+            if option in _FILES and isinstance(value, os.PathLike):
+                object.__setattr__(self, option, os.fspath(value))
+            elif value is not None and not isinstance(value, str):
+                raise ConfigurationError(f"{option} is {type(value).__name__}", remedy="give a str")
+        if self.key_file is not None and self.cert_file is None:
+            raise ConfigurationError("key_file without cert_file", remedy="give both")
+
     def client_context(self) -> ssl.SSLContext:
-        """Raises ConfigurationError for a file that is missing or wrong."""
-        with _configuration_errors(self):
-            context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.ca_file)
-            if not self.verify:
-                context.check_hostname = False
-                context.verify_mode = ssl.CERT_NONE
-            elif not self.check_hostname:
-                context.check_hostname = False
-            self._load_certificate(context)
-        context.options |= ssl.OP_NO_RENEGOTIATION  # in TLS 1.2 it would let a write wait for a read
+        """Load the files for a client. Raises ConfigurationError that names the option and the file at fault."""
+        context = self._context(ssl.Purpose.SERVER_AUTH)
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        elif not self.check_hostname:
+            context.check_hostname = False
         return context
 
     def server_context(self) -> ssl.SSLContext:
-        """Raises ConfigurationError for a file that is missing or wrong."""
+        """Load the files for a listener. Raises ConfigurationError that names the option and the file at fault."""
         if self.cert_file is None:
             raise ConfigurationError("a TLS listener needs a certificate", remedy="give cert_file and key_file")
-        with _configuration_errors(self):
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self.ca_file)
-            if self.ca_file is not None and self.verify:
-                context.verify_mode = ssl.CERT_REQUIRED
-            self._load_certificate(context)
-        context.options |= ssl.OP_NO_RENEGOTIATION
+        context = self._context(ssl.Purpose.CLIENT_AUTH)
+        if self.ca_file is not None and self.verify:
+            context.verify_mode = ssl.CERT_REQUIRED
         return context
 
-    def _load_certificate(self, context: ssl.SSLContext) -> None:
+    def _context(self, purpose: ssl.Purpose) -> ssl.SSLContext:
+        for option in _FILES:
+            _check_readable(option, getattr(self, option))
+        try:
+            context = ssl.create_default_context(purpose, cafile=self.ca_file)
+        except ssl.SSLError as error:
+            raise _not_pem("ca_file", self.ca_file, "certificate") from error
         if self.cert_file is not None:
-            # A function, because OpenSSL asks on the terminal for a password that it lacks; b"" makes it fail instead.
+            # A function, because OpenSSL asks on the terminal for a password that it lacks; "" makes it fail instead.
             password = self.key_password or ""
-            context.load_cert_chain(self.cert_file, self.key_file, password=lambda: password)
-        elif self.key_file is not None:
-            raise ConfigurationError("key_file without cert_file", remedy="give both")
+            try:
+                context.load_cert_chain(self.cert_file, self.key_file, password=lambda: password)
+            except (ssl.SSLError, ValueError) as error:  # ValueError: a password of more than 1024 bytes
+                raise self._wrong_certificate(error) from error
+        context.options |= ssl.OP_NO_RENEGOTIATION  # in TLS 1.2 it would let a write wait for a read
+        return context
+
+    def _wrong_certificate(self, error: Exception) -> ConfigurationError:
+        """Find out which of certificate, key and password is wrong; OpenSSL says "PEM lib" for most of it."""
+        assert self.cert_file is not None
+        option, path = ("key_file", self.key_file) if self.key_file is not None else ("cert_file", self.cert_file)
+        if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+            return ConfigurationError(
+                f"the private key in {option} {path!r} is not that of the certificate in cert_file {self.cert_file!r}",
+                remedy="give the key that the certificate was made for; in a chain, our own certificate comes first",
+            )
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=self.cert_file)
+        except ssl.SSLError:
+            return _not_pem("cert_file", self.cert_file, "certificate")
+        text = Path(path).read_bytes()
+        if b"ENCRYPTED" in text:
+            if self.key_password is None:
+                what, remedy = f"the private key in {option} {path!r} is encrypted", "give key_password"
+            else:
+                what, remedy = f"key_password does not open the private key in {option} {path!r}", "check the password"
+            return ConfigurationError(what, remedy=remedy)
+        if self.key_file is None and b"PRIVATE KEY" not in text:
+            return ConfigurationError(f"cert_file {path!r} has no private key in it", remedy="give its key_file")
+        return _not_pem(option, path, "private key")
 
 
-@contextlib.contextmanager
-def _configuration_errors(tls: Tls) -> Iterator[None]:
+def _check_readable(option: str, path: str | None) -> None:
+    if path is None:
+        return
     try:
-        yield
-    except ConfigurationError:
-        raise
-    except FileNotFoundError as error:
-        files = [name for name in (tls.ca_file, tls.cert_file, tls.key_file) if name is not None]
-        raise ConfigurationError(f"a TLS file does not exist: one of {', '.join(files)}") from error
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        reason = getattr(error, "reason", None) or error
-        raise ConfigurationError(
-            f"cannot load the TLS files: {reason}",
-            remedy="they must be PEM; the key must belong to the certificate, and key_password to the key",
-        ) from error
+        with open(path, "rb"):
+            pass
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigurationError(f"cannot read {option} {path!r}: {reason}", remedy="check the path") from error
+
+
+def _not_pem(option: str, path: str | None, content: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{option} {path!r} holds no {content} in PEM form",
+        remedy=f'a PEM file has "-----BEGIN {content.upper()}-----"; convert DER or PKCS #12 with openssl',
+    )
 
 
 class TlsFilter:

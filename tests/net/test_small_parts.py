@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import doctest
 import pickle
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -179,15 +181,34 @@ class TestTlsOptions:
     @pytest.mark.parametrize(
         ("tls", "message"),
         [
-            (Tls(ca_file="/nowhere/ca.pem"), "does not exist: one of /nowhere/ca.pem"),
-            (Tls(cert_file="/nowhere/cert.pem"), "does not exist"),
-            (Tls(key_file="/nowhere/key.pem"), "key_file without cert_file"),
-            (Tls(ca_file=__file__), "cannot load the TLS files"),
+            (Tls(ca_file="/nowhere/ca.pem"), "cannot read ca_file '/nowhere/ca.pem': No such file or directory"),
+            (Tls(cert_file="/nowhere/cert.pem"), "cannot read cert_file '/nowhere/cert.pem': No such file"),
+            (Tls(cert_file=__file__, key_file="/"), "cannot read key_file '/': Is a directory"),
+            (Tls(ca_file="a\0b"), "cannot read ca_file .*null byte"),
+            (Tls(ca_file=__file__), f"ca_file '{__file__}' holds no certificate in PEM form"),
+            (Tls(cert_file=__file__), f"cert_file '{__file__}' holds no certificate in PEM form"),
         ],
     )
     def test_wrong_files_are_told_when_the_context_is_made(self, tls: Tls, message: str) -> None:
         with pytest.raises(ConfigurationError, match=message):
             tls.client_context()
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"ca_file": 5}, "ca_file is int"),
+            ({"cert_file": b"cert.pem"}, "cert_file is bytes"),
+            ({"cert_file": "c", "key_password": b"secret"}, "key_password is bytes"),
+            ({"server_name": 1}, "server_name is int"),
+            ({"key_file": "/nowhere/key.pem"}, "key_file without cert_file"),
+        ],
+    )
+    def test_wrong_types_are_refused(self, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            Tls(**options)
+
+    def test_paths_are_text_too(self) -> None:
+        assert Tls(ca_file=Path("a") / "b") == Tls(ca_file="a/b")  # type: ignore[arg-type]
 
     def test_a_listener_needs_a_certificate(self) -> None:
         with pytest.raises(ConfigurationError, match="needs a certificate"):

@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import re
 import select
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from typing import Any
 import pytest
 import trustme
 
-from kwire.errors import DisconnectedError, NodeError, NotKafkaError, TlsError
-from kwire.net import Receive, Tls, VirtualClock
+import kwire.aio
+import kwire.broker
+from kwire.errors import ConfigurationError, DisconnectedError, NodeError, NotKafkaError, TlsError
+from kwire.net import KafkaSelector, Receive, Tls, VirtualClock
 from kwire.net.tls import TlsFilter
 from tests.net.harness import Driver, Peer, closed_port, drive, framed, joined, running
 
@@ -443,6 +446,44 @@ def test_the_encrypted_key_wants_its_password(files: Files, tmp_path: Path) -> N
         )
     )
     Tls(cert_file=cert, key_file=str(locked), key_password="open").server_context()
-    for wrong in (None, "shut"):
-        with pytest.raises(ValueError, match="cannot load the TLS files"):
+    for wrong, message in [
+        (None, f"the private key in key_file '{locked}' is encrypted: give key_password"),
+        ("shut", f"key_password does not open the private key in key_file '{locked}': check the password"),
+        ("x" * 2_000, "key_password does not open"),
+    ]:
+        with pytest.raises(ConfigurationError, match=re.escape(message)):
             Tls(cert_file=cert, key_file=str(locked), key_password=wrong).server_context()
+
+
+def test_a_file_that_is_wrong_is_named(files: Files, tmp_path: Path) -> None:
+    cert, key = files.server
+    broken = tmp_path / "broken.key"
+    broken.write_bytes(Path(key).read_bytes()[:100])
+    for tls, message in [
+        (Tls(cert_file=cert, key_file=str(broken)), f"key_file '{broken}' holds no private key in PEM form"),
+        (Tls(cert_file=cert, key_file=cert), f"key_file '{cert}' holds no private key in PEM form"),
+        (Tls(cert_file=cert), f"cert_file '{cert}' has no private key in it: give its key_file"),
+        (Tls(cert_file=key, key_file=key), f"cert_file '{key}' holds no certificate in PEM form"),
+        (Tls(cert_file=cert, key_file=files.client[1]),
+         f"the private key in key_file '{files.client[1]}' is not that of the certificate in cert_file '{cert}'"),
+    ]:  # fmt: skip
+        for load in (tls.client_context, tls.server_context):
+            with pytest.raises(ConfigurationError, match=re.escape(message)):
+                load()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda tls: kwire.Producer("localhost", tls=tls),
+        lambda tls: kwire.Consumer("localhost", tls=tls),
+        lambda tls: kwire.Admin("localhost", tls=tls),
+        lambda tls: kwire.aio.Producer("localhost", tls=tls),
+        lambda tls: KafkaSelector(tls=tls),
+        lambda tls: kwire.broker.Cluster(1, tls=tls),
+    ],
+    ids=["producer", "consumer", "admin", "aio producer", "selector", "embedded broker"],
+)
+def test_every_constructor_refuses_a_file_that_is_not_there(make: Callable[[Tls], object]) -> None:
+    with pytest.raises(ConfigurationError, match="cannot read cert_file '/nope': No such file or directory: check"):
+        make(Tls(cert_file="/nope"))
