@@ -7,12 +7,12 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from random import Random
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from kwire.admin.cluster import ClusterDescription, describe_cluster, snapshot
 from kwire.admin.operation import Operation
 from kwire.admin.topics import CreatedTopic, CreateTopics, DeleteTopics, NewTopic
-from kwire.cluster import Backoff, Runtime, Snapshot, client_config
+from kwire.cluster import Backoff, ClientKwargs, Runtime, Snapshot, client_config
 from kwire.errors import BrokerError, ClosedError, ConfigurationError, KwireError, RequestTimeoutError
 
 Thing = TypeVar("Thing")
@@ -28,16 +28,32 @@ class Admin:
     >>> with kwire.Admin("localhost:9092") as admin:                  # doctest: +SKIP
     ...     admin.create_topics([kwire.NewTopic("greetings", partitions=3)])
 
-    bootstrap   "host:port,host:port" of any brokers of the cluster
-    options     those of `kwire.cluster.ClientConfig`: client_id, tls, sasl, request_timeout_ms, ...
+    Options, with their defaults:
+
+    bootstrap                "host:port,host:port" of any brokers of the cluster, or a list of such
+    client_id                ["kwire"] the name in the brokers' logs, metrics and quotas
+    tls                      [None] True for TLS with the system's certificate authorities, or a `kwire.Tls`
+    sasl                     [None] how to log in: `kwire.Sasl("SCRAM-SHA-512", user, password)`
+    request_timeout_ms       [30_000 ms] a broker may take this long to answer; then its connection is closed
+    connect_timeout_ms       [10_000 ms] a connection may take this long, TLS and SASL included
+    idle_timeout_ms          [540_000 ms] an unused connection is closed after this
+    metadata_max_age_ms      [300_000 ms] metadata is refreshed after this even if nothing went wrong
+    retry_backoff_ms         [100 ms] the first pause before a retry; it doubles up to the maximum, with jitter
+                             (KIP-580)
+    retry_backoff_ms_max     [1_000 ms] the longest pause before a retry
+    reconnect_backoff_ms     [50 ms] the first pause before connecting to a broker again; it doubles likewise
+    reconnect_backoff_ms_max [1_000 ms] the longest pause before connecting again
+    max_frame_bytes          [104_857_600 bytes] a larger response is refused
+    max_in_flight            [5 requests] requests sent on one connection and not yet answered
+    allow_auto_create_topics [True] whether brokers may create a topic that a client asks for
 
     Calls wait for their outcome at most `timeout` seconds, by default request_timeout_ms. They raise the typed error of
     what went wrong. One that changes several things raises the first error once every outcome is known, and names the
     other failures in its notes; with raise_errors=False it answers the errors in place of the outcomes.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str], **options: Any) -> None:
-        self._config = client_config(bootstrap, options)
+    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ClientKwargs]) -> None:
+        self._config = client_config(bootstrap, options, client="kwire.Admin")
         self._runtime = Runtime(self._config, name=f"{self._config.client_id} admin")
 
     @overload

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast, overload
+from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from kwire.aio.waiting import Signal, result_of
 from kwire.cluster import Topic
@@ -24,6 +24,7 @@ from kwire.producer.message import Data, Headers
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.producer_request import Terms
 from kwire.producer.response import Callback, HomedResponse, MakeResponse
+from kwire.producer.settings import ProducerKwargs
 
 T = TypeVar("T")
 
@@ -42,16 +43,63 @@ class Producer:
     ...     print((await response).offset)                                # delivered
     ...     print(await producer.send_and_wait("greetings", b"hello"))    # both
 
-    The options are those of `kwire.Producer`; when_full="block" means that `send` waits for room without blocking the
+    The options are those of `kwire.Producer`. when_full="block" means that `send` waits for room without blocking the
     loop. Callbacks run in the loop that `send` was called in. One producer serves any number of tasks; records go out
-    in the order in which `send` was called, also those that waited for room.
+    in the order in which `send` was called, also those that waited for room. Options, with their defaults:
+
+    bootstrap                "host:port,host:port" of any brokers of the cluster, or a list of such
+    acks                     ["all"] whose acknowledgement a record waits for: "all" in-sync replicas, 1: the leader
+                             alone, 0: none
+    idempotence              [None] no duplicates: None wherever brokers (0.11 and later) and acks allow it; True
+                             insists on it, False forgoes it
+    ordered                  [True] False lets batches of a partition overtake each other after a failure
+    linger_ms                [5 ms] how long a record may wait for others to share its batch
+    batch_bytes              [1_000_000 bytes] a partition's batch is closed when it has about this size as it is sent;
+                             before compression it may have as much as a request
+    max_request_bytes        [None] a request is closed at this size in bytes, and a larger record refused; None: 4 MiB,
+                             and 1 MiB for a record, since brokers take no larger one by default (message.max.bytes)
+    compression              ["none"] "none", "gzip", "snappy", "lz4" or "zstd"; zstd is the package kwire[zstd]
+    compression_level        [None] the codec's own level; None: its default
+    partitioner              ["murmur2"] "murmur2" (Java's hash of the key), "crc32" (librdkafka's), "round_robin",
+                             "sticky", "single_broker", a pair such as "crc32+sticky", or a function of a `Message` and
+                             a `Topic`: see `kwire.producer.partitioners`
+    max_buffered_bytes       [33_554_432 bytes] the bound on records that are not yet delivered; see when_full
+    when_full                ["block"] what `send` does where there is no room: "block" for max_block_ms, or "raise"
+                             BufferFullError at once
+    max_block_ms             [60_000 ms] how long `send` waits for room, or for what a partitioner of your own needs
+    delivery_timeout_ms      [120_000 ms] from `send` to giving up, retries included
+    retries                  [None] how often a batch is sent again before it is given up; None: as often as
+                             delivery_timeout_ms allows. Waiting for an earlier batch and being split are no retries
+    unknown_topic_timeout_ms [10_000 ms] how long brokers may say that they do not know the topic, which may be about to
+                             be created
+    transactional_id         [None] makes the producer transactional: `begin`, `send`, `send_offsets`, `commit` or
+                             `abort`
+    transaction_timeout_ms   [60_000 ms] brokers abort a transaction that takes longer
+
+    and those of every client:
+
+    client_id                ["kwire"] the name in the brokers' logs, metrics and quotas
+    tls                      [None] True for TLS with the system's certificate authorities, or a `kwire.Tls`
+    sasl                     [None] how to log in: `kwire.Sasl("SCRAM-SHA-512", user, password)`
+    request_timeout_ms       [30_000 ms] a broker may take this long to answer; then its connection is closed
+    connect_timeout_ms       [10_000 ms] a connection may take this long, TLS and SASL included
+    idle_timeout_ms          [540_000 ms] an unused connection is closed after this
+    metadata_max_age_ms      [300_000 ms] metadata is refreshed after this even if nothing went wrong
+    retry_backoff_ms         [100 ms] the first pause before a retry; it doubles up to the maximum, with jitter
+                             (KIP-580)
+    retry_backoff_ms_max     [1_000 ms] the longest pause before a retry
+    reconnect_backoff_ms     [50 ms] the first pause before connecting to a broker again; it doubles likewise
+    reconnect_backoff_ms_max [1_000 ms] the longest pause before connecting again
+    max_frame_bytes          [104_857_600 bytes] a larger response is refused
+    max_in_flight            [5 requests] requests sent on one connection and not yet answered
+    allow_auto_create_topics [True] whether brokers may create a topic that a client asks for
 
     A task that is cancelled in `send` while it waits for room takes its record back; in the moment in which the record
     is let in, the cancellation is too late for that, and the record is sent though nobody has its response.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str], **options: Any) -> None:
-        self._core = Core(bootstrap, options, _declined, self._dispatch)
+    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerKwargs]) -> None:
+        self._core = Core("kwire.aio.Producer", bootstrap, options, _declined, self._dispatch)
         self._intake = self._core.intake
         self._send_at_once = self._intake.door.send
         self._sends = 0

@@ -59,7 +59,7 @@ class Connection:
         from kwire.cluster import client_config
 
         options = self.client_options()
-        return client_config(options.pop("bootstrap"), options)
+        return client_config(options.pop("bootstrap"), options, client="this command")
 
 
 # Outermost last, so that --help lists them in this order.

@@ -21,7 +21,7 @@ Imports: net, session, protocol.
 """
 
 from kwire.cluster.calls import Call, Machine, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode, View
-from kwire.cluster.config import ClientConfig, client_config, parse_bootstrap
+from kwire.cluster.config import ClientConfig, ClientKwargs, client_config, parse_bootstrap
 from kwire.cluster.loop import EventLoop
 from kwire.cluster.metrics import BrokerMetrics, ClusterMetrics, Distribution
 from kwire.cluster.runtime import Runtime
@@ -34,6 +34,7 @@ __all__ = [
     "BrokerMetrics",
     "Call",
     "ClientConfig",
+    "ClientKwargs",
     "ClusterMetrics",
     "Distribution",
     "EventLoop",

@@ -1,64 +1,89 @@
 """The options that every client shares. Frozen and picklable, because a Spark executor gets its own copy.
 
-Imports: nothing but the two option classes of `net` (Tls) and `session` (Sasl).
+The two option classes of other rooms are `net.Tls` and `session.Sasl`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any, TypedDict
 
 from kwire.errors import ConfigurationError
 from kwire.net import Tls, show_address
+from kwire.options import Flag, Text, Where, Whole, check_names, check_values, option
 from kwire.session import Sasl
 
 DEFAULT_PORT = 9092
+INT32_MAX = 2**31 - 1  # requests carry times and sizes as int32
+MS = "milliseconds"
+
+_TLS = Where("True or a kwire.Tls", lambda value: isinstance(value, (bool, Tls)))
+_SASL = Where('a kwire.Sasl, such as kwire.Sasl("PLAIN", "user", "password")', lambda value: isinstance(value, Sasl))
+
+
+class ClientKwargs(TypedDict, total=False):
+    """The keywords of `ClientConfig`, for the constructors of the clients."""
+
+    client_id: str
+    tls: Tls | bool | None
+    sasl: Sasl | None
+    request_timeout_ms: int
+    connect_timeout_ms: int
+    idle_timeout_ms: int
+    metadata_max_age_ms: int
+    retry_backoff_ms: int
+    retry_backoff_ms_max: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_ms_max: int
+    max_frame_bytes: int
+    max_in_flight: int
+    allow_auto_create_topics: bool
 
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """What a client needs to find a cluster and to behave on it. Times are milliseconds.
+    """What a client needs to find a cluster and to behave on it; `kwire.options` says how an option is declared.
 
-    bootstrap   "host:port,host:port" or a sequence of such; any of them is enough to discover the rest
-    tls         True for the system's certificate authorities, or a `Tls`
-    sasl        a `Sasl`, or None
-    request_timeout_ms     how long a broker may take to answer one request; then its connection is closed
-    metadata_max_age_ms    metadata is refreshed after this even if nothing went wrong
-    retry_backoff_ms       first pause before a retry; doubles up to retry_backoff_ms_max, with jitter (KIP-580)
-    max_in_flight          requests sent on one connection and not yet answered
+    `bootstrap` is "host:port,host:port" or a sequence of such; any of them is enough to discover the rest.
     """
 
     bootstrap: str | Sequence[str]
-    client_id: str = "kwire"
-    tls: Tls | bool | None = None
-    sasl: Sasl | None = None
-    request_timeout_ms: int = 30_000
-    connect_timeout_ms: int = 10_000
-    idle_timeout_ms: int = 540_000
-    metadata_max_age_ms: int = 300_000
-    retry_backoff_ms: int = 100
-    retry_backoff_ms_max: int = 1_000
-    reconnect_backoff_ms: int = 50
-    reconnect_backoff_ms_max: int = 1_000
-    max_frame_bytes: int = 100 * 1024 * 1024
-    max_in_flight: int = 5
-    allow_auto_create_topics: bool = True
+    client_id: str = option("kwire", Text(), "the name in the brokers' logs, metrics and quotas")
+    tls: Tls | bool | None = option(
+        None, _TLS, "True for TLS with the system's certificate authorities, or a `kwire.Tls`"
+    )
+    sasl: Sasl | None = option(
+        None, _SASL, 'how to log in: `kwire.Sasl("SCRAM-SHA-512", user, password)`', is_secret=True
+    )
+    request_timeout_ms: int = option(
+        30_000, Whole(1, INT32_MAX), "a broker may take this long to answer; then its connection is closed", unit=MS
+    )
+    connect_timeout_ms: int = option(
+        10_000, Whole(1), "a connection may take this long, TLS and SASL included", unit=MS
+    )
+    idle_timeout_ms: int = option(540_000, Whole(1), "an unused connection is closed after this", unit=MS)
+    metadata_max_age_ms: int = option(
+        300_000, Whole(1), "metadata is refreshed after this even if nothing went wrong", unit=MS
+    )
+    retry_backoff_ms: int = option(
+        100, Whole(1), "the first pause before a retry; it doubles up to the maximum, with jitter (KIP-580)", unit=MS
+    )
+    retry_backoff_ms_max: int = option(1_000, Whole(1), "the longest pause before a retry", unit=MS)
+    reconnect_backoff_ms: int = option(
+        50, Whole(1), "the first pause before connecting to a broker again; it doubles likewise", unit=MS
+    )
+    reconnect_backoff_ms_max: int = option(1_000, Whole(1), "the longest pause before connecting again", unit=MS)
+    max_frame_bytes: int = option(104_857_600, Whole(1), "a larger response is refused", unit="bytes")
+    max_in_flight: int = option(5, Whole(1), "requests sent on one connection and not yet answered", unit="requests")
+    allow_auto_create_topics: bool = option(
+        True, Flag(), "whether brokers may create a topic that a client asks for"
+    )
 
     def __post_init__(self) -> None:
         addresses = parse_bootstrap(self.bootstrap)
         object.__setattr__(self, "bootstrap", tuple(show_address(host, port) for host, port in addresses))
-        for name in (field.name for field in fields(self)):
-            value = getattr(self, name)
-            if name.endswith(("_ms", "_ms_max", "_bytes", "_in_flight")) and (
-                not isinstance(value, int) or isinstance(value, bool) or value < 1
-            ):
-                raise ConfigurationError(f"{name} is {value!r}", remedy="give a whole number above 0")
-        if self.tls is not None and not isinstance(self.tls, (bool, Tls)):
-            raise ConfigurationError(f"tls is {self.tls!r}", remedy="give True or a kwire.Tls")
-        if self.sasl is not None and not isinstance(self.sasl, Sasl):
-            raise ConfigurationError(
-                "sasl is not a kwire.Sasl", remedy='such as kwire.Sasl("PLAIN", "user", "password")'
-            )
+        check_values(self)
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -76,22 +101,40 @@ class ClientConfig:
         return frozenset(field.name for field in fields(cls))
 
 
-def client_config(bootstrap: str | Sequence[str], options: dict[str, object]) -> ClientConfig:
-    """Make a `ClientConfig` of keyword options; an unknown one is a ConfigurationError that lists the known."""
-    unknown = sorted(options.keys() - ClientConfig.option_names())
-    if unknown:
-        known = ", ".join(sorted(ClientConfig.option_names() - {"bootstrap"}))
-        raise ConfigurationError(f"unknown option {', '.join(unknown)}", remedy=f"the client's options are {known}")
-    return ClientConfig(bootstrap, **options)  # type: ignore[arg-type]  # checked in __post_init__
+def client_config(bootstrap: str | Sequence[str], options: Mapping[str, Any], *, client: str) -> ClientConfig:
+    """Make a `ClientConfig` of the keywords of `client`, such as "kwire.Admin", which has no options of its own."""
+    check_names(client, bootstrap, options, ClientConfig)
+    return ClientConfig(bootstrap, **options)
 
 
-def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[tuple[str, int]]:
-    """Split "host:port,[::1]:port,host" into (host, port) pairs; the port defaults to 9092."""
-    entries = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
-    addresses = [_parse_address(entry.strip()) for entry in entries if entry.strip()]
+def parse_bootstrap(bootstrap: object) -> list[tuple[str, int]]:
+    """Split "host:port,[::1]:port,host" into (host, port) pairs; the port defaults to 9092.
+
+    Also a sequence of such texts. Raises ConfigurationError for what is no address.
+    """
+    entries: Sequence[object]
+    if isinstance(bootstrap, str):
+        entries = bootstrap.split(",")
+    elif isinstance(bootstrap, Sequence) and not isinstance(bootstrap, (bytes, bytearray, memoryview)):
+        entries = bootstrap
+    else:
+        raise _no_bootstrap(bootstrap)
+    addresses = []
+    for entry in entries:
+        if not isinstance(entry, str):
+            raise _no_bootstrap(bootstrap)
+        if entry.strip():
+            addresses.append(_parse_address(entry.strip()))
     if not addresses:
         raise ConfigurationError("no bootstrap address", remedy='give "host:port" of one or more brokers')
     return addresses
+
+
+def _no_bootstrap(bootstrap: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"bootstrap is {bootstrap!r} ({type(bootstrap).__name__})",
+        remedy='give "host:port,host:port" as one str, or a list of "host:port"',
+    )
 
 
 def _parse_address(entry: str) -> tuple[str, int]:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
-from kwire.cluster import Backoff, Runtime, client_config, is_topic_name
+from kwire.cluster import Backoff, ClientConfig, Runtime, is_topic_name
 from kwire.consumer.columns import PolledBatch, check_pyarrow
 from kwire.consumer.fetcher import Fetcher, Start
 from kwire.consumer.inbox import Chunk, Inbox, Trouble
@@ -29,10 +29,11 @@ from kwire.consumer.offsets import (
     StartOffset,
     is_start_offset,
 )
-from kwire.consumer.options import ConsumerOptions
+from kwire.consumer.options import CLIENT_DEFAULTS, ConsumerKwargs, ConsumerOptions
 from kwire.consumer.queries import OffsetsQuery, PartitionsQuery, ask
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import ClosedError, ConfigurationError, KwireError, RequestTimeoutError
+from kwire.options import check_names
 from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
 from kwire.wire.accel import RecordStream
 
@@ -58,22 +59,55 @@ class Consumer(RecordStream):
     ...     for record in consumer:
     ...         print(record.offset, record.value)
 
-    bootstrap   "host:port,host:port" of any brokers of the cluster
-    options     those of `kwire.consumer.ConsumerOptions`: isolation, on_out_of_range, max_wait_ms, min_bytes,
-                max_bytes, partition_max_bytes, max_buffered_bytes, unknown_topic_timeout_ms, rack, check_crc;
-                and of `kwire.cluster.ClientConfig`: client_id, tls, sasl, request_timeout_ms, ...
-                A consumer does not create topics: allow_auto_create_topics is False unless given.
+    Options, with their defaults; sizes are bytes of records as they are stored, compressed, and the smallest of the
+    limits counts, but a single batch that is larger than they are still arrives:
+
+    bootstrap                "host:port,host:port" of any brokers of the cluster, or a list of such
+    isolation                ["read_uncommitted"] "read_committed" hides the records of aborted transactions, and waits
+                             at those of open ones
+    on_out_of_range          ["error"] when the log does not, or no longer, have the position: "error", or go to
+                             "earliest" or "latest"
+    max_wait_ms              [500 ms] how long a broker may wait for min_bytes to gather; also how late a seek may take
+                             effect
+    min_bytes                [1 bytes] a broker waits for so much, up to max_wait_ms
+    max_bytes                [16_777_216 bytes] of one fetch from one broker
+    partition_max_bytes      [1_048_576 bytes] of one partition in one fetch
+    max_buffered_bytes       [67_108_864 bytes] fetched, or being fetched, and not yet read; what paused partitions hold
+                             is not counted
+    unknown_topic_timeout_ms [5_000 ms] how long brokers may say that they do not know a topic, which may be about to be
+                             created
+    rack                     [""] read from a replica of the same rack, where brokers are set up for it (KIP-392)
+    check_crc                [True] whether to verify the checksums of batches
+
+    and those of every client:
+
+    client_id                ["kwire"] the name in the brokers' logs, metrics and quotas
+    tls                      [None] True for TLS with the system's certificate authorities, or a `kwire.Tls`
+    sasl                     [None] how to log in: `kwire.Sasl("SCRAM-SHA-512", user, password)`
+    request_timeout_ms       [30_000 ms] a broker may take this long to answer; then its connection is closed
+    connect_timeout_ms       [10_000 ms] a connection may take this long, TLS and SASL included
+    idle_timeout_ms          [540_000 ms] an unused connection is closed after this
+    metadata_max_age_ms      [300_000 ms] metadata is refreshed after this even if nothing went wrong
+    retry_backoff_ms         [100 ms] the first pause before a retry; it doubles up to the maximum, with jitter
+                             (KIP-580)
+    retry_backoff_ms_max     [1_000 ms] the longest pause before a retry
+    reconnect_backoff_ms     [50 ms] the first pause before connecting to a broker again; it doubles likewise
+    reconnect_backoff_ms_max [1_000 ms] the longest pause before connecting again
+    max_frame_bytes          [104_857_600 bytes] a larger response is refused
+    max_in_flight            [5 requests] requests sent on one connection and not yet answered
+    allow_auto_create_topics [False] whether brokers may create a topic that a client asks for
 
     `poll` and iteration raise the error of a partition once, after the records before it; the partition then stands
     still until `seek`, and the others go on. What passes by itself (a leader that moves, a broker that restarts) is no
     error. No broker is contacted before the first use.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str], **options: Any) -> None:
-        own = {name: options.pop(name) for name in list(options) if name in ConsumerOptions.option_names()}
+    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ConsumerKwargs]) -> None:
+        check_names("kwire.Consumer", bootstrap, options, ConsumerOptions, ClientConfig)
+        shared: dict[str, Any] = {**CLIENT_DEFAULTS, **options}
+        own = {name: shared.pop(name) for name in list(shared) if name in ConsumerOptions.option_names()}
         self._options = ConsumerOptions(**own)
-        options.setdefault("allow_auto_create_topics", False)
-        self._config = config = client_config(bootstrap, options)
+        self._config = config = ClientConfig(bootstrap, **shared)
         self._runtime = Runtime(config, name=f"{config.client_id} consumer")
         self._inbox = Inbox(max_bytes=self._options.max_buffered_bytes, wake_loop=self._runtime.wakeup)
         self._fetcher = Fetcher(

@@ -11,14 +11,14 @@ import logging
 import threading
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
 from importlib.util import find_spec
 from random import Random
 from typing import Any, TypeVar
 
-from kwire.cluster import Backoff, ClientConfig, Runtime, Topic, client_config, is_topic_name
+from kwire.cluster import Backoff, ClientConfig, Runtime, Topic, is_topic_name
 from kwire.cluster.snapshot import TOPIC_NAME_BYTES_MAX
 from kwire.errors import (
     ClosedError,
@@ -28,6 +28,7 @@ from kwire.errors import (
     RecordTooLargeError,
     RequestTimeoutError,
 )
+from kwire.options import check_names
 from kwire.producer.bulk import Bulk, Slice
 from kwire.producer.columns import (
     Keys,
@@ -72,19 +73,22 @@ class Core:
 
     def __init__(
         self,
+        client: str,
         bootstrap: str | Sequence[str],
-        options: dict[str, Any],
+        options: Mapping[str, Any],
         refer: Callable[..., object],
         dispatch: Dispatch | None = None,
     ) -> None:
-        """`refer` is for what the door's own `send` does not take in; `dispatch` is for the callbacks of what it does,
-        None being the callback thread."""
-        chosen = {name: options.pop(name) for name in list(options) if name in _SETTINGS}
-        self.settings = ProducerSettings(**chosen)
+        """`client` is the class as users write it, for errors. `refer` is for what the door's own `send` does not
+        take in; `dispatch` is for the callbacks of what it does, None being the callback thread."""
+        check_names(client, bootstrap, options, ProducerSettings, ClientConfig)
+        shared = dict(options)
+        own = {name: shared.pop(name) for name in options if name in _SETTINGS}
+        self.settings = ProducerSettings(**own)
         self.rule = own_rule(self.settings.partitioner)
         if self.rule is None and str(self.settings.partitioner).endswith("single_broker"):
-            options.setdefault("idle_timeout_ms", _SINGLE_BROKER_IDLE_MS)
-        config: ClientConfig = client_config(bootstrap, options)
+            shared.setdefault("idle_timeout_ms", _SINGLE_BROKER_IDLE_MS)
+        config = ClientConfig(bootstrap, **shared)
         self.runtime = Runtime(config, name=f"{config.client_id} producer")
         self.intake = Intake(
             make_door(

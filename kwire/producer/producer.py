@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Self, Unpack, overload
 
 from kwire.cluster import Topic
 from kwire.errors import ClosedError, FatalError, KwireError, RequestTimeoutError
@@ -25,6 +25,7 @@ from kwire.producer.message import Data, Headers, Message
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.producer_request import ProducerRequest, Terms
 from kwire.producer.response import Callback, ProduceResponse
+from kwire.producer.settings import ProducerKwargs
 from kwire.producer.transaction import GroupMetadata
 from kwire.producer.waiting import wait_for
 
@@ -39,30 +40,54 @@ class Producer:
     ...     response = producer.send("greetings", b"hello", key=b"en")
     ...     print(response.result(timeout=10).offset)
 
-    bootstrap               "host:port,host:port" of any brokers of the cluster
-    acks                    "all" (the default), 1, or 0: whose acknowledgement a record waits for
-    idempotence             None: no duplicates wherever brokers (0.11 and later) and acks allow it; True insists on
-                            it, False forgoes it
-    ordered                 False lets batches of a partition overtake each other after a failure
-    linger_ms               how long a record may wait for others to share its batch
-    batch_bytes             a partition's batch is closed when it has about this size as it is sent; before compression
-                            it may have as much as a request
-    max_request_bytes       a request is closed at this size, and a larger record refused; None (the default): 4 MiB,
-                            and 1 MiB for a record, since brokers take no larger one unless they are told to
-    compression             "none", "gzip", "snappy", "lz4" or "zstd", with compression_level where the codec has levels
-    partitioner             "murmur2" (Java's hash of the key), "crc32" (librdkafka's), "round_robin", "sticky",
-                            "single_broker", a pair such as "crc32+sticky", or a function of a `Message` and a `Topic`:
-                            see `kwire.producer.partitioners`
-    max_buffered_bytes      the bound on records that are not yet delivered; when it is reached, `send` blocks for
-                            max_block_ms (when_full="block") or raises BufferFullError (when_full="raise")
-    delivery_timeout_ms     from `send` to giving up, retries included
-    retries                 how often a batch is sent again before it is given up; None (the default): as often as that
-                            time allows. Waiting for an earlier batch and being cut in pieces are no retries
-    transactional_id        makes the producer transactional: `begin`, `send`, `send_offsets`, `commit` or `abort`
-    transaction_timeout_ms  brokers abort a transaction that takes longer
-    unknown_topic_timeout_ms  how long brokers may say that they do not know the topic, which may be about to be created
+    Options, with their defaults:
 
-    and the options of `kwire.cluster.ClientConfig`: client_id, tls, sasl, request_timeout_ms, ...
+    bootstrap                "host:port,host:port" of any brokers of the cluster, or a list of such
+    acks                     ["all"] whose acknowledgement a record waits for: "all" in-sync replicas, 1: the leader
+                             alone, 0: none
+    idempotence              [None] no duplicates: None wherever brokers (0.11 and later) and acks allow it; True
+                             insists on it, False forgoes it
+    ordered                  [True] False lets batches of a partition overtake each other after a failure
+    linger_ms                [5 ms] how long a record may wait for others to share its batch
+    batch_bytes              [1_000_000 bytes] a partition's batch is closed when it has about this size as it is sent;
+                             before compression it may have as much as a request
+    max_request_bytes        [None] a request is closed at this size in bytes, and a larger record refused; None: 4 MiB,
+                             and 1 MiB for a record, since brokers take no larger one by default (message.max.bytes)
+    compression              ["none"] "none", "gzip", "snappy", "lz4" or "zstd"; zstd is the package kwire[zstd]
+    compression_level        [None] the codec's own level; None: its default
+    partitioner              ["murmur2"] "murmur2" (Java's hash of the key), "crc32" (librdkafka's), "round_robin",
+                             "sticky", "single_broker", a pair such as "crc32+sticky", or a function of a `Message` and
+                             a `Topic`: see `kwire.producer.partitioners`
+    max_buffered_bytes       [33_554_432 bytes] the bound on records that are not yet delivered; see when_full
+    when_full                ["block"] what `send` does where there is no room: "block" for max_block_ms, or "raise"
+                             BufferFullError at once
+    max_block_ms             [60_000 ms] how long `send` waits for room, or for what a partitioner of your own needs
+    delivery_timeout_ms      [120_000 ms] from `send` to giving up, retries included
+    retries                  [None] how often a batch is sent again before it is given up; None: as often as
+                             delivery_timeout_ms allows. Waiting for an earlier batch and being split are no retries
+    unknown_topic_timeout_ms [10_000 ms] how long brokers may say that they do not know the topic, which may be about to
+                             be created
+    transactional_id         [None] makes the producer transactional: `begin`, `send`, `send_offsets`, `commit` or
+                             `abort`
+    transaction_timeout_ms   [60_000 ms] brokers abort a transaction that takes longer
+
+    and those of every client:
+
+    client_id                ["kwire"] the name in the brokers' logs, metrics and quotas
+    tls                      [None] True for TLS with the system's certificate authorities, or a `kwire.Tls`
+    sasl                     [None] how to log in: `kwire.Sasl("SCRAM-SHA-512", user, password)`
+    request_timeout_ms       [30_000 ms] a broker may take this long to answer; then its connection is closed
+    connect_timeout_ms       [10_000 ms] a connection may take this long, TLS and SASL included
+    idle_timeout_ms          [540_000 ms] an unused connection is closed after this
+    metadata_max_age_ms      [300_000 ms] metadata is refreshed after this even if nothing went wrong
+    retry_backoff_ms         [100 ms] the first pause before a retry; it doubles up to the maximum, with jitter
+                             (KIP-580)
+    retry_backoff_ms_max     [1_000 ms] the longest pause before a retry
+    reconnect_backoff_ms     [50 ms] the first pause before connecting to a broker again; it doubles likewise
+    reconnect_backoff_ms_max [1_000 ms] the longest pause before connecting again
+    max_frame_bytes          [104_857_600 bytes] a larger response is refused
+    max_in_flight            [5 requests] requests sent on one connection and not yet answered
+    allow_auto_create_topics [True] whether brokers may create a topic that a client asks for
 
     Close it, or use `with`. When the interpreter ends and nobody did, records that were handed over get five seconds
     more (in a transaction only to be sent: what was not committed is not visible), and an error in the log tells of
@@ -72,8 +97,8 @@ class Producer:
     first `send`, and an unreachable one makes responses fail, not the constructor.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str], **options: Any) -> None:
-        self._core = Core(bootstrap, options, partial(Producer.send, self))
+    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerKwargs]) -> None:
+        self._core = Core("kwire.Producer", bootstrap, options, partial(Producer.send, self))
         self._runtime = self._core.runtime
         self._intake = self._core.intake
         if type(self).send is Producer.send:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kwire.cluster.config import INT32_MAX, MS, ClientKwargs
 from kwire.errors import ConfigurationError
-from kwire.producer.partitioners import Partitioner, own_rule, routing
+from kwire.options import Choice, Flag, Text, Where, Whole, check_values, option
+from kwire.producer.partitioners import Partitioner, routing
 from kwire.records import Compression
+from kwire.records.compression import compress
 
 WhenFull = Literal["block", "raise"]
 Acks = Literal["all", -1, 0, 1]
+CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 ALL_IN_SYNC = -1  # acks="all" on the wire
 
 # Brokers keep the last five batches of a producer to recognise duplicates, so no more may be out (Kafka's
@@ -20,35 +24,103 @@ IDEMPOTENT_WINDOW = 5
 _REQUEST_BYTES_MAX = 4_194_304  # a request is a turn of the loop, whatever it carries: many batches make it cheap
 _RECORD_BYTES_MAX = 1_048_576  # brokers take hardly more unless they are told to (message.max.bytes)
 
+_COMPRESSION = Where(
+    '"none", "gzip", "snappy", "lz4" or "zstd"',
+    lambda value: (
+        value is None
+        or isinstance(value, Compression)
+        or (isinstance(value, str) and value.upper() in Compression.__members__)
+    ),
+)
+_LEVEL = Where("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool))
+_PARTITIONER = Where(
+    "a name or a function of a message and a topic", lambda value: isinstance(value, str) or callable(value)
+)
+
+
+class ProducerKwargs(ClientKwargs, total=False):
+    """The keywords of a producer: those of `ProducerSettings` and of `ClientConfig`."""
+
+    acks: Acks
+    idempotence: bool | None
+    ordered: bool
+    linger_ms: int
+    batch_bytes: int
+    max_request_bytes: int | None
+    compression: CompressionName | Compression | None
+    compression_level: int | None
+    partitioner: str | Partitioner
+    max_buffered_bytes: int
+    when_full: WhenFull
+    max_block_ms: int
+    delivery_timeout_ms: int
+    retries: int | None
+    unknown_topic_timeout_ms: int
+    transactional_id: str | None
+    transaction_timeout_ms: int
+
 
 @dataclass(frozen=True)
 class ProducerSettings:
-    """See `kwire.Producer` for what each option means.
+    """The options of a producer beyond those of every client; `kwire.options` says how an option is declared."""
 
-    `idempotence` None: wherever the brokers can and acks allow it.
-    """
-
-    acks: Acks = "all"
-    idempotence: bool | None = None
-    ordered: bool = True
-    linger_ms: int = 5
-    batch_bytes: int = 1_000_000
-    max_request_bytes: int | None = None
-    compression: str | Compression = Compression.NONE
-    compression_level: int | None = None
-    partitioner: str | Partitioner = "murmur2"
-    max_buffered_bytes: int = 33_554_432
-    when_full: WhenFull = "block"
-    max_block_ms: int = 60_000
-    delivery_timeout_ms: int = 120_000
-    retries: int | None = None
-    unknown_topic_timeout_ms: int = 10_000
-    transactional_id: str | None = None
-    transaction_timeout_ms: int = 60_000
+    acks: Acks = option(
+        "all", Choice("all", -1, 0, 1), 'whose acknowledgement a record waits for: "all" in-sync replicas, 1: the '
+        "leader alone, 0: none"
+    )  # fmt: skip
+    idempotence: bool | None = option(
+        None, Flag(), "no duplicates: None wherever brokers (0.11 and later) and acks allow it; True insists on it, "
+        "False forgoes it"
+    )  # fmt: skip
+    ordered: bool = option(
+        True, Flag(), "False lets batches of a partition overtake each other after a failure"
+    )
+    linger_ms: int = option(5, Whole(0), "how long a record may wait for others to share its batch", unit=MS)
+    batch_bytes: int = option(
+        1_000_000, Whole(1), "a partition's batch is closed when it has about this size as it is sent; before "
+        "compression it may have as much as a request", unit="bytes"
+    )  # fmt: skip
+    max_request_bytes: int | None = option(
+        None, Whole(1), "a request is closed at this size in bytes, and a larger record refused; None: 4 MiB, and "
+        "1 MiB for a record, since brokers take no larger one by default (message.max.bytes)", unit="bytes"
+    )  # fmt: skip
+    compression: CompressionName | Compression | None = option(
+        "none", _COMPRESSION, '"none", "gzip", "snappy", "lz4" or "zstd"; zstd is the package kwire[zstd]'
+    )
+    compression_level: int | None = option(None, _LEVEL, "the codec's own level; None: its default")
+    partitioner: str | Partitioner = option(
+        "murmur2", _PARTITIONER, '"murmur2" (Java\'s hash of the key), "crc32" (librdkafka\'s), "round_robin", '
+        '"sticky", "single_broker", a pair such as "crc32+sticky", or a function of a `Message` and a `Topic`: see '
+        "`kwire.producer.partitioners`"
+    )  # fmt: skip
+    max_buffered_bytes: int = option(
+        33_554_432, Whole(1), "the bound on records that are not yet delivered; see when_full", unit="bytes"
+    )
+    when_full: WhenFull = option(
+        "block", Choice("block", "raise"), 'what `send` does where there is no room: "block" for max_block_ms, or '
+        '"raise" BufferFullError at once'
+    )  # fmt: skip
+    max_block_ms: int = option(
+        60_000, Whole(0), "how long `send` waits for room, or for what a partitioner of your own needs", unit=MS
+    )
+    delivery_timeout_ms: int = option(120_000, Whole(1), "from `send` to giving up, retries included", unit=MS)
+    retries: int | None = option(
+        None, Whole(0), "how often a batch is sent again before it is given up; None: as often as "
+        "delivery_timeout_ms allows. Waiting for an earlier batch and being split are no retries"
+    )  # fmt: skip
+    unknown_topic_timeout_ms: int = option(
+        10_000, Whole(0), "how long brokers may say that they do not know the topic, which may be about to be created",
+        unit=MS
+    )  # fmt: skip
+    transactional_id: str | None = option(
+        None, Text(), "makes the producer transactional: `begin`, `send`, `send_offsets`, `commit` or `abort`"
+    )
+    transaction_timeout_ms: int = option(
+        60_000, Whole(1, INT32_MAX), "brokers abort a transaction that takes longer", unit=MS
+    )
 
     def __post_init__(self) -> None:
-        if self.acks not in ("all", -1, 0, 1) or isinstance(self.acks, bool):
-            raise ConfigurationError(f"acks is {self.acks!r}", remedy='give "all", 1 or 0')
+        check_values(self)
         if self.idempotence and self.required_acks != -1:
             raise ConfigurationError("idempotence needs acks='all'", remedy="leave out one of the two")
         if self.idempotence and not self.ordered:
@@ -57,29 +129,10 @@ class ProducerSettings:
             )
         if self.transactional_id is not None and not self.wants_idempotence:
             raise ConfigurationError("a transaction needs acks='all' and idempotence", remedy="leave those options out")
-        if self.transactional_id == "":
-            raise ConfigurationError("transactional_id is empty", remedy="give a name of this producer's own")
-        if self.when_full not in ("block", "raise"):
-            raise ConfigurationError(f"when_full is {self.when_full!r}", remedy='give "block" or "raise"')
-        for name in (
-            "batch_bytes",
-            "max_request_bytes",
-            "max_buffered_bytes",
-            "delivery_timeout_ms",
-            "transaction_timeout_ms",
-        ):
-            given = getattr(self, name)
-            if given is not None and given < 1:
-                raise ConfigurationError(f"{name} is {given}", remedy="give a number above 0")
-        for name in ("linger_ms", "max_block_ms", "unknown_topic_timeout_ms"):
-            if getattr(self, name) < 0:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}", remedy="give a number from 0 up")
-        if self.retries is not None and (isinstance(self.retries, bool) or self.retries < 0):
-            raise ConfigurationError(f"retries is {self.retries!r}", remedy="give a number from 0 up, or None")
-        if isinstance(self.compression, str):
-            object.__setattr__(self, "compression", Compression.of(self.compression))
-        own_rule(self.partitioner)
         routing(self.partitioner)
+        object.__setattr__(self, "compression", Compression.of(self.compression))
+        # A package that is missing, or a level that the codec has not, is an error here, not of the first record.
+        compress(self.codec, b"", self.compression_level)
 
     @property
     def request_bytes_max(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_bootstrap_refused(text: str) -> None:
 
 def test_unknown_option_names_the_known() -> None:
     with pytest.raises(ConfigurationError, match=r"unknown option linger_millis.*client_id"):
-        client_config("host", {"linger_millis": 1})
+        client_config("host", {"linger_millis": 1}, client="kwire.Admin")
 
 
 @pytest.mark.parametrize(
@@ -50,9 +51,9 @@ def test_unknown_option_names_the_known() -> None:
         {"sasl": "PLAIN"},
     ],
 )
-def test_wrong_values(options: dict[str, object]) -> None:
+def test_wrong_values(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
-        client_config("host", options)
+        ClientConfig("host", **options)
 
 
 @pytest.mark.parametrize("text", ["[::1]:9093", "[::1]", "[2001:db8::2]:9092,host:1", ["[fe80::1%eth0]:9092"]])

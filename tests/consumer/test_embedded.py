@@ -18,6 +18,7 @@ from kwire import AtTimestamp, Consumer, Sasl
 from kwire.broker import Cluster, Cut, Delay, Disconnect, Refuse
 from kwire.broker.state import ClusterState
 from kwire.consumer import ConsumerRecord
+from kwire.consumer.options import ConsumerKwargs, OnOutOfRange
 from kwire.errors import (
     AuthenticationError,
     BrokerError,
@@ -245,9 +246,10 @@ def test_versions(versions: dict[ApiKey, range]) -> None:
 
 
 @pytest.mark.parametrize("bound", [{"partition_max_bytes": 1_000}, {"max_bytes": 1_000, "partition_max_bytes": 500}])
-def test_a_record_larger_than_every_limit_arrives(cluster: Cluster, bound: dict[str, int]) -> None:
+def test_a_record_larger_than_every_limit_arrives(cluster: Cluster, bound: ConsumerKwargs) -> None:
+    bound = {**bound, "max_buffered_bytes": 2_000_000}
     make(cluster, count=3, padding=300_000, batch_size=1)
-    with Consumer(cluster.bootstrap, **bound, max_buffered_bytes=2_000_000) as consumer:
+    with Consumer(cluster.bootstrap, **bound) as consumer:
         consumer.assign([("t", 0, 0)])
         records = read(consumer, 3)
         assert [len(record.value or b"") for record in records] == [300_001] * 3
@@ -255,7 +257,7 @@ def test_a_record_larger_than_every_limit_arrives(cluster: Cluster, bound: dict[
 
 def test_little_memory_still_reads_everything(cluster: Cluster) -> None:
     make(cluster, partitions=6, count=2_000, batch_size=50)
-    options = {"partition_max_bytes": 3_000, "max_bytes": 6_000, "max_buffered_bytes": 9_000}
+    options: ConsumerKwargs = {"partition_max_bytes": 3_000, "max_bytes": 6_000, "max_buffered_bytes": 9_000}
     with Consumer(cluster.bootstrap, **options) as consumer:
         consumer.assign([("t", index, 0) for index in range(6)])
         assert numbers(read(consumer, 12_000, max_records=37)) == {index: list(range(2_000)) for index in range(6)}
@@ -387,7 +389,7 @@ def test_an_offset_outside_the_log(cluster: Cluster, consumer: Consumer) -> None
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("earliest", 40), ("latest", 100)])
-def test_a_policy_for_offsets_outside_the_log(cluster: Cluster, policy: str, expected: int) -> None:
+def test_a_policy_for_offsets_outside_the_log(cluster: Cluster, policy: OnOutOfRange, expected: int) -> None:
     make(cluster, count=100)
     cluster.call(lambda state, now: state.partition("t", 0).log.delete_before(40))
     with Consumer(cluster.bootstrap, on_out_of_range=policy) as consumer:

@@ -28,6 +28,7 @@ from kwire.errors import (
     RequestTimeoutError,
     TopicError,
 )
+from kwire.producer.settings import CompressionName
 from kwire.protocol import ApiKey
 from tests.producer.conftest import PARTITIONS
 
@@ -134,7 +135,7 @@ def test_many_threads_send_at_once(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_everything_that_a_record_can_be(cluster: Cluster, compression: str) -> None:
+def test_everything_that_a_record_can_be(cluster: Cluster, compression: CompressionName) -> None:
     with kwire.Producer(cluster.bootstrap, compression=compression) as producer:
         producer.send("t", None, partition=0)
         producer.send("t", b"", key=b"", partition=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 import pytest
 
@@ -340,7 +341,9 @@ def test_without_order_and_without_idempotence_too() -> None:
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @pytest.mark.parametrize("limit", [150, 700, 5_000])
 @pytest.mark.parametrize("idempotence", [None, False])
-def test_everything_is_stored_once_in_order(compression: str, limit: int, idempotence: bool | None) -> None:
+def test_everything_is_stored_once_in_order(
+    compression: Literal["none", "lz4"], limit: int, idempotence: bool | None
+) -> None:
     chance = random.Random(limit)
     with Cluster(brokers=2) as cluster:
         cluster.create_topic("t", partitions=2, configs={"max.message.bytes": str(limit)})

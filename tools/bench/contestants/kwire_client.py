@@ -13,6 +13,7 @@ from bench.meter import Meter
 from bench.settings import KWIRE_PRODUCER
 from bench.task import Coordination, Sample, Task
 from kwire.errors import BufferFullError
+from kwire.records import Compression
 from kwire.wire.accel import IMPLEMENTATION
 
 VERSION = f"{kwire.__version__} ({IMPLEMENTATION})"
@@ -20,7 +21,7 @@ BULK = 10_000
 
 
 def _producer(task: Task, **options: Any) -> Any:
-    return kwire.Producer(task.bootstrap, compression=task.compression, **(KWIRE_PRODUCER | options))
+    return kwire.Producer(task.bootstrap, compression=Compression.of(task.compression), **(KWIRE_PRODUCER | options))
 
 
 def produce(task: Task, _: Coordination) -> Sample:

@@ -1,0 +1,134 @@
+"""What other clients' libraries call the options of kwire: Java, librdkafka (confluent-kafka), kafka-python, aiokafka.
+
+Names are in one spelling here, lower case with underscores: `normalized("linger.ms")` is "linger_ms". Sources: Kafka's
+ProducerConfig, ConsumerConfig and AdminClientConfig; librdkafka's CONFIGURATION.md; the constructors of kafka-python
+3.0 and aiokafka 0.12.
+
+Imports: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_CLIENT = {
+    "connections_max_idle_ms": "idle_timeout_ms",
+    "max_in_flight_requests_per_connection": "max_in_flight",
+    "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",
+    "metadata_broker_list": "bootstrap",
+    "bootstrap_servers": "bootstrap",
+    "receive_message_max_bytes": "max_frame_bytes",
+    "reconnect_backoff_max_ms": "reconnect_backoff_ms_max",
+    "retry_backoff_max_ms": "retry_backoff_ms_max",
+    "socket_connection_setup_timeout_ms": "connect_timeout_ms",
+    "socket_timeout_ms": "request_timeout_ms",
+    "sasl_mechanism": "sasl",
+    "sasl_mechanisms": "sasl",
+    "sasl_username": "sasl",
+    "sasl_password": "sasl",
+    "sasl_plain_username": "sasl",
+    "sasl_plain_password": "sasl",
+    "sasl_jaas_config": "sasl",
+    "security_protocol": "tls",
+    "ssl_context": "tls",
+    "ssl_cafile": "tls",
+    "ssl_ca_location": "tls",
+    "ssl_certfile": "tls",
+    "ssl_certificate_location": "tls",
+    "ssl_keyfile": "tls",
+    "ssl_key_location": "tls",
+    "ssl_key_password": "tls",
+    "ssl_truststore_location": "tls",
+    "ssl_keystore_location": "tls",
+    "ssl_check_hostname": "tls",
+    "enable_ssl_certificate_verification": "tls",
+    "ssl_endpoint_identification_algorithm": "tls",
+}
+_PRODUCER = {
+    "batch_size": "batch_bytes",
+    "max_batch_size": "batch_bytes",
+    "buffer_memory": "max_buffered_bytes",
+    "queue_buffering_max_kbytes": "max_buffered_bytes",
+    "queue_buffering_max_ms": "linger_ms",
+    "linger": "linger_ms",
+    "compression_type": "compression",
+    "compression_codec": "compression",
+    "compression_gzip_level": "compression_level",
+    "compression_lz4_level": "compression_level",
+    "compression_zstd_level": "compression_level",
+    "message_timeout_ms": "delivery_timeout_ms",
+    "message_send_max_retries": "retries",
+    "request_required_acks": "acks",
+    "enable_idempotence": "idempotence",
+    "max_request_size": "max_request_bytes",
+    "message_max_bytes": "max_request_bytes",
+    "partitioner_class": "partitioner",
+}
+_CONSUMER = {
+    "check_crcs": "check_crc",
+    "client_rack": "rack",
+    "fetch_max_bytes": "max_bytes",
+    "fetch_max_wait_ms": "max_wait_ms",
+    "fetch_wait_max_ms": "max_wait_ms",
+    "fetch_min_bytes": "min_bytes",
+    "isolation_level": "isolation",
+    "max_partition_fetch_bytes": "partition_max_bytes",
+    "fetch_message_max_bytes": "partition_max_bytes",
+    "queued_max_messages_kbytes": "max_buffered_bytes",
+}
+
+# The other libraries' name of each option of ours. An option of the client itself goes before its foreign meaning.
+FOREIGN: Mapping[str, str] = {**_CLIENT, **_PRODUCER, **_CONSUMER}
+
+# Which client has an option that not all of them have, by our name: for one that is given to another client.
+OWNERS: Mapping[str, str] = {
+    **dict.fromkeys(
+        [*_PRODUCER.values(), "ordered", "when_full", "max_block_ms", "transactional_id", "transaction_timeout_ms"],
+        "kwire.Producer",
+    ),
+    **dict.fromkeys([*_CONSUMER.values(), "on_out_of_range"], "kwire.Consumer"),
+}
+
+_NO_GROUPS = "kwire has no consumer groups yet; assign partitions with Consumer.assign"
+
+# What has no counterpart here, and why.
+NOT_SUPPORTED: Mapping[str, str] = {
+    "auto_offset_reset": 'give the start to Consumer.assign, such as "earliest"; once reading, it is on_out_of_range',
+    "auto_commit_interval_ms": _NO_GROUPS,
+    "enable_auto_commit": _NO_GROUPS,
+    "group_id": _NO_GROUPS,
+    "group_instance_id": _NO_GROUPS,
+    "group_protocol": _NO_GROUPS,
+    "heartbeat_interval_ms": _NO_GROUPS,
+    "max_poll_interval_ms": _NO_GROUPS,
+    "partition_assignment_strategy": _NO_GROUPS,
+    "session_timeout_ms": _NO_GROUPS,
+    "interceptor_classes": "kwire has no interceptors",
+    "metric_reporters": "see kwire.metrics",
+    "max_poll_records": "give it to Consumer.poll",
+    "consumer_timeout_ms": "give a timeout to Consumer.poll",
+    "key_deserializer": "records have bytes; decode record.key",
+    "value_deserializer": "records have bytes; decode record.value",
+    "key_serializer": "give bytes or str to send",
+    "value_serializer": "give bytes or str to send",
+    "default_api_timeout_ms": "give a timeout to the call",
+    "api_version": "kwire asks each broker for its versions",
+    "loop": "an asyncio client uses the running loop",
+    "on_delivery": "give it to send",
+    "dr_cb": "give on_delivery to send",
+    "error_cb": "errors come from the calls and the responses, and are logged under kwire",
+    "send_buffer_bytes": "kwire leaves it to the system",
+    "receive_buffer_bytes": "kwire leaves it to the system",
+    "queue_buffering_max_messages": "memory is bounded in bytes: max_buffered_bytes",
+}
+
+
+def normalized(name: str) -> str:
+    """Return a name in the spelling of the tables: lower case, with underscores."""
+    return name.strip().lower().replace(".", "_").replace("-", "_")
+
+
+def kwire_name(name: str) -> str | None:
+    """Return kwire's name of an option that another library calls `name`; None where the tables do not say."""
+    plain = normalized(name)
+    return FOREIGN.get(plain) or (plain if plain != name else None)

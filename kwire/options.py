@@ -1,0 +1,264 @@
+"""Declarations and checks of the options that a client takes as keywords.
+
+Each option is declared once, as a field of a frozen dataclass (`ClientConfig`, `ProducerSettings`, `ConsumerOptions`):
+
+    linger_ms: int = option(5, Whole(0), "how long a record may wait for others", unit="milliseconds")
+
+The declaration gives the type, the default, the unit, one line of documentation and the constraint. `check_values`
+checks an instance by them, `check_names` the keywords of a constructor, and `option_table` writes the lines that the
+docstrings of the clients contain. An option may be None if and only if its default is None.
+
+Imports: nothing but the errors.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, Protocol
+
+from kwire.errors import ConfigurationError
+from kwire.option_names import FOREIGN, NOT_SUPPORTED, OWNERS, kwire_name, normalized
+
+_SHORT_UNITS = {"milliseconds": "ms"}
+
+
+class Kind(Protocol):
+    """What values an option may have."""
+
+    def accepts(self, value: object) -> bool: ...
+
+    def wanted(self, unit: str | None) -> str:
+        """Return what to give, as a noun phrase: "a whole number of milliseconds from 0 up"."""
+        ...
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An int from `least` to `most`, both included; a bool is none."""
+
+    least: int
+    most: int | None = None
+
+    def accepts(self, value: object) -> bool:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return False
+        return self.least <= value and (self.most is None or value <= self.most)
+
+    def wanted(self, unit: str | None) -> str:
+        of = f" of {unit}" if unit else ""
+        return f"a whole number{of} from {self.least} {'up' if self.most is None else f'to {self.most}'}"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or False."""
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, bool)
+
+    def wanted(self, unit: str | None) -> str:
+        return "True or False"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A str; an empty one only where `may_be_empty`."""
+
+    may_be_empty: bool = False
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, str) and (self.may_be_empty or value != "")
+
+    def wanted(self, unit: str | None) -> str:
+        return "a str" if self.may_be_empty else "a str that is not empty"
+
+
+class Choice:
+    """One of some values; True is not taken for 1."""
+
+    def __init__(self, *values: str | int) -> None:
+        self.values = values
+
+    def accepts(self, value: object) -> bool:
+        return any(type(value) is type(known) and value == known for known in self.values)
+
+    def wanted(self, unit: str | None) -> str:
+        *others, last = [_quoted(value) for value in self.values]
+        return f"{', '.join(others)} or {last}" if others else last
+
+
+@dataclass(frozen=True)
+class Where:
+    """A value that `test` holds for; `words` say what that is."""
+
+    words: str
+    test: Callable[[object], bool]
+
+    def accepts(self, value: object) -> bool:
+        return self.test(value)
+
+    def wanted(self, unit: str | None) -> str:
+        return self.words
+
+
+@dataclass(frozen=True)
+class Option:
+    """The declaration of one option."""
+
+    name: str
+    default: Any
+    kind: Kind
+    unit: str | None
+    doc: str
+    is_secret: bool = False  # then an error does not show the value
+
+    def check(self, value: object) -> None:
+        """Raise ConfigurationError, which names the option, the value, its type, the default and the unit."""
+        if (value is None and self.default is None) or self.kind.accepts(value):
+            return
+        kind, none = type(value).__name__, ", or None" if self.default is None else ""
+        raise ConfigurationError(
+            f"{self.name} is {_shown(value)} ({kind})" if not self.is_secret else f"{self.name} is of type {kind}",
+            remedy=f"give {self.kind.wanted(self.unit)}{none}; the default is {self.shown_default}",
+        )
+
+    @property
+    def shown_default(self) -> str:
+        """The default with its unit: "5 ms"."""
+        if self.default is None or self.unit is None:
+            return _quoted(self.default)
+        return f"{self.default:_} {_SHORT_UNITS.get(self.unit, self.unit)}"
+
+
+def option(default: Any, kind: Kind, doc: str, *, unit: str | None = None, is_secret: bool = False) -> Any:
+    """Return a dataclass field that declares an option. `doc` is without a capital letter and a full stop."""
+    return field(default=default, metadata={"option": (kind, unit, doc, is_secret)})
+
+
+def options_of(declaring: type[Any]) -> Mapping[str, Option]:
+    """Return the options that a dataclass declares, by name, in the order of declaration."""
+    declared = (one for one in fields(declaring) if "option" in one.metadata)
+    return {one.name: Option(one.name, one.default, *one.metadata["option"]) for one in declared}
+
+
+def check_values(settings: Any) -> None:
+    """Check each option of an instance of a declaring dataclass; ConfigurationError for the first that is wrong."""
+    for name, declared in options_of(type(settings)).items():
+        declared.check(getattr(settings, name))
+
+
+def check_names(client: str, bootstrap: object, given: Mapping[str, object], *declaring: type[Any]) -> None:
+    """Check the arguments of a client's constructor for names that it has not, and for a dict of properties.
+
+    `client` is the class as users write it, "kwire.Producer". Raises ConfigurationError, which lists the options of
+    this client and the one that was probably meant; names of other clients' libraries are translated.
+    """
+    known = {name: one for each in declaring for name, one in options_of(each).items()}
+    if isinstance(bootstrap, Mapping):
+        raise ConfigurationError(
+            f"{client} takes options as keywords, not as a dict", remedy=_translated(client, bootstrap, given, known)
+        )
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        hints = [hint for name in unknown if (hint := name_hint(client, name, known))]
+        listed = ", ".join(sorted(known))
+        raise ConfigurationError(
+            f"unknown option{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}",
+            remedy="; ".join([*hints, f"the options of {client} are {listed}"]),
+        )
+
+
+def name_hint(client: str, name: str, known: Iterable[str]) -> str | None:
+    """Return what to write instead of an unknown option's name, or None where nothing comes near.
+
+    >>> name_hint("kwire.Producer", "batch_size", ["batch_bytes", "linger_ms"])
+    'batch_size is called batch_bytes'
+    >>> name_hint("kwire.Producer", "lingr_ms", ["batch_bytes", "linger_ms"])
+    'did you mean linger_ms?'
+    """
+    known = [*known, "bootstrap"]
+    meant = kwire_name(name)
+    if meant in known:
+        return f"{name} is called {meant}"
+    plain = normalized(name)
+    if plain in NOT_SUPPORTED:
+        return f"{name}: {NOT_SUPPORTED[plain]}"
+    owner = OWNERS.get(meant or plain)
+    if owner is not None and owner != client:
+        return f"{meant or plain} is an option of {owner}"
+    foreign = {other: own for other, own in FOREIGN.items() if own in known}
+    for near in get_close_matches(plain, [*known, *foreign], n=1, cutoff=0.7) or get_close_matches(plain, known, n=1):
+        return f"did you mean {foreign.get(near, near)}?"
+    return None
+
+
+def option_table(declaring: type[Any], *, width: int = 116, defaults: Mapping[str, object] | None = None) -> str:
+    """Return the options with their defaults, units and documentation, as the docstrings of the clients show them.
+
+    `defaults` are those of a client that has others than the declaration says.
+    """
+    lines = []
+    for name, declared in options_of(declaring).items():
+        shown = _quoted(defaults[name]) if defaults and name in defaults else declared.shown_default
+        text = f"[{shown}] {declared.doc}"
+        first, indent = f"{name:<24} ", " " * 25
+        lines += textwrap.wrap(text, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def _quoted(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+# -- a dict of properties, as confluent-kafka takes it, written as a call
+
+
+def _translated(
+    client: str, properties: Mapping[Any, object], given: Mapping[str, object], known: Mapping[str, Option]
+) -> str:
+    """Return the call to write instead of one with a dict. Secrets are left out."""
+    values = {normalized(str(name)): value for name, value in {**properties, **given}.items()}
+    bootstrap = values.pop("bootstrap_servers", values.pop("metadata_broker_list", "host:9092"))
+    arguments = [repr(bootstrap)]
+    hints = []
+    security = {name: values.pop(name) for name in list(values) if name.startswith(("security_", "sasl_", "ssl_"))}
+    for name, value in values.items():
+        meant = name if name in known else kwire_name(name)
+        if meant is not None and meant in known:
+            arguments.append(f"{meant}={_converted(known[meant], value)!r}")
+        else:
+            hints.append(name_hint(client, name, known) or f"{name} has no counterpart")
+    arguments += _security_arguments(security)
+    return "; ".join([f"write {client}({', '.join(arguments)})", *hints])
+
+
+def _converted(declared: Option, value: object) -> object:
+    """Properties may be texts: "5", "true"."""
+    if isinstance(value, str) and not declared.kind.accepts(value):
+        word = value.strip().lower()
+        candidates: list[object] = [int(word)] if word.removeprefix("-").isdecimal() else []
+        for candidate in [*candidates, {"true": True, "false": False}.get(word), word]:
+            if candidate is not None and declared.kind.accepts(candidate):
+                return candidate
+    return value
+
+
+def _security_arguments(properties: Mapping[str, object]) -> list[str]:
+    protocol = str(properties.get("security_protocol", "")).upper()
+    arguments = []
+    authorities = properties.get("ssl_ca_location", properties.get("ssl_cafile"))
+    if "SSL" in protocol or any(name.startswith("ssl_") for name in properties):
+        arguments.append(f"tls=kwire.Tls(ca_file={authorities!r})" if authorities else "tls=True")
+    mechanism = properties.get("sasl_mechanism", properties.get("sasl_mechanisms"))
+    user = properties.get("sasl_username", properties.get("sasl_plain_username"))
+    if "SASL" in protocol or mechanism or user:
+        arguments.append(f"sasl=kwire.Sasl({mechanism or 'PLAIN'!r}, {user or 'user'!r}, ...)")
+    return arguments
