@@ -101,7 +101,9 @@ class ClientConfig:
         return frozenset(field.name for field in fields(cls))
 
 
-def client_config(bootstrap: str | Sequence[str], options: Mapping[str, Any], *, client: str = "a client") -> ClientConfig:
+def client_config(
+    bootstrap: str | Sequence[str], options: Mapping[str, Any], *, client: str = "a client"
+) -> ClientConfig:
     """Make a `ClientConfig` of the keywords of `client`, such as "kwire.Admin", which has no options of its own."""
     check_names(client, bootstrap, options, ClientConfig)
     return ClientConfig(bootstrap, **options)
