@@ -19,7 +19,7 @@ from recording.main import VERSIONS
 from recording.scene import spoken
 from recording.script import APIS
 
-from kwire.broker.handlers.table import HANDLERS
+from kwire.broker.handlers.table import HANDLERS, REFUSED
 from kwire.errors import DecodeError
 from kwire.protocol import ApiKey, Request, api
 from kwire.protocol.headers import (
@@ -60,7 +60,8 @@ def read_request(path: Path) -> tuple[RequestHeader, Request[Any]]:
 @cache
 def apis_sent() -> set[str]:
     """Of whose requests some room of clients imports the class: what it does not import it cannot send."""
-    clients = [path for path in (ROOT / "kwire").rglob("*.py") if not {"protocol", "broker"} & {*path.parts}]
+    sources = (ROOT / "kwire").rglob("*.py")
+    clients = [path for path in sources if not {"protocol", "broker"} & {*path.relative_to(ROOT).parts}]
     imports = [
         node
         for path in clients
@@ -72,7 +73,11 @@ def apis_sent() -> set[str]:
 
 
 def apis_answered() -> set[str]:
-    return {handler.request.__name__.removesuffix("Request") for handler in HANDLERS.values()}
+    return {
+        handler.request.__name__.removesuffix("Request")
+        for handler in HANDLERS.values()
+        if handler not in REFUSED
+    }
 
 
 def offered_by(broker: str) -> Mapping[int, range]:

@@ -45,8 +45,13 @@ def decode(cls: Any, data: bytes | memoryview, version: int, start: int = 0) -> 
 
 def decode_prefix(cls: Any, data: bytes, version: int, start: int = 0) -> Any:
     """The message at the start of the bytes, whatever follows it."""
+    return decode_front(cls, data, version, start)[0]
+
+
+def decode_front(cls: Any, data: bytes | memoryview, version: int, start: int = 0) -> tuple[Any, int]:
+    """Return the message at `start`, and where it ends: what follows is the caller's to judge. Raises DecodeError."""
     walk = _Walk(bytes(data), start, cls.supported(version), version)
-    return walk.struct(cls)
+    return walk.struct(cls), walk.pos
 
 
 def decode_error(cls: Any, data: bytes | memoryview, start: int, version: int) -> DecodeError:

@@ -4,7 +4,7 @@
 
 Imports: wire, protocol.
 """
-from kwire.session.events import Answered, Broken, Closed, Event, Failed, Ready, RequestReceived
+from kwire.session.events import Answered, Broken, Closed, Event, Failed, Ready, RequestReceived, TrailingBytes
 from kwire.session.sasl import MECHANISMS, Sasl, SaslServer
 from kwire.session.session import Session
 from kwire.session.state import Role, State
@@ -23,4 +23,5 @@ __all__ = [
     "SaslServer",
     "Session",
     "State",
+    "TrailingBytes",
 ]

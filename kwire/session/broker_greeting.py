@@ -52,6 +52,7 @@ class BrokerGreeting:
         self._exchange: SaslExchange | None = None
         self._mechanism = ""
         self.username: str | None = None
+        self.software = ("", "")
         self.is_bare = False  # the next frames are SASL messages without headers (SaslHandshake v0)
 
     def reply(self, request: Request[Any], version: int, state: State) -> Reply:
@@ -73,6 +74,7 @@ class BrokerGreeting:
         names = request.client_software_name, request.client_software_version
         if version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+        self.software = names
         return ApiVersionsResponse(
             error_code=ErrorCode.NONE,
             api_keys=[

@@ -72,4 +72,12 @@ class RequestReceived:
     tag: Any
 
 
-Event: TypeAlias = Ready | Answered | Failed | Broken | Closed | RequestReceived
+@dataclass(frozen=True, slots=True)
+class TrailingBytes:
+    """Broker: a request had bytes after its last field. They are ignored, as Kafka ignores them; the request counts."""
+
+    header: RequestHeader
+    data: bytes
+
+
+Event: TypeAlias = Ready | Answered | Failed | Broken | Closed | RequestReceived | TrailingBytes

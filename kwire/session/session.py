@@ -29,6 +29,7 @@ from kwire.errors import (
     UnsupportedVersionError,
 )  # fmt: skip
 from kwire.protocol import ApiKey, api
+from kwire.protocol.annotate import decode_front
 from kwire.protocol.headers import (
     RequestHeader,
     decode_answer,
@@ -40,7 +41,7 @@ from kwire.protocol.headers import (
 from kwire.protocol.schema import Request, Response
 from kwire.session.broker_greeting import OWN_APIS, BrokerGreeting
 from kwire.session.client_greeting import Ask, Greeted, greet, greet_again
-from kwire.session.events import Answered, Broken, Closed, Event, Failed, Ready, RequestReceived
+from kwire.session.events import Answered, Broken, Closed, Event, Failed, Ready, RequestReceived, TrailingBytes
 from kwire.session.sasl import Sasl, SaslServer
 from kwire.session.state import Role, State, moved
 from kwire.session.versions import VersionRanges, highest_common, show
@@ -386,6 +387,11 @@ class Session:
         """Broker: who has authenticated."""
         return self._entrance.username if self._entrance is not None else None
 
+    @property
+    def software(self) -> tuple[str, str]:
+        """Broker: the client's library and its version, as ApiVersions names them (KIP-511); empty before that."""
+        return self._entrance.software if self._entrance is not None else ("", "")
+
     def respond(self, tag: Any, response: Response | None) -> None:
         """Answer the request of a RequestReceived; None for one that expects no response (Produce with acks=0).
 
@@ -421,16 +427,17 @@ class Session:
                 )
             if self._state is not State.READY and key not in OWN_APIS:
                 raise AuthenticationError(f"the client sent {api(key).name} before it had authenticated")
-            request: Request[Any] = api(key).request.decode(frame, version, start)
+            request, trailing = _decode_request_body(frame, header, start)
         except KwireError as error:
             return self._break(error)
+        events: list[Event] = [TrailingBytes(header, trailing)] if trailing else []
         owed = _Owed(header)
         self._owed.append(owed)
         if key not in OWN_APIS:
-            return [RequestReceived(header, request, owed)]
+            return [*events, RequestReceived(header, request, owed)]
         reply = self._entrance.reply(request, version, self._state)
         self.respond(owed, reply.response)
-        return self._enter(reply.state, reply.error)
+        return [*events, *self._enter(reply.state, reply.error)]
 
     def _receive_bare(self, entrance: BrokerGreeting, message: bytes) -> list[Event]:
         answer, state, error = entrance.bare(message)
@@ -517,6 +524,19 @@ class Session:
             return cause
         better.__cause__ = cause
         return better
+
+
+def _decode_request_body(frame: BytesLike, header: RequestHeader, start: int) -> tuple[Request[Any], bytes]:
+    """Return the request and the bytes after its last field, which Kafka's brokers do not read.
+
+    librdkafka sends such bytes in a Metadata request for all topics. Raises DecodeError for any other bad bytes.
+    """
+    request_class = api(header.api_key).request
+    try:
+        return request_class.decode(frame, header.api_version, start), b""
+    except DecodeError:
+        request, end = decode_front(request_class, bytes(frame), header.api_version, start)
+        return request, bytes(frame[end:])
 
 
 def _out_of_order(frame: BytesLike, asked: _Asked) -> DecodeError:
