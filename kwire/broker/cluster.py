@@ -12,9 +12,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-from kwire.broker.faults import Effect, Fault
+from kwire.broker.diagnostics import Oddity
+from kwire.broker.faults import Effect, Fault, make_fault
 from kwire.broker.handlers.table import HANDLERS
-from kwire.broker.options import Options
+from kwire.broker.options import make_options
 from kwire.broker.server import Server
 from kwire.broker.state import ClusterState, Node
 from kwire.errors import ClosedError, ConfigurationError
@@ -24,6 +25,7 @@ from kwire.records import Batch, Record, decode_batches
 from kwire.session import SaslServer
 
 T = TypeVar("T")
+_PORT_MAX = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +81,10 @@ class Cluster:
         those of brokers 1, 2, ..., any free ones by default. `sasl` are users and passwords, for PLAIN and SCRAM.
         `topics` are made at once, {name: partitions}. `api_versions` narrows what the brokers offer, to play an older
         Kafka. `options` are those of `Options`. Raises ConfigurationError, or ConnectError for a port that is taken."""
-        if brokers < 1:
-            raise ConfigurationError(f"{brokers} brokers", remedy="give at least 1")
-        chosen = Options(**options)
+        if not isinstance(brokers, int) or isinstance(brokers, bool) or brokers < 1:
+            raise ConfigurationError(f"brokers is {brokers!r}", remedy="give how many, from 1 on")
+        chosen = make_options(options)
+        _check_arguments(brokers, ports, racks, topics)
         self._clock = clock or SystemClock()
         origin = (self._clock.now(), self._clock.time_ms())
         nodes = [Node(id, host, 0, rack=racks[id - 1] if racks else None) for id in range(1, brokers + 1)]
@@ -135,6 +138,11 @@ class Cluster:
     def failures(self) -> Sequence[Exception]:
         """Bugs of the brokers, as far as they have shown: each was logged, and cost the connection that met it."""
         return tuple(self._server.failures)
+
+    @property
+    def oddities(self) -> tuple[Oddity, ...]:
+        """What clients did that Kafka tolerates and this cluster too, each kind once: bytes after a request's end."""
+        return self.call(lambda state, now: tuple(state.oddities))
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """-1 when it has none. Raises BrokerError for a partition that does not exist, as all below do."""
@@ -201,8 +209,15 @@ class Cluster:
         self.call(lambda state, now: state.partition(topic, partition).move_leader(node, now))
 
     def add_fault(self, effect: Effect, **match: Any) -> Fault:
-        """Make requests go wrong: `match` are the fields of `Fault`, such as `api=ApiKey.PRODUCE, times=3`."""
-        return self.call(lambda state, now: state.faults.add(Fault(effect=effect, **match)))
+        """Make requests go wrong: `match` are the fields of `Fault`, such as `api=ApiKey.PRODUCE, times=3`.
+
+        The next matching request is hit, once, unless `times` says how many are, or `times=None` that all are.
+        Raises ConfigurationError for what could never match.
+        """
+        fault = make_fault(effect, match)
+        if fault.node is not None:
+            self._check_node(fault.node)
+        return self.call(lambda state, now: state.faults.add(fault))
 
     def clear_faults(self) -> None:
         self.call(lambda state, now: state.faults.clear())
@@ -252,6 +267,25 @@ class Cluster:
         while self._calls:
             self._calls.popleft()()
         self._server.work(self._clock.now())
+
+
+def _check_arguments(
+    brokers: int, ports: Sequence[int] | None, racks: Sequence[str] | None, topics: Mapping[str, int] | None
+) -> None:
+    for port in ports or ():
+        if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= _PORT_MAX:
+            raise ConfigurationError(f"ports has {port!r}", remedy=f"a port is 0 (any free one) to {_PORT_MAX}")
+    if ports is not None and len(ports) > brokers:
+        raise ConfigurationError(f"ports are {list(ports)}, with {brokers} brokers", remedy="give one for each broker")
+    if racks is not None and (isinstance(racks, str) or len(racks) != brokers):
+        raise ConfigurationError(f"racks is {racks!r}, with {brokers} brokers", remedy="give one for each broker")
+    if topics is None:
+        return
+    if not isinstance(topics, Mapping):
+        raise ConfigurationError(f"topics is {topics!r}", remedy='give names and partitions: {"orders": 3}')
+    for name, partitions in topics.items():
+        if not isinstance(name, str) or not isinstance(partitions, int) or isinstance(partitions, bool):
+            raise ConfigurationError(f"topics has {name!r}: {partitions!r}", remedy='write it as {"orders": 3}')
 
 
 def served_versions(narrowed: Mapping[ApiKey, range]) -> dict[int, range]:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kwire.broker.apis import Broker
+from kwire.broker.diagnostics import ClientName, Oddity, log_broken, log_closing, maybe_header
 from kwire.broker.exchange import Answer, CutAnswer, Exchange, HangUp, NoAnswer, Outcome
 from kwire.broker.faults import OF_THE_SESSION, Delay, Disconnect, Mute
 from kwire.broker.options import TRANSACTION_VERSIONS
 from kwire.errors import DisconnectedError
 from kwire.protocol import ApiKey
-from kwire.session import Broken, RequestReceived, SaslServer, Session
+from kwire.session import Broken, RequestReceived, SaslServer, Session, TrailingBytes
 from kwire.wire.frame import BytesLike
 
 Pieces = list[BytesLike]  # of a frame, its size left out
@@ -46,6 +47,7 @@ class Connection:
         features = {"transaction.version": (broker.cluster.options.transaction_version, TRANSACTION_VERSIONS[-1])}
         self._session = Session.broker(apis=apis, sasl=sasl, peer=client_host, features=features)
         self._client_host = client_host
+        self.client = ClientName(next(broker.cluster.connection_numbers), broker.id, client_host, self._session)
         self._wake = wake
         self._queue: deque[RequestReceived] = deque()
         self._held: deque[BytesLike] = deque()  # frames behind one that a fault delays or silences
@@ -90,10 +92,26 @@ class Connection:
         for event in self._session.receive(frame, now):
             if isinstance(event, RequestReceived):
                 self._queue.append(event)
+            elif isinstance(event, TrailingBytes):
+                self._note_trailing(event)
             elif isinstance(event, Broken):
                 self.is_closing = True
+                read = maybe_header(frame)
+                if read is not None:
+                    self.client.client_id = read[0].client_id
+                log_broken(self.client, event.error, frame)
+
+    def _note_trailing(self, event: TrailingBytes) -> None:
+        size = len(event.data)
+        bytes_ = "byte" if size == 1 else "bytes"
+        what = f"{size} {bytes_} after the last field, ignored as Kafka does: {event.data[:16].hex(' ')}"
+        key, version = ApiKey(event.header.api_key), event.header.api_version
+        oddity = Oddity(self.client.library, event.header.client_id or "", key, version, what)
+        self.broker.cluster.oddities.add(oddity)
 
     def _begin(self, event: RequestReceived, now: float) -> None:
+        self.client.client_id = event.header.client_id
+
         def finish(outcome: Outcome) -> None:
             self._finish(event, outcome)
 
@@ -110,8 +128,10 @@ class Connection:
                 self._session.respond(event.tag, response)
             case NoAnswer():
                 self._session.respond(event.tag, None)
-            case HangUp():
+            case HangUp(reason):
                 self.is_closing = True
+                if reason is not None:
+                    log_closing(self.client, reason)
             case CutAnswer(response, keep_bytes):
                 self._session.respond(event.tag, response)
                 # Requests before it that were answered in this same turn have frames waiting, which go out whole.

@@ -25,7 +25,9 @@ class NoAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """Close the connection."""
+    """Close the connection. `reason` is for the broker's log; None for a fault, which a test has asked for."""
+
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

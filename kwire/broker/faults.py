@@ -7,7 +7,9 @@ matching requests it takes (`after` and `times`); its effect says what becomes o
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, get_args
 
 from kwire.errors import ConfigurationError, ErrorCode
 from kwire.protocol import ApiKey
@@ -18,12 +20,27 @@ NO_PARTITION = -1
 OF_THE_SESSION = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
+_MILLISECONDS = "give whole milliseconds, from 0 on"
+
+
+def _check(owner: str, name: str, value: object, kind: type, remedy: str, least: int | None = None) -> None:
+    """Raise ConfigurationError for a value of another kind, or a number below `least`."""
+    is_kind = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    if not is_kind or (least is not None and isinstance(value, int) and value < least):
+        raise ConfigurationError(f"{owner}: {name} is {value!r}", remedy=remedy)
+
+
 @dataclass(frozen=True, slots=True)
 class Refuse:
     """Answer with an error code. `applied`: carry the request out first, and then say that it failed."""
 
     code: ErrorCode
     applied: bool = False
+
+    def __post_init__(self) -> None:
+        remedy = "give a kwire.errors.ErrorCode, such as ErrorCode.NOT_LEADER_OR_FOLLOWER"
+        _check("Refuse", "code", self.code, ErrorCode, remedy)
+        _check("Refuse", "applied", self.applied, bool, "give True or False")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +50,18 @@ class Disconnect:
 
     applied: bool = False
 
+    def __post_init__(self) -> None:
+        _check("Disconnect", "applied", self.applied, bool, "give True or False")
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
     """Carry the request out, write only so many bytes of the answer's frame (its 4-byte size included), and close."""
 
     keep_bytes: int
+
+    def __post_init__(self) -> None:
+        _check("Cut", "keep_bytes", self.keep_bytes, int, "give how many bytes, from 0 on", least=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +71,19 @@ class Delay:
     ms: int
     applied: bool = False
 
+    def __post_init__(self) -> None:
+        _check("Delay", "ms", self.ms, int, _MILLISECONDS, least=0)
+        _check("Delay", "applied", self.applied, bool, "give True or False")
+
 
 @dataclass(frozen=True, slots=True)
 class Mute:
     """Never answer, nor any later request of this connection, which stays open."""
 
     applied: bool = False
+
+    def __post_init__(self) -> None:
+        _check("Mute", "applied", self.applied, bool, "give True or False")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +93,32 @@ class ApplyLate:
 
     ms: int
 
+    def __post_init__(self) -> None:
+        _check("ApplyLate", "ms", self.ms, int, _MILLISECONDS, least=0)
+
 
 Effect = Refuse | Disconnect | Cut | Delay | Mute | ApplyLate
 
 
+# Field, kind, least value, and what to give instead.
+_MATCHED: tuple[tuple[str, type, int | None, str], ...] = (
+    ("api", ApiKey, None, "give a kwire.protocol.ApiKey, such as ApiKey.PRODUCE"),
+    ("node", int, 0, "give a broker's id"),
+    ("topic", str, None, "give a topic's name"),
+    ("partition", int, 0, "give a partition's number, from 0 on"),
+    ("client_id", str, None, "give a client id"),
+    ("after", int, 0, "give how many requests pass first, from 0 on"),
+    ("times", int, 0, "give how many requests are hit, or None for all"),
+)
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Fault:
-    """None matches everything. The first `after` matching requests pass, the next `times` are hit (None: all)."""
+    """Which requests an effect hits. A field that is None matches everything.
+
+    The first `after` matching requests pass, the next `times` are hit: one by default, all for None. `seen` and `hits`
+    count what matched and what was hit. Raises ConfigurationError for values that could never match.
+    """
 
     effect: Effect
     api: ApiKey | None = None
@@ -83,6 +132,17 @@ class Fault:
     hits: int = 0
 
     def __post_init__(self) -> None:
+        effect: object = self.effect
+        if not isinstance(effect, get_args(Effect)):
+            names = ", ".join(kind.__name__ for kind in get_args(Effect))
+            raise ConfigurationError(
+                f"the effect of a fault is {effect!r}",
+                remedy=f"give an instance of one of {names}, such as Delay(ms=50)",
+            )
+        for name, kind, least, remedy in _MATCHED:
+            value = getattr(self, name)
+            if value is not None or name == "after":
+                _check("a fault", name, value, kind, remedy, least)
         can_befall = isinstance(self.effect, Disconnect | Mute | Delay) and not self.effect.applied
         if self.api in OF_THE_SESSION and not can_befall:
             remedy = "use Disconnect, Mute or Delay, without `applied`"
@@ -122,6 +182,17 @@ class Fault:
         """What a partition of a request that it has taken is to be answered with, if it is one that it concerns."""
         assert isinstance(self.effect, Refuse)
         return self.effect.code if self.concerns(topic, partition) else None
+
+
+def make_fault(effect: Effect, match: dict[str, Any]) -> Fault:
+    """Return the fault of a call such as `add_fault(Delay(5), api=ApiKey.FETCH)`. Raises ConfigurationError."""
+    names = [item.name for item in fields(Fault) if item.name not in ("effect", "seen", "hits")]
+    for name in match:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ConfigurationError(f"a fault has no {name}", remedy=f"{hint}a fault matches by {', '.join(names)}")
+    return Fault(effect=effect, **match)
 
 
 class Faults:

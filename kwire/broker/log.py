@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 
+from kwire.broker.diagnostics import logger
 from kwire.broker.options import Options, TopicSettings
 from kwire.broker.producers import Producers, Written
 from kwire.errors import ErrorCode, broker_error
@@ -78,6 +79,19 @@ class Storage:
 
     max_bytes: int
     used_bytes: int = 0
+    is_full_logged: bool = False  # until there is room again
+
+    def check_room(self, more: int) -> None:
+        """Raise KAFKA_STORAGE_ERROR when so many bytes more do not fit; the log of the process says it once."""
+        if self.used_bytes + more <= self.max_bytes:
+            self.is_full_logged = False
+            return
+        why = f"storage_bytes_max is {self.max_bytes}, {self.used_bytes} are used"
+        if not self.is_full_logged:
+            self.is_full_logged = True
+            remedy = "raise storage_bytes_max, or let the topics' retention.bytes or retention.ms delete records"
+            logger.warning("the cluster refuses records: its storage is full (%s): %s", why, remedy)
+        raise broker_error(ErrorCode.KAFKA_STORAGE_ERROR, why)
 
 
 class PartitionLog:
@@ -124,7 +138,7 @@ class PartitionLog:
             duplicate = self._check_producer(batch)
             if duplicate is not None:
                 return Appended(duplicate.base_offset, duplicate.last_offset, duplicate.timestamp_ms, is_duplicate=True)
-        self._check_room(sum(batch.size_bytes for batch in batches))
+        self._storage.check_room(sum(batch.size_bytes for batch in batches))
         time_ms = now_ms if self.settings.log_append_time else NO_TIMESTAMP
         base_offset = self.end_offset
         for batch in batches:
@@ -197,11 +211,6 @@ class PartitionLog:
                 ErrorCode.INVALID_TXN_STATE, f"producer {batch.producer_id} writes past its own open transaction"
             )
         return duplicate
-
-    def _check_room(self, more: int) -> None:
-        used, most = self._storage.used_bytes, self._storage.max_bytes
-        if used + more > most:
-            raise broker_error(ErrorCode.KAFKA_STORAGE_ERROR, f"storage_bytes_max is {most}, {used} are used")
 
     def _append(self, batch: Batch, leader_epoch: int, now_ms: int) -> None:
         data = bytearray(batch.raw)

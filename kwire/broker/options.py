@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from enum import Enum
+from typing import Any
 
 from kwire.errors import BrokerError, ConfigurationError, ErrorCode, broker_error
 
@@ -34,7 +36,7 @@ class Options:
     """Times are in milliseconds, sizes in bytes; the defaults are Kafka's unless a comment says otherwise."""
 
     cluster_id: str = "kwire-embedded-cluster"
-    seed: int = 0  # of the ids that the cluster makes up: topics, members
+    seed: int | None = None  # of the ids that the cluster makes up: topics, members; None: new ones in each cluster
 
     # Topics.
     auto_create_topics: bool = True
@@ -89,9 +91,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            value = getattr(self, item.name)
-            if isinstance(value, int) and not isinstance(value, bool) and value < 0:
-                raise ConfigurationError(f"{item.name} is {value}, must not be negative")
+            _check_option(item.name, getattr(self, item.name), item.default)
         if self.default_partitions < 1 or self.default_replication_factor < 1:
             raise ConfigurationError("default_partitions and default_replication_factor must be at least 1")
         if self.transaction_version not in TRANSACTION_VERSIONS:
@@ -100,6 +100,35 @@ class Options:
             TopicSettings.parse(self, {})
         except BrokerError as error:
             raise ConfigurationError(f"topic_configs: {error.message}") from None
+
+
+def _check_option(name: str, value: object, default: object) -> None:
+    """Raise ConfigurationError for a value of another kind than the default's, or below 0."""
+    if default is None:
+        good, remedy = value is None or isinstance(value, int), "give a whole number or None"
+    elif isinstance(default, bool):
+        good, remedy = isinstance(value, bool), "give True or False"
+    elif isinstance(default, int):
+        good, remedy = isinstance(value, int) and not isinstance(value, bool) and value >= 0, "give a number from 0 on"
+    elif isinstance(default, str | FirstSequence):
+        kind = type(default)
+        good, remedy = isinstance(value, kind), f"give a {kind.__name__}"
+    else:
+        good, remedy = isinstance(value, Mapping), "give topic configs by name"
+    if not good:
+        raise ConfigurationError(f"{name} is {value!r}", remedy=remedy)
+
+
+def make_options(given: Mapping[str, Any]) -> Options:
+    """Return the `Options` of a cluster's keyword arguments. Raises ConfigurationError, for an unknown one too."""
+    names = [item.name for item in fields(Options)]
+    for name in given:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            remedy = f"{hint}the options are those of kwire.broker.Options and the arguments of kwire.broker.Cluster"
+            raise ConfigurationError(f"unknown option {name}", remedy=remedy)
+    return Options(**given)
 
 
 # Kafka's topic configs and their defaults (docs: topic configs, 4.3). None: the cluster's own default, see `_defaults`.

@@ -64,6 +64,13 @@ class Partition:
         if self.leader != node:
             raise self._error(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node} does not lead it")
 
+    def check_replica(self, node: int) -> None:
+        """Raise NOT_LEADER_OR_FOLLOWER unless `node` has a copy of the partition, the leader's or a follower's."""
+        if self.is_deleted:
+            raise self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+        if node not in self.replicas:
+            raise self._error(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node} has no replica of it")
+
     def append(self, batches: Sequence[Batch], *, all_replicas: bool, now: float, wall_ms: int) -> Appended:
         """Append as the leader. Raises BrokerError; NOT_ENOUGH_REPLICAS leaves the log as it was."""
         least = self.settings.min_insync_replicas

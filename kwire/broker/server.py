@@ -5,19 +5,18 @@ between. Used from one thread; `Cluster` has that thread.
 """
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
 
 from kwire.broker.apis import Broker
 from kwire.broker.connection import Connection, Pieces, Raw
+from kwire.broker.diagnostics import logger
 from kwire.broker.state import ClusterState
+from kwire.errors import DisconnectedError
 from kwire.net import Clock, KafkaSelector, Tls
-from kwire.net.results import Node
+from kwire.net.results import Disconnection, Node
 from kwire.session import SaslServer
-
-logger = logging.getLogger(__name__)
 
 # How long a connection that is to be closed may take to have its last bytes written.
 _LINGER_SECONDS = 5.0
@@ -88,7 +87,12 @@ class Server:
             connection = self._connections.get(receive.node)
             if connection is not None:
                 self._guarded(connection, partial(connection.receive, receive.frame, now))
+        for disconnection in self._selector.rejected:
+            _log_end("a connection that was not let in", disconnection)
         for disconnection in self._selector.disconnected:
+            connection = self._connections.get(disconnection.node)
+            if connection is not None:
+                _log_end(str(connection.client), disconnection)
             self._forget(disconnection.node, now)
         self._guarded(None, partial(self.cluster.timers.run, now))
         self.work(now)
@@ -116,7 +120,10 @@ class Server:
         except (OSError, ValueError):  # gone again within the same poll
             return
         id = next((id for id, address in self._listeners.items() if address[1] == port), None)
-        if id is None or len(self._connections) >= self.cluster.options.max_connections:
+        most = self.cluster.options.max_connections
+        if id is None or len(self._connections) >= most:
+            if id is not None:
+                logger.warning("broker %d closes a new connection of %s: max_connections is %d", id, client_host, most)
             self._selector.disconnect(node)
             return
         connection = Connection(
@@ -184,3 +191,14 @@ class Server:
             if connection in self._nodes:
                 connection.is_closing = True
                 self._closing[self._nodes[connection]] = self._clock.now()
+
+
+def _log_end(who: str, disconnection: Disconnection) -> None:
+    """That a client left is no news; what it sent or did wrong is."""
+    error = disconnection.cause
+    if disconnection.is_idle:
+        logger.info("%s: closed, as it was idle: %s", who, error)
+    elif isinstance(error, DisconnectedError):
+        logger.debug("%s: ended: %s", who, error)
+    else:
+        logger.warning("%s: %s; the broker closes the connection", who, error)

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from random import Random
 from uuid import UUID
 from zlib import crc32
 
+from kwire.broker.diagnostics import Oddities, logger
 from kwire.broker.faults import Faults
 from kwire.broker.groups import Groups
 from kwire.broker.ids import make_uuid
@@ -77,6 +79,9 @@ class ClusterState:
             options, self.timers, ProducerIds(), write_markers=markers.write, wall_ms=self.wall_ms
         )
         self.faults = Faults()
+        self.oddities = Oddities()
+        self.refused_groups: set[tuple[str, str, str]] = set()  # (host, client id, group), as the log has said
+        self.connection_numbers = count(1)
         self.requests: Counter[ApiKey] = Counter()  # handled, of each API
         self._origin = origin
         self._created = 0  # topics ever made: where the next one's first leader goes
@@ -185,12 +190,13 @@ class ClusterState:
             why = f"{topic.name} has {has} partitions, {total} is no increase"
             raise broker_error(ErrorCode.INVALID_PARTITIONS, why)
         self._check_room(more)
-        if assignments:
+        if assignments is not None:
+            if len(assignments) != more:
+                why = f"{more} partitions more, {len(assignments)} assigned"
+                raise broker_error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
             replicas = self._given_replicas(dict(enumerate(assignments)))
         else:
             replicas = self._spread_replicas(more, topic.replication_factor, first=len(topic.partitions))
-        if len(replicas) != more:
-            raise broker_error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{more} partitions, {len(replicas)} assigned")
         if not validate_only:
             self._add_partitions(topic, replicas)
 
@@ -230,6 +236,7 @@ class ClusterState:
         topic = self.topics.get(name)
         if topic is None and self.options.auto_create_topics:
             topic = self.create_topic(name)
+            logger.info("topic %s is created, as a client asked for it; partitions: %d", name, len(topic.partitions))
         return topic
 
     def partition(self, topic: str, index: int) -> Partition:

@@ -18,7 +18,7 @@ _ACCEPTS_PER_TURN = 64
 
 
 class Listener:
-    __slots__ = ("_sock", "address", "tls")
+    __slots__ = ("_sock", "address", "is_starved", "tls")
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         """Bind and listen; `host` is resolved here and now (it is this machine's own). Raises ConnectError."""
@@ -43,6 +43,7 @@ class Listener:
             ) from error
         name = self._sock.getsockname()
         self.address: tuple[str, int] = (name[0], name[1])
+        self.is_starved = False  # of file descriptors, as the log has said
         self.tls = tls
 
     def fileno(self) -> int:

@@ -6,6 +6,7 @@ own Selector: `connect`, `disconnect`, and a `poll` that answers lists.
 """
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import socket
@@ -29,6 +30,8 @@ from kwire.net.timers import Timer, Timers
 from kwire.net.tls import Tls, TlsFilter
 from kwire.net.wakeup import Wakeup
 from kwire.wire.frame import MAX_FRAME_BYTES, Frame, FrameReader
+
+_log = logging.getLogger("kwire.net")
 
 _Link: TypeAlias = Dial | Channel
 _BUFFER_BYTES = 256 * 1024
@@ -395,10 +398,15 @@ class KafkaSelector:
     def _accept(self, listener: Listener, mask: int) -> None:
         try:
             accepted = listener.accept()
-        except OSError:
+        except OSError as error:
             self._unregister(listener)
+            if not listener.is_starved:
+                listener.is_starved = True
+                where = show_address(*listener.address)
+                _log.warning("%s takes no new connections: %s: raise the limit on open files (ulimit -n)", where, error)
             self._timers.at(self._clock.now() + _ACCEPT_PAUSE_SECONDS, partial(self._accept_again, listener))
             return
+        listener.is_starved = False
         for sock, peer in accepted:
             node = next(name for name in (f"peer-{n}" for n in self._peers) if name not in self._links)
             tls = TlsFilter(listener.tls, is_server=True) if listener.tls is not None else None

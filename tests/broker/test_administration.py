@@ -12,6 +12,7 @@ from kwire.protocol.messages.delete_groups import DeleteGroupsRequest
 from kwire.protocol.messages.delete_records import DeleteRecordsRequest
 from kwire.protocol.messages.describe_configs import DescribeConfigsRequest
 from kwire.protocol.messages.describe_groups import DescribeGroupsRequest
+from kwire.protocol.messages.describe_producers import DescribeProducersRequest
 from kwire.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.protocol.messages.list_groups import ListGroupsRequest
 from kwire.protocol.messages.offset_delete import OffsetDeleteRequest
@@ -70,6 +71,29 @@ def test_more_partitions(version: int, validate_only: bool) -> None:
     assert codes == [0, ErrorCode.INVALID_PARTITIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert len(bench.topic.partitions) == (2 if validate_only else 5)
     assert {partition.leader for partition in bench.topic.partitions} <= {1, 2, 3}
+
+
+@pytest.mark.parametrize("assigned", [[], [[1]], [[1], [2], [3]]])
+def test_more_partitions_with_other_than_one_assignment_for_each(assigned: list[list[int]]) -> None:
+    """An empty list is none for each, as Kafka has it; null leaves the choice to the broker."""
+    bench = Bench(partitions=2)
+    assignments = [CreatePartitionsRequest.Topic.Assignment(broker_ids=ids) for ids in assigned]
+    topic = CreatePartitionsRequest.Topic(name="t", count=4, assignments=assignments)
+    (result,) = bench.answer(1, CreatePartitionsRequest(topics=[topic], timeout_ms=1, validate_only=False)).results
+    assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert len(bench.topic.partitions) == 2
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_the_producers_of_a_partition_are_described_by_every_replica(factor: int) -> None:
+    bench = Bench()
+    bench.state.create_topic("u", 1, factor)
+    partition = bench.state.partition("u", 0)
+    asked = DescribeProducersRequest(topics=[DescribeProducersRequest.Topic(name="u", partition_indexes=[0])])
+    for id in bench.brokers:
+        (result,) = bench.answer(id, asked).topics[0].partitions
+        is_replica = id in partition.replicas
+        assert result.error_code == (ErrorCode.NONE if is_replica else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class TestConfigs:

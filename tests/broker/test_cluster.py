@@ -27,6 +27,7 @@ from kwire.errors import (
 )
 from kwire.net import Tls
 from kwire.protocol import ApiKey
+from kwire.protocol.messages.describe_cluster import DescribeClusterRequest
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.records import encode_batch
@@ -91,6 +92,53 @@ class TestLifecycle:
     def test_wrong_options(self, options: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError):
             Cluster(**options)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"ports": [99999]}, "ports has 99999: a port is 0 .any free one. to 65535"),
+            ({"ports": ["9092"]}, "ports has '9092'"),
+            ({"ports": [0, 0, 0, 0]}, "ports are .*, with 3 brokers"),
+            ({"racks": ["a"]}, "racks is .*, with 3 brokers: give one for each broker"),
+            ({"topics": ["a"]}, "topics is .'a'.: give names and partitions"),
+            ({"topics": {"a": "3"}}, "topics has 'a': '3'"),
+            ({"nonsense": 1}, "unknown option nonsense"),
+            ({"default_partition": 1}, "unknown option default_partition: did you mean default_partitions"),
+            ({"brokers": "3"}, "brokers is '3'"),
+            ({"storage_bytes_max": "5"}, "storage_bytes_max is '5'"),
+            ({"auto_create_topics": 1}, "auto_create_topics is 1: give True or False"),
+            ({"seed": "x"}, "seed is 'x'"),
+            ({"cluster_id": 5}, "cluster_id is 5"),
+            ({"topic_configs": [1]}, "topic_configs is"),
+        ],
+    )
+    def test_wrong_options_are_named(self, options: dict[str, Any], message: str) -> None:
+        threads = threading.active_count()
+        with pytest.raises(ConfigurationError, match=message):
+            Cluster(**options)
+        assert threading.active_count() == threads
+
+    def test_a_fault_of_a_broker_that_there_is_not(self, start: StartCluster) -> None:
+        with pytest.raises(ConfigurationError, match="there is no broker 4"):
+            start(3).add_fault(Disconnect(), node=4)
+
+    def test_a_fault_hits_once_unless_it_says_otherwise(self, start: StartCluster, connect: Connect) -> None:
+        cluster = start(1)
+        fault = cluster.add_fault(Refuse(ErrorCode.UNKNOWN_SERVER_ERROR), api=ApiKey.DESCRIBE_CLUSTER)
+        client = connect(cluster)
+        codes = [client.ask(DescribeClusterRequest()).error_code for _ in range(2)]
+        assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
+        assert (fault.seen, fault.hits) == (1, 1)
+
+    def test_topic_ids_differ_between_clusters_unless_a_seed_is_given(
+        self, start: StartCluster, connect: Connect
+    ) -> None:
+        def topic_id(**options: Any) -> Any:
+            client = connect(start(1, topics={"t": 1}, **options))
+            return client.ask(MetadataRequest(topics=None)).topics[0].topic_id
+
+        assert topic_id() != topic_id()
+        assert topic_id(seed=7) == topic_id(seed=7)
 
     def test_after_close(self) -> None:
         cluster = Cluster(1)

@@ -1,13 +1,14 @@
 """Faults: which requests they take, and what becomes of those; then the same through a connection's frames."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kwire.broker.connection import Connection, Raw
 from kwire.broker.exchange import Answer
-from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Effect, Fault, Faults, Mute, Refuse
+from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Effect, Fault, Faults, Mute, Refuse, make_fault
 from kwire.broker.handlers.table import HANDLERS
 from kwire.errors import ConfigurationError, ErrorCode, error_name
 from kwire.protocol import ApiKey
@@ -69,6 +70,51 @@ def test_rules_are_tried_in_order_and_forgotten_when_spent() -> None:
 def test_what_the_session_answers_cannot_be_applied_or_refused(effect: Effect) -> None:
     with pytest.raises(ConfigurationError):
         Fault(effect=effect, api=ApiKey.API_VERSIONS)
+
+
+WRONG_FAULTS: list[tuple[Any, dict[str, Any], str]] = [
+    (HIT, {"api": "PRODUCE"}, "api is 'PRODUCE': give a kwire.protocol.ApiKey"),
+    (HIT, {"api": 0}, "api is 0"),
+    (HIT, {"times": "x"}, "times is 'x'"),
+    (HIT, {"times": -1}, "times is -1"),
+    (HIT, {"times": True}, "times is True"),
+    (HIT, {"after": None}, "after is None"),
+    (HIT, {"partition": "0"}, "partition is '0'"),
+    (HIT, {"partition": -1}, "partition is -1"),
+    (HIT, {"topic": b"t"}, "topic is b't': give a topic's name"),
+    (HIT, {"client_id": 5}, "client_id is 5"),
+    (HIT, {"node": "1"}, "node is '1'"),
+    (HIT, {"tims": 3}, "a fault has no tims: did you mean times?"),
+    (HIT, {"hits": 3}, "a fault has no hits"),
+    (Delay, {}, r"the effect of a fault is <class .*such as Delay\(ms=50\)"),
+    ("boom", {}, "the effect of a fault is 'boom': give an instance of one of Refuse, Disconnect"),
+]
+
+
+@pytest.mark.parametrize(("effect", "match", "message"), WRONG_FAULTS)
+def test_what_could_never_hit_is_refused_at_once(effect: Any, match: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make_fault(effect, match)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Refuse("X"), "Refuse: code is 'X': give a kwire.errors.ErrorCode"),  # type: ignore[arg-type]
+        (lambda: Refuse(6), "Refuse: code is 6"),  # type: ignore[arg-type]
+        (lambda: Refuse(ErrorCode.NONE, applied=1), "applied is 1"),  # type: ignore[arg-type]
+        (lambda: Disconnect("x"), "applied is 'x'"),  # type: ignore[arg-type]
+        (lambda: Mute(None), "applied is None"),  # type: ignore[arg-type]
+        (lambda: Delay("x"), "Delay: ms is 'x'"),  # type: ignore[arg-type]
+        (lambda: Delay(-1), "Delay: ms is -1"),
+        (lambda: Delay(5, applied=0), "applied is 0"),  # type: ignore[arg-type]
+        (lambda: ApplyLate(1.5), "ApplyLate: ms is 1.5"),  # type: ignore[arg-type]
+        (lambda: Cut("9"), "Cut: keep_bytes is '9'"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_an_effect_cannot_be(make: Callable[[], Effect], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make()
 
 
 def test_a_rule_without_an_api_leaves_the_greeting_alone() -> None:

@@ -371,13 +371,15 @@ def more_partitions(side: Side) -> Iterator[Any]:
     name, _ = side.topic(2)
 
     def ask(count: int, topic: str = name, assigned: list[list[int]] | None = None) -> Any:
-        assignments = [CreatePartitionsRequest.Topic.Assignment(broker_ids=ids) for ids in assigned or ()] or None
+        assignments = None
+        if assigned is not None:
+            assignments = [CreatePartitionsRequest.Topic.Assignment(broker_ids=ids) for ids in assigned]
         topics = [CreatePartitionsRequest.Topic(name=topic, count=count, assignments=assignments)]
         (found,) = side.ask(CreatePartitionsRequest(topics=topics, timeout_ms=5000, validate_only=False)).results
         return found.error_code
 
     yield [ask(count) for count in (2, 1, 0, -1)], ask(3, "nowhere")
-    yield ask(4, assigned=[[1]]), ask(3, assigned=[[9]]), ask(3, assigned=[[1, 1]])
+    yield ask(4, assigned=[[1]]), ask(3, assigned=[]), ask(3, assigned=[[9]]), ask(3, assigned=[[1, 1]])
     yield ask(3), ask(4, assigned=[[1]])
     side.until_led(name, 4)
 

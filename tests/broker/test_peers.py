@@ -285,6 +285,50 @@ class TestAdministration:
         offsets = admin.list_offsets({confluent_kafka.TopicPartition("t", 0): nouns.OffsetSpec.latest()})
         assert [future.result(PATIENCE_SECONDS).offset for future in offsets.values()] == [len(LINES)]
 
+    def test_confluent_asks_for_all_topics(self, cluster: Cluster) -> None:
+        """librdkafka writes 3 bytes after the last field of a Metadata request for all topics; Kafka ignores them."""
+        nouns: Any = confluent_kafka.admin
+        admin = nouns.AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        assert set(admin.list_topics(timeout=PATIENCE_SECONDS).topics) == {"t"}
+
+    def test_confluent_subscribes_by_a_pattern(self, start: StartCluster) -> None:
+        cluster = start(1, topics={"x-one": 1, "x-two": 1, "other": 1})
+        for topic in ("x-one", "x-two", "other"):
+            fill(cluster, topic, LINES, Compression.NONE)
+        consumer = Confluent().consumer(cluster.bootstrap, group_id="g")
+        consumer.subscribe(["^x.*"])
+        seen: list[Any] = []
+        TestGroups().until(
+            lambda: len(seen) == 2 * len(LINES),
+            lambda seconds: seen.extend(m.topic() for m in consumer.consume(100, seconds) if m.error() is None),
+        )
+        consumer.close()
+        assert set(seen) == {"x-one", "x-two"}
+
+    @pytest.mark.parametrize("kind", ["consumer", "share"])
+    def test_confluent_is_told_that_there_are_no_newer_groups(self, cluster: Cluster, kind: str) -> None:
+        """A fatal error at once, where it would else wait in silence."""
+        options = {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0}
+        module: Any = confluent_kafka
+        if kind == "consumer":
+            consumer = module.Consumer({**options, "group.protocol": "consumer"})
+        else:
+            consumer = module.ShareConsumer(options)
+        consumer.subscribe(["t"])
+        errors: list[Any] = []
+
+        def poll(seconds: float) -> None:
+            try:
+                polled = consumer.poll(seconds)
+                messages = polled if isinstance(polled, list) else [polled]
+                errors.extend(message.error() for message in messages if message is not None)
+            except confluent_kafka.KafkaException as error:
+                errors.append(error.args[0])
+
+        TestGroups().until(lambda: bool(errors), poll)
+        assert "API version not supported" in errors[0].str()
+        consumer.close()
+
     def test_confluent_on_configs_and_groups(self, cluster: Cluster) -> None:
         nouns: Any = confluent_kafka.admin
         admin = nouns.AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})

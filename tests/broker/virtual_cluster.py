@@ -34,7 +34,7 @@ class Asked:
 
 class VirtualCluster:
     def __init__(self, brokers: int = 3, **options: Any) -> None:
-        self.options = Options(**options)
+        self.options = Options(**{"seed": 0, **options})
         nodes = [Node(id, f"broker-{id}", 9092) for id in range(1, brokers + 1)]
         self.state = ClusterState(self.options, nodes, origin=(0.0, WALL_MS))
         self.brokers = {node.id: Broker(node.id, self.state) for node in nodes}

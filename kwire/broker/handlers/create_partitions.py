@@ -20,7 +20,7 @@ def handle(
 
 
 def _create(broker: BrokerState, asked: _Asked, *, validate_only: bool) -> _Result:
-    assigned = [one.broker_ids for one in asked.assignments] if asked.assignments else None
+    assigned = [one.broker_ids for one in asked.assignments] if asked.assignments is not None else None
     try:
         topic = broker.cluster.find_topic(asked.name)
         broker.cluster.add_partitions(topic, asked.count, assigned, validate_only=validate_only)

@@ -33,7 +33,7 @@ def _describe(broker: BrokerState, topic: str, index: int, exchange: Exchange) -
     try:
         check_topic_name(topic)
         partition = broker.cluster.partition(topic, index)
-        partition.check_leader(broker.id)
+        partition.check_replica(broker.id)
     except BrokerError as error:
         return _failed(index, error.code)
     refused = exchange.refused(topic, index)

@@ -16,7 +16,7 @@ from kwire.broker.node import BrokerState
 from kwire.broker.partition import Partition
 from kwire.broker.producer_ids import Identity
 from kwire.broker.state import Topic
-from kwire.errors import BrokerError, ErrorCode, broker_error
+from kwire.errors import BrokerError, ErrorCode, broker_error, error_name
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kwire.records import Batch
 
@@ -49,13 +49,18 @@ def handle(broker: BrokerState, request: ProduceRequest, exchange: Exchange, now
         topics.append(ProduceResponse.Topic(name=asked.name, topic_id=asked.topic_id, partition_responses=results))
     response = ProduceResponse(responses=topics)
     if request.acks == NONE:
-        failed = any(result.error_code for topic in topics for result in topic.partition_responses)
-        exchange.finish(HangUp() if failed else NoAnswer())
+        failures = [result for topic in topics for result in topic.partition_responses if result.error_code]
+        exchange.finish(HangUp(_why_unacknowledged(failures[0])) if failures else NoAnswer())
         return None
     if waiting:
         DelayedProduce(broker, response, waiting, leaders, exchange, now + request.timeout_ms / 1000)
         return None
     return _with_endpoints(response, leaders)
+
+
+def _why_unacknowledged(failure: _Result) -> str:
+    reason = f": {failure.error_message}" if failure.error_message else ""
+    return f"Produce with acks=0 failed with {error_name(failure.error_code)}{reason}, and has no answer to say so"
 
 
 def _with_endpoints(response: ProduceResponse, leaders: Leaders) -> ProduceResponse:

@@ -29,6 +29,7 @@ from kwire.broker.handlers.list_groups import LIST_GROUPS
 from kwire.broker.handlers.list_offsets import LIST_OFFSETS
 from kwire.broker.handlers.list_transactions import LIST_TRANSACTIONS
 from kwire.broker.handlers.metadata import METADATA
+from kwire.broker.handlers.newer_groups import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT
 from kwire.broker.handlers.offset_commit import OFFSET_COMMIT
 from kwire.broker.handlers.offset_delete import OFFSET_DELETE
 from kwire.broker.handlers.offset_fetch import OFFSET_FETCH
@@ -47,4 +48,7 @@ _ALL: tuple[Handler[Any], ...] = (
     TXN_OFFSET_COMMIT, WRITE_TXN_MARKERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, DESCRIBE_PRODUCERS,
 )  # fmt: skip
 
-HANDLERS: Mapping[ApiKey, Handler[Any]] = {ApiKey(handler.request.API_KEY): handler for handler in _ALL}
+# Offered only to be refused with an error that the client shows to its user.
+REFUSED: tuple[Handler[Any], ...] = (CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT)
+
+HANDLERS: Mapping[ApiKey, Handler[Any]] = {ApiKey(one.request.API_KEY): one for one in (*_ALL, *REFUSED)}

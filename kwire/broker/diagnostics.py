@@ -1,0 +1,126 @@
+"""What the brokers log about clients: why a connection ended, and what a client sent that Kafka merely tolerates.
+
+Owns the wording, the log levels and the list of oddities. A connection that the broker closes for the client's fault is
+a WARNING, which Python shows by default; the bytes follow at DEBUG. Secrets are never logged: bytes of SASL requests
+stay out.
+"""
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kwire.errors import KwireError
+from kwire.protocol import ApiKey, api
+from kwire.protocol.annotate import annotate
+from kwire.protocol.headers import RequestHeader, decode_request_header
+from kwire.session import Session
+from kwire.wire.frame import BytesLike
+
+logger = logging.getLogger("kwire.broker")
+
+_ODDITIES_MAX = 1_000
+_BYTES_SHOWN = 16
+_ROWS_SHOWN = 500
+_SECRET_APIS = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+
+
+@dataclass(frozen=True, slots=True)
+class Oddity:
+    """Something that a client did, which Kafka's brokers tolerate, and this one too."""
+
+    software: str  # "librdkafka 2.16.0", as ApiVersions names it; empty when the client did not
+    client_id: str
+    api: ApiKey
+    version: int
+    what: str
+
+    def __str__(self) -> str:
+        client = f"{self.client_id!r} ({self.software})" if self.software else repr(self.client_id)
+        return f"client {client}: {self.api.api_name} v{self.version}: {self.what}"
+
+
+class Oddities:
+    """Each kind once, in the order of first appearance; at most a thousand."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Oddity, None] = {}
+
+    def __iter__(self) -> Iterator[Oddity]:
+        return iter(self._seen)
+
+    def add(self, oddity: Oddity) -> None:
+        if oddity not in self._seen and len(self._seen) < _ODDITIES_MAX:
+            self._seen[oddity] = None
+            logger.info("%s", oddity)
+
+
+@dataclass(slots=True)
+class ClientName:
+    """How the log calls the client of one connection. Client id and software are known once it has sent them."""
+
+    number: int
+    broker: int
+    host: str
+    session: Session
+    client_id: str | None = None
+
+    @property
+    def library(self) -> str:
+        return " ".join(self.session.software).strip()
+
+    def __str__(self) -> str:
+        client = f"{self.client_id or ''!r} ({self.library})" if self.library else repr(self.client_id or "")
+        return f"connection {self.number} to broker {self.broker}, client {client} at {self.host}"
+
+
+def log_broken(client: ClientName, error: KwireError, frame: BytesLike) -> None:
+    """Say why the broker closes a connection: its session could not go on after `frame`."""
+    error.where.pop("broker", None)  # the session names its peer so, and that is the client here
+    logger.warning("%s: %s; the broker closes the connection", client, error)
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug("%s: the request's bytes:\n%s", client, "\n".join(annotated(bytes(frame))))
+
+
+def log_closing(client: ClientName, reason: str) -> None:
+    logger.warning("%s: %s; the broker closes the connection", client, reason)
+
+
+def maybe_header(frame: BytesLike) -> tuple[RequestHeader, int] | None:
+    """The header of a request and where its body begins; None for bytes that have none."""
+    try:
+        return decode_request_header(frame)
+    except KwireError:
+        return None
+
+
+def annotated(frame: bytes) -> list[str]:
+    """The fields of a request's frame with their bytes, one a line, up to where it stops making sense."""
+    read = maybe_header(frame)
+    if read is None:
+        return [f"{0:6}  {_shown(frame)}  no request header"]
+    header, start = read
+    request_class = api(header.api_key).request
+    lines = [f"{0:6}  {_shown(frame[:start])}  header of {api(header.api_key).name} v{header.api_version}"]
+    if header.api_key in _SECRET_APIS:
+        return [*lines, f"{start:6}  {len(frame) - start} bytes that may be secret"]
+    if header.api_version not in request_class.VERSIONS:
+        return [*lines, f"{start:6}  {_shown(frame[start:])}  kwire does not know this version"]
+    found = annotate(request_class, frame, header.api_version, start)
+    for one in found[:_ROWS_SHOWN]:
+        value = one.value.message if isinstance(one.value, KwireError) else _value(one.value)
+        lines.append(f"{one.start:6}  {_shown(frame[one.start : one.end])}  {one.path or '(end)'} = {value}")
+    if len(found) > _ROWS_SHOWN:
+        lines.append(f"        and {len(found) - _ROWS_SHOWN} fields more")
+    return lines
+
+
+def _shown(data: bytes) -> str:
+    text = data[:_BYTES_SHOWN].hex(" ")
+    return f"{text} ... ({len(data)} bytes)" if len(data) > _BYTES_SHOWN else text
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bytes | memoryview) and len(value) > _BYTES_SHOWN:
+        return f"<{len(value)} bytes>"
+    return repr(value)

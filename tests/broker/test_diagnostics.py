@@ -1,0 +1,284 @@
+"""What the brokers log about clients: why a connection ends, what is tolerated, and what they refuse aloud."""
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from kwire.broker import Cluster, diagnostics
+from kwire.errors import ErrorCode
+from kwire.net import Tls
+from kwire.protocol import ApiKey
+from kwire.protocol.headers import encode_request
+from kwire.protocol.messages.api_versions import ApiVersionsRequest
+from kwire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kwire.protocol.messages.metadata import MetadataRequest
+from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kwire.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kwire.protocol.schema import Request
+from tests.broker.bench import GOOD
+from tests.broker.client import Client
+from tests.broker.conftest import StartCluster
+from tests.broker.test_cluster import certificates
+
+Dial = Callable[[Cluster], "RawClient"]
+
+
+class RawClient:
+    """A socket to broker 1 that sends any bytes as a frame."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._sock = socket.create_connection(cluster.brokers[1], 10)
+        self._sock.settimeout(10)
+
+    def send(self, frame: bytes) -> None:
+        self._sock.sendall(len(frame).to_bytes(4, "big") + frame)
+
+    def send_raw(self, data: bytes) -> None:
+        self._sock.sendall(data)
+
+    def ask(self, request: Request[Any], version: int) -> None:
+        """Send a request as client "raw", and wait for the answer."""
+        self.send(request_frame(request, version))
+        size = int.from_bytes(self._receive(4), "big")
+        self._receive(size)
+
+    def wait_for_the_end(self) -> None:
+        try:
+            while self._sock.recv(1 << 16):
+                pass
+        except ConnectionResetError:
+            pass
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def _receive(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self._sock.recv(size - len(data))
+            assert piece, "the broker closed the connection"
+            data += piece
+        return data
+
+
+@pytest.fixture
+def dial() -> Iterator[Dial]:
+    with ExitStack() as stack:
+
+        def dial_one(cluster: Cluster) -> RawClient:
+            client = RawClient(cluster)
+            stack.callback(client.close)
+            return client
+
+        yield dial_one
+
+
+def request_frame(request: Request[Any], version: int) -> bytes:
+    return b"".join(encode_request(request, version, 1, "raw"))
+
+
+def logged(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno == level and record.name.startswith(("kwire.broker", "kwire.net"))
+    ]
+
+
+class TestTrailingBytes:
+    def test_they_are_ignored_and_listed_once(
+        self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "kwire.broker")
+        cluster = start(1, topics={"t": 1})
+        client = dial(cluster)
+        client.ask(ApiVersionsRequest(client_software_name="soft", client_software_version="1.5"), 3)
+        for _ in range(2):
+            client.send(request_frame(MetadataRequest(topics=None), 13) + b"\x01\0\0")
+            client.ask(MetadataRequest(topics=None), 13)  # the answers come in order: the one before was answered too
+        (oddity,) = cluster.oddities
+        assert (oddity.software, oddity.client_id) == ("soft 1.5", "raw")
+        assert (oddity.api, oddity.version) == (ApiKey.METADATA, 13)
+        assert oddity.what == "3 bytes after the last field, ignored as Kafka does: 01 00 00"
+        assert logged(caplog, logging.INFO) == [str(oddity)]
+        assert cluster.requests()[ApiKey.METADATA] == 4
+
+    def test_of_what_the_session_answers(self, start: StartCluster, dial: Dial) -> None:
+        cluster = start(1, topics={"t": 1})
+        client = dial(cluster)
+        client.send(request_frame(ApiVersionsRequest(client_software_name="s", client_software_version="1"), 3) + b"!")
+        client.ask(MetadataRequest(topics=None), 13)
+        assert [(oddity.api, oddity.what[:6]) for oddity in cluster.oddities] == [(ApiKey.API_VERSIONS, "1 byte")]
+
+
+class TestClosedConnections:
+    """Each is a warning, which Python prints without any logging set up."""
+
+    def test_undecodable(self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG, "kwire.broker")
+        cluster = start(1, topics={"t": 1})
+        client = dial(cluster)
+        client.ask(ApiVersionsRequest(client_software_name="soft", client_software_version="1.5"), 3)
+        client.send(request_frame(MetadataRequest(topics=[]), 1)[:-1])
+        client.wait_for_the_end()
+        (line,) = logged(caplog, logging.WARNING)
+        assert line.startswith("connection 1 to broker 1, client 'raw' (soft 1.5) at 127.0.0.1: 4 bytes are needed")
+        assert "MetadataRequest" in line
+        assert "v1" in line
+        assert "field topics, offset 13" in line
+        (details,) = [text for text in logged(caplog, logging.DEBUG) if "the request's bytes" in text]
+        assert "header of Metadata v1" in details
+        assert "00 00 00  topics = 4 bytes are needed and 3 are left" in details
+
+    @pytest.mark.parametrize(
+        ("frame", "why"),
+        [
+            (b"\0\3\0\x63\0\0\0\1\0\3raw\0", "Metadata, v99"),
+            (b"\0\x44\0\0\0\0\0\1\0\3raw\0", "ConsumerGroupHeartbeat, v0"),
+            (b"\7\xd0\0\0\0\0\0\1\0\3raw\0", "2000"),
+            (b"\0", "1 bytes are no request"),
+        ],
+    )
+    def test_unknown(
+        self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture, frame: bytes, why: str
+    ) -> None:
+        cluster = start(1, topics={"t": 1}, api_versions={ApiKey.CONSUMER_GROUP_HEARTBEAT: range(0)})
+        client = dial(cluster)
+        client.send(frame)
+        client.wait_for_the_end()
+        (line,) = logged(caplog, logging.WARNING)
+        assert why in line
+        assert cluster.failures == ()
+
+    def test_no_kafka_at_all(self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture) -> None:
+        client = dial(start(1))
+        client.send_raw(b"GET / HTTP/1.1\r\n\r\n")
+        client.wait_for_the_end()
+        (line,) = logged(caplog, logging.WARNING)
+        assert "the peer is an HTTP client" in line
+
+    def test_plain_text_on_a_tls_listener(
+        self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture, tmp_path: Any
+    ) -> None:
+        listener: Tls = certificates(tmp_path)[0]
+        client = dial(start(1, tls=listener))
+        client.send(request_frame(MetadataRequest(topics=[]), 1))
+        client.wait_for_the_end()
+        (line,) = logged(caplog, logging.WARNING)
+        assert line.startswith("a connection that was not let in: ")
+
+    def test_a_client_that_just_leaves_is_no_warning(
+        self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        cluster = start(1, topics={"t": 1})
+        client = dial(cluster)
+        client.ask(MetadataRequest(topics=[]), 1)
+        client.close()
+        other = dial(cluster)
+        other.ask(MetadataRequest(topics=[]), 1)  # by then the brokers have seen the end of the first
+        assert logged(caplog, logging.WARNING) == []
+
+    def test_unacknowledged_produce(self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture) -> None:
+        client = dial(start(1))
+        client.send(request_frame(produce("missing", acks=0), 9))
+        client.wait_for_the_end()
+        (line,) = logged(caplog, logging.WARNING)
+        assert "client 'raw'" in line
+        assert "Produce with acks=0 failed with UNKNOWN_TOPIC_OR_PARTITION" in line
+
+    def test_too_many(self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture) -> None:
+        cluster = start(1, max_connections=1)
+        dial(cluster).ask(MetadataRequest(topics=[]), 1)
+        dial(cluster).wait_for_the_end()
+        assert logged(caplog, logging.WARNING) == [
+            "broker 1 closes a new connection of 127.0.0.1: max_connections is 1"
+        ]
+
+
+def test_secrets_are_not_among_the_bytes() -> None:
+    frame = request_frame(SaslAuthenticateRequest(auth_bytes=b"\0user\0hunter2"), 2)
+    text = "\n".join(diagnostics.annotated(frame))
+    assert "SaslAuthenticate v2" in text
+    assert b"hunter2".hex(" ") not in text
+    assert "hunter2" not in text
+
+
+def produce(topic: str, *, acks: int = -1) -> ProduceRequest:
+    data = ProduceRequest.Topic.Partition(index=0, records=GOOD)
+    return ProduceRequest(
+        acks=acks, timeout_ms=1_000, topic_data=[ProduceRequest.Topic(name=topic, partition_data=[data])]
+    )
+
+
+class TestResources:
+    def test_full_storage_is_said_once_until_there_is_room(
+        self, start: StartCluster, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        cluster = start(1, topics={"t": 1, "u": 1}, storage_bytes_max=len(GOOD))
+        client = Client(cluster.brokers[1])
+
+        def send() -> int:
+            response: ProduceResponse = client.ask(produce("t"), 9)
+            return response.responses[0].partition_responses[0].error_code
+
+        assert [send() for _ in range(3)] == [ErrorCode.NONE, *[ErrorCode.KAFKA_STORAGE_ERROR] * 2]
+        size = len(GOOD)
+        (line,) = logged(caplog, logging.WARNING)
+        assert f"refuses records: its storage is full (storage_bytes_max is {size}, {size} are used): raise" in line
+        cluster.delete_topic("t")
+        cluster.create_topic("t", 1)
+        assert [send() for _ in range(2)] == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
+        assert len(logged(caplog, logging.WARNING)) == 2
+        client.close()
+
+    def test_no_file_descriptor_is_left(
+        self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cluster = start(1)
+        accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "Too many open files")] * 2
+
+        def accept_later(self: socket.socket) -> Any:
+            if failures:
+                raise failures.pop()
+            return accept(self)
+
+        monkeypatch.setattr(socket.socket, "accept", accept_later)
+        dial(cluster).ask(MetadataRequest(topics=[]), 1)
+        (line,) = logged(caplog, logging.WARNING)
+        assert "takes no new connections: [Errno 24] Too many open files: raise the limit" in line
+
+    def test_topics_that_come_by_themselves(
+        self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "kwire.broker")
+        dial(start(1, default_partitions=2)).ask(MetadataRequest(topics=[MetadataRequest.Topic(name="oders")]), 4)
+        assert logged(caplog, logging.INFO) == ["topic oders is created, as a client asked for it; partitions: 2"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "remedy"),
+    [
+        (ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0), "use group.protocol=classic"),
+        (ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0), "has no share groups"),
+    ],
+)
+def test_members_of_newer_groups_are_refused_aloud(
+    start: StartCluster, caplog: pytest.LogCaptureFixture, request_: Request[Any], remedy: str
+) -> None:
+    cluster = start(1)
+    client = Client(cluster.brokers[1])
+    for _ in range(2):
+        response = client.ask(request_)
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert remedy in response.error_message
+    (line,) = logged(caplog, logging.WARNING)
+    assert line.startswith("broker 1 refuses client 'kwire' at 127.0.0.1 as a member of group g: ")
+    assert remedy in line
+    client.close()
