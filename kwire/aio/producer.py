@@ -244,7 +244,7 @@ class Producer:
                     return
             # Not told in time, and taken back in time: otherwise it went in meanwhile, which is as good.
             if self._intake.withdraw(queued):
-                raise self._intake.full()
+                raise self._intake.full(queued.incoming.topic)
             await room.wait()  # being told just now
         except asyncio.CancelledError:
             self._intake.withdraw(queued)

@@ -42,7 +42,7 @@ class Hold(StrEnum):
     BUSY = "busy"  # as many requests are in flight to the broker as may be
     LINGER = "linger"  # more records may join the batch
     ANSWER = "answer"  # it has been sent
-    MEMORY = "memory"  # senders wait for room: records cannot even come in
+    MEMORY = "memory"  # senders wait for room: the topic's records cannot even come in
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,8 @@ class Explainer(NamedTuple):
             reasons = self._of_topic(held, now, view)
         elif queues:
             reasons = self._of_partition(queues[0], now, view)
-        if self.intake.waiting:
-            reasons.append(self._memory())
+        if self.intake.waiting_for(topic):
+            reasons.append(self._memory(topic))
         unresolved = waiting + out
         return Explanation(
             topic,
@@ -313,9 +313,14 @@ class Explainer(NamedTuple):
             return []
         return [Reason(Hold.LINGER, f"more records may join the batch of {len(batch)}", until=until)]
 
-    def _memory(self) -> Reason:
+    def _memory(self, topic: str) -> Reason:
         used, limit = self.intake.used_bytes, self.intake.bytes_max
-        return Reason(Hold.MEMORY, f"{self.intake.waiting} senders wait for room: {used} of {limit} bytes are buffered")
+        largest, held = self.intake.door.largest()
+        return Reason(
+            Hold.MEMORY,
+            f"{self.intake.waiting_for(topic)} senders wait for room: {used} of {limit} bytes are buffered, "
+            f"most of them, {held}, for {largest}",
+        )
 
 
 def _merge(into: dict[tuple[Hold, str], Reason], partition: int, reasons: list[Reason]) -> None:

@@ -8,7 +8,7 @@ then (`offer`, for asyncio). The only lock here is of those who wait. It refuses
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kwire.errors import BufferFullError, KwireError
@@ -16,7 +16,7 @@ from kwire.producer.partitioners import routing
 from kwire.producer.producer_request import Terms, may_share
 from kwire.producer.response import MakeResponse, ProduceResponse
 from kwire.records import Compression
-from kwire.wire.accel import Dispatch, Door
+from kwire.wire.accel import SHARE, Dispatch, Door
 
 if TYPE_CHECKING:
     from kwire.producer.settings import ProducerSettings, WhenFull
@@ -28,6 +28,10 @@ R_co = TypeVar("R_co", covariant=True)
 
 class Entrant(Protocol[R_co]):
     """What is before the door: a record, or many of one call."""
+
+    @property
+    def topic(self) -> str:
+        """Where it goes."""
 
     @property
     def left(self) -> int:
@@ -57,18 +61,25 @@ class Incoming(NamedTuple):
 
 
 class Queued(Generic[R]):
-    """What waits. `tell(error)` is called once, by whoever ends its wait; None: it went in."""
+    """What waits. `tell(error)` is called once, by the thread that ends its wait; None: it went in."""
 
-    __slots__ = ("incoming", "response", "tell")
+    __slots__ = ("error", "incoming", "response", "tell")
 
-    def __init__(self, incoming: Entrant[R], tell: Callable[[KwireError | None], object]) -> None:
+    def __init__(self, incoming: Entrant[R], tell: Callable[[Exception | None], object]) -> None:
         self.incoming = incoming
         self.tell = tell
         self.response: R | None = None  # once it went in
+        self.error: Exception | None = None  # that it met as it was to go in
 
 
 class Intake:
-    """Of one producer. The bound on the memory of records that are not yet resolved is the door's."""
+    """Of one producer. The door bounds the memory of records that are not yet resolved, and each topic's share of it.
+
+    Senders that find no room wait in one queue, threads and tasks alike. Those of a topic are served in the order in
+    which they came, and before every `send` for it that comes later. A topic that has its share holds up no other.
+    Where a topic that holds little finds no room, all others get little until it is served (`Door.is_short`): small
+    records do not pass a large one for ever.
+    """
 
     def __init__(self, door: Door, when_full: WhenFull, block_s_max: float, wakeup: Callable[[], object]) -> None:
         self.door = door
@@ -76,12 +87,10 @@ class Intake:
         self._block_s_max = block_s_max
         self._wakeup = wakeup
         self._lock = threading.Lock()
-        self._freed = threading.Condition(self._lock)
-        # Threads that wait. A sender counts itself before it looks for room, and `release` gives room before it looks
-        # whether anybody waits: so one of the two sees the other, and the lock sees to it that the notice finds a
-        # sender that waits already.
-        self._waiters = 0
-        self._queue: dict[Queued[Any], None] = {}  # before the door, in order
+        # Who waits, in order. A sender is put here before it looks for room once more, and `release` gives room before
+        # it looks whether anybody waits: so one of the two sees the other.
+        self._queue: dict[Queued[Any], None] = {}
+        self._awaited: dict[str, int] = {}  # the topics for which somebody waits, and how many do
         self._closed: KwireError | None = None
 
     @property
@@ -95,56 +104,99 @@ class Intake:
     @property
     def is_full(self) -> bool:
         """Whether some sender waits for memory: then nothing may be held back for the sake of a larger batch."""
-        return self._waiters > 0 or bool(self._queue)
+        return bool(self._queue)
 
     @property
     def waiting(self) -> int:
         """How many senders wait for memory."""
-        return self._waiters + len(self._queue)
+        return len(self._queue)
+
+    def waiting_for(self, topic: str) -> int:
+        """How many of them wait for memory for a topic."""
+        return self._awaited.get(topic, 0)
 
     def put(self, incoming: Entrant[R], block_s_max: float | None = None) -> R:
         """Hand it over; blocks or raises BufferFullError when there is no room. Of many some may be in then."""
-        response = self._enter(incoming)
-        return self._wait_for_room(incoming, block_s_max) if response is None else response
+        if incoming.topic not in self._awaited:
+            response = self._enter(incoming)
+            if response is not None:
+                return response
+        admitted = threading.Lock()
+        admitted.acquire()
+        refused: list[Exception] = []
+
+        def tell(error: Exception | None) -> None:
+            if error is not None:
+                refused.append(error)
+            admitted.release()
+
+        queued = self.offer(incoming, tell)
+        if not isinstance(queued, Queued):
+            return queued
+        limit = self._block_s_max if block_s_max is None else min(block_s_max, self._block_s_max)
+        left = incoming.left
+        try:
+            while not admitted.acquire(timeout=limit):
+                if left != incoming.left:
+                    left = incoming.left  # of many: as long as some went in
+                elif self.withdraw(queued):
+                    raise self.full(incoming.topic)
+                else:
+                    admitted.acquire()  # it went in just now
+                    break
+        except BaseException:
+            self.withdraw(queued)
+            raise
+        if refused:
+            raise refused[0]
+        assert queued.response is not None
+        return queued.response
 
     def offer(
-        self, incoming: Entrant[R], tell: Callable[[KwireError | None], object]
+        self, incoming: Entrant[R], tell: Callable[[Exception | None], object]
     ) -> R | Queued[R]:
-        """As `put`, but never blocks: where there is no room, answers the record's place before the door.
+        """As `put`, but never blocks: returns the record's place in the queue where there is no room.
 
-        There it is behind those that came before, whatever their sizes. `tell` is called on the thread that makes room,
-        or that closes, and must not raise. Raises BufferFullError where senders are not to wait.
+        It is behind those of its topic that came before, whatever their sizes. `tell` is called on the thread that
+        makes room, or that closes, and must not raise. Raises BufferFullError where senders are not to wait.
         """
+        if incoming.topic not in self._awaited:
+            response = self._enter(incoming)
+            if response is not None:
+                return response
         with self._lock:
-            if not self._queue:
-                response = self._enter(incoming)
-                if response is not None:
-                    return response
             if self._closed is not None:
                 raise self._closed
             if self._when_full == "raise":
-                raise self.full()
+                raise self.full(incoming.topic)
             queued = Queued(incoming, tell)
             self._queue[queued] = None
+            self._awaited[incoming.topic] = self._awaited.get(incoming.topic, 0) + 1
+            self.door.set_awaited(incoming.topic, True)
             entered = self._let_in()  # room that was made since it was looked for
-        self._wakeup()  # it must not linger now
-        _tell(entered)
-        return queued
+        if queued.response is None:
+            self._wakeup()  # it must not linger now
+        _tell(one for one in entered if one is not queued)
+        if queued.error is not None:
+            raise queued.error
+        return queued if queued.response is None else queued.response
 
     def withdraw(self, queued: Queued[Any]) -> bool:
         """Take a record back. False: it is too late, `tell` was called or is just about to be."""
         with self._lock:
             was_waiting = queued in self._queue
-            self._queue.pop(queued, None)
+            if was_waiting:
+                self._leave(queued)
             entered = self._let_in()  # it may have been the large one that held up the rest
         _tell(entered)
         return was_waiting
 
-    def release(self, size_bytes: int) -> None:
-        self.door.release(size_bytes)
-        if self._waiters or self._queue:
+    def release(self, sizes: Mapping[str, int]) -> None:
+        """Give back memory, in bytes by topic."""
+        for topic, size_bytes in sizes.items():
+            self.door.release(topic, size_bytes)
+        if self._queue:
             with self._lock:
-                self._freed.notify_all()
                 entered = self._let_in()
             _tell(entered)
 
@@ -153,15 +205,23 @@ class Intake:
         self.door.is_open = False
         with self._lock:
             self._closed = error
-            self._freed.notify_all()
             refused, self._queue = list(self._queue), {}
+            self._awaited.clear()
         for queued in refused:
             queued.tell(error)
 
-    def full(self) -> BufferFullError:
+    def full(self, topic: str) -> BufferFullError:
+        """What to raise where there is no room for a topic's record: it names the topic that holds most."""
+        largest, held = self.door.largest()
+        whose = f", {held} of them for topic {largest}" if held else ""
+        what = f"{self.used_bytes} of {self.bytes_max} buffered bytes are waiting to be delivered{whose}"
+        if self.used_bytes < self.bytes_max and topic == largest:
+            what += f", which has its share: it may hold at most {SHARE} times what is free"
         return BufferFullError(
-            f"{self.used_bytes} of {self.bytes_max} buffered bytes are waiting to be delivered",
-            remedy="send more slowly, raise max_buffered_bytes, or ask producer.explain(topic) why it is not delivered",
+            what,
+            remedy="send more slowly, raise max_buffered_bytes, or ask "
+            f"producer.explain({largest or topic!r}) why it is not delivered",
+            topic=topic,
         )
 
     def _enter(self, incoming: Entrant[R]) -> R | None:
@@ -170,48 +230,45 @@ class Intake:
             raise self._closed
         return incoming.enter(self.door)
 
+    def _leave(self, queued: Queued[Any]) -> None:
+        """It waits no more. Under the lock."""
+        topic = queued.incoming.topic
+        del self._queue[queued]
+        self._awaited[topic] -= 1
+        if not self._awaited[topic]:
+            del self._awaited[topic]
+            self.door.set_awaited(topic, False)
+
     def _let_in(self) -> list[Queued[Any]]:
-        """Take in, from the front, what there is room for now. Under the lock."""
+        """Take in what there is room for now: in order, and of a topic none before an earlier one. Under the lock."""
+        door = self.door
+        door.is_short = False
         entered: list[Queued[Any]] = []
+        stopped: set[str] = set()
         for queued in self._queue:
-            queued.response = self._enter(queued.incoming)
-            if queued.response is None:
+            topic = queued.incoming.topic
+            if topic in stopped:
+                continue
+            try:
+                queued.response = self._enter(queued.incoming)
+            except Exception as error:  # the sender's to hear, not this thread's
+                queued.error = error
+            if queued.response is not None or queued.error is not None:
+                entered.append(queued)
+                continue
+            stopped.add(topic)
+            if door.held(topic) <= door.bytes_max - door.used_bytes:
+                door.is_short = True  # not its own share is in its way
+            if len(stopped) == len(self._awaited):
                 break
-            entered.append(queued)
         for queued in entered:
-            del self._queue[queued]
+            self._leave(queued)
         return entered
 
-    def _wait_for_room(self, incoming: Entrant[R], block_s_max: float | None) -> R:
-        if self._when_full == "raise":
-            raise self.full()
-        entered: list[R] = []
 
-        def has_entered() -> bool:
-            response = self._enter(incoming)
-            if response is not None:
-                entered.append(response)
-            return response is not None
-
-        limit = self._block_s_max if block_s_max is None else min(block_s_max, self._block_s_max)
-        with self._lock:
-            self._waiters += 1
-            self._wakeup()
-            try:
-                left = 0
-                while left != incoming.left and not entered:  # of many: as long as some went in
-                    left = incoming.left
-                    self._freed.wait_for(has_entered, limit)
-            finally:
-                self._waiters -= 1
-        if not entered:
-            raise self.full()
-        return entered[0]
-
-
-def _tell(entered: list[Queued[Any]]) -> None:
+def _tell(entered: Iterable[Queued[Any]]) -> None:
     for queued in entered:
-        queued.tell(None)
+        queued.tell(queued.error)
 
 
 def make_door(

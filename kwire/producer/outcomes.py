@@ -346,11 +346,12 @@ class Outcomes:
 
     def _tell_decided(self) -> None:
         """Give back the memory of all batches at once: then who waits for some wakes once, and finds room."""
-        decided, size_bytes = self._decided, 0
+        decided = self._decided
+        sizes: dict[str, int] = {}
         for batch in decided:
-            size_bytes += batch.buffered_bytes
-        if size_bytes:
-            self._intake.release(size_bytes)
+            sizes[batch.topic] = sizes.get(batch.topic, 0) + batch.buffered_bytes
+        if sizes:
+            self._intake.release(sizes)
         while decided:
             batch = decided.popleft()
             if not batch.is_overdue:

@@ -58,7 +58,8 @@ class Producer:
     partitioner              ["murmur2"] "murmur2" (Java's hash of the key), "crc32" (librdkafka's), "round_robin",
                              "sticky", "single_broker", a pair such as "crc32+sticky", or a function of a `Message` and
                              a `Topic`: see `kwire.producer.partitioners`
-    max_buffered_bytes       [33_554_432 bytes] the bound on records that are not yet delivered; see when_full
+    max_buffered_bytes       [33_554_432 bytes] the bound on records that are not yet delivered; see when_full. A topic
+                             may hold at most 16 times what is free: one alone 94 %, and none stops the others
     when_full                ["block"] what `send` does where there is no room: "block" for max_block_ms, or "raise"
                              BufferFullError at once
     max_block_ms             [60_000 ms] how long `send` waits for room, or for what a partitioner of your own needs

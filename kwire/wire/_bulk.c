@@ -414,7 +414,7 @@ take_in(door_t *door, PyObject *name, topic_t *topic, const columns_t *columns, 
 {
     const Py_ssize_t size_max = door_record_bytes_max(door);
     const int is_alike = are_values(door, columns);
-    Py_ssize_t room = door_room(door), used = 0;
+    Py_ssize_t room = door_room(door, topic), used = 0;
     int failed = 0;
     Py_ssize_t index = start;
     for (; index < end; index++) {
@@ -424,7 +424,7 @@ take_in(door_t *door, PyObject *name, topic_t *topic, const columns_t *columns, 
         if ((failed = get_record(columns, index, &entry, &size, &asked)) < 0) {
             break;
         }
-        if (size > size_max || size > room) {
+        if (size > size_max || (size > room && (used || !door_is_first(door, topic, size)))) {
             *too_large = size > size_max ? size : 0;
             break;
         }
@@ -436,13 +436,13 @@ take_in(door_t *door, PyObject *name, topic_t *topic, const columns_t *columns, 
             room -= size;
         }
         else {
-            door_use(door, used);
+            door_use(door, topic, used);
             used = 0;
             if ((failed = make_room(placed, slot, end - start)) < 0 ||
                 (failed = door_admit(door, name, topic, slot, &entry, size, &run, news)) < 0) {
                 break;
             }
-            room = door_room(door);
+            room = door_room(door, topic);
         }
         note(placed, known, run, slot, index - start);
         if (is_alike) {
@@ -454,7 +454,7 @@ take_in(door_t *door, PyObject *name, topic_t *topic, const columns_t *columns, 
             door_sum(door, placed->stretches[placed->last].run);
         }
     }
-    door_use(door, used);
+    door_use(door, topic, used);
     for (uint32_t at = 0; at < placed->used; at++) {
         door_sum(door, placed->stretches[at].run);
     }

@@ -34,19 +34,19 @@ door_append(door_t *door, PyObject *args)
         PyErr_SetString(PyExc_TypeError, "a record has bytes or None, and a partition from 0 to 2**31 - 1 or None");
         return NULL;
     }
-    if (size > room_of(door)) {
-        Py_RETURN_NONE;
-    }
     topic_t *topic = get_topic(door, name);
     if (topic == NULL) {
         return NULL;
+    }
+    if (!has_room(door, topic, size)) {
+        Py_RETURN_NONE;
     }
     int slot = partition == Py_None ? slot_of(door, topic, entry.key) : (int)asked, is_new = 0, is_full = 0;
     run_t *run = joined(door, name, topic, slot, size, terms, Py_None, &is_new, &is_full);
     if (run == NULL || put(door, topic, run, slot, &entry, size) < 0) {
         return NULL;
     }
-    door->used_bytes += size;
+    use(door, topic, size);
     uint32_t number = run->count - 1;
     Py_INCREF(OBJECT(run));
     PyObject *answer = NULL;
@@ -72,15 +72,21 @@ door_record_bytes_max(const door_t *door)
 }
 
 Py_ssize_t
-door_room(const door_t *door)
+door_room(const door_t *door, const topic_t *topic)
 {
-    return room_of(door);
+    return room_of(door, topic);
+}
+
+int
+door_is_first(const door_t *door, const topic_t *topic, Py_ssize_t size)
+{
+    return is_first(door, topic, size);
 }
 
 void
-door_use(door_t *door, Py_ssize_t size)
+door_use(door_t *door, topic_t *topic, Py_ssize_t size)
 {
-    door->used_bytes += size;
+    use(door, topic, size);
 }
 
 void
@@ -111,7 +117,7 @@ door_admit(door_t *door, PyObject *name, topic_t *topic, int slot, const entry_t
     if (*run == NULL || put(door, topic, *run, slot, entry, size) < 0) {
         return -1;
     }
-    door->used_bytes += size;
+    use(door, topic, size);
     news->is_full |= (*run)->is_closed;
     return 0;
 }
@@ -155,17 +161,60 @@ door_gather(door_t *door, PyObject *Py_UNUSED(none))
 }
 
 static PyObject *
-door_release(door_t *door, PyObject *size)
+door_release(door_t *door, PyObject *args)
 {
-    Py_ssize_t n = PyLong_AsSsize_t(size);
-    if (n == -1 && PyErr_Occurred()) {
+    PyObject *name;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "Un", &name, &size)) {
         return NULL;
     }
-    if (n > door->used_bytes) {
-        PyErr_SetString(PyExc_AssertionError, "more memory was given back than was taken");
+    topic_t *topic = find_topic(door, name);
+    if (topic == NULL || size > topic->used_bytes) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_AssertionError, "more memory was given back than was taken");
+        }
         return NULL;
     }
-    door->used_bytes -= n;
+    use(door, topic, -size);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+door_held(door_t *door, PyObject *name)
+{
+    topic_t *topic = PyUnicode_Check(name) ? find_topic(door, name) : NULL;
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(topic == NULL ? 0 : topic->used_bytes);
+}
+
+/* -> (topic, bytes) */
+static PyObject *
+door_largest(door_t *door, PyObject *Py_UNUSED(none))
+{
+    PyObject *name, *capsule, *largest = NULL;
+    Py_ssize_t at = 0, most = -1;
+    while (PyDict_Next(door->topics, &at, &name, &capsule)) {
+        const topic_t *topic = PyCapsule_GetPointer(capsule, NULL);
+        if (topic->used_bytes > most) {
+            largest = name;
+            most = topic->used_bytes;
+        }
+    }
+    return largest == NULL ? Py_BuildValue("(sn)", "", (Py_ssize_t)0) : Py_BuildValue("(On)", largest, most);
+}
+
+static PyObject *
+door_await(door_t *door, PyObject *args)
+{
+    PyObject *name;
+    int is_awaited;
+    if (!PyArg_ParseTuple(args, "Up", &name, &is_awaited)) {
+        return NULL;
+    }
+    topic_t *topic = get_topic(door, name);
+    if (topic == NULL) {
+        return NULL;
+    }
+    topic->is_awaited = (char)is_awaited;
     Py_RETURN_NONE;
 }
 
@@ -299,7 +348,10 @@ static PyMethodDef door_methods[] = {
     {"take", (PyCFunction)(void (*)(void))door_take, METH_NOARGS, "The runs that are new since the last time."},
     {"untaken", (PyCFunction)(void (*)(void))door_untaken, METH_NOARGS, "How many records are in those."},
     {"gather", (PyCFunction)(void (*)(void))door_gather, METH_NOARGS, "Wake only for a full run."},
-    {"release", (PyCFunction)(void (*)(void))door_release, METH_O, "Give back memory."},
+    {"release", (PyCFunction)(void (*)(void))door_release, METH_VARARGS, "(topic, bytes): give back memory."},
+    {"held", (PyCFunction)(void (*)(void))door_held, METH_O, "How much of the memory a topic holds, in bytes."},
+    {"largest", (PyCFunction)(void (*)(void))door_largest, METH_NOARGS, "The topic that holds most, and how much."},
+    {"set_awaited", (PyCFunction)(void (*)(void))door_await, METH_VARARGS, "(topic, is_awaited)"},
     {"limit", (PyCFunction)(void (*)(void))door_limit, METH_VARARGS, "(topic, bytes_max)"},
     {"route", (PyCFunction)(void (*)(void))door_route, METH_VARARGS, "(topic, count, ring, waiting, apart)"},
     {NULL, NULL, 0, NULL},
@@ -307,6 +359,7 @@ static PyMethodDef door_methods[] = {
 
 static PyMemberDef door_members[] = {
     {"is_open", T_BOOL, offsetof(door_t, is_open), 0, NULL},
+    {"is_short", T_BOOL, offsetof(door_t, is_short), 0, NULL},
     {"bytes_max", T_PYSSIZET, offsetof(door_t, bytes_max), 0, NULL},
     {"used_bytes", T_PYSSIZET, offsetof(door_t, used_bytes), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},

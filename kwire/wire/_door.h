@@ -22,9 +22,10 @@ typedef struct {
 /* NULL with an exception. */
 topic_t *door_topic(door_t *door, PyObject *name);
 Py_ssize_t door_record_bytes_max(const door_t *door);
-/* See `room_of`. */
-Py_ssize_t door_room(const door_t *door);
-void door_use(door_t *door, Py_ssize_t size);
+/* See `room_of`, `is_first` and `use`. */
+Py_ssize_t door_room(const door_t *door, const topic_t *topic);
+int door_is_first(const door_t *door, const topic_t *topic, Py_ssize_t size);
+void door_use(door_t *door, topic_t *topic, Py_ssize_t size);
 /* Records were put into the run, whose CRC may be made along the way. */
 void door_sum(const door_t *door, run_t *run);
 int door_takes_turns(const door_t *door);

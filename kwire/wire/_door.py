@@ -8,6 +8,12 @@ full ones: nobody hears of single records. It refuses to know about brokers, err
     UNROUTED         without a partition, in the order in which they came, while the topic's partitions are not known;
                      `route` moves each of them into a run of the other kinds
 
+Memory has a bound for all topics together, and each topic has a share of it: it may hold at most SHARE times what is
+free at the moment (the dynamic threshold of shared-memory switches: Choudhury and Hahne, 1998). One topic alone gets
+SHARE of SHARE + 1 parts. What remains free is for the others, so that a topic without a leader cannot stop them. The
+first record of a topic that holds nothing needs only to fit. While somebody waits for whom the free memory is too
+small, `is_short`: then a topic gets a SHAREth of what is free, and what is given back adds up.
+
 This is the specification of `_door.c`, `_topics.c`, `_route.c` and `_send.c`. Here a lock guards all of it, there the
 interpreter's. It is re-entrant: making an object may collect garbage, which may run a finalizer that sends a record, in
 the midst of a `send`. So whatever is made is made before anything is looked at, and only then put where it belongs.
@@ -31,6 +37,9 @@ from kwire.wire.rows import RECORD_OVERHEAD_BYTES_MAX, Headers, record_bytes_max
 
 UNDESIGNATED, UNROUTED = -1, -2
 
+# How many times what is free a topic may hold.
+SHARE = 16
+
 # Records that follow each other in a run: the number of the first, and how many.
 Stretch = tuple[Run, int, int]
 # Which is the first that is not in, its size if it is too large to be ever let in, else 0; where the others are; and
@@ -48,13 +57,16 @@ class _Topic:
     """What the door knows of a topic. `ring` is the partitions that take turns, where there is no hash.
 
     `keyless`: where records go that have neither a key nor a partition; None where they take turns. `joined`: the run
-    that such a record without terms has joined last.
+    that such a record without terms has joined last. `used_bytes`: its part of the memory. `is_awaited`: senders wait
+    for memory for it, and are served before those that come later.
     """
 
-    __slots__ = ("bytes_max", "count", "joined", "keyless", "next", "open", "ring")
+    __slots__ = ("bytes_max", "count", "is_awaited", "joined", "keyless", "next", "open", "ring", "used_bytes")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
+        self.used_bytes = 0
+        self.is_awaited = False
         self.count = 0  # of partitions; 0: not known
         self.keyless: int | None = UNROUTED
         self.joined: Run | None = None
@@ -88,7 +100,7 @@ class Door:
         by_system: bool,
         sums: bool,
     ) -> None:
-        self.is_open = False
+        self.is_open = self.is_short = False
         self.bytes_max = bytes_max
         self.used_bytes = 0
         self._place = place
@@ -137,8 +149,9 @@ class Door:
             run = None if state is None else state.joined
             used_bytes = self.used_bytes + size
             if (
-                run is None or run.is_closed or run.size_bytes + size >= run.bytes_max or not self.is_open
-                or used_bytes > self.bytes_max or size > self._record_bytes_max
+                state is None or run is None or run.is_closed or run.size_bytes + size >= run.bytes_max
+                or not self.is_open or self.is_short or state.is_awaited or size > self._record_bytes_max
+                or state.used_bytes + size > SHARE * (self.bytes_max - used_bytes)
             ):  # fmt: skip
                 run = None
             else:
@@ -150,6 +163,7 @@ class Door:
                 run._count = number + 1
                 run.buffered_bytes += size
                 self.used_bytes = used_bytes
+                state.used_bytes += size
                 place._run, place._number = run, number
                 if on_delivery is not None:
                     run._reports.add(number, place, on_delivery)
@@ -183,7 +197,7 @@ class Door:
         ):  # fmt: skip
             place: Place = _blank(self._place)
             with self._lock:
-                has_room = self.is_open and self._has_room(size)
+                has_room = self.is_open and not state.is_awaited and self._has_room(state, size)
                 if has_room:
                     run, number, must_wake = self._admit(topic, state, partition, now, key, value, (), size, None)
                     place._run, place._number = run, number
@@ -206,12 +220,13 @@ class Door:
         size_bytes: int,
         terms: Any,
     ) -> tuple[Run, int] | None:
-        """Take a record in; None where there is no room. A record larger than the whole bound is let in alone."""
+        """Take a record in, whoever waits; None where there is no room for it."""
         with self._lock:
-            if not self._has_room(size_bytes):
+            state = self._topic(topic)
+            if not self._has_room(state, size_bytes):
                 return None
             run, number, must_wake = self._admit(
-                topic, self._topic(topic), partition, timestamp_ms, key, value, headers, size_bytes, terms
+                topic, state, partition, timestamp_ms, key, value, headers, size_bytes, terms
             )
         if must_wake:
             self._wake()
@@ -244,7 +259,7 @@ class Door:
             if size > self._record_bytes_max:
                 too_large = size
                 break
-            if not self._has_room(size):
+            if not self._has_room(state, size):
                 break
             run, number, wakes = self._admit(topic, state, partition, timestamp, key, value, headers, size, None)
             must_wake |= wakes
@@ -273,14 +288,16 @@ class Door:
             run = state.open.get(slot)
             size_bytes = 0 if run is None else run.size_bytes
             fits = run is not None and run.terms is None and run._timestamp == timestamp
-            count, part_bytes = self._fitting(run, values, totals, at, end) if run is not None and fits else (0, 0)
+            count, part_bytes = (0, 0)
+            if run is not None and fits:
+                count, part_bytes = self._fitting(run, values, totals, at, end, self._room(state))
             part = values[at : at + count]
             if run is not None and count:
                 if run.is_closed or run.size_bytes != size_bytes:
                     continue  # a finalizer has sent a record since it was looked at
                 number = run._extend(part, totals[at + count] - totals[at], part_bytes)
-                self.used_bytes += totals[at + count] - totals[at]
-            elif not self._has_room(sizes[at]):
+                self._use(state, totals[at + count] - totals[at])
+            elif not self._has_room(state, sizes[at]):
                 break
             else:
                 run, number, wakes = self._admit(topic, state, slot, timestamp, None, values[at], (), sizes[at], None)
@@ -294,13 +311,15 @@ class Door:
         too_large = sizes[end] if at == end < len(values) else 0
         return (start + at, too_large, stretches, None), must_wake
 
-    def _fitting(self, run: Run, values: list[bytes], totals: list[int], at: int, end: int) -> tuple[int, int]:
-        """How many values from `at` on fit into the memory, and into the run like its last, so that it is not full yet;
-        and what they have there. The last few that fit may be left out."""
+    def _fitting(
+        self, run: Run, values: list[bytes], totals: list[int], at: int, end: int, room: int
+    ) -> tuple[int, int]:
+        """How many values from `at` on fit into `room`, and into the run like its last, so that it is not full yet; and
+        what they have there. The last few that fit may be left out."""
         left = run.bytes_max - run.size_bytes - RECORD_OVERHEAD_BYTES_MAX
         if run.is_closed or left <= 0:
             return 0, 0
-        in_memory = bisect_right(totals, totals[at] + self.bytes_max - self.used_bytes, at) - 1
+        in_memory = bisect_right(totals, totals[at] + room, at) - 1
         alike = at + run._alike_until - run._count
         lengths = map(len, values[at : min(end, in_memory, alike, at + left)] if in_memory > at else ())
         ends = list(accumulate(map(run._value_records.__getitem__, lengths), initial=0))
@@ -324,11 +343,27 @@ class Door:
         """Until the next `take`, a new run does not wake, only a full one; a wake-up that is on its way stays."""
         self._gathers = True
 
-    def release(self, size_bytes: int) -> None:
-        """Give back memory of records that are resolved."""
+    def release(self, topic: str, size_bytes: int) -> None:
+        """Give back memory of a topic's records that are resolved."""
         with self._lock:
-            self.used_bytes -= size_bytes
-            assert self.used_bytes >= 0
+            state = self._topics[topic]
+            assert state.used_bytes >= size_bytes
+            self._use(state, -size_bytes)
+
+    def held(self, topic: str) -> int:
+        """How much of the memory a topic holds, in bytes."""
+        state = self._topics.get(topic)
+        return 0 if state is None else state.used_bytes
+
+    def largest(self) -> tuple[str, int]:
+        """The topic that holds most, and how much; ("", 0) where there is none."""
+        with self._lock:
+            return max(((name, state.used_bytes) for name, state in self._topics.items()), key=_bytes, default=("", 0))
+
+    def set_awaited(self, topic: str, is_awaited: bool) -> None:
+        """Whether senders wait for memory for the topic: then `send` refers what comes later."""
+        with self._lock:
+            self._topic(topic).is_awaited = is_awaited
 
     def limit(self, topic: str, bytes_max: int) -> None:
         """The topic's next runs are full at this size."""
@@ -362,9 +397,20 @@ class Door:
 
     # -- under the lock
 
-    def _has_room(self, size_bytes: int) -> bool:
-        """A record larger than the whole bound is let in alone."""
-        return self.used_bytes + size_bytes <= self.bytes_max or not self.used_bytes
+    def _room(self, state: _Topic) -> int:
+        """So many bytes of records a topic may still get, by its share of what is free then."""
+        unused, held = self.bytes_max - self.used_bytes, state.used_bytes
+        return max(0, unused - SHARE * held if self.is_short else SHARE * unused - held) // (SHARE + 1)
+
+    def _has_room(self, state: _Topic, size_bytes: int) -> bool:
+        """The first record of a topic needs only to fit; one larger than the whole bound is let in alone."""
+        if size_bytes <= self._room(state) or not self.used_bytes:
+            return True
+        return not (state.used_bytes or self.is_short) and size_bytes <= self.bytes_max - self.used_bytes
+
+    def _use(self, state: _Topic, size_bytes: int) -> None:
+        self.used_bytes += size_bytes
+        state.used_bytes += size_bytes
 
     def _topic(self, name: str) -> _Topic:
         state = self._topics.get(name)
@@ -377,7 +423,7 @@ class Door:
         headers: Headers, size: int, terms: Any,
     ) -> tuple[Run, int, bool]:  # fmt: skip
         """Take a record in, for which there is room; where it is, and whether whoever drains is to be woken."""
-        self.used_bytes += size
+        self._use(state, size)
         if slot is None:
             slot = self._slot(state, key)
         run = state.open.get(slot)
@@ -458,6 +504,10 @@ class Door:
             child._late.append((index, place, call, dispatch))
         run._children, run._late, run._reports = children, None, Reports()
         run.drop(len(run))
+
+
+def _bytes(held: tuple[str, int]) -> int:
+    return held[1]
 
 
 def _is_from_0(number: Any, end: int) -> bool:

@@ -272,7 +272,8 @@ entered(door_t *door, PyObject *const *given, const entry_t *entry, Py_ssize_t s
         return NULL;
     }
     topic_t *topic = find_topic(door, given[TOPIC]);
-    if (topic == NULL || size > door->record_bytes_max || size > room_of(door) || !door->is_open) {
+    if (topic == NULL || size > door->record_bytes_max || !has_room(door, topic, size) || topic->is_awaited ||
+        !door->is_open) {
         Py_DECREF(OBJECT(place));
         return NULL;
     }
@@ -283,7 +284,7 @@ entered(door_t *door, PyObject *const *given, const entry_t *entry, Py_ssize_t s
         Py_DECREF(OBJECT(place));
         return NULL;
     }
-    door->used_bytes += size;
+    use(door, topic, size);
     Py_INCREF(OBJECT(run));
     place->run = run;
     place->number = run->count - 1;

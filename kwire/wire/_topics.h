@@ -22,14 +22,16 @@ struct topic {
     int count, ring_used, open_room, next;
     int *ring;
     Py_ssize_t bytes_max;
-    size_t hint; /* the room that the last full run had */
+    Py_ssize_t used_bytes; /* of the memory: what its records count as that are not resolved */
+    char is_awaited;       /* senders wait for memory for it: whoever comes now is behind them */
+    size_t hint;           /* the room that the last full run had */
     run_t **open;
     run_t *undesignated, *unrouted;
 };
 
 struct door {
     PyObject_HEAD
-    char is_open, is_woken, gathers, by_system, sums, hash;
+    char is_open, is_short, is_woken, gathers, by_system, sums, hash;
     Py_ssize_t bytes_max, used_bytes, batch_bytes, record_bytes_max;
     PyObject *dispatch, *may_share, *time_ms, *wakeup, *refer, *fresh;
     daytime_t daytime;
@@ -81,11 +83,42 @@ slot_of(const door_t *door, topic_t *topic, span key)
     return key.size < 0 ? UNDESIGNATED : slot_by_key(door->hash, topic->count, key);
 }
 
-/* A record is let in that has no more bytes: any, where no other is in. */
+/* How many times what is free then a topic may hold; while memory is short, which part of it. See `_door.py`. */
+#define SHARE 16
+
+/* So many bytes of records a topic may still get; not above 0 where it has its share. */
 static inline Py_ssize_t
-room_of(const door_t *door)
+room_of(const door_t *door, const topic_t *topic)
 {
-    return door->used_bytes == 0 ? PY_SSIZE_T_MAX : door->bytes_max - door->used_bytes;
+    Py_ssize_t unused = door->bytes_max - door->used_bytes, held = topic->used_bytes;
+    if (unused > PY_SSIZE_T_MAX / (2 * SHARE)) {
+        unused = PY_SSIZE_T_MAX / (2 * SHARE);
+    }
+    if (unused <= 0 || (door->is_short && held > unused)) { /* the products below stay within bounds */
+        return 0;
+    }
+    return (door->is_short ? unused - SHARE * held : SHARE * unused - held) / (SHARE + 1);
+}
+
+/* Whether a record goes in as the first: of all, whatever its size, or of its topic. */
+static inline int
+is_first(const door_t *door, const topic_t *topic, Py_ssize_t size)
+{
+    return door->used_bytes == 0 ||
+           (topic->used_bytes == 0 && !door->is_short && size <= door->bytes_max - door->used_bytes);
+}
+
+static inline int
+has_room(const door_t *door, const topic_t *topic, Py_ssize_t size)
+{
+    return size <= room_of(door, topic) || is_first(door, topic, size);
+}
+
+static inline void
+use(door_t *door, topic_t *topic, Py_ssize_t size)
+{
+    door->used_bytes += size;
+    topic->used_bytes += size;
 }
 
 /* ---- _send.c and _route.c: methods of the door -------------------------------------------------------------------- */

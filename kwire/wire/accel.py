@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from kwire.wire import _pure
 from kwire.wire._bulk import BytesBuffers, BytesCells, ManyColumns
 from kwire.wire._cursor import BytesColumn, Columns, Cursor, Piece
-from kwire.wire._door import UNDESIGNATED, UNROUTED, Door, Stretch, crc32_partition, murmur2_partition
+from kwire.wire._door import SHARE, UNDESIGNATED, UNROUTED, Door, Stretch, crc32_partition, murmur2_partition
 from kwire.wire._run import Dispatch, Late, Part, Place, Reports, Run, place_class
 from kwire.wire._sockets import Sock
 from kwire.wire.rows import Bytes, Header, Headers, NewRecord, Row
 
 __all__ = [
     "IMPLEMENTATION",
+    "SHARE",
     "UNDESIGNATED",
     "UNROUTED",
     "BytesBuffers",

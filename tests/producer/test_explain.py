@@ -14,9 +14,9 @@ from kwire.cluster.metadata import MetadataStatus
 from kwire.cluster.recovery import Failure
 from kwire.errors import DisconnectedError, ErrorCode
 from kwire.producer.explain import Explanation, Hold, Reason
+from kwire.producer.intake import Incoming
 from kwire.protocol import ApiKey
 from tests.producer.fakes import Bench
-from tests.producer.test_intake import incoming
 
 CUT = DisconnectedError("the connection broke", broker="1 at host-1:9092", remedy="look at its log")
 PATIENCE = 30
@@ -277,14 +277,17 @@ def test_ages_and_sizes() -> None:
     )
 
 
-def test_full_memory_is_everybodys_reason() -> None:
+def test_full_memory_is_a_reason_for_the_topics_whose_senders_wait() -> None:
     bench = unreachable()
     bench.intake.door.bytes_max = 150
     bench.intake._when_full = "block"
-    bench.send(b"b", partition=0, size_bytes=50)
-    bench.intake.offer(incoming(100), lambda error: None)
+    bench.intake.offer(Incoming("t", 0, (0, None, b"", ()), 100), lambda error: None)
     last = explained(bench).reasons[-1]
-    assert (last.hold, last.detail) == (Hold.MEMORY, "1 senders wait for room: 150 of 150 bytes are buffered")
+    assert (last.hold, last.detail) == (
+        Hold.MEMORY, "1 senders wait for room: 100 of 150 bytes are buffered, most of them, 100, for t"
+    )  # fmt: skip
+    assert explained(bench, 0, "other").reasons == (), "its records find room"
+    bench.intake.offer(Incoming("other", None, (0, None, b"", ()), 140), lambda error: None)
     assert explained(bench, 0, "other").reasons == (last,)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kwire.errors import BufferFullError, ClosedError, KwireError
+from kwire.errors import BufferFullError, ClosedError
 from kwire.producer.intake import Incoming, Intake, Queued, make_door
 from kwire.producer.response import ProduceResponse
 from kwire.producer.settings import ProducerSettings, WhenFull
@@ -73,7 +73,7 @@ def test_full_raises_or_blocks_until_memory_is_released() -> None:
     intake.put(incoming(100))
     with pytest.raises(BufferFullError, match="100 of 100"):
         intake.put(incoming(1))
-    intake.release(100)
+    intake.release({"topic": 100})
     intake.put(incoming(1))
 
     wakes = Wakes()
@@ -84,7 +84,7 @@ def test_full_raises_or_blocks_until_memory_is_released() -> None:
     thread.start()
     assert wakes.event.wait(10), "a blocked sender wakes the loop, which must not linger now"
     assert blocking.is_full
-    blocking.release(100)
+    blocking.release({"topic": 100})
     thread.join(10)
     assert not thread.is_alive()
     assert blocking.used_bytes == 50
@@ -133,7 +133,7 @@ class Told:
     def __init__(self) -> None:
         self.order: list[tuple[int, object]] = []
 
-    def __call__(self, number: int) -> Callable[[KwireError | None], object]:
+    def __call__(self, number: int) -> Callable[[Exception | None], object]:
         return lambda error: self.order.append((number, error))
 
 
@@ -145,7 +145,7 @@ def test_an_offer_goes_in_at_once_where_there_is_room_else_in_order() -> None:
     assert isinstance(intake.offer(incoming(10), told(2)), Queued), "there is room for it, but not before the other"
     assert (intake.waiting, intake.is_full, wakes.count) == (2, True, 3)
     (run,) = intake.door.take()
-    intake.release(90)
+    intake.release({"topic": 90})
     assert told.order == [(1, None), (2, None)]
     assert run.buffered_bytes == 90 + 60 + 10
     assert (intake.used_bytes, intake.is_full) == (70, False)
@@ -204,3 +204,148 @@ def test_gathering_takes_no_wake_up_back() -> None:
     intake.door.gather()
     intake.put(incoming(100))
     assert wakes.count == 1
+
+
+# -- each topic's share, and who is served first
+
+
+def full_of_one_topic(bytes_max: int = 1_700, when_full: WhenFull = "block") -> Intake:
+    """A topic named dead has its share: 1,600 bytes, where 100 are free."""
+    intake = intake_of(bytes_max, when_full, 0.0, Wakes())
+    intake.put(incoming(100, "dead"))
+    intake.put(incoming(bytes_max * 16 // 17 - 100, "dead"))
+    return intake
+
+
+def test_a_topic_that_has_its_share_holds_up_no_other() -> None:
+    intake, told = full_of_one_topic(), Told()
+    blocked = [intake.offer(incoming(40, "dead"), told(number)) for number in range(3)]
+    assert all(isinstance(one, Queued) for one in blocked)
+    for _ in range(100):
+        assert isinstance(intake.offer(incoming(90, "healthy"), told(9)), ProduceResponse)
+        intake.release({"healthy": 90})
+    assert told.order == []
+    intake.release({"dead": 200})
+    assert told.order == [(0, None), (1, None), (2, None)]
+
+
+def test_the_error_names_the_topic_that_holds_the_memory() -> None:
+    intake = full_of_one_topic(when_full="raise")
+    with pytest.raises(BufferFullError, match=r"1600 of 1700 .* 1600 of them for topic dead, which has its") as own:
+        intake.put(incoming(40, "dead"))
+    assert (own.value.where["topic"], "explain('dead')" in str(own.value)) == ("dead", True)
+    with pytest.raises(BufferFullError, match=r"1600 of 1700 .* 1600 of them for topic dead") as others:
+        intake.put(incoming(110, "healthy"))
+    assert (others.value.where["topic"], "explain('dead')" in str(others.value)) == ("healthy", True)
+
+
+def test_one_topic_alone_uses_nearly_all_memory() -> None:
+    intake = intake_of(1_000_000, "raise", 0.0, Wakes())
+    for _ in range(9_411):
+        intake.put(incoming(100))
+    with pytest.raises(BufferFullError):
+        intake.put(incoming(100))
+    assert 0.94 < intake.used_bytes / intake.bytes_max < 1
+
+
+def test_a_large_record_is_not_passed_by_small_ones_for_ever() -> None:
+    """A topic that sends without pause would take all that is given back, each time before the large one fits."""
+    intake, told = intake_of(1_700, "block", 0.0, Wakes()), Told()
+    out = 0
+    while isinstance(intake.offer(incoming(50, "flood"), told(0)), ProduceResponse):
+        out += 50
+    large = intake.offer(incoming(800, "large"), told(1))
+    assert isinstance(large, Queued)
+    for _ in range(100):
+        intake.release({"flood": 50})
+        intake.offer(incoming(50, "flood"), told(0))
+        if large.response is not None:
+            break
+    assert (1, None) in told.order
+
+
+def test_a_large_record_for_which_there_never_is_room_holds_up_no_other_topic() -> None:
+    intake, told = full_of_one_topic(17_000), Told()
+    assert isinstance(intake.offer(incoming(5_000, "large"), told(1)), Queued)
+    for _ in range(100):
+        assert isinstance(intake.offer(incoming(50, "healthy"), told(2)), ProduceResponse)
+        intake.release({"healthy": 50})
+    assert told.order == []
+
+
+def blocked_senders(intake: Intake, wakes: Wakes, sizes: list[int]) -> tuple[list[threading.Thread], list[int]]:
+    """Threads that wait for room, in the order of their sizes; the numbers of those that went in, in that order."""
+    went_in: list[int] = []
+
+    def put(number: int, size_bytes: int) -> None:
+        intake.put(incoming(size_bytes))
+        went_in.append(number)
+
+    threads = [threading.Thread(target=put, args=(number, size)) for number, size in enumerate(sizes)]
+    for thread in threads:
+        wakes.event.clear()
+        thread.start()
+        assert wakes.event.wait(10), "it waits"
+    return threads, went_in
+
+
+def test_blocked_senders_are_served_in_order() -> None:
+    wakes = Wakes()
+    intake = intake_of(1_000, "block", 30.0, wakes)
+    intake.put(incoming(1_000))
+    threads, went_in = blocked_senders(intake, wakes, [300, 40])
+    intake.release({"topic": 200})
+    assert (intake.used_bytes, intake.waiting) == (800, 2), "the small one does not pass the large one"
+    intake.release({"topic": 175})
+    threads[0].join(10)
+    assert (went_in, intake.used_bytes, intake.waiting) == ([0], 925, 1)
+    intake.release({"topic": 400})
+    threads[1].join(10)
+    assert (went_in, intake.waiting) == ([0, 1], 0)
+
+
+def test_a_send_that_comes_later_is_behind_those_that_wait() -> None:
+    wakes, told = Wakes(), Told()
+    intake = intake_of(1_000, "block", 30.0, wakes)
+    intake.put(incoming(900))
+    threads, went_in = blocked_senders(intake, wakes, [200])
+    later = intake.offer(incoming(10), told(1))
+    assert isinstance(later, Queued), "though there is room for it"
+    intake.release({"topic": 50})
+    assert (went_in, told.order) == ([], [])
+    intake.release({"topic": 850})
+    threads[0].join(10)
+    assert (went_in, told.order, intake.used_bytes) == ([0], [(1, None)], 210)
+
+
+def test_memory_that_is_given_back_lets_in_all_for_whom_it_is_enough() -> None:
+    wakes = Wakes()
+    intake = intake_of(1_000, "block", 30.0, wakes)
+    intake.put(incoming(1_000))
+    threads, went_in = blocked_senders(intake, wakes, [100, 100, 100])
+    intake.release({"topic": 1_000})
+    for thread in threads:
+        thread.join(10)
+    assert (sorted(went_in), intake.used_bytes, intake.waiting) == ([0, 1, 2], 300, 0)
+
+
+def test_an_error_of_what_waits_is_its_senders() -> None:
+    class Broken:
+        topic, left = "topic", 1
+
+        def __init__(self) -> None:
+            self.tries = 0
+
+        def enter(self, door: object) -> ProduceResponse | None:
+            self.tries += 1
+            if self.tries < 3:
+                return None
+            raise ValueError("an item ends outside of its bytes")
+
+    told = Told()
+    intake = intake_of(1_000, "block", 0.0, Wakes())
+    intake.put(incoming(500))
+    assert isinstance(intake.offer(Broken(), told(1)), Queued)
+    intake.release({"topic": 500})
+    assert [(number, type(error)) for number, error in told.order] == [(1, ValueError)]
+    assert (intake.waiting, isinstance(intake.put(incoming(10)), ProduceResponse)) == (0, True)

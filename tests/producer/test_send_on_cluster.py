@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kwire
-from kwire.broker import Cluster, Delay
+from kwire.broker import Cluster, Delay, Mute
 from kwire.cluster import Topic
 from kwire.errors import (
     BufferFullError,
@@ -219,3 +219,26 @@ def test_unused_connections_of_a_producer_with_one_broker_are_closed_soon(
 ) -> None:
     with kwire.Producer("h:1", **options) as producer:
         assert producer._core.runtime.config.idle_timeout_ms == expected
+
+
+def test_a_topic_without_a_leader_does_not_take_the_memory_of_all() -> None:
+    with Cluster(brokers=2) as cluster:
+        for topic, node in (("dead", 2), ("healthy", 1)):
+            cluster.create_topic(topic, partitions=1)
+            if cluster.leader(topic) != node:
+                cluster.move_leader(topic, 0, node)
+        with kwire.Producer(
+            cluster.bootstrap, linger_ms=0, max_buffered_bytes=100_000, when_full="raise", delivery_timeout_ms=600_000
+        ) as producer:
+            for topic in ("dead", "healthy"):
+                producer.send(topic, b"first").result(PATIENCE)
+            cluster.add_fault(Mute(), api=ApiKey.PRODUCE, node=2)
+            responses = producer.send_all([Message("dead", bytes(200))] * 1_000)
+            with pytest.raises(BufferFullError, match="for topic dead"):
+                responses[-1].result(0)
+            for _ in range(100):
+                producer.send("healthy", bytes(1_000)).result(PATIENCE)
+            bulk = producer.send_many("healthy", [bytes(100)] * 20)
+            assert len(bulk.result(PATIENCE)) == 20
+            cluster.clear_faults()
+            producer.close(0)

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from kwire.producer.message import to_bytes, to_headers
+from kwire.wire._bulk import ManyColumns
 from kwire.wire.rows import record_bytes_max
 
 NOW = 1_700_000_000_000
@@ -83,7 +84,10 @@ class Side:
         """What there is to compare, without the objects themselves."""
         log = [one if isinstance(one, type) else (*one[:-1], _told(one[-1])) for one in self.log]
         places = {number: _told(place) for number, place in self.places.items()}
-        return log, places, self.wakes, self.door.used_bytes, self.door.untaken(), [_run(run) for run in self.runs]
+        return log, places, self.wakes, self._memory(), self.door.untaken(), [_run(run) for run in self.runs]
+
+    def _memory(self) -> Any:
+        return self.door.used_bytes, [self.door.held(topic) for topic in TOPICS], self.door.largest()[1]
 
 
 def _told(place: Any) -> Any:
@@ -113,8 +117,8 @@ class Story:
         self._waiting: list[int] = []  # runs that are not routed
 
     def go(self, steps: int) -> None:
-        todo = [*[self._send] * 12, self._append, *[self._take] * 2, self._route, *[self._resolve] * 3, self._let_go,
-                self._look, self._late, self._settle]  # fmt: skip
+        todo = [*[self._send] * 12, self._append, self._append_many, self._await, *[self._take] * 2, self._route,
+                *[self._resolve] * 3, self._let_go, self._look, self._late, self._settle]  # fmt: skip
         for _ in range(steps):
             self._both(*self._chance.choice(todo)())
         one, other = (side.seen() for side in self.sides)
@@ -169,6 +173,29 @@ class Story:
         size = record_bytes_max(key, b"v")
         return (lambda side: side.door.append(topic, None, NOW, key, b"v", (), size, terms) is None,)
 
+    def _append_many(self) -> Any:
+        chance = self._chance
+        topic, count = chance.choice(TOPICS), chance.randint(1, 40)
+        values: list[bytes | None] = [bytes(chance.choice([0, 10, 200])) for _ in range(count)]
+        keys: list[bytes | None] = [b"%d" % (number % 5) for number in range(count)]
+        columns = ManyColumns(values, chance.choice([None, keys]), None, NOW, chance.choice([None, 1]))
+
+        def act(side: Side) -> Any:
+            after, too_large, stretches, order = side.door.append_many(topic, columns, 0, count)
+            return after, too_large, [(first, size) for _, first, size in stretches], order
+
+        return (act,)
+
+    def _await(self) -> Any:
+        topic = self._chance.choice(TOPICS)
+        is_awaited, is_short = self._chance.random() < 0.3, self._chance.random() < 0.3
+
+        def act(side: Side) -> None:
+            side.door.set_awaited(topic, is_awaited)
+            side.door.is_short = is_short
+
+        return (act,)
+
     def _take(self) -> Any:
         gathers = self._chance.random() < 0.3
         first = len(self.sides[0].runs)
@@ -220,7 +247,7 @@ class Story:
             side.resolve(run, start, end, *outcome)
             run.drop(end - start)
             if end == size:
-                side.door.release(run.buffered_bytes)
+                side.door.release(run.topic, run.buffered_bytes)
             return seen
 
         if size != end or start:
@@ -232,7 +259,7 @@ class Story:
         side.resolve(run, start, end, *outcome)
         run.drop(end - start)
         if end == len(run):
-            side.door.release(run.buffered_bytes)
+            side.door.release(run.topic, run.buffered_bytes)
         return run.outcomes(0, end)
 
     def _let_go(self) -> Any:

@@ -236,7 +236,7 @@ def test_room_ends_and_a_record_alone_is_let_in(made: Any) -> None:
     given = columns([bytes(200), b"", b""])
     assert doors.door.append_many("t", given, 0, 3)[:2] == (1, 0), "nothing else is there"
     assert doors.door.append_many("t", given, 1, 3) == (1, 0, [], None)
-    doors.door.release(236)
+    doors.door.release("t", 236)
     assert doors.door.append_many("t", given, 1, 3)[:2] == (3, 0)
     assert doors.door.append_many("t", given, 3, 3) == (3, 0, [], None)
 

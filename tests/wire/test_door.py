@@ -196,7 +196,7 @@ def test_a_full_door_and_a_shut_one_refer(made: Any) -> None:
     assert doors.door.used_bytes == 106
     assert doors.door.send("t", b"") == "referred"
     assert doors.door.append("t", None, NOW, None, b"", (), 40, None) is None
-    doors.door.release(106)
+    doors.door.release("t", 106)
     doors.door.is_open = False
     assert doors.door.send("t", b"") == "referred"
     assert doors.door.append("t", None, NOW, None, b"", (), 40, None) is not None
@@ -625,3 +625,59 @@ def _leaks(once: Callable[[], None]) -> None:
         gc.collect()
         growths.append(sys.getallocatedblocks() - before)
     assert min(growths) < 100, growths
+
+
+# -- memory, and each topic's share of it
+
+
+def test_a_topic_may_hold_sixteen_times_what_is_free(made: Any) -> None:
+    doors = Doors(made, bytes_max=1_700)
+    doors.know()
+    doors.know("other")
+    while doors.door.send("t", bytes(4)) != "referred":
+        pass
+    assert (doors.door.held("t"), doors.door.largest()) == (1_600, ("t", 1_600))
+    assert doors.door.append("t", None, NOW, None, b"", (), 40, None) is None
+    assert doors.door.append_many("t", ManyColumns([b""], None, None, NOW, None), 0, 1)[0] == 0
+    assert doors.door.append("other", None, NOW, None, b"", (), 100, None) is not None, "its first needs only to fit"
+    doors.door.release("other", 100)
+    assert doors.door.send("other", bytes(4)) != "referred"
+    assert doors.door.send("other", bytes(4)) != "referred"
+    doors.door.release("t", 1_600)
+    assert (doors.door.held("t"), doors.door.held("other"), doors.door.used_bytes) == (0, 80, 80)
+
+
+def test_many_values_at_once_get_the_share_that_single_ones_get(made: Any) -> None:
+    for size, held in ((64, 1_600), (164, 1_600), (264, 1_500)):
+        doors = Doors(made, bytes_max=1_700, batch_bytes=10_000)
+        doors.know()
+        assert doors.door.append_many("t", ManyColumns([bytes(size)] * 100, None, None, NOW, None), 0, 100)[0] < 100
+        assert doors.door.held("t") == held
+
+
+def test_while_memory_is_short_a_topic_gets_a_sixteenth_of_what_is_free(made: Any) -> None:
+    doors = Doors(made, bytes_max=1_700)
+    doors.know()
+    doors.know("other")
+    doors.door.send("other", bytes(4))
+    doors.door.is_short = True
+    while doors.door.send("t", bytes(4)) != "referred":
+        pass
+    assert doors.door.held("t") == 80
+    assert doors.door.append_many("t", ManyColumns([b""], None, None, NOW, None), 0, 1)[0] == 0
+    doors.door.is_short = False
+    assert doors.door.send("t", bytes(4)) != "referred"
+
+
+def test_who_comes_later_is_referred_while_senders_wait_for_the_topic(made: Any) -> None:
+    doors = Doors(made)
+    doors.know()
+    doors.know("other")
+    doors.door.send("t", b"", partition=0)
+    doors.door.set_awaited("t", True)
+    assert doors.door.send("t", b"", partition=0) == "referred"
+    assert doors.door.send("t", b"", b"key") == "referred"
+    assert doors.door.send("other", b"") != "referred"
+    assert doors.door.append("t", 0, NOW, None, b"", (), 36, None) is not None, "those that wait are served by this"
+    doors.door.set_awaited("t", False)
+    assert doors.door.send("t", b"", partition=0) != "referred"

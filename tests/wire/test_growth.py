@@ -124,7 +124,7 @@ class Sending:
             reports, _ = run.resolve(0, len(run), 0, -1, None)
             if reports is not None:
                 reports.tell(id)
-            self._doors.door.release(run.buffered_bytes)
+            self._doors.door.release(run.topic, run.buffered_bytes)
             run.drop(len(run))
 
 
