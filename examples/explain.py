@@ -1,0 +1,23 @@
+"""Find out why records wait: `explain` names what holds a partition back at this moment.
+
+This program starts a cluster, stops the only broker, and asks.
+
+    python examples/explain.py
+"""
+
+import kwire
+from kwire.broker import Cluster
+
+
+def main() -> None:
+    with Cluster(brokers=1, topics={"orders": 1}) as cluster, kwire.Producer(cluster.bootstrap) as producer:
+        producer.send("orders", b"before").result(timeout=10)
+        cluster.stop(1)
+        response = producer.send("orders", b"while it is down")
+        print(producer.explain("orders", 0))
+        cluster.restart(1)
+        print(f"delivered after all, at offset {response.result(timeout=30).offset}")
+
+
+if __name__ == "__main__":
+    main()
