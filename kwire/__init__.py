@@ -1,25 +1,54 @@
 """kwire: the Kafka wire protocol from scratch, and the tools that stand on it.
 
-The public names, imported when first used (PEP 562), so that `import kwire` costs next to nothing and reads no message
-module. `kwire.errors` has the exceptions, `kwire.protocol` the messages, `kwire.broker` the in-process broker,
-`kwire.spark` the data source.
+The public names and the packages, imported when first used (PEP 562), so that `import kwire` costs next to nothing and
+reads no message module. `kwire.errors` has all exceptions, `kwire.protocol` the messages, `kwire.aio` the clients for
+asyncio, `kwire.broker` the in-process broker, `kwire.spark` the data source.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kwire.version import VERSION
 
 __version__ = VERSION
 
 if TYPE_CHECKING:
+    from kwire import admin as admin
+    from kwire import aio as aio
+    from kwire import broker as broker
+    from kwire import cli as cli
+    from kwire import cluster as cluster
+    from kwire import consumer as consumer
+    from kwire import errors as errors
+    from kwire import metrics as metrics
+    from kwire import net as net
+    from kwire import producer as producer
+    from kwire import protocol as protocol
+    from kwire import records as records
+    from kwire import session as session
+    from kwire import spark as spark
     from kwire.admin import Admin as Admin
     from kwire.admin import NewTopic as NewTopic
     from kwire.consumer import AtTimestamp as AtTimestamp
     from kwire.consumer import Consumer as Consumer
     from kwire.consumer import ConsumerRecord as ConsumerRecord
+    from kwire.errors import AbortableError as AbortableError
+    from kwire.errors import AuthenticationError as AuthenticationError
+    from kwire.errors import AuthorizationError as AuthorizationError
+    from kwire.errors import BrokerError as BrokerError
+    from kwire.errors import BufferFullError as BufferFullError
+    from kwire.errors import ClosedError as ClosedError
+    from kwire.errors import ConfigurationError as ConfigurationError
+    from kwire.errors import DeliveryError as DeliveryError
+    from kwire.errors import ErrorCode as ErrorCode
+    from kwire.errors import FatalError as FatalError
+    from kwire.errors import FencedError as FencedError
+    from kwire.errors import KwireError as KwireError
+    from kwire.errors import RecordTooLargeError as RecordTooLargeError
+    from kwire.errors import RequestTimeoutError as RequestTimeoutError
+    from kwire.errors import TopicError as TopicError
     from kwire.net import KafkaSelector as KafkaSelector
     from kwire.net import Tls as Tls
     from kwire.producer import GroupMetadata as GroupMetadata
@@ -32,27 +61,58 @@ if TYPE_CHECKING:
     from kwire.session import Sasl as Sasl
 
 _HOMES = {
+    "AbortableError": "kwire.errors",
     "Admin": "kwire.admin",
     "AtTimestamp": "kwire.consumer",
+    "AuthenticationError": "kwire.errors",
+    "AuthorizationError": "kwire.errors",
+    "BrokerError": "kwire.errors",
+    "BufferFullError": "kwire.errors",
+    "ClosedError": "kwire.errors",
     "Compression": "kwire.records",
+    "ConfigurationError": "kwire.errors",
     "Consumer": "kwire.consumer",
     "ConsumerRecord": "kwire.consumer",
+    "DeliveryError": "kwire.errors",
+    "ErrorCode": "kwire.errors",
+    "FatalError": "kwire.errors",
+    "FencedError": "kwire.errors",
     "GroupMetadata": "kwire.producer",
     "KafkaSelector": "kwire.net",
+    "KwireError": "kwire.errors",
     "Message": "kwire.producer",
     "NewTopic": "kwire.admin",
     "ProduceResponse": "kwire.producer",
     "Producer": "kwire.producer",
     "ProducerRequest": "kwire.producer",
     "RecordMetadata": "kwire.producer",
+    "RecordTooLargeError": "kwire.errors",
+    "RequestTimeoutError": "kwire.errors",
     "Sasl": "kwire.session",
     "Tls": "kwire.net",
+    "TopicError": "kwire.errors",
 }
 
-__all__ = ["__version__", *sorted(_HOMES)]  # names that __getattr__ provides
+_PACKAGES = frozenset(
+    {
+        "admin", "aio", "broker", "cli", "cluster", "consumer", "errors", "metrics", "net", "producer", "protocol",
+        "records", "session", "spark",
+    }
+)  # fmt: skip
+
+__all__ = ["__version__", "implementation", *sorted(_HOMES)]  # names that __getattr__ provides
+
+
+def implementation() -> Literal["c", "python"]:
+    """Return which implementation of the hot loops is in use: "c", the accelerator, or "python"; see KWIRE_IMPL."""
+    from kwire.wire.accel import IMPLEMENTATION
+
+    return IMPLEMENTATION
 
 
 def __getattr__(name: str) -> object:
+    if name in _PACKAGES:
+        return import_module(f"kwire.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'kwire' has no attribute {name!r}")
@@ -62,4 +122,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, *_PACKAGES})

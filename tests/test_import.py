@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 import kwire
+from kwire.wire import accel
 
 PROBE = "import sys; before = set(sys.modules); import kwire; print(*sorted(set(sys.modules) - before))"
 
@@ -25,3 +29,33 @@ def test_every_public_name_is_there() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(kwire, "Produce")
+
+
+@pytest.mark.parametrize("name", [name for name in vars(kwire)["_PACKAGES"] if name != "spark"])
+def test_packages_are_there_without_an_import_of_their_own(name: str) -> None:
+    program = f"import kwire; print(kwire.{name}.__name__)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (f"kwire.{name}\n", "")
+    assert name in dir(kwire)
+
+
+def test_every_package_is_named() -> None:
+    folders = {path.parent.name for path in Path(kwire.__file__).parent.glob("*/__init__.py")}
+    assert folders - {"wire"} | {"errors"} == set(vars(kwire)["_PACKAGES"])
+
+
+def test_the_implementation_can_be_asked() -> None:
+    assert kwire.implementation() == accel.IMPLEMENTATION
+
+
+def test_reprs_say_what_is_talked_to() -> None:
+    with kwire.broker.Cluster(brokers=1, topics={"t": 1}) as cluster:
+        with kwire.Consumer(cluster.bootstrap, client_id="reader") as consumer:
+            consumer.assign([("t", 0, 0)])
+            where = f"of {cluster.bootstrap}"
+            assert repr(consumer) == f"<kwire.Consumer 'reader' {where}, partitions assigned: 1>"
+        assert repr(consumer) == f"<kwire.Consumer 'reader' {where}, partitions assigned: 1, closed>"
+        with kwire.Admin(cluster.bootstrap) as admin:
+            assert repr(admin) == f"<kwire.Admin 'kwire' {where}>"
+        assert repr(cluster) == f"<kwire.broker.Cluster at {cluster.bootstrap}>"
+    assert repr(cluster).endswith(", closed>")

@@ -56,6 +56,9 @@ class Admin:
         self._config = client_config(bootstrap, options, client="kwire.Admin")
         self._runtime = Runtime(self._config, name=f"{self._config.client_id} admin")
 
+    def __repr__(self) -> str:
+        return f"<kwire.Admin {self._config.client_id!r} of {','.join(self._config.bootstrap)}>"
+
     @overload
     def create_topics(
         self, topics: Iterable[NewTopic], timeout: float | None = None, *, validate_only: bool = False,

@@ -109,6 +109,10 @@ class Cluster:
         self._thread = threading.Thread(target=self._run, name="kwire-broker", daemon=True)
         self._thread.start()
 
+    def __repr__(self) -> str:
+        state = ", closed" if self._is_closed else ""
+        return f"<kwire.broker.Cluster at {self.bootstrap}{state}>"
+
     def __enter__(self) -> Self:
         return self
 

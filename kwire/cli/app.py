@@ -120,8 +120,19 @@ def _abandon_stdout() -> None:
         os.close(nowhere)
 
 
+def _show_version(context: click.Context, option: click.Parameter, is_asked: bool) -> None:
+    if is_asked and not context.resilient_parsing:
+        from kwire.wire import accel  # loads the accelerator, which --help does not need
+
+        click.echo(f"kwire {VERSION} ({accel.described()})")
+        context.exit()
+
+
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
-@click.version_option(VERSION, "-V", "--version", prog_name="kwire", message="%(prog)s %(version)s")
+@click.option(
+    "-V", "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
+    help="Show the version and the implementation in use, and exit.",
+)
 def kwire() -> None:
     """See and speak the Kafka protocol.
 

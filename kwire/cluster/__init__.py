@@ -17,7 +17,7 @@
 
 It refuses to know what is produced or consumed.
 
-Imports: net, session, protocol.
+Imports: net, session, protocol, wire.
 """
 
 from kwire.cluster.calls import Call, Machine, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode, View

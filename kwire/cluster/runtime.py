@@ -25,6 +25,7 @@ from kwire.cluster.snapshot import Snapshot
 from kwire.errors import ClosedError, KwireError, RequestTimeoutError
 from kwire.net import Clock, KafkaSelector, SystemClock
 from kwire.protocol import Request, Response
+from kwire.wire import accel
 
 _log = logging.getLogger("kwire.cluster")
 
@@ -58,6 +59,7 @@ class Runtime:
     """
 
     def __init__(self, config: ClientConfig, *, name: str = "kwire", clock: Clock | None = None) -> None:
+        accel.warn_if_slow()
         self.config = config
         self.clock = clock or SystemClock()
         random = Random()

@@ -132,6 +132,11 @@ class Consumer(RecordStream):
         self._is_assigned = False
         self._is_closed = False
 
+    def __repr__(self) -> str:
+        config, state = self._config, ", closed" if self._is_closed else ""
+        reads = f"partitions assigned: {len(self._lanes)}"
+        return f"<kwire.Consumer {config.client_id!r} of {','.join(config.bootstrap)}, {reads}{state}>"
+
     # -- what to read
 
     def assign(

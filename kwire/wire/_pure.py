@@ -12,8 +12,6 @@ from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 
-import crcmod
-
 from kwire.wire._bulk import all_bytes
 from kwire.wire._cursor import RecordFields, RecordStream, columns, open_batches, open_cursor, record_class
 from kwire.wire._decode import decode_records
@@ -51,6 +49,8 @@ def _fastest_crc32c() -> Callable[..., int]:
     if find_spec("crc32c") is not None:
         function = importlib.import_module("crc32c").crc32c
     elif find_spec("crcmod._crcfunext") is not None:
+        import crcmod
+
         function = crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
     else:
         from kwire.wire import _lanes  # its tables take a few milliseconds

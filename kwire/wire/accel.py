@@ -1,17 +1,18 @@
 """The one place that chooses between the loops in Python (`_pure`, the specification) and those in C (`_speedups`).
 
 `KWIRE_IMPL=python` takes the former, `KWIRE_IMPL=c` the latter or fails with ImportError; unset, C is taken where it
-was built. `IMPLEMENTATION` says which it is. Everybody imports these names from here, and nobody else looks at
-KWIRE_IMPL.
+was built. `IMPLEMENTATION` says which it is, `described` why. Everybody imports these names from here, and nobody else
+looks at KWIRE_IMPL.
 """
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from kwire.wire import _pure
 from kwire.wire._bulk import BytesBuffers, BytesCells, ManyColumns
@@ -51,10 +52,12 @@ __all__ = [
     "Stretch",
     "all_bytes",
     "blank",
+    "can_build",
     "columns",
     "crc32_partition",
     "crc32c",
     "decode_records",
+    "described",
     "encode_records",
     "message_reader",
     "murmur2",
@@ -66,6 +69,7 @@ __all__ = [
     "record_class",
     "room",
     "send_pieces",
+    "warn_if_slow",
 ]
 
 # How a message is read, as tuples (`_plan.h` has the grammar), and what reads it: (data, start) -> the message that
@@ -169,8 +173,50 @@ def choose(asked: str) -> ModuleType | Accelerated:
     return _pure
 
 
-_chosen = choose(os.environ.get("KWIRE_IMPL", ""))
-IMPLEMENTATION = "python" if _chosen is _pure else "c"
+_asked = os.environ.get("KWIRE_IMPL", "")
+_chosen = choose(_asked)
+IMPLEMENTATION: Literal["c", "python"] = "python" if _chosen is _pure else "c"
+
+
+def described() -> str:
+    """Return the implementation in words: "C accelerator", or "pure Python: " and the reason."""
+    if IMPLEMENTATION == "c":
+        return "C accelerator"
+    if _asked == "python":
+        return "pure Python: KWIRE_IMPL is python"
+    if importlib.util.find_spec("kwire.wire._speedups") is not None:
+        return "pure Python: the C accelerator cannot be loaded, KWIRE_IMPL=c says why"
+    return "pure Python: installed without the C accelerator"
+
+
+def has_headers() -> bool:
+    """Return whether Python's C headers are on this machine."""
+    import sysconfig  # as the other imports in functions here: for the rare case only
+    from pathlib import Path
+
+    return Path(sysconfig.get_path("include"), "Python.h").exists()
+
+
+def can_build() -> bool:
+    """Return whether a C compiler and Python's headers are on this machine."""
+    import shutil
+
+    return has_headers() and any(shutil.which(name) for name in ("cc", "gcc", "clang", "cl"))
+
+
+@cache  # once in a process
+def warn_if_slow() -> None:
+    """Log a warning where C was left out though it could be built here, unless KWIRE_IMPL asks for Python."""
+    if IMPLEMENTATION == "python" and _asked != "python" and can_build():
+        import logging
+
+        logging.getLogger("kwire").warning(
+            "kwire runs in pure Python, several times slower than its C accelerator, though a C compiler is here: "
+            "reinstall it (pip install --force-reinstall --no-cache-dir --no-binary kwire kwire), or set "
+            "KWIRE_IMPL=python to silence this"
+        )
+
+
 crc32c: Callable[..., int] = _chosen.crc32c
 murmur2: Callable[..., int] = _chosen.murmur2
 encode_records = _chosen.encode_records
@@ -180,11 +226,18 @@ open_cursor: Callable[..., Cursor] = _chosen.open_cursor
 open_batches: Callable[..., tuple[Cursor, int] | None] = _chosen.open_batches
 columns = _chosen.columns
 all_bytes: Callable[[list[Any]], bool] = _chosen.all_bytes
-record_class: Callable[[type[T]], type[T]] = _chosen.record_class
 blank: Callable[[int], tuple[Bytes, memoryview]] = _chosen.blank
 room: Callable[[int], tuple[Bytes, memoryview]] = _chosen.room
 send_pieces: Callable[[Sock, Sequence[Any]], int] = _chosen.send_pieces
 receive_into: Callable[[Sock, Any], int] = _chosen.receive_into
+
+
+
+def record_class(written: type[T]) -> type[T]:
+    """Decorate a class of records: with C it is made anew, so that C reads and writes its fields."""
+    made: type[T] = _chosen.record_class(written)
+    return made
+
 
 if TYPE_CHECKING:
     from kwire.wire._cursor import RecordFields, RecordStream

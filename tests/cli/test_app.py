@@ -23,6 +23,7 @@ from kwire.errors import (
     broker_error,
 )
 from kwire.version import VERSION
+from kwire.wire import accel
 from tests.cli.running import run
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +35,7 @@ def test_help_names_every_command() -> None:
     for name, line in COMMANDS.items():
         assert f"{name} " in ran.stdout
         assert line in ran.stdout
-    assert run("--version").stdout == f"kwire {VERSION}\n"
+    assert run("--version").stdout == f"kwire {VERSION} ({accel.described()})\n"
 
 
 def command_of(name: str) -> click.Command:

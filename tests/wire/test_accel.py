@@ -9,6 +9,8 @@ from importlib.util import find_spec
 
 import pytest
 
+from kwire.version import VERSION
+
 HAS_C = find_spec("kwire.wire._speedups") is not None
 
 
@@ -36,3 +38,43 @@ def test_unknown_choice(asked: str) -> None:
     done = implementation(asked)
     assert done.returncode == 1
     assert f"ImportError: KWIRE_IMPL is '{asked}': it can be 'python' or 'c'" in done.stderr
+
+
+@pytest.mark.parametrize("asked", ["", "python"])
+def test_the_command_says_which_and_why(asked: str) -> None:
+    environment = {**os.environ, "KWIRE_IMPL": asked}
+    done = subprocess.run(
+        [sys.executable, "-c", "import kwire; kwire.cli.main()", "--version"], env=environment, capture_output=True, text=True, check=True
+    )
+    built = "C accelerator" if HAS_C else "pure Python: installed without the C accelerator"
+    expected = "pure Python: KWIRE_IMPL is python" if asked else built
+    assert done.stdout == f"kwire {VERSION} ({expected})\n"
+
+
+# A process in which the accelerator was not built, and with or without a compiler.
+WITHOUT_C = """
+import importlib.util, shutil, sys
+sys.modules["kwire.wire._speedups"] = None
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "kwire.wire._speedups" else find_spec(name, *more)
+shutil.which = lambda name: {compiler!r}
+import kwire
+from kwire.wire import accel
+accel.has_headers = lambda: True
+for _ in range(2):
+    kwire.Admin("localhost:9092").close()
+print(accel.described())
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "compiler", "is_warned"), [("", "/usr/bin/cc", True), ("", None, False), ("python", "/usr/bin/cc", False)]
+)
+def test_one_warning_where_c_could_have_been_built(asked: str, compiler: str | None, is_warned: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_C.format(compiler=compiler)],
+        env={**os.environ, "KWIRE_IMPL": asked}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    expected = "KWIRE_IMPL is python" if asked else "installed without the C accelerator"
+    assert done.stdout == f"pure Python: {expected}\n"
+    assert done.stderr.count("kwire runs in pure Python") == int(is_warned), done.stderr
