@@ -43,9 +43,8 @@ def test_unknown_choice(asked: str) -> None:
 @pytest.mark.parametrize("asked", ["", "python"])
 def test_the_command_says_which_and_why(asked: str) -> None:
     environment = {**os.environ, "KWIRE_IMPL": asked}
-    done = subprocess.run(
-        [sys.executable, "-c", "import kwire; kwire.cli.main()", "--version"], env=environment, capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", "import kwire; kwire.cli.main()", "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     built = "C accelerator" if HAS_C else "pure Python: installed without the C accelerator"
     expected = "pure Python: KWIRE_IMPL is python" if asked else built
     assert done.stdout == f"kwire {VERSION} ({expected})\n"
