@@ -1,8 +1,9 @@
 """KafkaSelector: frames to and from many nodes, on one thread, over the standard `selectors`.
 
-Owns the connections from the wish for one to its end: back-off, dialling, handshake, reading, writing, idleness; and
-the listeners of a broker. Knows frames and no message. The shape is that of the producer-API proposal and of Kafka's
-own Selector: `connect`, `disconnect`, and a `poll` that answers lists.
+It keeps each connection from `connect` to its end: back-off, name resolution, connecting, TLS handshake, reading,
+writing, idleness; and the listeners of a broker. It knows frames and no message. The shape is that of Kafka's own
+Selector: `connect`, `disconnect`, and a `poll` after which lists say what happened. `kwire.net` is the page to read
+before using it.
 """
 from __future__ import annotations
 
@@ -10,15 +11,16 @@ import logging
 import os
 import selectors
 import socket
+import ssl
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
 from math import inf
 from random import Random
 from typing import TypeAlias
 
-from kwire.errors import ClosedError, DisconnectedError, NodeError
+from kwire.errors import ClosedError, ConfigurationError, DisconnectedError, NodeError
 from kwire.net.backoff import Backoff, ReconnectBackoff
 from kwire.net.channel import READ, WRITE, Channel
 from kwire.net.clock import Clock, SystemClock
@@ -40,19 +42,21 @@ _ACCEPT_PAUSE_SECONDS = 0.1
 
 
 class KafkaSelector:
-    """Many connections, one thread, nothing blocking but `poll`.
+    """Many connections on one thread; only `poll` waits.
 
-    `connect` and the sends given to `poll` only state wishes; what became of them is told by the lists of a later poll,
-    which stay readable until the next one:
+    `connect` and the sends given to `poll` are requests; the lists of a later poll say what became of them, and stay
+    readable until the next poll:
 
     - `connected`: nodes whose connection is open, TLS handshake included
-    - `completed_receives`: frames, in order for each node (also what `poll` returns)
-    - `completed_sends`: frames wholly handed to the kernel, in order for each node
-    - `disconnected`: connections and attempts that ended, with the cause. Frames of the same poll came before the end
-    - `accepted`: nodes of new connections of a listener, named by the selector; `rejected`: those that did not get
-      through the TLS handshake, which are in no other list
+    - `completed_receives`: `Receive(node, frame)`, in order for each node (also what `poll` returns)
+    - `completed_sends`: `Sent(node, frame)`, frames that the kernel has taken whole, in order for each node
+    - `disconnected`: `Disconnection(node, cause, unsent, is_idle)`: connections and attempts that ended by themselves.
+      Frames of the same poll came before the end. Where nothing listens a node gets here without being `connected`
+    - `accepted`: nodes of new connections of a listener, named by the selector; `rejected`: those that failed the TLS
+      handshake, which are in no other list
 
-    All is one thread's, `wakeup` excepted. After a fork the child must make its own.
+    Use one selector from one thread; only `wakeup` may be called from others. A forked child must make its own.
+    Methods raise ClosedError after `close` and in a forked child, TypeError for an argument of a wrong type.
 
     >>> broker, client = KafkaSelector(), KafkaSelector()
     >>> host, port = broker.listen("127.0.0.1", 0)
@@ -82,17 +86,37 @@ class KafkaSelector:
         reconnect_backoff_ms_max: float = 1_000,
         read_bytes_per_poll: int = 4 * 1024 * 1024,
         lends_frames: bool = False,
-        tls: Tls | None = None,
+        tls: Tls | bool | None = None,
         resolver: Resolver | None = None,
     ) -> None:
-        """`tls` is for connections that do not say otherwise; `connect_timeout_ms` covers name, address and handshake.
+        """Times are milliseconds, sizes bytes.
 
-        `read_bytes_per_poll` bounds what one poll reads from one node, so that a fast one starves no other; a frame may
-        be larger. With `lends_frames` a large frame may be a view, for reading only, of memory that is used for another
-        once nobody refers to it: cheaper than fresh memory, where frames are decoded and forgotten. A `resolver` given
-        stays the caller's to close. Raises ConfigurationError when the files of `tls` cannot be loaded; they are read
-        once for each value of Tls.
+        clock, random            time and chance, for tests: see `VirtualClock`
+        max_frame_bytes          a larger frame ends its connection: its sender speaks another protocol, or too much
+        connect_timeout_ms       of one attempt: name resolution, all addresses and TLS handshake together
+        idle_timeout_ms          a connection without traffic for so long is closed; `disconnected` has it as `is_idle`
+        reconnect_backoff_ms     the wait before the attempt after a failure; doubles with each further failure, with
+                                 20 % jitter, up to reconnect_backoff_ms_max; over once the node has sent a frame
+        read_bytes_per_poll      what one poll reads from one node at most, so that a fast node starves no other
+        lends_frames             a large frame may be a read-only view of memory that is used for another frame once
+                                 nobody refers to it: cheaper, where frames are decoded and forgotten
+        tls                      for connections that do not say otherwise: a `Tls`, True for its defaults
+        resolver                 of host names, instead of the system's on threads; it stays the caller's to close
+
+        Raises ConfigurationError for a wrong option, and for a TLS file that cannot be loaded. TLS files are read once
+        for each value of `Tls`: a certificate that was renewed needs a new selector.
         """
+        for name, value in [
+            ("connect_timeout_ms", connect_timeout_ms),
+            ("idle_timeout_ms", idle_timeout_ms),
+            ("reconnect_backoff_ms", reconnect_backoff_ms),
+            ("reconnect_backoff_ms_max", reconnect_backoff_ms_max),
+        ]:
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= 0:
+                raise ConfigurationError(f"{name} is {value!r}", remedy="give milliseconds, 0 or more")
+        for name, size in [("max_frame_bytes", max_frame_bytes), ("read_bytes_per_poll", read_bytes_per_poll)]:
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                raise ConfigurationError(f"{name} is {size!r}", remedy="give a whole number of bytes above 0")
         self._clock = clock or SystemClock()
         self._random = random or Random()
         self._new_reader = partial(FrameReader, max_frame_bytes, lends=lends_frames)
@@ -100,8 +124,10 @@ class KafkaSelector:
         self._idle_timeout = idle_timeout_ms / 1000
         self._backoff = Backoff(reconnect_backoff_ms, reconnect_backoff_ms_max)
         self._read_bytes = read_bytes_per_poll
-        self._tls = tls
-        self._contexts = {tls: tls.client_context()} if tls is not None else {}
+        self._tls = _chosen_tls(tls)
+        self._contexts: dict[Tls, ssl.SSLContext] = {}
+        if self._tls is not None:
+            self._contexts[self._tls] = self._tls.client_context()
         self._resolver = resolver or ThreadResolver()
         self._owns_resolver = resolver is None
         self._resolved: deque[tuple[Dial, Outcome]] = deque()  # appended to by resolver threads
@@ -122,19 +148,37 @@ class KafkaSelector:
         self._is_closed = False
         self._clear_results()
 
+    def __repr__(self) -> str:
+        """Such as <KafkaSelector: 2 connected, 1 connecting, listening on 127.0.0.1:9092>."""
+        if self._is_closed:
+            return "<KafkaSelector: closed>"
+        connected = sum(map(self.is_connected, self._links))
+        parts = [f"{connected} connected", f"{len(self._links) - connected} connecting"]
+        if self._listeners:
+            parts.append(f"listening on {', '.join(show_address(*address) for address in self._listeners)}")
+        return f"<KafkaSelector: {', '.join(parts)}>"
+
     # What the caller asks for
 
     def connect(self, node: Node, host: str, port: int, *, tls: Tls | bool | None = None) -> None:
-        """Begin to connect; `connected` or `disconnected` of a later poll tells the outcome.
+        """Begin to connect; a later poll has the node in `connected` or `disconnected`.
 
-        If the node failed lately its back-off is waited out first: exponential, with jitter, over once the node has
-        sent a frame. `tls=None` means the selector's own, True TLS with defaults, False plaintext. Raises ValueError if
-        the node has a connection or an attempt, ConfigurationError if TLS files cannot be loaded.
+        `node` is the caller's name for the connection: a broker id, or any hashable value. If it failed lately its
+        back-off is waited out first (`next_attempt_at`); the selector never connects again by itself. `tls=None` means
+        the selector's own, True TLS with defaults, False plaintext.
+
+        Raises TypeError for an argument of a wrong type, ValueError if the node has a connection or an attempt,
+        ConfigurationError if TLS files cannot be loaded.
         """
         self._check_usable()
-        if node in self._links:
+        _check_address(host, port)
+        try:
+            is_taken = node in self._links
+        except TypeError:
+            raise TypeError(f"node is {node!r:.60}: give a hashable value, such as a broker id") from None
+        if is_taken:
             raise ValueError(f"node {node} is connected, or connecting, already")
-        chosen = self._tls if tls is None else Tls() if tls is True else tls or None
+        chosen = self._tls if tls is None else _chosen_tls(tls)
         if chosen is not None and chosen not in self._contexts:
             self._contexts[chosen] = chosen.client_context()
         dial = Dial(
@@ -146,10 +190,10 @@ class KafkaSelector:
         self._set_timer(dial, max(self._clock.now(), self.next_attempt_at(node)), partial(self._resolve, dial))
 
     def disconnect(self, node: Node, *, failed: bool = False) -> None:
-        """Close the connection, or give the attempt up, now. What was not written is dropped, and no list tells of it.
+        """Close the connection, or give up the attempt, now. What was not written is dropped; no list mentions it.
 
         `failed` says that the node is at fault (refused credentials, unreadable answers), so that the next `connect`
-        waits for its back-off. A node that has no connection is none of our business: nothing happens.
+        waits for its back-off. Does nothing for a node that has no connection.
         """
         self._check_usable()
         link = self._links.get(node)
@@ -160,12 +204,16 @@ class KafkaSelector:
             self._backoff_of(node).failed(self._clock.now())
 
     def listen(self, host: str, port: int, *, tls: Tls | None = None) -> tuple[str, int]:
-        """Accept connections on an address of this machine; port 0 takes a free one. Answers the address bound.
+        """Accept connections on an address of this machine; port 0 takes a free one. Return the address bound.
 
-        Resolves `host` here and now, and raises ConnectError if the address cannot be had. Connections accepted get
-        names of their own, `accepted` tells them; `sockname(node)` says through which listener each came.
+        Resolves `host` before it returns. Accepted connections get names of their own, which are in `accepted`;
+        `sockname(node)` says through which listener each came. Raises ConnectError if the address cannot be had,
+        ConfigurationError if TLS files cannot be loaded.
         """
         self._check_usable()
+        _check_address(host, port)
+        if tls is not None and not isinstance(tls, Tls):
+            raise TypeError(f"tls is {tls!r:.60}: give a kwire.Tls with cert_file and key_file, or None")
         listener = Listener(host, port, tls.server_context() if tls is not None else None)
         self._listeners[listener.address] = listener
         self._selector.register(listener, READ, partial(self._accept, listener))
@@ -230,7 +278,7 @@ class KafkaSelector:
         return isinstance(link, Channel) and link.is_established
 
     def next_attempt_at(self, node: Node) -> float:
-        """The time of the clock before which a `connect` to the node would only wait; 0.0 if it need not."""
+        """Return the time of the clock before which a `connect` to the node would only wait; 0.0 if it need not."""
         backoff = self._backoffs.get(node)
         return backoff.ready_at if backoff is not None else 0.0
 
@@ -252,21 +300,25 @@ class KafkaSelector:
     def poll(
         self, sends: Iterable[tuple[Node, Frame]] = (), timeout: float | None = None, *, until_sent: bool = True
     ) -> list[Receive]:
-        """Queue frames, move bytes, and answer the frames received.
+        """Queue frames, move bytes, and return the frames received.
 
-        A frame is bytes, or a list of pieces that are written one after the other; its size is put in front here, and
-        its bytes must not change before `completed_sends` tells of it. Frames for a node that is still connecting wait
-        for the connection. A frame for a node without one is not sent: `disconnected` of this poll names the node once,
-        with the number of such frames as `unsent`.
+        `sends` are pairs (node, frame). A frame is bytes, or a list of pieces that are written one after the other; its
+        size is put in front here, and its bytes must not change before it is in `completed_sends`. Frames for a node
+        that is still connecting wait for the connection. Frames for a node without a connection or an attempt are not
+        sent: `disconnected` of this poll names the node once, with the number of such frames as `unsent`.
 
-        Returns when any of the lists has something to tell (with `until_sent=False`: any but `completed_sends`), when
-        `wakeup` was called, or after `timeout` seconds (None: never; 0: at once). Raises EncodeError for a frame of
-        2 GiB or more, which no size field can say.
+        Returns as soon as any of the lists has an entry (with `until_sent=False`: any but `completed_sends`), when
+        `wakeup` was called, or after `timeout` seconds (None: waits without end; 0: returns at once). It may return
+        early with nothing. Raises EncodeError for a frame of 2 GiB or more, which the size field cannot hold.
         """
         self._check_usable()
+        try:
+            now = self._clock.now()
+            until = inf if timeout is None else now + timeout
+        except TypeError:
+            raise TypeError(f"timeout is {timeout!r:.60}: give seconds, or None to wait without end") from None
+        self._now = now
         self._clear_results()
-        now = self._now = self._clock.now()
-        until = inf if timeout is None else now + timeout
         if sends:
             self._queue(sends)
         timers = self._timers
@@ -309,16 +361,21 @@ class KafkaSelector:
     def _queue(self, sends: Iterable[tuple[Node, Frame]]) -> None:
         touched: dict[Channel, Node] = {}
         lost: dict[Node, int] = {}
+        pairs = _as_list(sends)
         try:
-            for node, frame in sends:
+            for node, frame in pairs:
                 link = self._links.get(node)
                 if isinstance(link, Channel):
                     link.push(frame)
                     touched[link] = node
-                elif link is not None:
+                    continue
+                _check_frame(frame)
+                if link is not None:
                     link.frames.append(frame)
                 else:
                     lost[node] = lost.get(node, 0) + 1
+        except (TypeError, ValueError) as error:
+            raise _wrong_send(pairs, error) from None
         finally:  # a frame that cannot be sent raises, and those before it are on their way all the same
             for channel in touched:  # all frames of a node are queued before the first write, so that they share it
                 self._flush(channel)
@@ -555,3 +612,49 @@ class KafkaSelector:
             raise ClosedError("the selector is closed")
         if os.getpid() != self._pid:
             raise ClosedError("the selector belongs to the process that made it", remedy="make a new one after a fork")
+
+
+def _chosen_tls(tls: Tls | bool | None) -> Tls | None:
+    if tls is not None and not isinstance(tls, (bool, Tls)):
+        raise TypeError(f"tls is {tls!r:.60}: give a kwire.Tls, True, False or None")
+    return tls if isinstance(tls, Tls) else Tls() if tls else None
+
+
+def _check_address(host: object, port: object) -> None:
+    if not isinstance(host, str):
+        raise TypeError(f"host is {host!r:.60}: give a name or an address as str")
+    if not isinstance(port, int) or isinstance(port, bool):
+        raise TypeError(f"port is {port!r:.60}: give an int")
+
+
+def _as_list(sends: Iterable[tuple[Node, Frame]]) -> Sequence[tuple[Node, Frame]]:
+    try:
+        return sends if isinstance(sends, list) else list(sends)
+    except TypeError:
+        raise TypeError(f"sends is {sends!r:.60}: give (node, frame) pairs") from None
+
+
+def _check_frame(frame: object) -> None:
+    """Raise TypeError for what cannot be written. Of a connected node's frames `push` finds it out."""
+    if isinstance(frame, (bytes, bytearray, memoryview)):
+        return
+    if not isinstance(frame, Sequence):
+        raise TypeError
+    for part in frame:
+        memoryview(part)
+
+
+def _wrong_send(sends: Sequence[object], cause: Exception) -> Exception:
+    """Say which of the sends is none, and what is wrong with it."""
+    for index, send in enumerate(sends):
+        if not isinstance(send, (tuple, list)) or len(send) != 2:
+            return TypeError(f"sends[{index}] is {send!r:.60}: give (node, frame)")
+        try:
+            hash(send[0])
+        except TypeError:
+            return TypeError(f"sends[{index}]: node is {send[0]!r:.60}, which is not hashable")
+        try:
+            _check_frame(send[1])
+        except TypeError:
+            return TypeError(f"sends[{index}]: frame is {send[1]!r:.60}: give bytes or a list of bytes")
+    return cause

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import kwire.net.wakeup
-from kwire.errors import ClosedError, ConnectError, DisconnectedError, ResolveError
+from kwire.errors import ClosedError, ConfigurationError, ConnectError, DisconnectedError, ResolveError
 from kwire.net import KafkaSelector, ThreadResolver, VirtualClock
 from kwire.net.listener import Listener
 from kwire.net.resolver import MAX_THREADS, Address, Outcome, literal_address, show_address, system_lookup
@@ -368,6 +368,101 @@ class TestIdleness:
                 clock.advance(60.0)
                 driver.poll()
             assert driver.disconnected == []
+
+
+class TestArguments:
+    """Each is refused where it is given, by its name; and the selector goes on as before."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("a", "localhost", "9192"), "port is '9192': give an int"),
+            (("a", "localhost", 9092.0), "port is 9092.0: give an int"),
+            (("a", "localhost", True), "port is True"),
+            (("a", b"localhost", 9092), "host is b'localhost'"),
+            (("a", None, 9092), "host is None"),
+            ((["a"], "localhost", 9092), r"node is \['a'\]: give a hashable value"),
+        ],
+    )
+    def test_connect(self, arguments: tuple[Any, Any, Any], message: str) -> None:
+        with joined() as (driver, _):
+            with pytest.raises(TypeError, match=message):
+                driver.selector.connect(*arguments)
+            assert driver.selector.nodes == [1]
+            driver.poll()
+
+    @pytest.mark.parametrize("tls", ["yes", 1, "ca.pem"])
+    def test_tls(self, tls: Any) -> None:
+        with joined() as (driver, _):
+            with pytest.raises(TypeError, match=r"tls is .*: give a kwire.Tls"):
+                driver.selector.connect(2, "localhost", 9092, tls=tls)
+            with pytest.raises(TypeError, match=r"tls is .*: give a kwire.Tls with cert_file"):
+                driver.selector.listen("127.0.0.1", 0, tls=tls)
+            with pytest.raises(TypeError, match=r"tls is .*: give a kwire.Tls"):
+                KafkaSelector(tls=tls)
+
+    def test_listen(self) -> None:
+        with joined() as (driver, _), pytest.raises(TypeError, match="port is '0': give an int"):
+            driver.selector.listen("127.0.0.1", "0")  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("sends", "message"),
+        [
+            (5, r"sends is 5: give \(node, frame\) pairs"),
+            (b"abc", r"sends\[0\] is 97: give \(node, frame\)"),
+            ([b"ab"], r"sends\[0\] is b'ab': give \(node, frame\)"),
+            ((1, b"ab"), r"sends\[0\] is 1: give \(node, frame\)"),
+            ({1: b"ab"}, r"sends\[0\] is 1"),
+            ([(1, b"good"), (1,)], r"sends\[1\] is \(1,\)"),
+            ([(1, b"good"), (1, "text")], r"sends\[1\]: frame is 'text': give bytes"),
+            ([(1, None)], r"sends\[0\]: frame is None"),
+            ([("waits", "text")], r"sends\[0\]: frame is 'text'"),
+            ([("waits", [b"a", "b"])], r"sends\[0\]: frame is \[b'a', 'b'\]"),
+            ([("nowhere", "text")], r"sends\[0\]: frame is 'text'"),
+            ([([1], b"a")], r"sends\[0\]: node is \[1\], which is not hashable"),
+        ],
+    )
+    def test_sends(self, sends: Any, message: str) -> None:
+        with joined() as (driver, sock):
+            driver.selector.connect("waits", *closed_port())
+            with pytest.raises(TypeError, match=message):
+                driver.poll(sends)
+            driver.poll([(1, b"end")])
+            frame = read_frame(sock)
+            assert (read_frame(sock) if frame == b"good" else frame) == b"end"
+
+    @pytest.mark.parametrize("timeout", ["1", b"", []])
+    def test_timeout(self, timeout: Any) -> None:
+        with joined() as (driver, _), pytest.raises(TypeError, match=r"timeout is .*: give seconds, or None"):
+            driver.poll([], timeout)
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"connect_timeout_ms": "5"},
+            {"idle_timeout_ms": -1},
+            {"reconnect_backoff_ms": None},
+            {"reconnect_backoff_ms_max": True},
+            {"max_frame_bytes": 0},
+            {"read_bytes_per_poll": 1.5},
+        ],
+    )
+    def test_options(self, options: dict[str, Any]) -> None:
+        with pytest.raises(ConfigurationError, match=f"{next(iter(options))} is "):
+            KafkaSelector(**options)
+
+
+def test_the_repr_says_what_there_is() -> None:
+    selector = KafkaSelector()
+    assert repr(selector) == "<KafkaSelector: 0 connected, 0 connecting>"
+    host, port = selector.listen("::1", 0)
+    selector.connect(1, host, port)
+    assert repr(selector) == f"<KafkaSelector: 0 connected, 1 connecting, listening on [::1]:{port}>"
+    while not selector.is_connected(1) or len(selector.nodes) < 2:
+        selector.poll([], 10)
+    assert repr(selector) == f"<KafkaSelector: 2 connected, 0 connecting, listening on [::1]:{port}>"
+    selector.close()
+    assert repr(selector) == "<KafkaSelector: closed>"
 
 
 class TestWakeup:
