@@ -24,6 +24,7 @@ travels from an executor to the driver.
         RecordTooLargeError       ... or refused here already, before sending
         AuthorizationError        ... an ACL
       DeliveryError               a record was not acknowledged; `possibly_persisted` says whether it may be in the log
+        UndeliveredError          ... and nobody looked at its response, when the producer was closed
       BufferFullError             the producer's memory limit, with `when_full="raise"`
       TransactionError            a transaction cannot go on
         AbortableError            ... abort it and begin again
@@ -203,6 +204,25 @@ class DeliveryError(KwireError):
     ) -> None:
         super().__init__(message, remedy=remedy, **where)
         self.possibly_persisted = possibly_persisted
+
+
+class UndeliveredError(DeliveryError):
+    """Records failed, or were not delivered in time, and nobody looked at their responses.
+
+    `records` is how many, by topic; `__cause__` the first cause that is known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        records: Mapping[str, int],
+        possibly_persisted: bool,
+        remedy: str | None = None,
+        **where: object,
+    ) -> None:
+        super().__init__(message, possibly_persisted=possibly_persisted, remedy=remedy, **where)
+        self.records = dict(records)
 
 
 class BufferFullError(KwireError):

@@ -19,6 +19,7 @@ from kwire.errors import (
     KwireError,
     RecordTooLargeError,
     TopicError,
+    UndeliveredError,
     broker_error,
     error_name,
 )
@@ -52,6 +53,8 @@ def make(cls: type[KwireError]) -> KwireError:
         required = {"code": 6}
     elif cls is DeliveryError:
         required = {"possibly_persisted": True}
+    elif cls is UndeliveredError:
+        required = {"possibly_persisted": True, "records": {"t": 2}}
     return cls("what", remedy="do", topic="t", **required)
 
 

@@ -23,7 +23,7 @@ from kwire.producer.intake import Entrant, Incoming, Queued
 from kwire.producer.message import Data, Headers
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.producer_request import Terms
-from kwire.producer.response import Callback, HomedResponse, MakeResponse
+from kwire.producer.response import Callback, HomedResponse, MakeResponse, check_callback
 from kwire.producer.settings import ProducerKwargs
 
 T = TypeVar("T")
@@ -150,6 +150,8 @@ class Producer:
         if partition is None and self._core.rule is not None:
             message = Message(topic, value, key, headers, partition, timestamp_ms)
             partition = self._core.chosen(message, await self._known(topic))
+        if on_delivery is not None:
+            check_callback(on_delivery)
         mailbox, make = self._here()
         incoming = self._core.incoming(topic, value, key, headers, partition, timestamp_ms, None, make)
         response = await self._enter(incoming, mailbox)

@@ -6,19 +6,22 @@ record is the run's, and columns of it are made when somebody asks. `Bulk` is th
 
 from __future__ import annotations
 
+import logging
 import threading
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import NamedTuple, TypeVar, overload
 
-from kwire.cluster.dispatcher import run_guarded
 from kwire.errors import ErrorCode, KwireError, RecordTooLargeError, RequestTimeoutError
-from kwire.producer.response import RecordMetadata
+from kwire.producer.failures import Failure, Failures
+from kwire.producer.response import RecordMetadata, check_callback
 from kwire.producer.waiting import awaiting, wait_for
 from kwire.wire.accel import Dispatch, Door, ManyColumns, Part, Place, Run
 
 T = TypeVar("T")
+
+_log = logging.getLogger("kwire.callbacks")
 
 BulkCallback = Callable[["BulkResponse"], object]
 
@@ -34,7 +37,7 @@ class _Stretch(NamedTuple):
     run: Run | None
     first: int
     length: int
-    error: KwireError | None = None
+    error: Failure | None = None
 
     def pending(self, at: int) -> int | None:
         """The number of the first from `at` on that has no outcome."""
@@ -108,7 +111,7 @@ class BulkResult(Sequence[RecordMetadata]):
     partitions      array of "i"; -1 for a record that failed before it had one
     offsets         array of "q"; -1 for a record that failed, and where the broker does not tell it (acks=0)
     timestamps_ms   array of "q"
-    errors          (index, error) of each record that failed
+    errors          (index, error) of each record that failed; those that failed together share an error
     """
 
     __slots__ = ("_columns", "_count", "_groups", "topic")
@@ -151,7 +154,13 @@ class BulkResult(Sequence[RecordMetadata]):
         if not self.failures:
             return []
         column = chain.from_iterable(group.column(_Stretch.errors) for group in self._groups)
-        return [(index, error) for index, error in enumerate(column) if isinstance(error, KwireError)]
+        own: dict[BaseException, KwireError] = {}  # of this list, and of nobody else
+        found: list[tuple[int, KwireError]] = []
+        for index, failure in enumerate(column):
+            if isinstance(failure, Failure):
+                error = own.get(failure) or own.setdefault(failure, failure.own())
+                found.append((index, error))
+        return found
 
     @property
     def failures(self) -> int:
@@ -170,10 +179,11 @@ class BulkResult(Sequence[RecordMetadata]):
 class BulkResponse:
     """The future of the records of one call. It resolves when the last of them has an outcome."""
 
-    __slots__ = ("_actions", "_at", "_count", "_dispatch", "_groups", "_is_done", "_lock", "topic")
+    __slots__ = ("_actions", "_at", "_count", "_dispatch", "_failures", "_groups", "_is_done", "_lock", "topic")
 
-    def __init__(self, topic: str, dispatch: Dispatch) -> None:
+    def __init__(self, topic: str, dispatch: Dispatch, failures: Failures | None = None) -> None:
         self.topic = topic
+        self._failures = failures
         self._count = 0
         self._groups: list[_Group] = []
         self._dispatch = dispatch
@@ -219,8 +229,14 @@ class BulkResponse:
 
     def add_done_callback(self, callback: BulkCallback) -> None:
         """Call `callback(response)` on the callback thread when all have an outcome; any number, in the order given."""
-        if not self._when_done(lambda: self._dispatch(run_guarded, callback, self)):
-            self._dispatch(run_guarded, callback, self)
+        check_callback(callback)
+
+        def call() -> None:
+            self._see_failures()
+            self._dispatch(_run_callback, callback, self)
+
+        if not self._when_done(call):
+            call()
 
     def __await__(self) -> Generator[object, None, BulkResult]:
         """Await in any asyncio loop: `result`."""
@@ -237,7 +253,8 @@ class BulkResponse:
         self._count += count
 
     def refused(self, count: int, error: KwireError) -> None:
-        self._groups.append(_Group([_Stretch(None, 0, count, error)], None))
+        failure = Failure(error, self.topic, count, self._failures)
+        self._groups.append(_Group([_Stretch(None, 0, count, failure)], None))
         self._count += count
 
     # -- when all have an outcome
@@ -280,17 +297,31 @@ class BulkResponse:
         return None
 
     def _result(self) -> BulkResult:
+        self._see_failures()
         return BulkResult(self.topic, self._count, self._groups)
+
+    def _see_failures(self) -> None:
+        """Count what is known to have failed as looked at."""
+        for group in self._groups:
+            for stretch in group.stretches:
+                for start, end, *_, failure in stretch.parts():
+                    if isinstance(failure, Failure):
+                        failure.see(stretch.run, start, end)
 
     def _checked(self, result: BulkResult) -> BulkResult:
         if not result.failures:
             return result
         errors = result.errors
         index, error = errors[0]
-        note = f"{len(errors)} of {self._count} records failed, record {index} as the first"
-        if note not in getattr(error, "__notes__", ()):
-            error.add_note(note)
+        error.add_note(f"{len(errors)} of {self._count} records failed, record {index} as the first")
         raise error
+
+
+def _run_callback(callback: BulkCallback, response: BulkResponse) -> None:
+    try:
+        callback(response)
+    except Exception as error:
+        _log.error("a callback raised for %d records of topic %s", len(response), response.topic, exc_info=error)
 
 
 class Slice(NamedTuple):
@@ -301,9 +332,11 @@ class Slice(NamedTuple):
 class Bulk:
     """The records of a call before the door: `enter` takes in what there is room for, until none is `left`."""
 
-    def __init__(self, topic: str, slices: Iterable[Slice], dispatch: Dispatch) -> None:
+    def __init__(
+        self, topic: str, slices: Iterable[Slice], dispatch: Dispatch, failures: Failures | None = None
+    ) -> None:
         self.topic = topic
-        self.response = BulkResponse(topic, dispatch)
+        self.response = BulkResponse(topic, dispatch, failures)
         self._slices = [one for one in slices if one.length]
         self._slices.reverse()
         self._next = 0  # in the last slice

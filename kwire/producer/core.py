@@ -30,6 +30,7 @@ from kwire.errors import (
 )
 from kwire.options import check_names
 from kwire.producer.bulk import Bulk, Slice
+from kwire.producer.callbacks import Callbacks
 from kwire.producer.columns import (
     Keys,
     ManyHeaders,
@@ -40,7 +41,7 @@ from kwire.producer.columns import (
     slice_of,
 )
 from kwire.producer.explain import Explanation
-from kwire.producer.intake import Incoming, Intake, make_door
+from kwire.producer.intake import Entrant, Incoming, Intake, make_door
 from kwire.producer.message import Data, Headers, Message, to_bytes, to_headers
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.partitioners import own_rule
@@ -54,6 +55,7 @@ from kwire.producer.waiting import wait_for
 from kwire.records import record_bytes_max
 from kwire.wire.accel import Dispatch
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 _log = logging.getLogger("kwire.producer")
@@ -90,10 +92,15 @@ class Core:
             shared.setdefault("idle_timeout_ms", _SINGLE_BROKER_IDLE_MS)
         config = ClientConfig(bootstrap, **shared)
         self.runtime = Runtime(config, name=f"{config.client_id} producer")
+        self.callbacks = Callbacks(
+            dispatch or self.runtime.dispatch,
+            # In an asyncio loop a callback that blocks holds up those that send as well.
+            self.settings.max_buffered_bytes if dispatch is None else None,
+        )
         self.intake = Intake(
             make_door(
                 self.settings,
-                dispatch or self.runtime.dispatch,
+                self.callbacks,
                 self.runtime.wakeup,
                 self.runtime.clock.time_ms,
                 refer,
@@ -101,6 +108,7 @@ class Core:
             ),
             self.settings.when_full, self.settings.max_block_ms / 1000, self.runtime.wakeup
         )
+        self.callbacks.bind(self.intake.release)
         self.sender = Sender(
             self.settings,
             self.intake,
@@ -173,6 +181,13 @@ class Core:
             self.start()
         self.runtime.check_usable()
 
+    def put(self, entrant: Entrant[R], limit: float | None = None) -> R:
+        """Hand over a record, or many; blocks or raises BufferFullError where there is no room."""
+        if not self.callbacks.is_running_here:
+            return self.intake.put(entrant, limit)
+        with self.callbacks.sending():
+            return self.intake.put(entrant, limit)
+
     def prepared(
         self, message: Message, terms: Terms | None, make: MakeResponse = ProduceResponse
     ) -> Incoming | ProduceResponse:
@@ -184,7 +199,7 @@ class Core:
 
     def refused(self, topic: str, error: KwireError, make: MakeResponse = ProduceResponse) -> ProduceResponse:
         """The response of a record that is not taken in: it says why."""
-        return refused(topic, error, make, self.runtime.dispatch)
+        return refused(topic, error, make, self.callbacks)
 
     # -- many at once
 
@@ -211,7 +226,7 @@ class Core:
         """Records before the door; `known` is for the caller's own partitioner, if there is one."""
         if known is not None:
             slices = [self._placed(topic, one, known) for one in slices]
-        return Bulk(topic, slices, dispatch or self.runtime.dispatch)
+        return Bulk(topic, slices, dispatch or self.callbacks, self.callbacks.failures)
 
     def _placed(self, topic: str, one: Slice, known: Topic) -> Slice:
         """With the partitions that the caller's own partitioner chooses."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kwire.errors import BufferFullError, KwireError
+from kwire.producer.failures import own_copy
 from kwire.producer.partitioners import routing
 from kwire.producer.producer_request import Terms, may_share
 from kwire.producer.response import MakeResponse, ProduceResponse
@@ -166,7 +167,7 @@ class Intake:
                 return response
         with self._lock:
             if self._closed is not None:
-                raise self._closed
+                raise own_copy(self._closed)
             if self._when_full == "raise":
                 raise self.full(incoming.topic)
             queued = Queued(incoming, tell)
@@ -208,7 +209,7 @@ class Intake:
             refused, self._queue = list(self._queue), {}
             self._awaited.clear()
         for queued in refused:
-            queued.tell(error)
+            queued.tell(own_copy(error))
 
     def full(self, topic: str) -> BufferFullError:
         """What to raise where there is no room for a topic's record: it names the topic that holds most."""
@@ -227,7 +228,7 @@ class Intake:
     def _enter(self, incoming: Entrant[R]) -> R | None:
         """Take it in, if there is room."""
         if self._closed is not None:
-            raise self._closed
+            raise own_copy(self._closed)
         return incoming.enter(self.door)
 
     def _leave(self, queued: Queued[Any]) -> None:

@@ -24,7 +24,7 @@ from kwire.producer.intake import Incoming
 from kwire.producer.message import Data, Headers, Message
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.producer_request import ProducerRequest, Terms
-from kwire.producer.response import Callback, ProduceResponse
+from kwire.producer.response import Callback, ProduceResponse, check_callback
 from kwire.producer.settings import ProducerKwargs
 from kwire.producer.transaction import GroupMetadata
 from kwire.producer.waiting import wait_for
@@ -146,8 +146,10 @@ class Producer:
         if partition is None and self._core.rule is not None:
             message = Message(topic, value, key, headers, partition, timestamp_ms)
             partition = self._core.chosen(message, self._known(topic))
+        if on_delivery is not None:
+            check_callback(on_delivery)
         incoming = self._core.incoming(topic, value, key, headers, partition, timestamp_ms)
-        response = self._intake.put(incoming)
+        response = self._core.put(incoming)
         if on_delivery is not None:
             response.on_delivery(on_delivery)
         return response
@@ -168,7 +170,7 @@ class Producer:
             if isinstance(one, Incoming):
                 try:
                     limit = None if terms is None or terms.timeout is None else max(0.0, terms.deadline - clock.now())
-                    responses.append(self._intake.put(one, limit))
+                    responses.append(core.put(one, limit))
                 except KwireError as error:
                     responses.append(core.refused(one.topic, error))
             else:
@@ -210,7 +212,7 @@ class Producer:
         known = None if self._core.rule is None else self._known(topic)
         bulk = self._core.bulk(topic, slices, known)
         try:
-            return self._intake.put(bulk)
+            return self._core.put(bulk)
         except KwireError as error:
             if not bulk.has_begun:
                 raise

@@ -8,12 +8,14 @@ run's, and so are the callbacks, which are told all at once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kwire.cluster.dispatcher import run_guarded
 from kwire.errors import KwireError, RequestTimeoutError
+from kwire.producer.callbacks import Callbacks
+from kwire.producer.failures import Failure
 from kwire.producer.waiting import awaiting, wait_for
 from kwire.wire.accel import UNDESIGNATED, Dispatch, Late, Place, Reports, Run, place_class
 
@@ -48,8 +50,8 @@ class ProduceResponse(Place):
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for the outcome, at most `timeout` seconds.
 
-        Raises the BrokerError or DeliveryError that the record met, or RequestTimeoutError when the wait was too short:
-        the record is then still on its way.
+        Raises the BrokerError or DeliveryError that the record met, each time as a new object, or RequestTimeoutError
+        when the wait was too short: the record is then still on its way.
         """
         if not self.done():
             self._wait(timeout)
@@ -58,12 +60,14 @@ class ProduceResponse(Place):
     if TYPE_CHECKING:  # a report asks it of every record: it is the place's own, where nothing else is looked at
 
         def exception(self, timeout: float | None = None) -> KwireError | None:
-            """Wait as `result` does; answer the error instead of raising it, or None."""
+            """Wait as `result` does; return the error instead of raising it, a new object each time, or None."""
 
     def add_done_callback(self, callback: Callback) -> None:
         """Call `callback(response)` on the callback thread when resolved; any number, in the order given."""
+        check_callback(callback)
         if not self._run.tell_late(self._number, self, callback, self._dispatch):
-            self._dispatch(run_guarded, callback, self)
+            self._see()
+            self._dispatch(_run_callback, callback, self)
 
     def on_delivery(self, callback: Callback) -> None:
         """`add_done_callback` for the callback that came with the record, right after it was taken in."""
@@ -77,10 +81,15 @@ class ProduceResponse(Place):
         return self._outcome()
 
     def __repr__(self) -> str:
-        if not self.done():
-            return "<ProduceResponse pending>"
-        error = self.exception()
-        return f"<ProduceResponse {error!r}>" if error else f"<ProduceResponse {self._outcome()!r}>"
+        """Where the record is, or what it met; printing it does not count as a look at a failure."""
+        outcome = self._run.outcome(self._number)
+        if outcome is None:
+            return f"<ProduceResponse of {self._run.topic}: pending>"
+        partition, offset, _, error = outcome
+        place = self._run.topic if partition < 0 else f"{self._run.topic}-{partition}"
+        if isinstance(error, Failure):
+            return f"<ProduceResponse of {place}: failed with {error.error!r}>"
+        return f"<ProduceResponse of {place}: delivered" + (f" at offset {offset}>" if offset >= 0 else ">")
 
     @property
     def _dispatch(self) -> Dispatch:
@@ -104,8 +113,21 @@ class ProduceResponse(Place):
         assert outcome is not None
         partition, offset, timestamp_ms, error = outcome
         if error is not None:
-            raise error
+            raise self._own(error)
         return RecordMetadata(self._run.topic, partition, offset, timestamp_ms)
+
+
+    def _own(self, error: BaseException) -> BaseException:
+        """An error of this look's own, which counts as one."""
+        assert isinstance(error, Failure)
+        error.see(self._run, self._number, self._number + 1)
+        return error.own()
+
+    def _see(self) -> None:
+        """Count a failure as looked at."""
+        outcome = self._run.outcome(self._number)
+        if outcome is not None and isinstance(outcome[3], Failure):
+            outcome[3].see(self._run, self._number, self._number + 1)
 
 
 class HomedResponse(ProduceResponse):
@@ -128,28 +150,57 @@ MakeResponse = Callable[[Run, int], ProduceResponse]
 def refused(topic: str, error: KwireError, make: MakeResponse, dispatch: Dispatch) -> ProduceResponse:
     """The response of a record that was not taken in."""
     run = Run(topic, UNDESIGNATED, 1, None, dispatch)
-    response = make(run, run.append(0, None, None, (), 1))
+    response = make(run, run.append(0, None, None, (), 0))
     run.close()
-    run.resolve(0, 1, -1, -1, error)
+    resolve(run, 0, 1, error=error)
     run.drop(1)
     return response
+
+
+def check_callback(callback: object) -> None:
+    """Raise TypeError for what cannot be called."""
+    if not callable(callback):
+        raise TypeError(f"the callback is {callback!r}: it must be a function of the response")
 
 
 def resolve(
     run: Run, start: int, end: int, base_offset: int = -1, append_time_ms: int = -1, error: KwireError | None = None
 ) -> None:
     """Tell the outcome of a part of a run to everybody who asked, in the records' order. On the loop's thread."""
-    reports, late = run.resolve(start, end, base_offset, append_time_ms, error)
+    dispatch = run.dispatch
+    failure = None
+    if error is not None:
+        failures = dispatch.failures if isinstance(dispatch, Callbacks) else None
+        failure = Failure(error, run.topic, end - start, failures)
+    reports, late = run.resolve(start, end, base_offset, append_time_ms, failure)
+    if reports is None and late is None:
+        return
+    if failure is not None:
+        _see(failure, () if reports is None else (place for _, place, _ in reports.all()))
+        _see(failure, (place for _, place, *_ in late or ()))
+    run_callbacks: Dispatch | None = dispatch
+    if isinstance(dispatch, Callbacks):
+        run_callbacks = partial(dispatch.run, run.topic, run.buffered_bytes * (end - start) // len(run))
     if late is not None:
-        _tell(reports, late, run.dispatch)
+        _tell(reports, late, dispatch, run_callbacks)
     elif reports is not None:
-        assert run.dispatch is not None
-        run.dispatch(reports.tell, _failed)
+        assert run_callbacks is not None
+        run_callbacks(reports.tell, _log_raised)
 
 
-def _tell(reports: Reports | None, late: list[Late], dispatch: Dispatch | None) -> None:
-    """Where callbacks came after their records: each where it belongs, sorted by record, then as they were given."""
-    calls: list[Late] = [] if reports is None else [(*report, dispatch) for report in reports.all()]
+def _see(failure: Failure, places: Iterable[Place]) -> None:
+    """Records with a callback, and those that somebody waits for, are looked at."""
+    for place in places:
+        if isinstance(place, ProduceResponse):
+            failure.see(place._run, place._number, place._number + 1)
+
+
+def _tell(reports: Reports | None, late: list[Late], own: Dispatch | None, run_own: Dispatch | None) -> None:
+    """Where callbacks came after their records: each where it belongs, sorted by record, then as they were given.
+
+    Those that belong to `own` go to `run_own`.
+    """
+    calls: list[Late] = [] if reports is None else [(*report, own) for report in reports.all()]
     calls = sorted(calls + late, key=itemgetter(0))
     by_home: dict[Dispatch, list[tuple[Place, Callable[..., object]]]] = {}
     for _, place, call, home in calls:
@@ -158,13 +209,30 @@ def _tell(reports: Reports | None, late: list[Late], dispatch: Dispatch | None) 
         else:
             by_home.setdefault(home, []).append((place, call))
     for home, to_run in by_home.items():
-        home(_run_callbacks, to_run)
+        run = run_own if home is own and run_own is not None else home
+        run(_run_all, to_run)
 
 
-def _run_callbacks(calls: list[tuple[Place, Callable[..., object]]]) -> None:
+def _run_all(calls: list[tuple[Place, Callable[..., object]]]) -> None:
     for place, callback in calls:
-        run_guarded(callback, place)
+        _run_callback(callback, place)
 
 
-def _failed(error: Exception) -> None:
-    _log.error("a callback raised", exc_info=error)
+def _run_callback(callback: Callable[..., object], place: Place) -> None:
+    """Call user code whose exception is nobody's to handle: it is logged."""
+    try:
+        callback(place)
+    except Exception as error:
+        _log_raised(error, place)
+
+
+def _log_raised(error: Exception, place: Any) -> None:
+    outcome = place._run.outcome(place._number)
+    partition, offset, _, failure = (-1, -1, -1, None) if outcome is None else outcome
+    what = "no offset" if offset < 0 else f"offset {offset}"
+    if isinstance(failure, Failure):
+        what = f"not delivered: {failure.error.message}"
+    _log.error(
+        "a callback raised for the record of topic %s, partition %s, %s", place._run.topic, partition, what,
+        exc_info=error,
+    )  # fmt: skip

@@ -138,6 +138,7 @@ class Door:
         if not (
             type(value) is bytes and type(topic) is str
             and key is None and not headers and partition is None and timestamp_ms is None
+            and (on_delivery is None or callable(on_delivery))
         ):  # fmt: skip
             return self._send_any(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         size = RECORD_OVERHEAD_BYTES_MAX + len(value)
@@ -194,6 +195,7 @@ class Door:
         if (
             state is not None and size <= self._record_bytes_max and not headers and _is_from_0(now, 1 << 63)
             and (partition is None or _is_from_0(partition, 1 << 31))
+            and (on_delivery is None or callable(on_delivery))
         ):  # fmt: skip
             place: Place = _blank(self._place)
             with self._lock:

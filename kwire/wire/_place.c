@@ -143,7 +143,19 @@ place_exception(place_t *place, PyObject *const *args, Py_ssize_t nargs, PyObjec
             return NULL;
         }
     }
-    PyObject *error = part->error == NULL ? Py_None : part->error;
+    if (part->error == NULL) {
+        Py_RETURN_NONE;
+    }
+    PyObject *shared = part->error;
+    Py_INCREF(shared);
+    PyObject *error = PyObject_CallMethod((PyObject *)place, "_own", "O", shared);
+    Py_DECREF(shared);
+    return error;
+}
+
+static PyObject *
+place_own(PyObject *Py_UNUSED(place), PyObject *error)
+{
     Py_INCREF(error);
     return error;
 }
@@ -152,6 +164,7 @@ static PyMethodDef place_methods[] = {
     {"exception", (PyCFunction)(void (*)(void))place_exception, METH_FASTCALL | METH_KEYWORDS,
      "exception($self, /, timeout=None)\n--\n\n"
      "Wait as `result` does; answer the error instead of raising it, or None."},
+    {"_own", place_own, METH_O, "What to hand out of an error that records share: for the heir to say."},
     {"done", (PyCFunction)(void (*)(void))place_done, METH_NOARGS, "Whether the outcome is known; never blocks."},
     {NULL, NULL, 0, NULL},
 };

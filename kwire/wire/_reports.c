@@ -283,7 +283,7 @@ call(PyObject *callback, PyObject *args, PyObject *on_error)
     PyObject *answer = PyObject_Call(callback, args, NULL);
     if (answer == NULL && PyErr_ExceptionMatches(PyExc_Exception)) {
         PyObject *error = caught();
-        answer = error == NULL ? NULL : PyObject_CallFunctionObjArgs(on_error, error, NULL);
+        answer = error == NULL ? NULL : PyObject_CallFunctionObjArgs(on_error, error, PyTuple_GetItem(args, 0), NULL);
         Py_XDECREF(error);
     }
     Py_XDECREF(answer);

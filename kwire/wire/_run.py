@@ -322,7 +322,11 @@ class Place:
             self._wait(timeout)
             part = self._run._part(self._number)
             assert part is not None
-        return part[4]
+        return None if part[4] is None else self._own(part[4])
+
+    def _own(self, error: BaseException) -> BaseException:
+        """What to hand out of an error that records share: for the heir to say."""
+        return error
 
     def _wait(self, timeout: float | None) -> object:
         """Return once the outcome is known. How to wait is for the heir to say: here are no threads and no errors."""
@@ -372,10 +376,10 @@ class Reports:
     def all(self) -> list[Report]:
         return list(zip(self._numbers, self._places, self._callbacks, strict=True))
 
-    def tell(self, on_error: Callable[[Exception], object]) -> None:
-        """Call them all; what one raises is its own."""
+    def tell(self, on_error: Callable[[Exception, Any], object]) -> None:
+        """Call them all; what one raises is its own: `on_error` gets it with the place."""
         for place, callback in zip(self._places, self._callbacks, strict=True):
             try:
                 callback(place)
             except Exception as error:
-                on_error(error)
+                on_error(error, place)

@@ -264,7 +264,8 @@ entered(door_t *door, PyObject *const *given, const entry_t *entry, Py_ssize_t s
 {
     int64_t partition = 0;
     if (given[TOPIC] == NULL || !PyUnicode_CheckExact(given[TOPIC]) ||
-        (given[PARTITION] != NULL && !is_int(given[PARTITION], INT32_MAX, &partition))) {
+        (given[PARTITION] != NULL && !is_int(given[PARTITION], INT32_MAX, &partition)) ||
+        (given[ON_DELIVERY] != NULL && !PyCallable_Check(given[ON_DELIVERY]))) {
         return NULL;
     }
     place_t *place = new_place(door); /* the last that may run other code */

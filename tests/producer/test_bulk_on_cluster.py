@@ -123,7 +123,10 @@ def test_records_that_are_too_large_fail_alone(cluster: Cluster) -> None:
         with pytest.raises(RecordTooLargeError, match="record 1 of the call has 2036 bytes") as raised:
             response.result(PATIENCE)
         assert raised.value.__notes__ == ["2 of 4 records failed, record 1 as the first"]
-        assert response.exception(0) is raised.value
+        again = response.exception(0)
+        assert again is not raised.value
+        assert str(again) == str(raised.value)
+        assert not hasattr(again, "__notes__")
         with pytest.raises(RecordTooLargeError):
             response.result(0)
         assert len(raised.value.__notes__) == 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kwire.errors import BufferFullError, ClosedError
+from kwire.errors import BufferFullError, ClosedError, KwireError
 from kwire.producer.intake import Incoming, Intake, Queued, make_door
 from kwire.producer.response import ProduceResponse
 from kwire.producer.settings import ProducerSettings, WhenFull
@@ -178,9 +178,14 @@ def test_an_offer_raises_or_is_told_when_there_will_be_no_room() -> None:
     closing.offer(incoming(1), told(1))
     closed = ClosedError("closed")
     closing.close(closed)
-    assert told.order == [(1, closed)]
-    with pytest.raises(ClosedError):
-        closing.offer(incoming(1), told(2))
+    [(number, error)] = told.order
+    assert (number, str(error)) == (1, str(closed))
+    raised: list[KwireError] = []
+    for _ in range(2):
+        with pytest.raises(ClosedError) as caught:
+            closing.offer(incoming(1), told(2))
+        raised.append(caught.value)
+    assert len({id(one) for one in (closed, error, *raised)}) == 4
 
 
 def test_after_the_linger_the_next_record_wakes_the_loop_again() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 from typing import Any
 
 import pytest
@@ -74,7 +75,89 @@ def test_an_error_is_raised_or_answered() -> None:
     sent.resolve(error=error)
     with pytest.raises(KwireError, match="no"):
         sent.responses[0].result()
-    assert sent.responses[0].exception() is error
+    found = sent.responses[0].exception()
+    assert (type(found), str(found)) == (KwireError, "no")
+
+
+def frames(error: BaseException) -> int:
+    return sum(1 for _ in traceback.walk_tb(error.__traceback__))
+
+
+def test_each_look_at_a_failure_gets_an_error_of_its_own() -> None:
+    sent = Sent(3)
+    shared = KwireError("no", remedy="try", topic="topic", partition=3)
+    shared.__cause__ = cause = OSError("why")
+    shared.add_note("a note")
+    sent.resolve(error=shared)
+    found: list[KwireError] = []
+    for response in sent.responses * 100:
+        with pytest.raises(KwireError) as caught:
+            response.result()
+        found.append(caught.value)
+        error = response.exception()
+        assert error is not None
+        found.append(error)
+    assert len({id(error) for error in found}) == len(found)
+    assert {str(error) for error in found} == {str(shared)}
+    assert {error.__cause__ for error in found} == {cause}
+    assert max(map(frames, found)) < 10
+    assert shared.__traceback__ is None
+    found[0].add_note("of the first")
+    assert found[1].__notes__ == shared.__notes__ == ["a note"]
+
+
+def test_awaiting_a_failure_gets_an_error_of_its_own() -> None:
+    sent = Sent(2)
+    shared = KwireError("no")
+    sent.resolve(error=shared)
+
+    async def error_of(response: ProduceResponse) -> KwireError:
+        try:
+            await response
+        except KwireError as error:
+            return error
+        raise AssertionError("it failed")
+
+    async def main() -> None:
+        first, second = [await error_of(response) for response in sent.responses]
+        assert len({id(first), id(second), id(shared)}) == 3
+
+    asyncio.run(main())
+    assert shared.__traceback__ is None
+
+
+def test_what_a_callback_raises_is_logged_with_its_record(caplog: pytest.LogCaptureFixture) -> None:
+    sent = Sent(3)
+    sent.responses[1].on_delivery(lambda _: 1 / 0)
+    sent.responses[2].add_done_callback(lambda _: 1 / 0)
+    sent.resolve(base_offset=40)
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [
+        "a callback raised for the record of topic topic, partition 3, offset 41",
+        "a callback raised for the record of topic topic, partition 3, offset 42",
+    ]
+    caplog.clear()
+    failed = Sent(1)
+    failed.responses[0].on_delivery(lambda _: 1 / 0)
+    failed.resolve(error=KwireError("no"))
+    assert [record.getMessage() for record in caplog.records] == [
+        "a callback raised for the record of topic topic, partition 3, not delivered: no"
+    ]
+
+
+def test_repr_says_where_the_record_is_or_what_it_met() -> None:
+    sent, failed = Sent(1), Sent(1)
+    assert repr(sent.responses[0]) == "<ProduceResponse of topic: pending>"
+    sent.resolve(base_offset=40)
+    assert repr(sent.responses[0]) == "<ProduceResponse of topic-3: delivered at offset 40>"
+    failed.resolve(error=KwireError("no"))
+    assert repr(failed.responses[0]) == "<ProduceResponse of topic-3: failed with KwireError('no')>"
+
+
+def test_what_cannot_be_called_is_no_callback() -> None:
+    not_callable: Any = 5
+    with pytest.raises(TypeError, match="the callback is 5"):
+        Sent(1).responses[0].add_done_callback(not_callable)
 
 
 def test_resolving_twice_is_a_defect() -> None:

@@ -70,7 +70,7 @@ class Side:
         reports, late = run.resolve(start, end, offset, append_time, error)
         if late is None:
             if reports is not None:
-                reports.tell(lambda error: self.log.append(type(error)))
+                reports.tell(lambda error, _: self.log.append(type(error)))
             return None
         calls = [*([] if reports is None else reports.all()), *(one[:3] for one in late)]
         for _, place, call in sorted(calls, key=lambda call: call[0]):

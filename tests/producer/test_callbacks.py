@@ -1,0 +1,120 @@
+"""Callbacks: where they run, what waits for them is bounded, and who may not be one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+import kwire
+import kwire.aio
+from kwire.broker import Cluster
+from kwire.errors import BufferFullError
+from kwire.producer import ProduceResponse
+
+PATIENCE = 30
+BYTES_MAX = 10_000
+
+
+class Gate:
+    """A callback that waits until it is let go, and then may do something more."""
+
+    def __init__(self, then: Any = lambda: None) -> None:
+        self._then = then
+        self._go = threading.Event()
+        self.entered = threading.Event()
+        self.found: list[Any] = []
+
+    def __call__(self, response: ProduceResponse) -> None:
+        self.entered.set()
+        assert self._go.wait(PATIENCE)
+        try:
+            self.found.append(self._then())
+        except Exception as error:
+            self.found.append(error)
+
+    def open(self) -> None:
+        self._go.set()
+
+
+def fill(producer: kwire.Producer, gate: Gate, calls: list[ProduceResponse]) -> int:
+    """Send until there is no room, waiting for every delivery; return how many bytes of values went in."""
+    producer.send("t", b"first", on_delivery=gate).result(PATIENCE)
+    assert gate.entered.wait(PATIENCE)
+    for number in range(1_000):
+        try:
+            producer.send("t", bytes(1_000), on_delivery=calls.append)
+        except BufferFullError:
+            return number * 1_000
+        producer.flush(PATIENCE)
+    return 1_000_000
+
+
+def settle(response: ProduceResponse) -> None:
+    """Wait until all callbacks that were handed over have run."""
+    ran = threading.Event()
+    response.add_done_callback(lambda _: ran.set())
+    assert ran.wait(PATIENCE)
+
+
+def test_what_waits_for_a_callback_that_blocks_is_bounded(cluster: Cluster) -> None:
+    gate, calls = Gate(), list[ProduceResponse]()
+    with kwire.Producer(cluster.bootstrap, max_buffered_bytes=BYTES_MAX, when_full="raise") as producer:
+        went_in = fill(producer, gate, calls)
+        assert BYTES_MAX <= went_in <= 2 * BYTES_MAX
+        assert calls == []
+        gate.open()
+        settle(producer.send_all([kwire.Message("t", b"")])[0])
+        assert producer.buffered_bytes == 0
+        assert len(calls) == went_in / 1_000
+        assert producer.send("t", b"again").result(PATIENCE).topic == "t"
+
+
+def test_a_callback_may_send_when_the_bound_is_reached(cluster: Cluster) -> None:
+    with kwire.Producer(cluster.bootstrap, max_buffered_bytes=BYTES_MAX, when_full="raise") as producer:
+        gate = Gate(lambda: producer.send("t", b"by a callback"))
+        fill(producer, gate, [])
+        gate.open()
+        settle(producer.send_all([kwire.Message("t", b"")])[0])
+        (sent,) = gate.found
+        assert isinstance(sent, ProduceResponse)
+        assert sent.result(PATIENCE).topic == "t"
+        settle(sent)
+        assert producer.buffered_bytes == 0
+
+
+def test_records_of_send_many_count_as_well(cluster: Cluster) -> None:
+    gate = Gate()
+    with kwire.Producer(cluster.bootstrap, max_buffered_bytes=BYTES_MAX) as producer:
+        response = producer.send("t", b"first", on_delivery=gate)
+        response.result(PATIENCE)
+        producer.send_many("t", [b"x"] * 2_000).result(PATIENCE)
+        assert producer.buffered_bytes == 0  # nobody waits for their callbacks
+        gate.open()
+
+
+@pytest.mark.parametrize("value", [b"v", "text", bytearray(b"v")])
+def test_what_cannot_be_called_is_refused_at_send(cluster: Cluster, value: Any) -> None:
+    not_callable: Any = 5
+    with kwire.Producer(cluster.bootstrap) as producer:
+        for _ in range(2):  # before and after the topic is known
+            with pytest.raises(TypeError, match="the callback is 5"):
+                producer.send("t", value, on_delivery=not_callable)
+            producer.send("t", value).result(PATIENCE)
+    assert sum(len(cluster.log("t", partition).records()) for partition in range(4)) == 2
+
+
+def test_what_cannot_be_called_is_refused_at_send_in_asyncio(cluster: Cluster) -> None:
+    not_callable: Any = 5
+
+    async def main() -> None:
+        async with kwire.aio.Producer(cluster.bootstrap) as producer:
+            for _ in range(2):
+                with pytest.raises(TypeError, match="the callback is 5"):
+                    await producer.send("t", b"v", on_delivery=not_callable)
+                await producer.send_and_wait("t", b"v")
+
+    asyncio.run(main())
+    assert sum(len(cluster.log("t", partition).records()) for partition in range(4)) == 2
