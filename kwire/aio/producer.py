@@ -63,7 +63,8 @@ class Producer:
     partitioner              ["murmur2"] "murmur2" (Java's hash of the key), "crc32" (librdkafka's), "round_robin",
                              "sticky", "single_broker", a pair such as "crc32+sticky", or a function of a `Message` and
                              a `Topic`: see `kwire.producer.partitioners`
-    max_buffered_bytes       [33_554_432 bytes] the bound on records that are not yet delivered; see when_full
+    max_buffered_bytes       [33_554_432 bytes] the bound on records that are not yet delivered; see when_full. A topic
+                             may hold at most 16 times what is free: one alone 94 %, and none stops the others
     when_full                ["block"] what `send` does where there is no room: "block" for max_block_ms, or "raise"
                              BufferFullError at once
     max_block_ms             [60_000 ms] how long `send` waits for room, or for what a partitioner of your own needs
@@ -72,6 +73,8 @@ class Producer:
                              delivery_timeout_ms allows. Waiting for an earlier batch and being split are no retries
     unknown_topic_timeout_ms [10_000 ms] how long brokers may say that they do not know the topic, which may be about to
                              be created
+    metadata_max_idle_ms     [300_000 ms] a topic that got no record for this long is forgotten: its metadata is
+                             refreshed no more
     transactional_id         [None] makes the producer transactional: `begin`, `send`, `send_offsets`, `commit` or
                              `abort`
     transaction_timeout_ms   [60_000 ms] brokers abort a transaction that takes longer

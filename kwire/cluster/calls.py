@@ -150,6 +150,14 @@ class View(Protocol):
         """Ask for a refresh as soon as the back-off allows."""
         ...
 
+    def allow_topic_creation(self, topic: str) -> None:
+        """Let brokers create a topic that the machine wants, if they and the client's options allow that.
+
+        For a record to a topic that the producer has never seen. The permission ends when the topic was seen once, so
+        that no refresh creates a topic again that was deleted.
+        """
+        ...
+
     def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         """Take the leaders that a response names beside its errors (KIP-951), without a round trip for metadata.
 

@@ -154,6 +154,9 @@ class EventLoop:
     def request_metadata(self, reason: str) -> None:
         self._metadata.request_refresh(reason)
 
+    def allow_topic_creation(self, topic: str) -> None:
+        self._metadata.allow_creation(topic)
+
     def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         news = self._metadata.learn(hints, endpoints)
         self.snapshot = self._metadata.snapshot

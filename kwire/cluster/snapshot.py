@@ -9,7 +9,7 @@ deleted and created again, so its epochs start afresh.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
@@ -90,7 +90,8 @@ class LeaderHint(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`at` is the clock's time of the response; 0.0 with no topics and brokers means that nothing is known yet.
+    """`at` is the clock's time of the newest response for all topics at once; 0.0 with no topics and brokers means
+    that nothing is known yet.
 
     `unsettled` topics lacked a leader in that response, or were in an error that passes by itself.
     """
@@ -119,14 +120,16 @@ class Snapshot:
                 return topic.name
         return None
 
-    def updated(self, response: MetadataResponse, now: float) -> Snapshot:
-        """The snapshot after `response`; topics that it does not mention are forgotten."""
-        for taken in self.updating(response, now):
+    def updated(self, response: MetadataResponse, now: float, *, kept: Collection[str] = ()) -> Snapshot:
+        """The snapshot after `response`; topics that it does not mention are forgotten, but for those to be `kept`."""
+        for taken in self.updating(response, now, kept=kept):
             if taken is not None:
                 return taken
         raise AssertionError("the last step brings the snapshot")
 
-    def updating(self, response: MetadataResponse, now: float) -> Iterator[Snapshot | None]:
+    def updating(
+        self, response: MetadataResponse, now: float, *, kept: Collection[str] = ()
+    ) -> Iterator[Snapshot | None]:
         """The same in steps, as the loop stands still during each: None after every STEP to 2 * STEP partitions, at
         last the snapshot.
 
@@ -134,10 +137,10 @@ class Snapshot:
         it came, and the garbage collector, which counts them, has no reason to look at all of them meanwhile.
         """
         brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
-        topics: dict[str, Topic] = {}
+        topics: dict[str, Topic] = {name: self.topics[name] for name in kept if name in self.topics}
         nodes: _Nodes = {}
-        leaders: set[int] = set()
-        unsettled: set[str] = set()
+        leaders: set[int] = set(self.brokers) if topics else set()  # those of topics that are kept among them
+        unsettled: set[str] = set(self.unsettled & topics.keys())
         done = 0
         response.topics.reverse()
         while response.topics:
@@ -167,8 +170,8 @@ class Snapshot:
         for node in leaders - brokers.keys() & self.brokers.keys():
             brokers[node] = self.brokers[node]  # it leads by newer news than this answer, which does not know it yet
         yield Snapshot(
-            MappingProxyType(brokers), MappingProxyType(topics), response.controller_id, response.cluster_id, now,
-            frozenset(unsettled),
+            MappingProxyType(brokers), MappingProxyType(topics), response.controller_id, response.cluster_id,
+            self.at if kept else now, frozenset(unsettled),
         )  # fmt: skip
 
     def with_leaders(

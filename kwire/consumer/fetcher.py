@@ -107,6 +107,7 @@ class Fetcher:
         self._positions: dict[tuple[str, int], Position] = {}  # in the order of the next request
         self._snapshot = Snapshot()  # where the positions' places are from
         self._topics: frozenset[str] | None = frozenset()  # None: to be gathered anew
+        self._new_topics: set[str] = set()  # assigned since the last turn
         self._in_flight: dict[int, Fetch] = {}
         self._fetched: dict[int, int] = {}  # node -> when it had its turn, in fetches
         self._fetches = 0
@@ -126,6 +127,7 @@ class Fetcher:
         for position in self._positions.values():
             self._abandon(position)
         self._positions = {(start.topic, start.partition): self._new(start) for start in starts}
+        self._new_topics = {topic for topic, _ in self._positions}
         self._topics = None
         self._idle_since.clear()
 
@@ -184,6 +186,10 @@ class Fetcher:
         if self._refresh_reason is not None:
             view.request_metadata(self._refresh_reason)
             self._refresh_reason = None
+        if self._new_topics:
+            for topic in self._new_topics:
+                view.allow_topic_creation(topic)
+            self._new_topics.clear()
         calls: list[Call] = []
         if self._positions:
             self._watch(now, view)

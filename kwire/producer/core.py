@@ -116,7 +116,7 @@ class Core:
             request_timeout_ms=config.request_timeout_ms,
             random=Random(),
         )
-        self.watch = TopicWatch()
+        self.watch = TopicWatch(self.settings.metadata_max_idle_ms / 1000)
         self.is_started = False
         self._at_exit: weakref.finalize[[Core], Runtime] | None = None
         self._lock = threading.Lock()

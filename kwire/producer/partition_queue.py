@@ -167,6 +167,15 @@ class PartitionQueue:
         self._out.append(batch)
         return batch
 
+    @property
+    def sequence_state(self) -> tuple[int, UUID] | None:
+        """What must outlast this queue while the producer keeps its id, for `resume_sequences`; None if nothing."""
+        return (self.next_sequence, self._topic_id) if self.next_sequence else None
+
+    def resume_sequences(self, state: tuple[int, UUID]) -> None:
+        """Go on where an earlier queue of the same partition was."""
+        self.next_sequence, self._topic_id = state
+
     def sequence(self, batch: Batch, producer_id: int, producer_epoch: int) -> None:
         """Give a batch that is being written for the first time the next sequence."""
         batch.stamp(producer_id, producer_epoch, self.next_sequence)

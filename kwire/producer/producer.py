@@ -68,6 +68,8 @@ class Producer:
                              delivery_timeout_ms allows. Waiting for an earlier batch and being split are no retries
     unknown_topic_timeout_ms [10_000 ms] how long brokers may say that they do not know the topic, which may be about to
                              be created
+    metadata_max_idle_ms     [300_000 ms] a topic that got no record for this long is forgotten: its metadata is
+                             refreshed no more
     transactional_id         [None] makes the producer transactional: `begin`, `send`, `send_offsets`, `commit` or
                              `abort`
     transaction_timeout_ms   [60_000 ms] brokers abort a transaction that takes longer

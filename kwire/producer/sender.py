@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from random import Random
+from uuid import UUID
 
 from kwire.cluster import Backoff, Call, ClusterMetrics, Snapshot, ToAny, View
 from kwire.cluster.snapshot import NO_NODE
@@ -50,6 +51,8 @@ from kwire.records import Compression
 _LASTING_TOPIC_ERRORS = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 _UNORDERED_WINDOW = 1 << 30
+# Topics of which only the sequences are remembered. More than that cost a new producer id.
+_FORGOTTEN_MAX = 1_000
 
 _Causes = dict[tuple[str, int], KwireError | str | None]  # found once a turn for all batches of a place
 
@@ -95,13 +98,17 @@ class Sender:
         self._now = 0.0  # of the last turn
         self._view: View | None = None
         self._linger = settings.linger_ms / 1000
+        self._idle_max = settings.metadata_max_idle_ms / 1000
+        self._forget_at = math.inf  # no topic has been idle for so long before this
+        # Of partitions whose topics were forgotten: brokers refuse another sequence under the same producer id.
+        self._sequences: dict[str, dict[int, tuple[int, UUID]]] = {}
         self._next_deadline: float | None = None
 
     # -- Machine
 
     def topics(self) -> Collection[str]:
         if self._names is None:
-            self._names = frozenset(self._topics)
+            self._names = frozenset(name for name, topic in self._topics.items() if topic.is_asked_for)
         return self._names
 
     def deadline(self) -> float | None:
@@ -111,6 +118,8 @@ class Sender:
         self._now, self._view = now, view
         self._agenda.lingers = not self._intake.is_full
         self._take_in(now)
+        if now >= self._forget_at:  # no turn for its own sake: those that metadata refreshes make will do
+            self._forget_idle(now)
         is_news = view.snapshot is not self._snapshot
         if not (is_news or self._agenda.active or self._unsettled) and self.transaction is None:  # it holds nothing
             self._next_deadline = None
@@ -121,6 +130,7 @@ class Sender:
         if self._unsettled:
             self._route(now)
             self._designate(now, view)
+            self._ask_for_needed(view)
         if self._identity.is_usable:
             calls = self._collate(now, view)
         else:
@@ -191,6 +201,9 @@ class Sender:
             if transaction is not None and not transaction.takes_records and not was_taken:
                 self._outcomes.give_up(topic.batch(run, now), transaction.not_now("take a record"))
                 continue
+            if not topic.is_asked_for:
+                topic.is_asked_for, self._names = True, None
+                self._unsettled[topic] = None
             queue = topic.add(run, now)
             if queue is not None:
                 agenda.add(queue)
@@ -227,7 +240,35 @@ class Sender:
         )
         self._unsettled[topic] = None
         self._names = None
+        for index, state in self._sequences.pop(name, {}).items():
+            topic.partition(index).resume_sequences(state)
+        self._forget_at = min(self._forget_at, self._now + self._idle_max)
         return topic
+
+    def _forget_idle(self, now: float) -> None:
+        """Drop the topics that got no record for long; what they have to remember is remembered in short."""
+        first = math.inf
+        for topic in list(self._topics.values()):
+            if now < topic.used_at + self._idle_max:
+                first = min(first, topic.used_at + self._idle_max)
+            elif topic.is_idle and self._intake.door.forget(topic.name):
+                del self._topics[topic.name]
+                self._unsettled.pop(topic, None)
+                self._spread.forget(topic.name)
+                self._names = None
+                queues = topic.partitions.values()
+                for led in self._led.values():
+                    for queue in queues:
+                        led.pop(queue, None)
+                states = {queue.index: state for queue in queues if (state := queue.sequence_state) is not None}
+                if states and self._identity.is_idempotent:
+                    self._sequences[topic.name] = states
+            else:
+                first = now
+        # Not for each topic apart, where there are thousands.
+        self._forget_at = max(first, now + self._idle_max / 8)
+        if len(self._sequences) > _FORGOTTEN_MAX and self.transaction is None:
+            self._identity.break_sequences()  # under a new producer id all of them begin anew
 
     def _size_limit(self) -> SizeLimit:
         settings = self._settings
@@ -259,6 +300,7 @@ class Sender:
             if known is topic.known and not (topic.unrouted and known is not None and known.partitions):
                 continue
             topic.known = known
+            topic.was_seen |= known is not None and bool(known.partitions)
             waiting = list(topic.unrouted)
             # What others join lingers; and it is the present transaction's, though that may take no more records.
             apart = self._outcomes.is_flushing(waiting)
@@ -267,6 +309,15 @@ class Sender:
             if known is not None and known.partitions:
                 self._take_in(now)
                 self._outcomes.replaced(waiting, topic.unresolved())
+
+    def _ask_for_needed(self, view: View) -> None:
+        """Want metadata of the topics that need it; let those be created that no broker ever had."""
+        for topic in list(self._unsettled):
+            if not topic.is_needed:
+                topic.is_asked_for, self._names = False, None
+                del self._unsettled[topic]
+            elif not topic.was_seen:
+                view.allow_topic_creation(topic.name)
 
     # -- giving up
 
@@ -400,6 +451,7 @@ class Sender:
 
     def _restart(self) -> None:
         """There is a new identity: every sequence begins at 0, also those of idle partitions (KAFKA-12152)."""
+        self._sequences.clear()
         for topic in self._topics.values():
             for queue in topic.partitions.values():
                 queue.restart_sequences()

@@ -56,6 +56,7 @@ class ProducerKwargs(ClientKwargs, total=False):
     delivery_timeout_ms: int
     retries: int | None
     unknown_topic_timeout_ms: int
+    metadata_max_idle_ms: int
     transactional_id: str | None
     transaction_timeout_ms: int
 
@@ -94,8 +95,9 @@ class ProducerSettings:
         "`kwire.producer.partitioners`"
     )  # fmt: skip
     max_buffered_bytes: int = option(
-        33_554_432, Whole(1), "the bound on records that are not yet delivered; see when_full", unit="bytes"
-    )
+        33_554_432, Whole(1), "the bound on records that are not yet delivered; see when_full. A topic may hold at "
+        "most 16 times what is free: one alone 94 %, and none stops the others", unit="bytes"
+    )  # fmt: skip
     when_full: WhenFull = option(
         "block", Choice("block", "raise"), 'what `send` does where there is no room: "block" for max_block_ms, or '
         '"raise" BufferFullError at once'
@@ -110,6 +112,10 @@ class ProducerSettings:
     )  # fmt: skip
     unknown_topic_timeout_ms: int = option(
         10_000, Whole(0), "how long brokers may say that they do not know the topic, which may be about to be created",
+        unit=MS
+    )  # fmt: skip
+    metadata_max_idle_ms: int = option(
+        300_000, Whole(1), "a topic that got no record for this long is forgotten: its metadata is refreshed no more",
         unit=MS
     )  # fmt: skip
     transactional_id: str | None = option(

@@ -44,6 +44,10 @@ class Spread(Protocol):
         """The partition for a topic's next batch; None while none can take it."""
         ...
 
+    def forget(self, topic: str) -> None:
+        """Drop what is remembered of a topic that has no batches."""
+        ...
+
 
 class ShortestQueue:
     """Evens out what partitions hold; so a slow broker gets less. Among equals by turns, by whole batches."""
@@ -65,6 +69,9 @@ class ShortestQueue:
                     break
         self._turns[topic] = turn
         return best
+
+    def forget(self, topic: str) -> None:
+        self._turns.pop(topic, None)
 
 
 class Sticky:
@@ -90,6 +97,10 @@ class Sticky:
         if chosen is not None:
             self._kept[topic] = chosen.index, given + size_bytes
         return chosen
+
+    def forget(self, topic: str) -> None:
+        self._kept.pop(topic, None)
+        self._next.forget(topic)
 
 
 class SingleBroker:
@@ -121,6 +132,9 @@ class SingleBroker:
         node = self._node if self._node in up else _after(self._node, up)
         led = [partition for partition in partitions if partition.leader == node]
         return self._turns.choose(topic, led, room, size_bytes, now)
+
+    def forget(self, topic: str) -> None:
+        self._turns.forget(topic)
 
 
 def _after(node: int, ring: list[int]) -> int:

@@ -47,6 +47,9 @@ class TopicQueue:
         self.undesignated: deque[Batch] = deque()
         self.partitions: dict[int, PartitionQueue] = {}
         self.unknown_since: float | None = None
+        self.used_at = 0.0  # when the last record came
+        self.was_seen = False  # whether the brokers ever had the topic: then they are not to create it again
+        self.is_asked_for = True  # whether its metadata is wanted
         self.footing = Footing()
         self._spread = spread
         self._limit = limit
@@ -67,6 +70,11 @@ class TopicQueue:
         is_known = known is not None and bool(known.partitions) and not known.error_code
         return is_known and self.unknown_since is None and not self.unrouted and not self.undesignated
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether its metadata serves anybody: a topic that the brokers do not have concerns only its own records."""
+        return (self.known is not None and bool(self.known.partitions)) or not self.is_idle
+
     def partition(self, index: int) -> PartitionQueue:
         queue = self.partitions.get(index)
         if queue is None:
@@ -83,6 +91,7 @@ class TopicQueue:
 
     def add(self, run: Run, now: float) -> PartitionQueue | None:
         """Take a run in; answers the partition's queue when it has one."""
+        self.used_at = now
         batch = self.batch(run, now)
         if batch.terms is not None and batch.terms.timeout is not None:
             self._limited[batch] = None

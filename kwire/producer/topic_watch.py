@@ -18,8 +18,11 @@ _LASTING = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORI
 class TopicWatch:
     """All methods are for the loop's thread."""
 
-    def __init__(self) -> None:
-        self._topics: dict[str, list[Tell]] = {}  # a topic once wanted stays wanted: its leaders are to be fresh
+    def __init__(self, max_idle: float = 300.0) -> None:
+        """`max_idle`: seconds for which a topic stays wanted after it was found; from then on its records keep it."""
+        self._max_idle = max_idle
+        self._topics: dict[str, list[Tell]] = {}
+        self._until: dict[str, float] = {}  # when a topic is wanted no more, by the order of its end
         self._closed: KwireError | None = None
 
     def want(self, topic: str, tell: Tell) -> None:
@@ -28,6 +31,7 @@ class TopicWatch:
             tell(self._closed)
         else:
             self._topics.setdefault(topic, []).append(tell)
+            self._until.pop(topic, None)
 
     def trouble(self, topic: str, view: View) -> KwireError | None:
         """Why the topic is not known yet, for who has waited long enough."""
@@ -40,17 +44,21 @@ class TopicWatch:
         return self._topics.keys()
 
     def turn(self, now: float, view: View) -> Iterable[Call]:
+        while self._until and (first := next(iter(self._until.items())))[1] <= now:
+            del self._until[first[0]], self._topics[first[0]]
         for topic, waiting in self._topics.items():
             if waiting:
+                view.allow_topic_creation(topic)
                 is_over, error = self._outcome(topic, view)
                 if is_over:
                     self._topics[topic] = []
+                    self._until[topic] = now + self._max_idle
                     for tell in waiting:
                         tell(error)
         return ()
 
     def deadline(self) -> float | None:
-        return None
+        return next(iter(self._until.values()), None)
 
     def closed(self, error: KwireError) -> None:
         self._closed = error

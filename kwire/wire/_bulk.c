@@ -479,6 +479,7 @@ door_append_many(door_t *door, PyObject *args)
     placed_t placed = {0};
     news_t news = {0};
     topic_t *topic = NULL;
+    door_hold_topics(door, 1);
     if (open_columns(given, &columns) == 0 && (topic = door_topic(door, name)) != NULL) {
         int outcome = take_in(door, name, topic, &columns, start, end, &placed, &news, &after, &too_large);
         if (outcome < 0 && after > start) {
@@ -489,6 +490,7 @@ door_append_many(door_t *door, PyObject *args)
             answer = answer_of(&placed, start, after - start, too_large);
         }
     }
+    door_hold_topics(door, -1);
     free_placed(&placed);
     close_columns(&columns);
     return answer;

@@ -42,8 +42,11 @@ door_append(door_t *door, PyObject *args)
         Py_RETURN_NONE;
     }
     int slot = partition == Py_None ? slot_of(door, topic, entry.key) : (int)asked, is_new = 0, is_full = 0;
+    door->users++;
     run_t *run = joined(door, name, topic, slot, size, terms, Py_None, &is_new, &is_full);
-    if (run == NULL || put(door, topic, run, slot, &entry, size) < 0) {
+    int failed = run == NULL || put(door, topic, run, slot, &entry, size) < 0;
+    door->users--;
+    if (failed) {
         return NULL;
     }
     use(door, topic, size);
@@ -81,6 +84,12 @@ int
 door_is_first(const door_t *door, const topic_t *topic, Py_ssize_t size)
 {
     return is_first(door, topic, size);
+}
+
+void
+door_hold_topics(door_t *door, int change)
+{
+    door->users += change;
 }
 
 void
@@ -353,6 +362,7 @@ static PyMethodDef door_methods[] = {
     {"largest", (PyCFunction)(void (*)(void))door_largest, METH_NOARGS, "The topic that holds most, and how much."},
     {"set_awaited", (PyCFunction)(void (*)(void))door_await, METH_VARARGS, "(topic, is_awaited)"},
     {"limit", (PyCFunction)(void (*)(void))door_limit, METH_VARARGS, "(topic, bytes_max)"},
+    {"forget", (PyCFunction)door_forget, METH_O, "Drop what is known of a topic; False: not now."},
     {"route", (PyCFunction)(void (*)(void))door_route, METH_VARARGS, "(topic, count, ring, waiting, apart)"},
     {NULL, NULL, 0, NULL},
 };

@@ -25,6 +25,8 @@ Py_ssize_t door_record_bytes_max(const door_t *door);
 /* See `room_of`, `is_first` and `use`. */
 Py_ssize_t door_room(const door_t *door, const topic_t *topic);
 int door_is_first(const door_t *door, const topic_t *topic, Py_ssize_t size);
+/* +1 before a topic is looked up that must outlive other code, -1 when it is done with. */
+void door_hold_topics(door_t *door, int change);
 void door_use(door_t *door, topic_t *topic, Py_ssize_t size);
 /* Records were put into the run, whose CRC may be made along the way. */
 void door_sum(const door_t *door, run_t *run);

@@ -199,7 +199,8 @@ class Door:
         ):  # fmt: skip
             place: Place = _blank(self._place)
             with self._lock:
-                has_room = self.is_open and not state.is_awaited and self._has_room(state, size)
+                is_known = self._topics.get(topic) is state  # it may have been forgotten since
+                has_room = self.is_open and is_known and not state.is_awaited and self._has_room(state, size)
                 if has_room:
                     run, number, must_wake = self._admit(topic, state, partition, now, key, value, (), size, None)
                     place._run, place._number = run, number
@@ -371,6 +372,15 @@ class Door:
         """The topic's next runs are full at this size."""
         with self._lock:
             self._topic(topic).bytes_max = bytes_max
+
+    def forget(self, topic: str) -> bool:
+        """Drop what is known of a topic, until its next record. False: it holds some, or senders wait for it."""
+        with self._lock:
+            state = self._topics.get(topic)
+            if state is not None and (state.used_bytes or state.is_awaited):
+                return False
+            self._topics.pop(topic, None)
+            return True
 
     def route(self, topic: str, count: int, ring: Iterable[int], waiting: Iterable[Run], apart: bool) -> None:
         """The topic has `count` partitions, and records without a hash take turns on those of the `ring`.

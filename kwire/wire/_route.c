@@ -110,6 +110,7 @@ door_route(door_t *door, PyObject *args)
     if (!PyArg_ParseTuple(args, "UiOOp", &name, &count, &ring_object, &waiting_object, &apart)) {
         return NULL;
     }
+    door->users++;
     topic_t *topic = get_topic(door, name);
     PyObject *others = PyList_New(0), *untaken = PyList_New(0);
     ring = PySequence_List(ring_object);
@@ -173,6 +174,7 @@ door_route(door_t *door, PyObject *args)
     answer = Py_None;
     Py_INCREF(answer);
 done:
+    door->users--;
     PyMem_Free(numbers);
     Py_XDECREF(others);
     Py_XDECREF(untaken);

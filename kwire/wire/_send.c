@@ -280,10 +280,14 @@ entered(door_t *door, PyObject *const *given, const entry_t *entry, Py_ssize_t s
     }
     int slot = given[PARTITION] != NULL ? (int)partition : slot_of(door, topic, entry->key), wakes = 0, failed = 0;
     run_t *run = open_run(topic, slot);
-    if ((run == NULL || !run_put_plain(run, entry, size)) &&
-        (run = send_slowly(door, given[TOPIC], topic, slot, entry, size, &wakes)) == NULL) {
-        Py_DECREF(OBJECT(place));
-        return NULL;
+    if (run == NULL || !run_put_plain(run, entry, size)) {
+        door->users++;
+        run = send_slowly(door, given[TOPIC], topic, slot, entry, size, &wakes);
+        door->users--;
+        if (run == NULL) {
+            Py_DECREF(OBJECT(place));
+            return NULL;
+        }
     }
     use(door, topic, size);
     Py_INCREF(OBJECT(run));

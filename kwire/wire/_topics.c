@@ -66,6 +66,26 @@ get_topic(door_t *door, PyObject *name)
     return failed ? NULL : topic;
 }
 
+/* Nobody has a topic at hand while this runs, or it refuses: what is freed here, nobody looks at again. */
+PyObject *
+door_forget(door_t *door, PyObject *name)
+{
+    if (!PyUnicode_Check(name)) {
+        PyErr_SetString(PyExc_TypeError, "a topic is a str");
+        return NULL;
+    }
+    topic_t *topic = find_topic(door, name);
+    if (topic == NULL) {
+        return PyErr_Occurred() ? NULL : PyBool_FromLong(1);
+    }
+    if (door->users || topic->used_bytes || topic->is_awaited) {
+        Py_RETURN_FALSE;
+    }
+    door->last = NULL;
+    Py_CLEAR(door->last_name);
+    return PyDict_DelItem(door->topics, name) < 0 ? NULL : PyBool_FromLong(1);
+}
+
 run_t **
 place_of(topic_t *topic, int slot)
 {

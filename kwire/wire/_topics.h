@@ -40,6 +40,7 @@ struct door {
     topic_t *last;
     keywords_t keywords; /* of the last call of `send` that had some */
     PyTypeObject *place_type, *run_type;
+    int users; /* calls that have a topic_t at hand and may run other code meanwhile: no topic is freed then */
     PyTypeObject *remade_type; /* `place_type` where nobody can tell a place from one that is made again, else NULL */
 };
 
@@ -49,6 +50,7 @@ struct door {
 topic_t *look_up_topic(door_t *door, PyObject *name);
 /* NULL with an exception. */
 topic_t *get_topic(door_t *door, PyObject *name);
+PyObject *door_forget(door_t *door, PyObject *name);
 /* Where the open run of a slot is kept; NULL with an exception, or without one where none is kept. */
 run_t **place_of(topic_t *topic, int slot);
 int slot_by_key(int hash, int count, span key);

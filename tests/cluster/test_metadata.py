@@ -101,7 +101,7 @@ def test_back_off_grows_with_failures_and_ends_with_success() -> None:
 def test_versions_differ_in_what_they_can_ask() -> None:
     one = settled({"t": [(1, 0)]})
     one.start()
-    assert one.request(3).allow_auto_topic_creation is True
+    assert one.request(12).allow_auto_topic_creation is False
     assert one.request(0).topics == one.request(12).topics
 
 
@@ -138,3 +138,69 @@ def test_an_answer_that_takes_several_steps_is_seen_at_its_end_and_hints_given_m
     while not one.go_on():
         pass
     assert one.snapshot.leader("t", 1) == 1, "hints are for the answer that they met"
+
+
+def names(one: MetadataUpdater, version: int = 12) -> tuple[list[str | None], bool]:
+    """What the next request asks for, and whether it lets brokers create that."""
+    one.start()
+    request = one.request(version)
+    return [topic.name for topic in request.topics or ()], request.allow_auto_topic_creation
+
+
+def test_a_topic_that_may_be_created_is_asked_for_alone_until_it_was_seen() -> None:
+    one = settled({"t": [(1, 0)]})
+    one.allow_creation("new")
+    one.want({"new", "t"})
+    assert one.due_at == 0.0
+    assert names(one) == (["new"], True)
+    assert one.answered(metadata({"new": [(2, 0)]}), 20.0)
+    assert (one.snapshot.leader("t", 0), one.snapshot.leader("new", 0)) == (1, 2)
+    assert one.due_at == 10.0 + MAX_AGE, "the others are as old as before"
+    one.allow_creation("new")
+    one.request_refresh("a test")
+    assert names(one) == (["new", "t"], False)
+    one.answered(metadata({"t": [(1, 0)]}, errors={"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}), 30.0)
+    assert names(one) == (["new", "t"], False), "it was deleted: no refresh creates it again"
+
+
+def test_a_topic_that_is_not_there_yet_is_asked_for_with_the_others_and_alone_by_turns() -> None:
+    one = settled({"t": [(1, 0)]})
+    one.allow_creation("new")
+    one.want({"new", "t"})
+    missing = {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    for _ in range(2):
+        assert names(one) == (["new"], True)
+        one.answered(metadata(errors=missing), 20.0)
+        assert 20.0 < one.due_at < 21.5
+        assert names(one) == (["new", "t"], False)
+        one.answered(metadata({"t": [(1, 0)]}, errors=missing), 21.0)
+
+
+def test_what_was_to_be_refreshed_anyway_follows_at_once() -> None:
+    one = settled({"t": [(1, 0)]})
+    one.request_refresh("a leader was lost")
+    one.allow_creation("new")
+    one.want({"new", "t"})
+    assert names(one) == (["new"], True)
+    one.answered(metadata({"new": [(2, 0)]}), 20.0)
+    assert one.due_at == 20.0
+    assert names(one) == (["new", "t"], False)
+
+
+def test_a_failed_request_for_a_new_topic_is_made_again() -> None:
+    one = updater()
+    one.allow_creation("new")
+    one.want({"new", "t"})
+    assert names(one) == (["new"], True)
+    one.failed(5.0)
+    assert 5.0 < one.due_at < 5.2
+    assert names(one) == (["new"], True)
+
+
+def test_nothing_may_be_created_where_the_client_does_not_want_that() -> None:
+    one = MetadataUpdater(
+        max_age_ms=300_000, backoff=Backoff(100, 1_000), random=Random(1), allow_auto_create=False
+    )
+    one.allow_creation("new")
+    one.want({"new"})
+    assert names(one) == (["new"], False)

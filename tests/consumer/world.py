@@ -43,6 +43,7 @@ class FakeView:
     )
     failures: dict[int, KwireError] = field(default_factory=dict)
     refreshes: list[str] = field(default_factory=list)
+    creatable: list[str] = field(default_factory=list)
 
     def is_ready(self, node: int) -> bool:
         return node not in self.down
@@ -78,6 +79,9 @@ class FakeView:
 
     def request_metadata(self, reason: str) -> None:
         self.refreshes.append(reason)
+
+    def allow_topic_creation(self, topic: str) -> None:
+        self.creatable.append(topic)
 
     def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         self.snapshot, news = self.snapshot.with_leaders(hints, endpoints)

@@ -39,6 +39,7 @@ class FakeView:
     )
     failures: dict[int, KwireError] = field(default_factory=dict)
     refreshes: list[str] = field(default_factory=list)
+    creatable: list[str] = field(default_factory=list)
     rooms: dict[int, int] = field(default_factory=dict)
     outages: dict[int, Failure] = field(default_factory=dict)
     metadata: MetadataStatus = field(default_factory=lambda: MetadataStatus(None, 0.0, 0.0, None, None))
@@ -79,6 +80,9 @@ class FakeView:
 
     def request_metadata(self, reason: str) -> None:
         self.refreshes.append(reason)
+
+    def allow_topic_creation(self, topic: str) -> None:
+        self.creatable.append(topic)
 
     def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         self.snapshot, news = self.snapshot.with_leaders(hints, endpoints)

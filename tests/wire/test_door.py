@@ -311,6 +311,41 @@ def test_waiting_records_are_routed_in_order_with_all_that_belongs_to_them(made:
     assert not taken.tell_late(0, places[0], told.append, None)
 
 
+def test_a_forgotten_topic_is_as_new_once_its_records_were_taken(made: Any) -> None:
+    doors = Doors(made)
+    doors.know(count=4)
+    doors.door.append("t", 3, NOW, None, b"a", (), 10, None)
+    (run,) = doors.door.take()
+    assert run.partition == 3
+    assert not doors.door.forget("t"), "its record is not resolved yet"
+    doors.door.release("t", 10)
+    doors.door.set_awaited("t", True)
+    assert not doors.door.forget("t"), "somebody waits for room"
+    doors.door.set_awaited("t", False)
+    assert doors.door.forget("t")
+    assert doors.door.forget("never seen")
+    doors.door.append("t", None, NOW, b"key", b"b", (), 10, None)
+    (run,) = doors.door.take()
+    assert run.partition == UNROUTED
+
+
+def test_a_topic_is_not_forgotten_while_a_record_is_on_its_way_in(made: Any) -> None:
+    forgotten: list[bool] = []
+
+    def may_share(one: object, other: object) -> bool:
+        forgotten.append(doors.door.forget("t"))
+        return False
+
+    doors = Doors(made, may_share=may_share)
+    doors.know(count=1)
+    doors.door.append("t", 0, NOW, None, b"a", (), 10, "terms")
+    doors.door.take()
+    run, number = doors.door.append("t", 0, NOW, None, b"b", (), 10, "others")
+    assert forgotten
+    assert [run for run in doors.door.take() if run.partition == 0] == [run]
+    assert (number, len(run)) == (0, 1)
+
+
 def test_a_callback_right_after_its_record_is_a_report(made: Any) -> None:
     doors = Doors(made)
     doors.know()
