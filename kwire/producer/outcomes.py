@@ -135,15 +135,23 @@ class Outcomes:
                 if error.code in _LEADS_NOT and found.base_offset < 0 and queue.is_new:
                     early.append((queue, batch, error))
                     continue
-                self._failed(queue, batch, error, carried, now, view)
+                self._failed(queue, batch, error, carried, now, view, has_offset=found.base_offset >= 0)
 
         for queue, batch, error in reversed(early):
             queue.footing.refused(now, self._pause)
             if not self._is_let_go(queue, batch, error, view):
-                self._failed(queue, batch, error, carried, now, view)
+                self._failed(queue, batch, error, carried, now, view, has_offset=False)
 
     def _failed(
-        self, queue: PartitionQueue, batch: Batch, error: BrokerError, carried: Carried, now: float, view: View
+        self,
+        queue: PartitionQueue,
+        batch: Batch,
+        error: BrokerError,
+        carried: Carried,
+        now: float,
+        view: View,
+        *,
+        has_offset: bool,
     ) -> None:
         # Where another leader is known by now, from this answer at the latest, there is nothing to back off for. That
         # there is newer metadata proves nothing: it names the leader of a new topic before that knows of it.
@@ -152,7 +160,7 @@ class Outcomes:
         backs_off = not has_moved
         if error.code in _METADATA_CODES:
             view.request_metadata(f"{queue.topic}-{queue.index} answered {error.name}")
-        match verdict(error, waits_for_followers=carried.acks == ALL_IN_SYNC):
+        match verdict(error, waits_for_followers=carried.acks == ALL_IN_SYNC, has_offset=has_offset):
             case Verdict.STORED:
                 self._acknowledged(queue, batch, -1, -1, now)
             case Verdict.RETRY:

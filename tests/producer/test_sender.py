@@ -487,27 +487,29 @@ def test_passing_errors_are_retried_after_a_back_off(code: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "acks", "is_unsure"),
+    ("code", "acks", "was_appended", "is_unsure"),
     [
-        # Answered before the append, or after it when the followers come too late for a leader that leads no more.
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, "all", True),
-        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "all", True),
-        (ErrorCode.KAFKA_STORAGE_ERROR, "all", True),
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1, False),  # a leader that waits for nobody says so at once or never
-        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 1, False),
-        (ErrorCode.KAFKA_STORAGE_ERROR, 1, False),
-        (ErrorCode.REQUEST_TIMED_OUT, "all", True),
-        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "all", True),
-        (ErrorCode.NOT_ENOUGH_REPLICAS, "all", False),
-        (ErrorCode.CORRUPT_MESSAGE, "all", False),
+        # Answered before the append; or after it, with the offset, by a leader that lost the partition while it waited.
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, "all", False, False),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, "all", True, True),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "all", False, False),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "all", True, True),
+        (ErrorCode.KAFKA_STORAGE_ERROR, "all", False, True),  # a log that fails may have the batch nevertheless
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1, False, False),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 1, False, False),
+        (ErrorCode.KAFKA_STORAGE_ERROR, 1, False, False),  # a leader that waits for nobody says so at once or never
+        (ErrorCode.REQUEST_TIMED_OUT, "all", False, True),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "all", False, True),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, "all", False, False),
+        (ErrorCode.CORRUPT_MESSAGE, "all", False, False),
     ],
 )
 def test_rule_7_which_errors_leave_it_open_whether_the_batch_is_stored(
-    code: ErrorCode, acks: Any, is_unsure: bool
+    code: ErrorCode, acks: Any, was_appended: bool, is_unsure: bool
 ) -> None:
     bench = Bench({"t": [(1, 0)]}, acks=acks, delivery_timeout_ms=1_000)
     response = bench.send(b"v", partition=0)
-    bench.turn()[0].answer(bench.now, code)
+    bench.turn()[0].answer(bench.now, code, was_appended=was_appended)
     bench.view.down.add(1)
     bench.turn(1.0)
     error = response.exception(0)
