@@ -100,7 +100,7 @@ _PACKAGES = frozenset(
     }
 )  # fmt: skip
 
-__all__ = ["__version__", "implementation", *sorted(_HOMES)]  # names that __getattr__ provides
+__all__ = ["__version__", "implementation", *sorted(_HOMES)]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def implementation() -> Literal["c", "python"]:

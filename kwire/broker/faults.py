@@ -144,7 +144,7 @@ class Fault:
             if value is not None or name == "after":
                 _check("a fault", name, value, kind, remedy, least)
         can_befall = isinstance(self.effect, Disconnect | Mute | Delay) and not self.effect.applied
-        if self.api in OF_THE_SESSION and not can_befall:
+        if self.api is not None and self.api in OF_THE_SESSION and not can_befall:
             remedy = "use Disconnect, Mute or Delay, without `applied`"
             raise ConfigurationError(f"{self.effect} cannot befall {self.api.name}", remedy=remedy)
 

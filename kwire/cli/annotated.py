@@ -111,7 +111,7 @@ def value_text(row: FieldRow) -> str:
     if row.type == "?" or (row.value is None and row.note):
         return ""
     if isinstance(value, dict):
-        return f"{len(row.value)} bytes"
+        return f"{len(row.value or b'')} bytes"
     text = value if isinstance(row.value, UUID) or row.type == "uint32" else json.dumps(value, ensure_ascii=False)
     text = printable(str(text))
     return text if len(text) <= 200 else f"{text[:200]}... ({len(text)} characters)"

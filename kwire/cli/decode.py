@@ -145,7 +145,7 @@ class Wanted:
     def __init__(self, api: Api | None, version: int | None, kind: Kind | None, is_body: bool) -> None:
         self.api = api
         self.version = version
-        self.kind = kind
+        self.kind: Kind | None = kind
         self.is_body = is_body
 
     @classmethod
@@ -162,7 +162,8 @@ class Wanted:
 
     @property
     def kinds(self) -> list[Kind]:
-        return [self.kind] if self.kind else ["request", "response"]
+        both: list[Kind] = ["request", "response"]
+        return [self.kind] if self.kind else both
 
     def makes_sense(self, frame: bytes) -> bool:
         try:

@@ -28,7 +28,7 @@ class Outgoing:
 
     def push(self, frame: Frame) -> None:
         """Queue a frame, its size in front. Its bytes must not change until `advance` has answered the frame."""
-        parts: Sequence[BytesLike] = [frame] if isinstance(frame, _WHOLE) else frame
+        parts: Sequence[BytesLike] = [frame] if isinstance(frame, _WHOLE) else frame  # pyright: ignore[reportAssignmentType]
         size, pieces = 0, []
         first = small = bytearray(SIZE.size)
         for part in parts:

@@ -4,6 +4,9 @@ Keys and values are not copied before they are written into their batch, and no 
 are the exception. All that is wrong with a table is found before any of it is sent.
 """
 
+# pyarrow.compute makes its functions as it is imported, where pyright does not see them.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from array import array

@@ -61,7 +61,9 @@ def _headers(headers: ManyHeaders, count: int) -> list[HeadersOfOne] | None:
     if headers is None:
         return None
     if isinstance(headers, Mapping):
-        return [to_headers(headers)] * count
+        for_all: list[HeadersOfOne] = []
+        for_all.append(to_headers(headers))  # pyright: ignore[reportArgumentType]
+        return for_all * count
     own = list(headers)
     if own and isinstance(own[0], tuple) and own[0] and isinstance(own[0][0], str):
         raise TypeError("headers are the pairs of one record: give a mapping for all, or an item for each record")

@@ -33,10 +33,12 @@ class Entrant(Protocol[R_co]):
     @property
     def topic(self) -> str:
         """Where it goes."""
+        ...
 
     @property
     def left(self) -> int:
         """How many records are still to go in."""
+        ...
 
     def enter(self, door: Door) -> R_co | None:
         """Go in as far as there is room; answers the response when all is in."""

@@ -54,7 +54,7 @@ def _to_json(value: Any, wire_type: Any, nullable: bool, version: int, path: str
     return to_json(value, wire_type, version, path)
 
 
-def from_json(cls: Any, obj: Mapping[str, Any], version: int, path: str = "") -> Any:
+def from_json(cls: Any, obj: object, version: int, path: str = "") -> Any:
     """A message or nested struct from a dict."""
     if not isinstance(obj, Mapping):
         raise EncodeError(f"{obj!r:.60} is not an object", api=cls.__name__, version=version, path=path or None)

@@ -5,6 +5,9 @@ transaction markers), so it ends by the consumer's position, not by the last rec
 for a record.
 """
 
+# pyarrow.compute makes its functions as it is imported, where pyright does not see them.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,6 +5,9 @@ time, else now. offset and timestampType, which only a broker can give, are igno
 written as it is. Any other column is refused rather than dropped. Owns what can be wrong with a row; refuses to send.
 """
 
+# pyarrow.compute makes its functions as it is imported, where pyright does not see them.
+# pyright: reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

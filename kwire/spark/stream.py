@@ -122,7 +122,7 @@ class _StreamReader(DataSourceStreamReader):
 
 if HAS_ADMISSION_CONTROL:
 
-    class StreamReader(_StreamReader, SupportsTriggerAvailableNow):
+    class StreamReader(_StreamReader, SupportsTriggerAvailableNow):  # pyright: ignore[reportRedeclaration]
         """For Spark 4.2 and later."""
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -141,7 +141,7 @@ if HAS_ADMISSION_CONTROL:
             end = self._pace.next_end(
                 self._with_new(from_checkpoint(start), end),
                 end,
-                rows_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
+                rows_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,  # pyright: ignore
                 rows_min=None if is_everything else self._options.min_offsets_per_trigger,
             )
             return to_checkpoint(end)

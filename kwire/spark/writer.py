@@ -68,7 +68,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 if hasattr(spark_api, "DataSourceStreamArrowWriter"):
 
-    class StreamWriter(spark_api.DataSourceStreamArrowWriter):
+    class StreamWriter(spark_api.DataSourceStreamArrowWriter):  # pyright: ignore[reportRedeclaration]
         """For Spark 4.1 and later."""
 
         def __init__(self, options: WriteOptions, columns: SinkColumns) -> None:

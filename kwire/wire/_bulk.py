@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from itertools import pairwise, repeat
 from operator import le
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from kwire.wire.rows import Bytes, Headers
 
@@ -54,7 +54,7 @@ class ManyColumns(NamedTuple):
         if self.keys is not None or self.headers is not None or not isinstance(self.timestamps, int):
             return None
         values = _cells(self.values, start, end)
-        return values if isinstance(values, list) and None not in values else None
+        return cast("list[bytes]", values) if isinstance(values, list) and None not in values else None
 
 
 def all_bytes(items: list[Any]) -> bool:

@@ -130,7 +130,7 @@ class SimulatedCluster:
             self.state, self._selector, self.world, apis=served_versions(api_versions or {})  # type: ignore[arg-type]
         )
         self.brokers = {id: SimulatedBroker(id, self.state, net.seen) for id in self.state.nodes}
-        self.server.brokers = dict(self.brokers)
+        self.server.brokers.update(self.brokers)
         for node in nodes:
             self.server.listen(node.id, node.host, node.port)
         self.loop.ring()

@@ -141,7 +141,7 @@ def _decompress_frame(data: bytes, left: int, limit: int) -> tuple[bytes, bytes]
             raise cut_off("lz4")
         parts.append(part)
         given = b""
-    return parts[0] if len(parts) == 1 else b"".join(parts), decompressor.unused_data or b""
+    return parts[0] if len(parts) == 1 else b"".join(parts), bytes(decompressor.unused_data or b"")
 
 
 def _checksum_position(frame: bytes) -> int:

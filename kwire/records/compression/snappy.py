@@ -77,7 +77,7 @@ def _decompress_block(block: memoryview, left: int, limit: int) -> bytes:
     if declared > len(block) * 22:
         raise corrupt("snappy", f"{len(block)} bytes cannot make the {declared} declared")
     try:
-        plain: bytes = snappy.uncompress(bytes(block))
+        plain: bytes = snappy.uncompress(bytes(block))  # pyright: ignore[reportAssignmentType]
     except snappy.UncompressError as error:
         raise corrupt("snappy", error.__cause__ or error) from None
     return plain

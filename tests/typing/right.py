@@ -1,0 +1,66 @@
+"""A program of a user's, in which type checkers must find no error, and infer the types that are asserted.
+
+It is checked, not run.
+"""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import kwire
+from kwire.broker import Cluster
+from kwire.producer.settings import ProducerKwargs
+
+COMMON: ProducerKwargs = {"linger_ms": 20, "compression": "lz4", "acks": "all"}
+
+
+def send(bootstrap: str) -> None:
+    with kwire.Producer(bootstrap, **COMMON) as producer:
+        response = producer.send("orders", b"value", key="key", headers={"trace": b"1"})
+        assert_type(response, kwire.ProduceResponse)
+        assert_type(response.result(timeout=1.0), kwire.RecordMetadata)
+        assert_type(response.result().offset, int)
+        producer.send("orders", None, on_delivery=delivered)
+    kwire.Producer([bootstrap], partitioner="crc32+sticky", tls=True, sasl=kwire.Sasl("PLAIN", "user", "secret"))
+
+
+def delivered(response: kwire.ProduceResponse) -> None:
+    assert_type(response.exception(0), kwire.KwireError | None)
+
+
+def read(bootstrap: str) -> list[bytes | None]:
+    with kwire.Consumer(bootstrap, isolation="read_committed", max_wait_ms=100) as consumer:
+        consumer.assign([("orders", 0, "earliest"), ("orders", 1, 5), ("orders", 2, kwire.AtTimestamp(0))])
+        records = consumer.poll(timeout=1.0)
+        assert_type(records, list[kwire.ConsumerRecord])
+        return [value_of(record) for record in records]
+
+
+def value_of(record: kwire.ConsumerRecord) -> bytes | None:
+    assert_type(record.offset, int)
+    assert_type(record.headers, tuple[tuple[str, bytes | None], ...])
+    assert_type(record.value, bytes | None)
+    return record.value
+
+
+async def send_from_a_task(bootstrap: str) -> int:
+    async with kwire.aio.Producer(bootstrap, linger_ms=0) as producer:
+        response = await producer.send("orders", b"value")
+        assert_type(await response, kwire.RecordMetadata)
+        return (await producer.send_and_wait("orders", b"value")).partition
+
+
+def administer(bootstrap: str) -> None:
+    with kwire.Admin(bootstrap, client_id="setup") as admin:
+        try:
+            admin.create_topics([kwire.NewTopic("orders", partitions=3)])
+        except kwire.TopicError as error:
+            assert_type(error.code, int)
+        except kwire.errors.KwireError as error:
+            assert_type(error.remedy, str | None)
+    assert kwire.implementation() in ("c", "python")
+
+
+def embedded() -> None:
+    with Cluster(brokers=3, topics={"orders": 3}) as cluster:
+        send(cluster.bootstrap)
