@@ -6,6 +6,8 @@ Owns the table of commands. `kwire --help` prints from it and imports none of th
 from __future__ import annotations
 
 import contextlib
+import difflib
+import errno
 import importlib
 import os
 import signal
@@ -17,7 +19,7 @@ from typing import Any, NoReturn
 
 import click
 
-from kwire.cli.failures import ExitCode, exit_code, report
+from kwire.cli.failures import ExitCode, exit_code, report, say
 from kwire.errors import KwireError
 from kwire.version import VERSION
 
@@ -36,6 +38,9 @@ COMMANDS = {
     "broker": "Run a cluster of embedded brokers until Ctrl-C.",
 }
 
+# What a full or broken disk says.
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
 
 class Commands(click.Group):
     """Commands by name, each imported when it is run."""
@@ -48,6 +53,16 @@ class Commands(click.Group):
             return None
         command: click.Command = importlib.import_module(f"kwire.cli.{cmd_name.replace('-', '_')}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, COMMANDS, n=2)
+            hint = f"did you mean {' or '.join(near)}?" if near else "`kwire --help` lists them"
+            ctx.fail(f"there is no command {name}; {hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # click's own way asks every command for its help, which would import them all.
@@ -81,6 +96,12 @@ class Commands(click.Group):
             _flush_quietly()
             report(error)
             status = exit_code(error)
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+            _abandon_stdout()
+            say(f"the output cannot be written: {error.strerror}")
+            status = ExitCode.UNWRITABLE
         sys.exit(int(status or 0))
 
 
@@ -138,5 +159,6 @@ def kwire() -> None:
 
     Data goes to stdout: tables on a terminal, JSON lines in a pipe. Remarks go to stderr.
 
-    Exit codes: 0 ok, 1 Kafka said no, 2 usage, 3 no connection or authentication, 4 undecodable bytes, 130 Ctrl-C.
+    Exit codes: 0 ok, 1 Kafka said no, 2 usage, 3 no connection or authentication, 4 undecodable bytes, 74 the
+    output cannot be written, 130 Ctrl-C.
     """

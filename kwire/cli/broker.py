@@ -20,7 +20,11 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 
 @click.command()
 @click.option("--brokers", type=click.IntRange(1), default=3, show_default=True, metavar="N", help="How many.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where they listen, and what clients are told.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Where they listen, and the address that clients are given."
+)
+@click.option("--listen-host", metavar="HOST", help="Where they listen, if elsewhere: 0.0.0.0 in a container.")
+@click.option("--advertise", metavar="HOST", help="The address that clients are given, if another than --host.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -45,17 +49,20 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 )
 @output_options
 def command(
-    brokers: int, host: str, port: int, topics: tuple[str, ...], auto_create: bool, default_partitions: int,
+    brokers: int, host: str, listen_host: str | None, advertise: str | None, port: int, topics: tuple[str, ...],
+    auto_create: bool, default_partitions: int,
     cert: str | None, key: str | None, cafile: str | None, users: tuple[str, ...], extra: tuple[str, ...],
     output: Output,
 ) -> ExitCode:  # fmt: skip
     """Run a cluster of embedded brokers until Ctrl-C.
 
-    Any Kafka client can use it. Nothing is kept: the records are in memory. The first line of stdout is the address.
+    Any Kafka client can use it. Nothing is kept: the records are in memory. The first line of stdout has the address:
+    `bootstrap HOST:PORT,...` on a terminal, {"bootstrap": "HOST:PORT,...", "brokers": [...]} in a pipe.
 
     \b
         kwire broker --topic orders:3
-        kwire broker --brokers 1 --port 0 -f json | head -1
+        kwire broker --brokers 1 --port 0 | head -1 | jq -r .bootstrap
+        kwire broker --listen-host 0.0.0.0 --advertise kafka  # in a container that others call kafka
     """
     from kwire.broker import Cluster, Options
 
@@ -63,7 +70,8 @@ def command(
     if unknown := sorted(settings.keys() - {field.name for field in fields(Options)}):
         raise click.UsageError(f"-X {unknown[0]}: there is no such option in kwire.broker.Options")
     options: dict[str, Any] = {
-        "host": host,
+        "host": advertise or host,
+        "listen_host": listen_host or host,
         "ports": [port + index if port else 0 for index in range(brokers)],
         "tls": _tls(cert, key, cafile),
         "sasl": dict(_user(text) for text in users) or None,

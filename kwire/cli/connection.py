@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 _MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 _STEP = 0.8
+_SILENCE_SECONDS = 0.5
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
+
+
+def _nothing() -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class Connection:
     tls: Tls | bool | None
     sasl: Sasl | None
     extra: Mapping[str, Any]
+    on_use: Callable[[], None] = _nothing  # called when a client is about to be made
 
     @property
     def step_ms(self) -> int:
@@ -46,6 +53,7 @@ class Connection:
 
     def client_options(self) -> dict[str, Any]:
         """Keyword arguments for kwire.Producer, kwire.Consumer and ClientConfig, `bootstrap` among them."""
+        self.on_use()
         return {
             "bootstrap": self.bootstrap,
             "tls": self.tls,
@@ -81,13 +89,14 @@ _OPTIONS = [
     click.option("--password", envvar="KWIRE_PASSWORD", show_envvar=True,
                  help="SASL password; asked for when missing. In `ps` all can see it: prefer the variable."),
     click.option("--password-file", type=_FILE, help="Read the password from this file's first line."),
-    click.option("-X", "--option", "extra", multiple=True, metavar="NAME=VALUE",
-                 help="Any other option of the client, by its Python name: -X linger_ms=50."),
 ]  # fmt: skip
+_EXTRA_HELP = "Any other option of the {owner}, by its Python name: -X {example}."
 
 
-def connection_options(command: Command) -> Command:
-    """-b and its kind; the command is called with `connection=Connection`."""
+def connection_options(
+    command: Command, owner: str = "client", example: str = "metadata_max_age_ms=60000"
+) -> Command:
+    """-b and its kind; the command is called with `connection=Connection`. -X is for the options of an `owner`."""
 
     @functools.wraps(command)
     def wrapped(
@@ -97,20 +106,87 @@ def connection_options(command: Command) -> Command:
     ) -> Any:  # fmt: skip
         if not bootstrap:
             raise click.UsageError("no broker given: add -b HOST:PORT, or set KWIRE_BOOTSTRAP")
-        has_tls = tls or insecure or any((cafile, cert, key))
+        given = {"tls": tls, "cafile": cafile, "cert": cert, "key": key, "insecure": insecure}
+        chosen = connection_tls(given)
+        sign = _SignOfLife(bootstrap, timeout)
         connection = Connection(
             bootstrap=bootstrap,
             timeout=timeout,
-            tls=_tls(cafile, cert, key, insecure) if has_tls else None,
-            sasl=_sasl(sasl_mechanism, username, password, password_file, has_tls),
+            tls=chosen,
+            sasl=_sasl(sasl_mechanism, username, password, password_file, chosen is not None),
             extra=named_values(extra),
+            on_use=sign.begin,
         )
-        return command(*args, connection=connection, **kwargs)
+        try:
+            return command(*args, connection=connection, **kwargs)
+        finally:
+            sign.end()
 
     decorated: Any = wrapped
-    for option in reversed(_OPTIONS):
+    extra_option = click.option(
+        "-X", "--option", "extra", multiple=True, metavar="NAME=VALUE",
+        help=_EXTRA_HELP.format(owner=owner, example=example),
+    )  # fmt: skip
+    for option in reversed([*_OPTIONS, extra_option]):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
+
+
+def producer_options(command: Command) -> Command:
+    return connection_options(command, "producer", "linger_ms=50")
+
+
+def consumer_options(command: Command) -> Command:
+    return connection_options(command, "consumer", "max_wait_ms=100")
+
+
+class _SignOfLife:
+    """Says, half a second after the command has turned to the brokers, that none takes connections, if that is so."""
+
+    def __init__(self, bootstrap: str, timeout: float) -> None:
+        self._bootstrap = bootstrap
+        self._seconds = timeout
+        self._timer = threading.Timer(_SILENCE_SECONDS, self._look)
+        self._timer.daemon = True
+        self._is_begun = False
+
+    def begin(self) -> None:
+        if not self._is_begun:
+            self._is_begun = True
+            self._timer.start()
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        failures = _unreachable(self._bootstrap)
+        if failures:
+            text = "; ".join(failures)
+            click.echo(f"kwire: no broker takes connections yet: {text}; trying for {self._seconds:g} s", err=True)
+
+
+def _unreachable(bootstrap: str) -> list[str]:
+    """Why no address of these takes a connection; empty when one does."""
+    from kwire.cluster.config import parse_bootstrap
+    from kwire.net import KafkaSelector
+
+    try:
+        addresses = parse_bootstrap(bootstrap)
+    except ConfigurationError:  # the command itself says so
+        return []
+    selector = KafkaSelector(connect_timeout_ms=_SILENCE_SECONDS * 1000)
+    failures: list[str] = []
+    try:
+        for host, port in addresses:
+            selector.connect((host, port), host, port)
+        while len(failures) < len(addresses):
+            selector.poll([], _SILENCE_SECONDS)
+            if selector.connected:
+                return []
+            failures += [str(ended.cause) for ended in selector.disconnected]
+    finally:
+        selector.close()
+    return failures
 
 
 def named_values(texts: Iterable[str]) -> dict[str, Any]:
@@ -126,6 +202,15 @@ def _named(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
+
+
+def connection_tls(given: Mapping[str, Any]) -> Tls | bool | None:
+    """What the options of TLS say: None for none of them."""
+    names = ("cafile", "cert", "key", "insecure")
+    cafile, cert, key, insecure = (given.get(name) for name in names)
+    if not (given.get("tls") or insecure or cafile or cert or key):
+        return None
+    return _tls(cafile, cert, key, bool(insecure))
 
 
 def _tls(cafile: str | None, cert: str | None, key: str | None, insecure: bool) -> Tls | bool:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kwire.cli.batches import moment
-from kwire.cli.connection import Connection, connection_options
+from kwire.cli.completion import complete_topic
+from kwire.cli.connection import Connection, consumer_options
 from kwire.cli.failures import ExitCode
 from kwire.cli.output import Output, counted, has_colour, json_line, output_options, printable
 from kwire.cli.tokens import compile_format, unescape
 from kwire.cli.values import bytes_to_json, headers_to_json
+from kwire.errors import ErrorCode, broker_error
 
 if TYPE_CHECKING:
     from kwire.consumer import Consumer, ConsumerRecord, StartOffset
@@ -28,7 +30,9 @@ _TIMESTAMP_TYPES = {0: "create", 1: "append"}
 
 
 @click.command()
-@click.argument("topics", metavar="TOPIC[:PARTITION,...]...", nargs=-1, required=True)
+@click.argument(
+    "topics", metavar="TOPIC[:PARTITION,...]...", nargs=-1, required=True, shell_complete=complete_topic
+)
 @click.option(
     "-o",
     "--offset",
@@ -50,12 +54,12 @@ _TIMESTAMP_TYPES = {0: "create", 1: "append"}
 @click.option("-F", "--template", metavar="FORMAT", help="Print each record by kcat's tokens: '%t %p %o %k %s\\n'.")
 @click.option("--raw", is_flag=True, help="Print the bytes of the values and nothing else.")
 @click.option("-D", "--delimiter", default="", help="With --raw: what to print after each value.")
-@click.option("--null", default="", help="With -F and --raw: what to print for null.")
-@connection_options
+@click.option("--null", help="With -F and --raw: what null is. Default: nothing; of a header, its name alone.")
+@consumer_options
 @output_options
 def command(
     topics: tuple[str, ...], start: str, count: int | None, exit_at_end: bool, isolation: str, template: str | None,
-    raw: bool, delimiter: str, null: str, connection: Connection, output: Output,
+    raw: bool, delimiter: str, null: str | None, connection: Connection, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Print the records of topics.
 
@@ -81,6 +85,8 @@ def command(
         partitions = _partitions(consumer, wanted, connection.timeout)
         ends = consumer.end_offsets(partitions, connection.timeout) if exit_at_end or isinstance(where, _Back) else {}
         starts = _starts(consumer, partitions, where, ends, connection.timeout)
+        if exit_at_end:
+            _check_within(starts, ends)
         consumer.assign([(*key, starts[key]) for key in partitions])
         if not exit_at_end:
             ends = {}
@@ -158,6 +164,17 @@ def _starts(
     return {key: max(begins[key], ends[key] - int(where)) for key in partitions}
 
 
+def _check_within(starts: dict[TopicPartition, StartOffset], ends: dict[TopicPartition, int]) -> None:
+    """Raise OFFSET_OUT_OF_RANGE, as without -e a broker would, where no partition has so many records."""
+    beyond = [(key, start) for key, start in starts.items() if isinstance(start, int) and start > ends[key]]
+    if beyond and len(beyond) == len(starts):
+        (topic, partition), start = beyond[0]
+        raise broker_error(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"the partition ends at offset {ends[topic, partition]}, before {start}",
+            topic=topic, partition=partition, remedy="give -o a smaller offset, or -N for N before the end",
+        )  # fmt: skip
+
+
 def _read(
     consumer: Consumer,
     ends: dict[TopicPartition, int],
@@ -185,11 +202,12 @@ def _read(
 
 
 def _writer(
-    output: Output, template: str | None, raw: bool, delimiter: str, null: str
+    output: Output, template: str | None, raw: bool, delimiter: str, null: str | None
 ) -> Callable[[list[ConsumerRecord]], None]:
     """How records go to stdout: a whole group at once, then flushed."""
     if template is not None or raw:
-        null_bytes, after = null.encode("utf-8", "surrogateescape"), unescape(delimiter)
+        null_bytes = None if null is None else null.encode("utf-8", "surrogateescape")
+        after = unescape(delimiter)
         render = compile_format("%s" if template is None else template, null=null_bytes)
         stdout = sys.stdout.buffer
 

@@ -10,6 +10,7 @@ import click
 
 from kwire.cli.apis import find_api, find_version
 from kwire.cli.capture import HEAD_BYTES, Joined, is_capture
+from kwire.cli.completion import complete_api
 from kwire.cli.failures import ExitCode
 from kwire.cli.frames import Frame, split
 from kwire.cli.output import Output, output_options
@@ -24,6 +25,7 @@ from kwire.cli.reading import (
     read_request,
     read_response,
 )
+from kwire.cli.secrets import mask_frame, may_be_secret
 from kwire.cli.shown import heading, print_reading, reading_to_json
 from kwire.cli.traffic import Filters, filter_options, show_capture
 from kwire.cli.walk import FieldRow
@@ -49,6 +51,7 @@ _CAPTURE_BUFFER_BYTES = 256 * 1024
     "--api",
     "api_text",
     metavar="API",
+    shell_complete=complete_api,
     help="Whose response this is: a name or a number. Of a capture: only these, A,B.",
 )
 @click.option("--version", "version_text", metavar="N", help="Its version. Without it, every version is tried.")
@@ -64,12 +67,13 @@ _CAPTURE_BUFFER_BYTES = 256 * 1024
     "--annotate/--no-annotate", default=None, help="Show the bytes of every field. Default: yes, of a capture no."
 )
 @click.option("--bytes", "bytes_max", default=32, show_default=True, metavar="N", help="Show N bytes a field; 0: all.")
+@click.option("--show-secrets", is_flag=True, help="Show passwords, SCRAM proofs and tokens instead of asterisks.")
 @filter_options
 @output_options
 def command(
     source: BinaryIO, form: str | None, has_sizes: bool | None, api_text: str | None, version_text: str | None,
-    kind: str | None, is_body: bool, is_guessing: bool, annotate: bool | None, bytes_max: int, filters: Filters,
-    output: Output,
+    kind: str | None, is_body: bool, is_guessing: bool, annotate: bool | None, bytes_max: int, show_secrets: bool,
+    filters: Filters, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Explain the bytes of Kafka frames, and captures of the network.
 
@@ -98,10 +102,12 @@ def command(
             )
         of_api = filters.of_api(api_text, version_text)
         file: Any = io.BufferedReader(Joined(head, source), _CAPTURE_BUFFER_BYTES)
-        return show_capture(file, of_api, output, annotate=bool(annotate), bytes_max=bytes_max)
+        return show_capture(
+            file, of_api, output, annotate=bool(annotate), bytes_max=bytes_max, show_secrets=show_secrets
+        )
     if filters != Filters():
         raise click.UsageError("--connection, --port, --errors-only and --slower-than are for captures; this is none")
-    what = Wanted.of(api_text, version_text, kind, is_body)
+    what = Wanted.of(api_text, version_text, kind, is_body, show_secrets)
     data = head + source.read()
     return _show_frames(data, form, has_sizes, what, output, is_guessing, None if annotate is False else bytes_max)
 
@@ -116,7 +122,7 @@ def _show_frames(
         for frame in split(piece, has_sizes, what.makes_sense):
             number += 1
             if is_guessing:
-                status = max(status, _show_guesses(number, frame, what, output))
+                status = max(status, _show_guesses(number, what.masked(frame), what, output))
                 continue
             reading = what.read(frame)
             if output.is_table:
@@ -142,14 +148,19 @@ def _form(text: str | None) -> Form:
 class Wanted:
     """What the options say the frames are, and so how each is read."""
 
-    def __init__(self, api: Api | None, version: int | None, kind: Kind | None, is_body: bool) -> None:
+    def __init__(
+        self, api: Api | None, version: int | None, kind: Kind | None, is_body: bool, show_secrets: bool
+    ) -> None:
+        self.show_secrets = show_secrets
         self.api = api
         self.version = version
         self.kind: Kind | None = kind
         self.is_body = is_body
 
     @classmethod
-    def of(cls, api_text: str | None, version_text: str | None, kind: str | None, is_body: bool) -> Wanted:
+    def of(
+        cls, api_text: str | None, version_text: str | None, kind: str | None, is_body: bool, show_secrets: bool
+    ) -> Wanted:
         if version_text is not None and api_text is None:
             raise click.UsageError("--version needs --api: a version of what?")
         api = find_api(api_text) if api_text is not None else None
@@ -157,8 +168,9 @@ class Wanted:
         if is_body and (api is None or version is None or kind is None):
             raise click.UsageError("--body needs --api, --version and --request or --response")
         return cls(
-            api, version, "request" if kind == "request" else "response" if kind == "response" else None, is_body
-        )
+            api, version, "request" if kind == "request" else "response" if kind == "response" else None, is_body,
+            show_secrets,
+        )  # fmt: skip
 
     @property
     def kinds(self) -> list[Kind]:
@@ -172,8 +184,28 @@ class Wanted:
             return False
 
     def read(self, frame: Frame) -> Reading:
-        """The frame, read as far as it goes."""
-        data, base = frame.data, frame.start
+        """Return the frame, read as far as it goes, its secrets masked unless they are wanted."""
+        reading = self._read(self.masked(frame).data, frame.start)
+        if frame.has_size:
+            size = (len(frame.data) + frame.missing).to_bytes(4, "big")
+            reading.rows.insert(0, FieldRow(frame.start - 4, size, "size", "int32", len(frame.data) + frame.missing))
+        if frame.missing:
+            promised, here = len(frame.data) + frame.missing, len(frame.data)
+            message = f"the frame's size is {promised} and {here} bytes are here, {frame.missing} too few"
+            reading.problems.insert(0, DecodeError(message, offset=frame.start - 4))
+        return reading
+
+    def masked(self, frame: Frame) -> Frame:
+        """The frame with its secrets masked, unless they are wanted."""
+        header = maybe_request_header(frame.data)
+        if self.show_secrets or not (may_be_secret(self.api) or (header is not None and may_be_secret(header[0]))):
+            return frame
+        reading = self._read(frame.data, frame.start)
+        if reading.api is None or not may_be_secret(reading.api):
+            return frame
+        return frame._replace(data=mask_frame(frame.data, reading.api, reading.rows, frame.start))
+
+    def _read(self, data: bytes, base: int) -> Reading:
         if self.is_body:
             assert self.api is not None
             assert self.version is not None
@@ -183,18 +215,15 @@ class Wanted:
             reading = read_request(data, base)
         elif self.api is None:
             reading = read_request(data, base)
-            reading.problems[-1].remedy = _remedy(data)
+            if not reading.problems:  # the bytes are a sound request, and the options say that they are a response
+                remedy = "leave out --response, or say with --api and --version what it answers"
+                reading.problems.append(DecodeError(f"these bytes are a request, {reading.name}", remedy=remedy))
+            else:
+                reading.problems[-1].remedy = _remedy(data)
         elif self.version is None:
             reading = self._of_any_version(data, base)
         else:
             reading = read_response(data, base, self.api, self.version)
-        if frame.has_size:
-            size = (len(data) + frame.missing).to_bytes(4, "big")
-            reading.rows.insert(0, FieldRow(base - 4, size, "size", "int32", len(data) + frame.missing))
-        if frame.missing:
-            promised = len(data) + frame.missing
-            message = f"the frame's size is {promised} and {len(data)} bytes are here, {frame.missing} too few"
-            reading.problems.insert(0, DecodeError(message, offset=base - 4))
         return reading
 
     def _is_request(self, data: bytes) -> bool:

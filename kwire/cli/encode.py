@@ -9,13 +9,14 @@ from typing import Any, BinaryIO
 import click
 
 from kwire.cli.apis import find_api_at, message_classes
+from kwire.cli.completion import complete_api
 from kwire.cli.failures import ExitCode
 from kwire.cli.messages import message_from_json, read_json
 from kwire.protocol.headers import encode_request, encode_response
 
 
 @click.command()
-@click.argument("api_text", metavar="API@VERSION")
+@click.argument("api_text", metavar="API@VERSION", shell_complete=complete_api)
 @click.argument("source", metavar="[FILE|-]", type=click.File("rb"), default="-")
 @click.option("--response", "is_response", is_flag=True, help="The JSON is a response. Default: a request.")
 @click.option("--body", "is_body", is_flag=True, help="The message alone, without size and header.")

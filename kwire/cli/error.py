@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
+from kwire.cli.completion import complete_error
 from kwire.cli.output import Output, output_options
 from kwire.errors import ErrorCode, broker_error, error_name
 
 
 @click.command()
-@click.argument("codes", metavar="[CODE|NAME]...", nargs=-1)
+@click.argument("codes", metavar="[CODE|NAME]...", nargs=-1, shell_complete=complete_error)
 @output_options
 def command(codes: tuple[str, ...], output: Output) -> None:
     """What a broker's error code means.

@@ -10,17 +10,22 @@ import re
 import sys
 from collections.abc import Iterator
 from enum import IntEnum
+from typing import TextIO
 
 import click
 
 from kwire.errors import (
     ConfigurationError,
+    ConnectError,
     DecodeError,
     DeliveryError,
     EncodeError,
     KwireError,
     NodeError,
+    NotKafkaError,
     RequestTimeoutError,
+    ResolveError,
+    TlsError,
 )
 
 
@@ -32,6 +37,7 @@ class ExitCode(IntEnum):
     USAGE = 2  # options, or input that this program was given to send
     CONNECTION = 3  # no broker reached: name, port, TLS, authentication
     UNDECODABLE = 4  # bytes that are not what they claim to be
+    UNWRITABLE = 74  # our output cannot be written, such as on a full disk; EX_IOERR of sysexits.h
     INTERRUPTED = 130  # Ctrl-C, as shells report it
     BROKEN_PIPE = 141  # the reader of our output went away, as shells report it
 
@@ -61,6 +67,8 @@ def explain(error: KwireError) -> list[str]:
     """
     causes = list(_causes(error))
     lines = [_without(error.message, causes)]
+    if isinstance(error, RequestTimeoutError) and any(isinstance(cause, _UNREACHED) for cause in causes):
+        lines = ["no broker could be reached in time"]
     if place := _place(error):
         lines.append(f"  at:  {place}")
     said = lines[0]
@@ -76,6 +84,9 @@ def explain(error: KwireError) -> list[str]:
         lines.append(f"  do:  {_PYTHON_NAME.sub(lambda name: _OPTIONS[name[0]], remedies[-1])}")
     return lines
 
+
+# What kept a request from being sent at all.
+_UNREACHED = (ResolveError, ConnectError, TlsError, NotKafkaError)
 
 # Remedies speak of the Python client's options; here they have other names.
 _OPTIONS = {
@@ -114,6 +125,11 @@ def _causes(error: KwireError) -> Iterator[KwireError]:
         cause = cause.__cause__
 
 
+def takes_colour(stream: TextIO) -> bool:
+    """Whether to colour what goes there: a terminal that knows colours, unless NO_COLOR asks not to."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def report(error: KwireError) -> None:
     """Write an error to stderr, the program's name first, so that the mixed stderr of a pipeline stays readable."""
     say(*explain(error))
@@ -121,7 +137,7 @@ def report(error: KwireError) -> None:
 
 def say(*lines: str) -> None:
     """What went wrong, which -q does not silence."""
-    is_coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    is_coloured = takes_colour(sys.stderr)
     name = click.style("kwire: ", fg="red", bold=True) if is_coloured else "kwire: "
     sys.stdout.flush()
     click.echo(name + "\n".join(lines), err=True)

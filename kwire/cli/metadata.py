@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kwire.cli.completion import complete_topic
 from kwire.cli.connection import Connection, connection_options
 from kwire.cli.failures import ExitCode
 from kwire.cli.output import Output, counted, output_options, styled
@@ -26,7 +27,7 @@ _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 @click.command()
-@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@click.argument("topics", metavar="[TOPIC]...", nargs=-1, shell_complete=complete_topic)
 @click.option("--partitions", "has_partitions", is_flag=True, help="Every partition, also when no topic is named.")
 @connection_options
 @output_options

@@ -8,13 +8,14 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
+
+from kwire.cli.failures import takes_colour
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -87,8 +88,8 @@ class Output:
 
 
 def has_colour() -> bool:
-    """Whether to colour what is not drawn by rich: on a terminal, unless NO_COLOR asks not to."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    """Whether to colour what is not drawn by rich."""
+    return takes_colour(sys.stdout)
 
 
 def json_line(value: Any) -> str:

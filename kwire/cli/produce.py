@@ -10,7 +10,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from kwire.cli.connection import Connection, connection_options
+from kwire.cli.completion import complete_topic
+from kwire.cli.connection import Connection, producer_options
 from kwire.cli.failures import ExitCode, exit_code, explain
 from kwire.cli.output import Output, counted, json_line, output_options
 from kwire.cli.tokens import unescape
@@ -24,7 +25,7 @@ _CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.File("rb"))
 @click.option("-J", "--json", "is_json", is_flag=True, help="Each line is a record as `kwire consume` prints it.")
 @click.option("-l", "--lines", "has_lines", is_flag=True, help="Each line of the FILEs is a record, not each FILE.")
@@ -51,7 +52,7 @@ _CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 @click.option(
     "--report", "has_report", is_flag=True, help="A JSON line on stdout for each record: where it went, or why not."
 )
-@connection_options
+@producer_options
 @output_options
 def command(
     topic: str, files: tuple[BinaryIO, ...], is_json: bool, has_lines: bool, delimiter: str, key_delimiter: str | None,

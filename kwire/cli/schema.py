@@ -11,6 +11,7 @@ import click
 
 from kwire.cli.annotated import default_to_json
 from kwire.cli.apis import find_api_at, find_version, known_apis, message_classes, span
+from kwire.cli.completion import complete_api
 from kwire.cli.failures import ExitCode
 from kwire.cli.output import Output, output_options, styled
 from kwire.protocol.fields import REQUIRED, Field, type_name
@@ -31,7 +32,7 @@ class Line(NamedTuple):
 
 
 @click.command()
-@click.argument("api_text", metavar="[API[@VERSION]]", required=False)
+@click.argument("api_text", metavar="[API[@VERSION]]", required=False, shell_complete=complete_api)
 @click.option("--request", "only", flag_value="request", help="Only the request.")
 @click.option("--response", "only", flag_value="response", help="Only the response.")
 @click.option("--diff", nargs=2, metavar="A B", help="What version B has that A has not, and the reverse.")

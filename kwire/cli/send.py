@@ -11,6 +11,7 @@ import click
 
 from kwire.cli.answers import refusals
 from kwire.cli.apis import find_api_at
+from kwire.cli.completion import complete_api
 from kwire.cli.connection import Connection, connection_options
 from kwire.cli.failures import ExitCode
 from kwire.cli.messages import message_from_json, read_json
@@ -26,7 +27,7 @@ _REFUSALS_SHOWN_MAX = 5
 
 
 @click.command()
-@click.argument("api_text", metavar="API[@VERSION]")
+@click.argument("api_text", metavar="API[@VERSION]", shell_complete=complete_api)
 @click.argument("text", metavar="[JSON|-]", default="-")
 @click.option("--broker", type=int, metavar="ID", help="To this broker.")
 @click.option("--leader", metavar="TOPIC:PARTITION", help="To the leader of a partition.")
@@ -53,6 +54,8 @@ def command(
     from kwire.cluster import Runtime, ToLeader
 
     found, wanted = find_api_at(api_text)
+    if text == "-" and sys.stdin.isatty():
+        output.note(f"Type the fields of {found.name} as JSON ({{}} for none), then press Ctrl-D.")
     fields = read_json(sys.stdin.read() if text == "-" else text)
     if found.key == ApiKey.PRODUCE and fields.get("acks") == 0:
         raise click.UsageError("brokers do not answer a Produce with acks 0")

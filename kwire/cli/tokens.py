@@ -1,7 +1,7 @@
 r"""The format strings of `kwire consume -F`: kcat's tokens, so that scripts can move over unchanged.
 
     %s value   %S its length, -1 for null   %R the length as four big-endian bytes
-    %k key     %K its length                %T timestamp in ms     %h headers (a=1,b=2)
+    %k key     %K its length                %T timestamp in ms     %h headers (a=1,b=2, c for null)
     %t topic   %p partition                 %o offset              %% a per cent sign
     \n \r \t \0 \\   \xNN a byte
 
@@ -45,11 +45,17 @@ def _length(data: bytes | None) -> int:
     return -1 if data is None else len(data)
 
 
-def _headers(record: Printed, null: bytes) -> bytes:
-    return b",".join(name.encode() + b"=" + (null if value is None else value) for name, value in record.headers)
+def _headers(record: Printed, null: bytes | None) -> bytes:
+    """A null header is its name alone, as `kwire produce -H NAME` takes it, unless there is a word for null."""
+    shown = []
+    for name, value in record.headers:
+        text = null if value is None else value
+        shown.append(name.encode() if text is None else name.encode() + b"=" + text)
+    return b",".join(shown)
 
 
-def _tokens(null: bytes) -> dict[bytes, Part]:
+def _tokens(chosen: bytes | None) -> dict[bytes, Part]:
+    null = chosen or b""
     return {
         b"s": lambda record: null if record.value is None else record.value,
         b"S": lambda record: b"%d" % _length(record.value),
@@ -57,7 +63,7 @@ def _tokens(null: bytes) -> dict[bytes, Part]:
         b"k": lambda record: null if record.key is None else record.key,
         b"K": lambda record: b"%d" % _length(record.key),
         b"T": lambda record: b"%d" % record.timestamp_ms,
-        b"h": lambda record: _headers(record, null),
+        b"h": lambda record: _headers(record, chosen),
         b"t": lambda record: record.topic.encode(),
         b"p": lambda record: b"%d" % record.partition,
         b"o": lambda record: b"%d" % record.offset,
@@ -65,7 +71,7 @@ def _tokens(null: bytes) -> dict[bytes, Part]:
     }
 
 
-def compile_format(text: str, *, null: bytes = b"") -> Part:
+def compile_format(text: str, *, null: bytes | None = None) -> Part:
     """A function that renders a record; `null` stands for a null key, value or header. ConfigurationError if wrong."""
     source = text.encode("utf-8", "surrogateescape")
     tokens = _tokens(null)

@@ -23,6 +23,7 @@ from kwire.cli.capture import CapturedFrame, Connection, Pair, Remark, pair_up, 
 from kwire.cli.failures import ExitCode, say
 from kwire.cli.output import Output, counted, has_colour, json_line, printable
 from kwire.cli.reading import Reading, read_fast, read_request, read_response
+from kwire.cli.secrets import mask_frame, mask_token, may_be_secret
 from kwire.cli.shown import heading, print_problem, print_reading, reading_to_json
 from kwire.cli.walk import FieldRow
 from kwire.errors import DecodeError
@@ -119,6 +120,7 @@ class Exchanged:
     request: Reading | None
     response: Reading | None
     refusals: list[Refusal]
+    topic_names: dict[str, str] = field(default_factory=dict)  # of the topic ids in it, as far as they are known
 
     @property
     def has_problem(self) -> bool:
@@ -130,10 +132,13 @@ class Exchanged:
         return reading.header if reading else {}
 
 
-def show_capture(file: BinaryIO, filters: Filters, output: Output, *, annotate: bool, bytes_max: int) -> ExitCode:
+def show_capture(
+    file: BinaryIO, filters: Filters, output: Output, *, annotate: bool, bytes_max: int, show_secrets: bool = False
+) -> ExitCode:
     """Show a capture to its end. UNDECODABLE if bytes of it made no sense or were lost, or none were Kafka's."""
     sheet = _Sheet(output, bytes_max if annotate else None)
     tally = _Tally()
+    names = TopicNames()
     has_problem = False
     for found in pair_up(read_capture(file, ports=filters.ports)):
         if isinstance(found, Remark):
@@ -141,9 +146,14 @@ def show_capture(file: BinaryIO, filters: Filters, output: Output, *, annotate: 
             _remark(found, filters, output)
             continue
         tally.pairs += 1
-        if not filters.takes(found):
+        is_taken = filters.takes(found)
+        if not is_taken and not names.may_learn(found):
             continue
-        one = read_pair(found, annotate=annotate)
+        one = read_pair(found, annotate=annotate, show_secrets=show_secrets)
+        names.learn(one)
+        if not is_taken:
+            continue
+        names.look_up(one)
         if filters.errors_only and not one.refusals and not one.has_problem:
             continue
         has_problem |= one.has_problem
@@ -173,12 +183,54 @@ def _remark(remark: Remark, filters: Filters, output: Output) -> None:
         output.note(text)
 
 
-def read_pair(pair: Pair, *, annotate: bool) -> Exchanged:
-    """Both messages of a pair; with `annotate` field by field."""
-    request = _read(pair.request, annotate) if pair.request else None
-    response = _read(pair.response, annotate) if pair.response else None
+class TopicNames:
+    """The names of topic ids, as Metadata and CreateTopics responses in the capture give them."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    @staticmethod
+    def may_learn(pair: Pair) -> bool:
+        api = pair.frame.api
+        return api is not None and api.key in _NAMING_APIS
+
+    def learn(self, one: Exchanged) -> None:
+        """Take the names from a response that has some."""
+        if not self.may_learn(one.pair) or one.response is None or one.response.message is None:
+            return
+        for topic in one.response.message.get("topics") or ():
+            if topic.get("name") and topic.get("topicId", _NO_ID) != _NO_ID:
+                self._names[topic["topicId"]] = topic["name"]
+
+    def look_up(self, one: Exchanged) -> None:
+        """Keep, with the exchange, the names of the ids in its messages."""
+        for reading in (one.request, one.response):
+            found: dict[str, dict[str, None]] = {}
+            _collect(reading.message if reading else None, "", found)
+            for id in found.get(_TOPIC_ID, ()):
+                if id in self._names:
+                    one.topic_names[id] = self._names[id]
+
+
+def read_pair(pair: Pair, *, annotate: bool, show_secrets: bool = False) -> Exchanged:
+    """Both messages of a pair; with `annotate` field by field, and with their secrets only where those are wanted."""
+    request, response = (
+        _read_masked(frame, annotate, show_secrets) if frame else None for frame in (pair.request, pair.response)
+    )
     found = list(refusals(response.message)) if response else []
     return Exchanged(pair, request, response, found)
+
+
+def _read_masked(frame: CapturedFrame, annotate: bool, show_secrets: bool) -> Reading:
+    if show_secrets:
+        return _read(frame, annotate)
+    if frame.is_token:
+        return _read(replace(frame, data=mask_token(frame.data)), annotate)
+    if may_be_secret(frame.api):
+        assert frame.api is not None
+        rows = _read(frame, annotate=True).rows
+        return _read(replace(frame, data=mask_frame(frame.data, frame.api, rows, 0)), annotate)
+    return _read(frame, annotate)
 
 
 def _read(frame: CapturedFrame, annotate: bool) -> Reading:
@@ -270,6 +322,7 @@ def pair_to_json(one: Exchanged, *, annotate: bool) -> dict[str, Any]:
         "client_id": one.header.get("clientId"),
         "latency_ms": pair.latency_ms,
         "errors": [{"path": refusal.path, "code": refusal.code, "name": refusal.name} for refusal in one.refusals],
+        **({"topic_names": one.topic_names} if one.topic_names else {}),
         "request": _frame_to_json(pair.request, one.request, annotate),
         "response": _frame_to_json(pair.response, one.response, annotate),
     }
@@ -390,15 +443,30 @@ def _facts(one: Exchanged) -> Iterator[str]:
     message = one.request.message if one.request else None
     names: dict[str, dict[str, None]] = {}
     _collect(message, "", names)
+    _name_ids(names, one.topic_names)
     for kind, values in names.items():
         listed = list(values)
         more = f",... ({len(listed)})" if len(listed) > _NAMES_SHOWN_MAX else ""
         yield f"{kind} {','.join(listed[:_NAMES_SHOWN_MAX])}{more}"
 
 
+def _name_ids(found: dict[str, dict[str, None]], names: dict[str, str]) -> None:
+    """Put the names of topics in the place of their ids, as far as they are known."""
+    unknown: dict[str, None] = {}
+    for id in found.pop(_TOPIC_ID, {}):
+        if id in names:
+            found.setdefault("topic", {})[names[id]] = None
+        else:
+            unknown[id] = None
+    if unknown:
+        found[_TOPIC_ID] = unknown
+
+
+_TOPIC_ID = "topic id"
+_NAMING_APIS = frozenset({ApiKey.METADATA, ApiKey.CREATE_TOPICS})
 # What names something in a request, and what it is called here.
 _NAMING = {
-    "groupId": "group", "transactionalId": "transaction", "topic": "topic", "topicId": "topic id",
+    "groupId": "group", "transactionalId": "transaction", "topic": "topic", "topicId": _TOPIC_ID,
     "coordinatorKeys": "key", "key": "key", "mechanism": "mechanism", "groups": "group", "groupsNames": "group",
     "clientSoftwareName": "client", "memberId": "member",
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import click
 import pytest
 
 from kwire.cli.app import COMMANDS, kwire
-from kwire.cli.failures import ExitCode, exit_code, explain
+from kwire.cli.failures import ExitCode, exit_code, explain, takes_colour
 from kwire.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -96,7 +97,7 @@ def test_exit_codes(error: KwireError, code: int) -> None:
 
 
 def test_exit_codes_are_what_scripts_rely_on() -> None:
-    assert [int(code) for code in ExitCode] == [0, 1, 2, 3, 4, 130, 141]
+    assert [int(code) for code in ExitCode] == [0, 1, 2, 3, 4, 74, 130, 141]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,10 @@ def test_exit_codes_are_what_scripts_rely_on() -> None:
         (REFUSED, ["refused", "  at:  broker 1 at db:9092", "  do:  is it up?"]),
         (
             caused(RequestTimeoutError(f"no answer; the last was: {REFUSED}", api="Fetch", remedy="wait"), REFUSED),
-            ["no answer", "  at:  Fetch", "  why: refused [broker 1 at db:9092]", "  do:  is it up?"],
+            [
+                "no broker could be reached in time", "  at:  Fetch", "  why: refused [broker 1 at db:9092]",
+                "  do:  is it up?",
+            ],
         ),
         (DecodeError("bad", path="topics[3].name", offset=7), ["bad", "  at:  field topics[3].name, offset 7"]),
         (KwireError("alone"), ["alone"]),
@@ -113,6 +117,41 @@ def test_exit_codes_are_what_scripts_rely_on() -> None:
 )  # fmt: skip
 def test_an_error_says_what_where_why_and_what_to_do(error: KwireError, lines: list[str]) -> None:
     assert explain(error) == lines
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("consum", "there is no command consum; did you mean consume?"),
+        ("brokers", "did you mean broker?"),
+        ("zzz", "there is no command zzz; `kwire --help` lists them"),
+    ],
+)
+def test_a_slip_in_the_command(typed: str, says: str) -> None:
+    ran = run(typed)
+    assert (ran.code, ran.stdout) == (2, "")
+    assert says in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("term", "no_color", "is_terminal", "expected"),
+    [
+        ("xterm", None, True, True),
+        ("dumb", None, True, False),
+        ("xterm", "1", True, False),
+        ("xterm", None, False, False),
+    ],
+)
+def test_what_takes_colour(
+    monkeypatch: pytest.MonkeyPatch, term: str, no_color: str | None, is_terminal: bool, expected: bool
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color is not None:
+        monkeypatch.setenv("NO_COLOR", no_color)
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
+    assert takes_colour(stream) is expected
 
 
 @pytest.mark.parametrize("args", [["--help"], ["decode", "--help"], ["metadata", "--help"]])

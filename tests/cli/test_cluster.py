@@ -396,3 +396,20 @@ def test_split(chunks: list[bytes], delimiter: bytes, pieces: list[bytes]) -> No
             return chunks.pop(0) if chunks else b""
 
     assert list(split(Chunks(), delimiter)) == pieces
+
+
+def test_an_offset_beyond_the_end_is_told(cluster: Cluster, topic: str) -> None:
+    ask(cluster, "produce", topic, stdin="a\nb\n")
+    ran = ask(cluster, "consume", topic, "-e", "-o", "100")
+    assert (ran.code, ran.stdout) == (1, "")
+    assert "the partition ends at offset 2, before 100" in ran.stderr
+    assert f"topic {topic}, partition 0" in ran.stderr
+    at_the_end = ask(cluster, "consume", topic, "-e", "-o", "2")
+    assert (at_the_end.code, at_the_end.stdout) == (0, "")
+
+
+def test_an_offset_that_some_partitions_have(cluster: Cluster) -> None:
+    cluster.create_topic("uneven", 2)
+    ask(cluster, "produce", "uneven", "-p", "0", stdin="a\nb\nc\n")
+    ran = ask(cluster, "consume", "uneven", "-e", "-o", "2", "-F", "%s\\n")
+    assert (ran.code, ran.stdout) == (0, "c\n")

@@ -101,6 +101,14 @@ def test_undecodable_bytes_show_how_far_it_got() -> None:
     )
 
 
+def test_a_request_taken_for_a_response_is_told() -> None:
+    ran = run("decode", "--response", stdin=METADATA_REQUEST)
+    assert ran.code == 4
+    (problem,) = ran.lines()[0]["problems"]
+    assert problem["message"].startswith("these bytes are a request, Metadata v")
+    assert "leave out --response" in problem["remedy"]
+
+
 def test_a_response_taken_for_a_request_is_told() -> None:
     ran = run("decode", stdin=METADATA_RESPONSE)
     assert ran.code == 4

@@ -25,7 +25,9 @@ def test_every_recorded_frame_is_explained_to_its_last_byte(broker: str) -> None
         name = NAME.fullmatch(file.stem)
         assert name is not None, file
         is_request = name["kind"] == "request"
-        wanted = Wanted.of(None if is_request else name["api"], None if is_request else name["version"], None, False)
+        wanted = Wanted.of(
+            None if is_request else name["api"], None if is_request else name["version"], None, False, show_secrets=True
+        )
         data = file.read_bytes()
         for given, start in ((data, 0), (len(data).to_bytes(4, "big") + data, 4)):
             frames = split(given, None, wanted.makes_sense)

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -237,6 +238,61 @@ def test_broker_on_ipv6() -> None:
         process.stderr.readline()
         assert process.stderr.readline().decode() == f"  export KWIRE_BOOTSTRAP='{bootstrap}'\n"  # a shell's pattern
         assert run("metadata", KWIRE_BOOTSTRAP=bootstrap).returncode == 0
+
+
+def test_broker_listens_elsewhere_than_it_advertises() -> None:
+    options = ["--brokers", "1", "--port", "0", "--listen-host", "127.0.0.1", "--advertise", "localhost"]
+    with started("broker", *options) as process:
+        host, _, port = first_line(process)["bootstrap"].rpartition(":")
+        assert host == "localhost"
+        assert run("metadata", KWIRE_BOOTSTRAP=f"127.0.0.1:{port}").returncode == 0
+        interrupted(process)
+
+
+@pytest.mark.parametrize("module", ["kwire", "kwire.cli"])
+def test_as_a_module(module: str) -> None:
+    command = [sys.executable, "-m", module, "error", "3"]
+    done = subprocess.run(command, capture_output=True, env=environment(), timeout=SECONDS, check=True)
+    assert json.loads(done.stdout)["name"] == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+@pytest.mark.parametrize("options", [["schema"], ["schema", "-f", "table"], ["error", "-f", "json"]])
+def test_a_full_disk_is_told_in_a_line(options: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*KWIRE, *options], stdout=full, stderr=subprocess.PIPE, env=environment(), timeout=SECONDS, check=False
+        )
+    assert done.returncode == 74
+    assert done.stderr.decode().splitlines() == ["kwire: the output cannot be written: No space left on device"]
+
+
+def test_an_unreachable_broker_is_told_before_the_time_is_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    done = run("metadata", "-b", f"127.0.0.1:{port}", "--timeout", "2")
+    lines = done.stderr.decode().splitlines()
+    assert done.returncode == 3
+    assert lines[0].startswith("kwire: no broker takes connections yet: cannot connect")
+    assert lines[0].endswith("; trying for 2 s")
+    assert lines[1] == "kwire: no broker could be reached in time"
+
+
+def complete(*words: str, bootstrap: str = "") -> list[str]:
+    """What bash is offered for the last of these words."""
+    line = " ".join(["kwire", *words])
+    state = {"_KWIRE_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
+    env = environment(KWIRE_BOOTSTRAP=bootstrap, **state)
+    done = subprocess.run(KWIRE, capture_output=True, env=env, timeout=SECONDS, check=True)
+    return [one.partition(",")[2] for one in done.stdout.decode().splitlines() if one]
+
+
+def test_completion(cluster: Cluster) -> None:
+    assert complete("consume", "em", bootstrap=cluster.bootstrap) == ["empty"]
+    assert complete("produce", "-b", cluster.bootstrap, "e") == ["empty"]
+    assert complete("consume", "em") == []  # no broker is named
+    assert complete("schema", "FindC") == ["FindCoordinator"]
+    assert complete("decode", "--api", "Metadata,FindC") == ["Metadata,FindCoordinator"]
+    assert complete("error", "not-l") == ["NOT_LEADER_OR_FOLLOWER"]
 
 
 def test_broker_with_sasl() -> None:

@@ -42,8 +42,8 @@ def test_render(text: str, full: bytes, nulls: bytes) -> None:
     assert (render(FULL), render(NULLS)) == (full, nulls)
 
 
-def test_null_is_nothing_by_default() -> None:
-    assert compile_format("[%k|%s|%h]")(Sample(key=None, value=None)) == b"[||a=1,b=,a=2]"
+def test_null_is_nothing_by_default_and_a_null_header_its_name_alone() -> None:
+    assert compile_format("[%k|%s|%h]")(Sample(key=None, value=None)) == b"[||a=1,b,a=2]"
 
 
 @pytest.mark.parametrize("text", ["%q", "%", "a%", "\\", r"\q", r"\x1", r"\xzz"])

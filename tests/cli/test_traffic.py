@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from kwire.protocol.headers import encode_request, encode_response
+from kwire.protocol.json import uuid_text
 from kwire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
 from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -139,6 +142,29 @@ def test_options_that_do_not_fit(options: list[str], stdin: bytes, says: str) ->
     assert says in ran.stderr
 
 
+def test_topic_ids_are_named_by_the_metadata_in_the_capture() -> None:
+    known, unknown = UUID(int=7), UUID(int=8)
+    told = MetadataResponse(
+        brokers=[], topics=[MetadataResponse.Topic(error_code=0, name="orders", topic_id=known, partitions=[])]
+    )
+
+    def fetch(id: UUID) -> Exchanged:
+        part = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1)
+        topic = FetchRequest.Topic(topic_id=id, partitions=[part])
+        return FetchRequest(max_wait_ms=0, min_bytes=1, topics=[topic]), 13, FetchResponse(responses=[])
+
+    said: list[Exchanged] = [(MetadataRequest(topics=None), 12, told), fetch(known), fetch(unknown)]
+    data = pcap(timed(talked(Talk().opened(), said, first_id=1).closed().packets))
+    lines = run("decode", "-f", "table", stdin=data).stdout.splitlines()
+    assert [line.split("  ")[-1].strip() for line in lines if " Fetch " in line] == [
+        "topic orders", f"topic id {uuid_text(unknown)}",
+    ]  # fmt: skip
+    # A filter that hides the Metadata does not hide what it says.
+    by_name, by_id = run("decode", "--api", "Fetch", stdin=data).lines()
+    assert by_name["topic_names"] == {uuid_text(known): "orders"}
+    assert "topic_names" not in by_id
+
+
 @pytest.mark.parametrize("broker", sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()))
 def test_what_real_brokers_and_kwire_said(broker: str) -> None:
     """All recorded exchanges on one connection: each response is taken for what its request asked for."""
@@ -157,7 +183,7 @@ def test_what_real_brokers_and_kwire_said(broker: str) -> None:
             talk.send(BROKER, sized([id_ + answer.read_bytes()[4:]]))
         texts = [one.with_suffix(".json") for one in (file, answer)]
         expected.append([json.loads(text.read_text())["body"] if text.exists() else None for text in texts])
-    ran = run("decode", stdin=pcap(timed(talk.packets)))
+    ran = run("decode", "--show-secrets", stdin=pcap(timed(talk.packets)))
     assert ran.code == 0, ran.stderr
     found = ran.lines()
     assert len(found) == len(expected) >= 9

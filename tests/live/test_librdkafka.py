@@ -1,0 +1,21 @@
+"""An old release of confluent-kafka against the embedded broker. All of them: tools/librdkafkas."""
+from __future__ import annotations
+
+import subprocess
+
+import librdkafkas_main
+import pytest
+
+from tests.conftest import missing
+
+OLD = "2.8.0"
+
+
+@pytest.mark.live
+def test_an_old_release_lists_topics_and_subscribes_by_a_pattern() -> None:
+    try:
+        librdkafkas_main.installed(OLD)
+    except subprocess.CalledProcessError:
+        missing(f"pip cannot install confluent-kafka {OLD}")
+    passed, text = librdkafkas_main.run(OLD)
+    assert passed, text
