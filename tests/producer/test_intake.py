@@ -354,3 +354,29 @@ def test_an_error_of_what_waits_is_its_senders() -> None:
     intake.release({"topic": 500})
     assert [(number, type(error)) for number, error in told.order] == [(1, ValueError)]
     assert (intake.waiting, isinstance(intake.put(incoming(10)), ProduceResponse)) == (0, True)
+
+
+def test_what_waits_goes_in_past_other_topics_and_in_order_within_its_own() -> None:
+    intake, told = full_of_one_topic(), Told()
+    intake.put(incoming(95, "healthy"))
+    for number, (size_bytes, topic) in enumerate([(200, "dead"), (10, "dead"), (90, "healthy")]):
+        assert isinstance(intake.offer(incoming(size_bytes, topic), told(number)), Queued)
+    intake.release({"dead": 60})
+    assert told.order == [], "there is room for the 10 bytes, but not before the 200"
+    intake.release({"healthy": 95})
+    assert told.order == [(2, None)]
+    intake.release({"dead": 1_000})
+    assert told.order == [(2, None), (0, None), (1, None)]
+
+
+def test_the_doors_own_send_takes_no_room_from_those_that_wait() -> None:
+    settings, told = ProducerSettings(max_buffered_bytes=1_000), Told()
+    door = make_door(settings, lambda *_: None, Wakes(), lambda: 0, lambda *_, **__: "referred")
+    intake = Intake(door, "block", 0.0, Wakes())
+    door.is_open = True
+    intake.put(incoming(800))
+    assert isinstance(intake.offer(incoming(500), told(0)), Queued)
+    assert door.send("topic", b"") == "referred"
+    intake.release({"topic": 800})
+    assert told.order == [(0, None)]
+    assert isinstance(door.send("topic", b""), ProduceResponse)

@@ -89,6 +89,22 @@ def test_rule_3_window_is_one_again_with_a_new_leader_or_epoch() -> None:
         assert queue.closed_by(changed, 0.0) == "window of 1"
 
 
+def test_rule_3_a_new_epoch_of_the_same_leader_has_acknowledged_nothing() -> None:
+    """It may have lost the partition and its log's end meanwhile: what it acknowledged before proves nothing."""
+    queue = queue_of(*(batch(name) for name in "abcde"))
+    prove(queue)
+    a, next_epoch = queue.take(LEADER), (LEADER[0], LEADER[1] + 1)
+    assert queue.closed_by(LEADER, 0.0) is None
+    assert queue.closed_by(next_epoch, 0.0) == "window of 1"
+    queue.acknowledged(a, 0.0)
+    b = queue.take(next_epoch)
+    assert queue.closed_by(next_epoch, 0.0) == "window of 1"
+    queue.acknowledged(b, 0.0)
+    assert queue.acknowledged_by == next_epoch
+    queue.take(next_epoch)
+    assert queue.closed_by(next_epoch, 0.0) is None
+
+
 def test_rule_1_failed_batches_go_back_to_the_front_in_order() -> None:
     a, b, c, d = (batch(name) for name in "abcd")
     queue = queue_of(a, b, c, d)

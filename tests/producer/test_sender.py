@@ -263,6 +263,22 @@ def test_brokers_without_idempotence_get_the_gate_of_one() -> None:
     assert (batch.magic, batch.base_sequence) == (1, -1)
 
 
+def test_rule_6_one_batch_at_a_time_where_no_broker_gives_an_id_though_leaders_would_take_sequences() -> None:
+    bench = Bench({"t": [(1, 0)], "later": [(1, 0)]}, gives_ids=False, batch_bytes=100)
+    del bench.view.versions[InitProducerIdRequest]
+    for number in range(4):
+        bench.send(b"%d" % number, partition=0)
+    assert bench.turn() == []
+    bench.asked.pop().on_done(UnsupportedVersionError("not spoken here"), bench.now)
+    for number in range(4):
+        bench.send(b"%d" % number, "later", partition=0)
+    for number in range(4):
+        (sent,) = bench.turn(1.0)
+        assert sent.values() == {("t", 0): [b"%d" % number], ("later", 0): [b"%d" % number]}
+        assert bench.turn() == []
+        sent.answer(bench.now)
+
+
 def test_a_leader_that_is_older_than_the_broker_that_gave_the_id() -> None:
     """Brokers in the middle of an upgrade to 0.11: what has a sequence cannot lose it, the rest goes without."""
     bench = Bench({"t": [(1, 0), (1, 0)]}, batch_bytes=100)
@@ -325,6 +341,38 @@ def test_a_refused_batch_burns_its_sequence_so_that_all_start_afresh() -> None:
     for one in sent:
         one.answer(bench.now)
     assert after.done()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID])
+def test_a_broker_that_knows_other_sequences_gets_a_new_identity(code: ErrorCode) -> None:
+    """Under the old sequence it would refuse the batch for ever."""
+    bench = Bench({"t": [(1, 0)]}, batch_bytes=100)
+    prove(bench)
+    response = bench.send(b"v", partition=0)
+    (refused,) = bench.turn()
+    assert [(batch.producer_id, batch.base_sequence) for batch in refused.batches().values()] == [(1001, 1)]
+    refused.answer(bench.now, code)
+    (again,) = bench.turn(1.0)
+    assert [(batch.producer_id, batch.base_sequence) for batch in again.batches().values()] == [(1002, 0)]
+    again.answer(bench.now)
+    assert response.exception(0) is None
+
+
+def test_rule_2_nothing_new_is_sent_under_a_broken_identity() -> None:
+    """Neither with its id nor without one; in the partition whose batch is settled, in another and in a new topic."""
+    bench = Bench({"t": [(1, 0), (1, 0)], "new": [(1, 0)]}, batch_bytes=100)
+    bench.send(b"unsure", partition=0)
+    bench.send(b"refused", partition=1)
+    bench.turn()[0].answer(bench.now, {("t", 0): ErrorCode.REQUEST_TIMED_OUT, ("t", 1): ErrorCode.INVALID_RECORD})
+    for topic, partition in (("t", 0), ("t", 1), ("new", 0)):
+        bench.send(b"next", topic, partition=partition)
+    (settling,) = bench.turn(1.0)
+    assert settling.values() == {("t", 0): [b"unsure"]}
+    assert bench.turn(1.0) == []
+    settling.answer(bench.now)
+    sent = bench.turn()
+    assert sorted(place for one in sent for place in one.batches()) == [("new", 0), ("t", 0), ("t", 1)]
+    assert {(batch.producer_id, batch.base_sequence) for one in sent for batch in one.batches().values()} == {(1002, 0)}
 
 
 def test_rule_2_no_new_identity_while_the_fate_of_a_batch_is_open() -> None:
