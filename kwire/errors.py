@@ -35,7 +35,7 @@ Imports: nothing.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 from typing import Any, Self
 
@@ -68,7 +68,11 @@ class KwireError(Exception):
         self.where: dict[str, object] = {name: where[name] for name in _PLACES if where.get(name) is not None}
 
     def __str__(self) -> str:
-        places = ", ".join(_PLACES[name].format(value) for name, value in self.where.items())
+        return self.text()
+
+    def text(self, *, without: Collection[str] = ()) -> str:
+        """Return what `str` does, without some of the places: for a line that has named them already."""
+        places = ", ".join(_PLACES[name].format(value) for name, value in self.where.items() if name not in without)
         text = f"{self.message} [{places}]" if places else self.message
         return f"{text}: {self.remedy}" if self.remedy else text
 

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import click
 
 from kwire.cli.failures import ExitCode, exit_code, report, say
+from kwire.cli.stderr_log import log_to_stderr
 from kwire.errors import KwireError
 from kwire.version import VERSION
 
@@ -154,7 +155,9 @@ def _show_version(context: click.Context, option: click.Parameter, is_asked: boo
     "-V", "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
     help="Show the version and the implementation in use, and exit.",
 )
-def kwire() -> None:
+@click.option("-v", "--verbose", count=True, help="Log to stderr: connections; -vv: each request and answer too.")
+@click.pass_context
+def kwire(ctx: click.Context, verbose: int) -> None:
     """See and speak the Kafka protocol.
 
     Data goes to stdout: tables on a terminal, JSON lines in a pipe. Remarks go to stderr.
@@ -162,3 +165,4 @@ def kwire() -> None:
     Exit codes: 0 ok, 1 Kafka said no, 2 usage, 3 no connection or authentication, 4 undecodable bytes, 74 the
     output cannot be written, 130 Ctrl-C.
     """
+    ctx.with_resource(log_to_stderr(verbose))

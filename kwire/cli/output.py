@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from kwire.cli.failures import takes_colour
+from kwire.cli.stderr_log import log_to_stderr
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -133,15 +133,10 @@ def output_options(command: Command) -> Command:
         help="auto: a table on a terminal, JSON lines in a pipe.",
     )
     @click.option("-q", "--quiet", is_flag=True, help="No remarks on stderr, only errors.")
-    @click.option("-v", "--verbose", count=True, help="Log what the client does to stderr; twice: more.")
+    @click.option("-v", "--verbose", count=True, help="Log to stderr: connections; -vv: requests too.")
     @functools.wraps(command)
     def wrapped(*args: Any, format_: str, quiet: bool, verbose: int, **kwargs: Any) -> Any:
-        if verbose:
-            logging.basicConfig(
-                stream=sys.stderr,
-                level=logging.DEBUG if verbose > 1 else logging.INFO,
-                format="%(asctime)s %(name)s %(message)s",
-            )
+        click.get_current_context().with_resource(log_to_stderr(verbose))
         is_table = format_ == "table" or (format_ == "auto" and sys.stdout.isatty())
         return command(*args, output=Output(is_table, quiet, verbose), **kwargs)
 

@@ -9,6 +9,7 @@ no node), since nobody knows yet which broker answers there.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from math import inf
 from random import Random
 from typing import Any
 
+from kwire.cluster import logs
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.greetings import Greeting, Greetings
 from kwire.cluster.metrics import BrokerMetrics, Traffic, broker_metrics
@@ -161,12 +163,17 @@ class Connections:
     def _frames(self) -> list[tuple[Any, Any]]:
         """Take what the sessions want written."""
         sends: list[tuple[Any, Any]] = []
+        is_traced = logs.requests_log.isEnabledFor(logging.DEBUG)
         for node in self._written:
             link = self._links.get(node)
             if link is not None:
-                for frame in link.session.frames():
+                requests = link.session.outgoing() if is_traced else []
+                frames = link.session.frames()
+                for frame in frames:
                     sends.append((node, frame))
                     link.traffic.bytes_out += sum(map(len, frame))
+                if is_traced:
+                    logs.log_sent(self.describe(node), requests, [sum(map(len, frame)) for frame in frames])
         self._written.clear()
         return sends
 
@@ -183,15 +190,19 @@ class Connections:
             link = self._links[node]
             link.is_connected = True
             link.traffic.connects += 1
+            logs.log_opened(self.describe(node))
             link.session.start(now)
             if link.greeting is Greeting.PROBE and link.session.is_ready:
                 link.session.send(MetadataRequest(topics=[]), now, version=0)
             self._moved(node, link.session)
             events += self._translated(node, (), now)
+        is_traced = bool(receives) and logs.requests_log.isEnabledFor(logging.DEBUG)
         for node, frame in receives:
             self._traffic[node].bytes_in += len(frame)
             link_or_none = self._links.get(node)
             if link_or_none is not None:  # an earlier frame of the same poll may have broken the session
+                if is_traced:
+                    logs.log_received(self.describe(node), link_or_none.session.awaited(), len(frame), now)
                 told = link_or_none.session.receive(frame, now)
                 if node not in self.ready or link_or_none.session.has_frames:
                     self._moved(node, link_or_none.session)
@@ -253,7 +264,7 @@ class Connections:
                     self._selector.disconnect(node, failed=True)
                     return events + self._ended(node, event.error, now)
                 case Ready():
-                    pass
+                    logs.log_versions(self.describe(node), event.versions)
         if node not in self.ready and link.session.is_ready and link.greeting is not Greeting.PROBE:
             self.ready[node] = link.session
             self._features.update(link.session.features)
@@ -278,6 +289,7 @@ class Connections:
                     if has_died or (link.greeting is not Greeting.API_VERSIONS and not link.has_answered):
                         self._greetings.ended(self.addresses[node], link.greeting)
         cause.where["broker"] = self.describe(node)  # our number for a bootstrap address means nothing to anybody
+        logs.log_ended(self.describe(node), cause, was_connected=link.is_connected, is_failure=not is_idle)
         if not is_idle:
             link.traffic.losses += 1
             self.last_failure.pop(node, None)  # the newest failure stands last

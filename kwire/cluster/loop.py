@@ -17,13 +17,13 @@ network. It refuses to run user code.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from math import inf
 from random import Random
 from typing import Any
 
+from kwire.cluster import logs
 from kwire.cluster.calls import Call, Machine, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.connections import Connections, Event, NodeLost, NodeReady
@@ -42,14 +42,12 @@ from kwire.errors import (
     UnsupportedVersionError,
     broker_error,
 )
-from kwire.net import Clock, KafkaSelector
+from kwire.net import Clock, KafkaSelector, show_address
 from kwire.net.backoff import Backoff
 from kwire.protocol import Request, Response
 from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.session import Answered, Failed
-
-_log = logging.getLogger("kwire.cluster")
 
 
 def _is_lasting(failure: KwireError | None) -> bool:
@@ -83,6 +81,7 @@ class EventLoop:
         self.snapshot: Snapshot = self._metadata.snapshot  # at hand, as machines look at it many times in a turn
         self._recovery = RecoveryMonitor(self._backoff, random)
         self._coordinators = Coordinators()
+        self._outage_log = logs.OutageLog()
         self._machines: list[Machine] = []
         self._waiting: list[Call] = []  # for their route, or for a back-off
         self._posted: deque[Callable[[], object]] = deque()
@@ -231,7 +230,7 @@ class EventLoop:
             self._finish(call, error)
         for node in list(self._connections.addresses):
             # What is in flight may have been carried out, unlike what was still waiting: hence another error.
-            cut = DisconnectedError("the client was closed before the answer came", broker=self.describe(node))
+            cut = DisconnectedError("the client was closed", broker=self.describe(node))
             for event in self._connections.stop(node, cut, self._now):
                 if isinstance(event, Failed) and isinstance(event.token, Call):
                     event.token.was_written = event.was_sent
@@ -274,8 +273,9 @@ class EventLoop:
                 self._failed(call, error)
             case NodeReady(node):
                 self._knock_at = self._now
+                self._outage_log.reachable(self.describe(node), self._now)
                 if self._recovery.recovered(node):
-                    _log.info("broker %s is back", self.describe(node))
+                    logs.log.info("broker %s is back", self.describe(node))
                     self._metadata.request_refresh(f"broker {node} is back")
             case NodeLost(node, cause, is_idle):
                 self._knock_at = self._now
@@ -284,8 +284,12 @@ class EventLoop:
 
     def _lost(self, node: int, cause: KwireError) -> None:
         if node >= 0 and node in self._connections.addresses and self._recovery.failed(node, cause, self._now):
-            _log.warning("broker %s failed: %s", self.describe(node), cause)
+            logs.log_failed(self.describe(node), cause)
         self._metadata.request_refresh(f"broker {self.describe(node)} was lost")
+        connections = self._connections
+        if not connections.ready and connections.last_failure.keys() >= connections.addresses.keys():
+            addresses = {show_address(*address) for address in connections.addresses.values()}
+            self._outage_log.unreachable(addresses, cause, self._now)
 
     # -- calls
 

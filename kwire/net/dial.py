@@ -153,7 +153,10 @@ class Dial:
         )
 
     def unconnected(self) -> NodeError:
-        tried = "; ".join(f"{address}: {reason}" for address, reason in self._failures)
+        if [str(address) for address, _ in self._failures] == [show_address(self.host, self.port)]:
+            tried = self._failures[0][1]  # the broker's own words have the address
+        else:
+            tried = "; ".join(f"{address}: {reason}" for address, reason in self._failures)
         return ConnectError(f"cannot connect ({tried})", broker=self.broker, remedy=_remedy(self._last_errno))
 
     def _is_connected_to_itself(self) -> bool:

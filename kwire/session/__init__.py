@@ -4,7 +4,17 @@
 
 Imports: wire, protocol.
 """
-from kwire.session.events import Answered, Broken, Closed, Event, Failed, Ready, RequestReceived, TrailingBytes
+from kwire.session.events import (
+    Answered,
+    Broken,
+    Closed,
+    Event,
+    Failed,
+    Ready,
+    RequestInfo,
+    RequestReceived,
+    TrailingBytes,
+)
 from kwire.session.sasl import MECHANISMS, Sasl, SaslServer
 from kwire.session.session import Session
 from kwire.session.state import Role, State
@@ -17,6 +27,7 @@ __all__ = [
     "Event",
     "Failed",
     "Ready",
+    "RequestInfo",
     "RequestReceived",
     "Role",
     "Sasl",

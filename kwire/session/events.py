@@ -80,4 +80,19 @@ class TrailingBytes:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class RequestInfo:
+    """A request as a log shows it. `version` is None, and `correlation_id` -1, for a SASL message without a header."""
+
+    api: str
+    version: int | None
+    correlation_id: int
+    sent_at: float
+
+    def __str__(self) -> str:
+        if self.version is None:
+            return self.api
+        return f"{self.api} v{self.version} (correlation id {self.correlation_id})"
+
+
 Event: TypeAlias = Ready | Answered | Failed | Broken | Closed | RequestReceived | TrailingBytes

@@ -41,7 +41,17 @@ from kwire.protocol.headers import (
 from kwire.protocol.schema import Request, Response
 from kwire.session.broker_greeting import OWN_APIS, BrokerGreeting
 from kwire.session.client_greeting import Ask, Greeted, greet, greet_again
-from kwire.session.events import Answered, Broken, Closed, Event, Failed, Ready, RequestReceived, TrailingBytes
+from kwire.session.events import (
+    Answered,
+    Broken,
+    Closed,
+    Event,
+    Failed,
+    Ready,
+    RequestInfo,
+    RequestReceived,
+    TrailingBytes,
+)
 from kwire.session.sasl import Sasl, SaslServer
 from kwire.session.state import Role, State, moved
 from kwire.session.versions import VersionRanges, highest_common, show
@@ -73,6 +83,11 @@ class _Asked:
     @property
     def api(self) -> str:
         return api(self.request.API_KEY).name if self.request is not None else "SASL"
+
+    @property
+    def info(self) -> RequestInfo:
+        version = self.version if self.request is not None else None
+        return RequestInfo(self.api, version, self.correlation_id, self.sent_at)
 
 
 @dataclass(slots=True, eq=False)
@@ -188,6 +203,14 @@ class Session:
                 asked.is_sent = True
             frames.append(frame)
         return frames
+
+    def outgoing(self) -> list[RequestInfo]:
+        """Client: describe the requests whose frames `frames` will hand out next, one for each, for a log."""
+        return [asked.info for asked, _ in self._out if asked is not None]
+
+    def awaited(self) -> RequestInfo | None:
+        """Client: describe the request that the next frame must answer, for a log; None if there is none."""
+        return self._in_flight[0].info if self._in_flight else None
 
     def receive(self, frame: BytesLike, now: float) -> list[Event]:
         """A frame came, whole and without its size. After `Broken` frames are ignored."""

@@ -348,7 +348,38 @@ def test_over_ipv6() -> None:
         address = six.bootstrap.split(",")[0]
     ran = run("metadata", "-b", address, "--timeout", "0.5")
     assert ran.code == 3
-    assert f"cannot connect ({address}: Connection refused) [broker {address}]" in ran.stderr
+    assert f"cannot connect (Connection refused) [broker {address}]" in ran.stderr
+
+
+# -- the log
+
+
+@pytest.mark.parametrize("args", [["-v", "metadata"], ["metadata", "-v"]])
+def test_connections_are_logged(cluster: Cluster, args: list[str]) -> None:
+    ran = ask(cluster, *args)
+    assert re.search(r"^\S+ \S+ INFO kwire\.cluster: connected to broker 127\.0\.0\.1:\d+$", ran.stderr, re.MULTILINE)
+    assert "INFO kwire.cluster: the connection to broker" in ran.stderr
+    assert "DEBUG" not in ran.stderr
+    assert len(ran.lines()) > 1
+    assert ask(cluster, "metadata").stderr == ""  # the log of one run is not that of the next
+
+
+@pytest.mark.parametrize("args", [["-vv", "metadata"], ["metadata", "-vv"], ["-v", "metadata", "-vv"]])
+def test_requests_are_logged(cluster: Cluster, args: list[str]) -> None:
+    ran = ask(cluster, *args)
+    assert re.search(r"DEBUG kwire.cluster.requests: to broker .*: Metadata v\d+ \(correlation id 1\)", ran.stderr)
+    assert re.search(r"from broker .*: answer to Metadata .*, \d+ bytes, \d+\.\d ms$", ran.stderr, re.MULTILINE)
+
+
+def test_what_a_command_logs_without_a_connection() -> None:
+    assert run("-v", "error", "74").code == 0
+
+
+def test_an_outage_is_told_while_the_command_waits() -> None:
+    with closing(socket.socket()) as unused:
+        unused.bind(("127.0.0.1", 0))
+        args = ["metadata", "-b", f"127.0.0.1:{unused.getsockname()[1]}", "--timeout", "0.5"]
+        assert "WARNING kwire.cluster: no broker can be reached" in run("-v", *args).stderr
 
 
 # -- no connection

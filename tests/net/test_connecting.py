@@ -43,7 +43,7 @@ class TestAddresses:
             cause = driver.cause(1)
             assert type(cause) is ConnectError
             assert str(cause) == (
-                f"cannot connect ({host}:{port}: Connection refused) [broker 1 at {host}:{port}]: "
+                f"cannot connect (Connection refused) [broker 1 at {host}:{port}]: "
                 "nothing listens there: check the port and that the broker runs"
             )
 
