@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 CoordinatorKind = Literal["group", "transaction"]
 
+# What a connection is for. A broker answers the requests of a connection one after the other: so what may be slow has
+# connections of its own, as fetches that wait for records and coordinators that wait for members.
+Purpose = Literal["produce", "fetch", "coordinator", "general"]
+
 
 @dataclass(frozen=True, slots=True)
 class ToNode:
@@ -81,6 +85,8 @@ class Call:
     has_answer: bool = True
     # Set by the loop. After an error: whether bytes of the request may have left, so that it may have been carried out.
     was_written: bool = field(default=False, init=False)
+    # Set by the loop: which of the broker's connections it goes by.
+    purpose: Purpose = field(default="general", init=False)
     # Set by the loop when it sends: the broker as errors name it, and the version of the API.
     broker: str | None = field(default=None, init=False)
     version: int | None = field(default=None, init=False)
@@ -93,7 +99,8 @@ class Call:
 
 
 class View(Protocol):
-    """The cluster as a machine may see it during a turn."""
+    """The cluster as a machine may see it during a turn. What it says of a node is said of the node's connection for
+    the machine's purpose."""
 
     @property
     def snapshot(self) -> Snapshot: ...

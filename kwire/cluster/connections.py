@@ -5,6 +5,11 @@ is sent where.
 
 Brokers of the metadata have their ids (0 and up); bootstrap addresses are nodes of their own from -2 down (-1 is
 no node), since nobody knows yet which broker answers there.
+
+A broker has up to one connection for each `Purpose`, since it answers the requests of a connection one after the other:
+a slow answer to one purpose must not hold up another. Each is opened when it is needed first and closed when nobody
+used it for `idle_timeout_ms`. Bootstrap addresses have connections for general purposes only; while one of those is
+open, metadata and lookups need no other.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from random import Random
 from typing import Any
 
 from kwire.cluster import logs
+from kwire.cluster.calls import Purpose
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.greetings import Greeting, Greetings
 from kwire.cluster.metrics import BrokerMetrics, Traffic, broker_metrics
@@ -32,9 +38,16 @@ from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
 OLDEST = "0.8.2"
 
 
+Key = tuple[int, Purpose]  # of a connection; the selector's name for it
+_PURPOSES: tuple[Purpose, ...] = ("produce", "fetch", "coordinator", "general")
+
+
 @dataclass(slots=True)
 class NodeReady:
+    """A connection to the node can be written to."""
+
     node: int
+    purpose: Purpose
 
 
 @dataclass(slots=True)
@@ -42,6 +55,7 @@ class NodeLost:
     """The connection ended or could not be made. `is_idle`: we closed it ourselves because nobody used it."""
 
     node: int
+    purpose: Purpose
     cause: KwireError
     is_idle: bool
 
@@ -67,17 +81,17 @@ class Connections:
         self._selector = selector
         self._clock = clock
         self._random = random
-        self._links: dict[int, _Link] = {}
+        self._links: dict[Key, _Link] = {}
         self._greetings = Greetings()
         self.addresses: dict[int, tuple[str, int]] = {
             NO_NODE - 1 - place: address for place, address in enumerate(config.addresses)
         }
         # What requests are sent on. Never a probe, which is for `greetings` to learn from and carries nobody's.
-        self.ready: dict[int, Session] = {}
-        self.last_failure: dict[int, KwireError] = {}
+        self.ready: dict[Purpose, dict[int, Session]] = {purpose: {} for purpose in _PURPOSES}
+        self.last_failure: dict[int, KwireError] = {}  # of a node, until a connection to it is ready
         self._traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
         self._features: dict[str, int] = {}
-        self._written: dict[int, None] = {}  # nodes whose sessions may have frames; a dict keeps the order
+        self._written: dict[Key, None] = {}  # connections whose sessions may have frames; a dict keeps the order
         self.now = clock.now()  # of the last poll, when the selector had moved what there was
         # When `poll` is to be called though nothing happens: no session has a deadline before this. A request pulls it
         # forward, and its answer does not put it back: so the sessions are looked through when this time has come, and
@@ -90,8 +104,17 @@ class Connections:
         host, port = self.addresses.get(node, ("unknown", 0))
         return f"{node} at {show_address(host, port)}" if node >= 0 else show_address(host, port)
 
-    def is_started(self, node: int) -> bool:
-        return node in self._links
+    @property
+    def has_ready(self) -> bool:
+        """Whether any request could be sent to anybody now."""
+        return any(self.ready.values())
+
+    def is_started(self, node: int, purpose: Purpose) -> bool:
+        return (node, purpose) in self._links
+
+    def is_reached(self, node: int) -> bool:
+        """Whether a connection to the node is ready, for whatever purpose."""
+        return any(node in sessions for sessions in self.ready.values())
 
     def feature(self, name: str) -> int:
         """The level of a feature as a broker told it last; 0 if none did."""
@@ -100,12 +123,13 @@ class Connections:
     # -- making and ending connections
 
     def update(self, snapshot: Snapshot, now: float) -> list[Event]:
-        """Take the brokers' addresses; one that moved or went loses its connection (its requests fail)."""
+        """Take the brokers' addresses; one that moved or went loses its connections (its requests fail)."""
         new = {broker.id: (broker.host, broker.port) for broker in snapshot.brokers.values()}
         events: list[Event] = []
         for node in [node for node in self.addresses if node >= 0 and self.addresses[node] != new.get(node)]:
             gone = DisconnectedError("the metadata moved or removed this broker", broker=self.describe(node))
-            events += self.stop(node, gone, now)
+            for purpose in _PURPOSES:
+                events += self.stop(node, purpose, gone, now)
             del self.addresses[node]
             self.last_failure.pop(node, None)
         self.addresses.update(new)
@@ -116,9 +140,10 @@ class Connections:
         for broker in brokers:
             self.addresses.setdefault(broker.id, (broker.host, broker.port))
 
-    def start(self, node: int) -> None:
-        """Begin to connect, unless that is done or under way. The selector waits out the node's back-off."""
-        if node in self._links:
+    def start(self, node: int, purpose: Purpose) -> None:
+        """Begin to connect, unless that is done or under way. The selector waits out the connection's back-off."""
+        key = node, purpose
+        if key in self._links:
             return
         host, port = self.addresses[node]
         greeting = self._greetings.next((host, port))
@@ -129,21 +154,32 @@ class Connections:
             request_timeout_ms=self._config.request_timeout_ms,
             assume=None if greeting is Greeting.API_VERSIONS else BROKERS_BEFORE_API_VERSIONS[OLDEST],
         )
-        self._links[node] = _Link(session, self._traffic[node], greeting=greeting)
-        self._selector.connect(node, host, port, tls=self._config.tls_options)
+        self._links[key] = _Link(session, self._traffic[node], greeting=greeting)
+        self._selector.connect(key, host, port, tls=self._config.tls_options)
 
-    def stop(self, node: int, cause: KwireError, now: float) -> list[Event]:
+    def stop(self, node: int, purpose: Purpose, cause: KwireError, now: float) -> list[Event]:
         """End the connection from our side; no failure of the node's."""
-        if node not in self._links:
+        key = node, purpose
+        if key not in self._links:
             return []
-        self._selector.disconnect(node)
-        return self._ended(node, cause, now, is_idle=True)
+        self._selector.disconnect(key)
+        return self._ended(key, cause, now, is_idle=True)
+
+    def stop_all(self, now: float) -> list[Event]:
+        """The client ends."""
+        events: list[Event] = []
+        for node, purpose in list(self._links):
+            # What is in flight may have been carried out, unlike what was still waiting: hence another error.
+            cut = DisconnectedError("the client was closed", broker=self.describe(node))
+            events += self.stop(node, purpose, cut, now)
+        return events
 
     # -- moving requests
 
     def send(
         self,
         node: int,
+        purpose: Purpose,
         request: Request[Any],
         now: float,
         *,
@@ -152,9 +188,10 @@ class Connections:
         token: Any,
         has_answer: bool,
     ) -> None:
-        link = self._links[node]
+        key = node, purpose
+        link = self._links[key]
         link.traffic.requests += 1
-        self._written[node] = None
+        self._written[key] = None
         self.due = min(self.due, now + timeout_ms / 1000)
         link.session.send(
             request, now, version=version, timeout_ms=timeout_ms, token=token, expects_response=has_answer
@@ -164,16 +201,16 @@ class Connections:
         """Take what the sessions want written."""
         sends: list[tuple[Any, Any]] = []
         is_traced = logs.requests_log.isEnabledFor(logging.DEBUG)
-        for node in self._written:
-            link = self._links.get(node)
+        for key in self._written:
+            link = self._links.get(key)
             if link is not None:
                 requests = link.session.outgoing() if is_traced else []
                 frames = link.session.frames()
                 for frame in frames:
-                    sends.append((node, frame))
+                    sends.append((key, frame))
                     link.traffic.bytes_out += sum(map(len, frame))
                 if is_traced:
-                    logs.log_sent(self.describe(node), requests, [sum(map(len, frame)) for frame in frames])
+                    logs.log_sent(self.describe(key[0]), requests, [sum(map(len, frame)) for frame in frames])
         self._written.clear()
         return sends
 
@@ -186,27 +223,28 @@ class Connections:
         receives = self._selector.poll(sends, timeout, until_sent=False)
         now = self.now = self._clock.now()
         events: list[Event] = []
-        for node in self._selector.connected:
-            link = self._links[node]
+        for key in self._selector.connected:
+            link = self._links[key]
             link.is_connected = True
             link.traffic.connects += 1
-            logs.log_opened(self.describe(node))
+            logs.log_opened(self.describe(key[0]))
             link.session.start(now)
             if link.greeting is Greeting.PROBE and link.session.is_ready:
                 link.session.send(MetadataRequest(topics=[]), now, version=0)
-            self._moved(node, link.session)
-            events += self._translated(node, (), now)
+            self._moved(key, link.session)
+            events += self._translated(key, (), now)
         is_traced = bool(receives) and logs.requests_log.isEnabledFor(logging.DEBUG)
-        for node, frame in receives:
+        for key, frame in receives:
+            node, purpose = key
             self._traffic[node].bytes_in += len(frame)
-            link_or_none = self._links.get(node)
+            link_or_none = self._links.get(key)
             if link_or_none is not None:  # an earlier frame of the same poll may have broken the session
                 if is_traced:
                     logs.log_received(self.describe(node), link_or_none.session.awaited(), len(frame), now)
                 told = link_or_none.session.receive(frame, now)
-                if node not in self.ready or link_or_none.session.has_frames:
-                    self._moved(node, link_or_none.session)
-                events += self._translated(node, told, now)
+                if node not in self.ready[purpose] or link_or_none.session.has_frames:
+                    self._moved(key, link_or_none.session)
+                events += self._translated(key, told, now)
         for lost in self._selector.disconnected:
             if lost.node in self._links:
                 events += self._ended(lost.node, lost.cause, now, is_idle=lost.is_idle)
@@ -217,36 +255,40 @@ class Connections:
     def _expired(self, now: float) -> list[Event]:
         events: list[Event] = []
         self.due = inf
-        for node, link in list(self._links.items()):
+        for key, link in list(self._links.items()):
             expired = link.session.expire(now)
-            self._moved(node, link.session)
+            self._moved(key, link.session)
             if expired:
-                events += self._translated(node, expired, now)
+                events += self._translated(key, expired, now)
         return events
 
-    def _moved(self, node: int, session: Session) -> None:
+    def _moved(self, key: Key, session: Session) -> None:
         """A session may have new frames and new deadlines by itself: of its greeting, or of what waited in it."""
-        self._written[node] = None
+        self._written[key] = None
         deadline = session.deadline()
         if deadline is not None and deadline < self.due:
             self.due = deadline
 
     def metrics(self) -> dict[int, BrokerMetrics]:
         """Of every broker that was spoken to or tried."""
+        links: defaultdict[int, list[_Link]] = defaultdict(list)
+        for (node, _), link in self._links.items():
+            links[node].append(link)
         return {
             node: broker_metrics(
                 node,
                 self.describe(node),
                 traffic,
-                is_connected=node in self._links and self._links[node].is_connected,
-                in_flight=self._links[node].session.in_flight if node in self._links else 0,
+                connections=sum(link.is_connected for link in links[node]),
+                in_flight=sum(link.session.in_flight for link in links[node]),
                 last_failure=self.last_failure.get(node),
             )
             for node, traffic in self._traffic.items()
         }
 
-    def _translated(self, node: int, session_events: Iterable[Any], now: float) -> list[Event]:
-        link = self._links[node]
+    def _translated(self, key: Key, session_events: Iterable[Any], now: float) -> list[Event]:
+        node, purpose = key
+        link = self._links[key]
         events: list[Event] = []
         for event in session_events:
             match event:
@@ -255,28 +297,29 @@ class Connections:
                     link.traffic.latency[type(event.request).__name__].observe(now - event.sent_at)
                     if link.greeting is Greeting.PROBE:
                         self._greetings.answered(self.addresses[node], link.greeting)
-                        return events + self.stop(node, _proven(self.describe(node)), now)
+                        return events + self.stop(node, purpose, _proven(self.describe(node)), now)
                     events.append(event)
                 case Failed():
                     link.traffic.failures += 1
                     events.append(event)
                 case Broken():
-                    self._selector.disconnect(node, failed=True)
-                    return events + self._ended(node, event.error, now)
+                    self._selector.disconnect(key, failed=True)
+                    return events + self._ended(key, event.error, now)
                 case Ready():
                     logs.log_versions(self.describe(node), event.versions)
-        if node not in self.ready and link.session.is_ready and link.greeting is not Greeting.PROBE:
-            self.ready[node] = link.session
+        if node not in self.ready[purpose] and link.session.is_ready and link.greeting is not Greeting.PROBE:
+            self.ready[purpose][node] = link.session
             self._features.update(link.session.features)
             if link.greeting is Greeting.API_VERSIONS:
                 self._greetings.answered(self.addresses[node], link.greeting)
             self.last_failure.pop(node, None)
-            events.insert(0, NodeReady(node))
+            events.insert(0, NodeReady(node, purpose))
         return events
 
-    def _ended(self, node: int, cause: KwireError, now: float, *, is_idle: bool = False) -> list[Event]:
-        link = self._links.pop(node)
-        self.ready.pop(node, None)
+    def _ended(self, key: Key, cause: KwireError, now: float, *, is_idle: bool = False) -> list[Event]:
+        node, purpose = key
+        link = self._links.pop(key)
+        self.ready[purpose].pop(node, None)
         events: list[Event] = []
         for event in link.session.closed(cause, now):
             match event:
@@ -294,7 +337,7 @@ class Connections:
             link.traffic.losses += 1
             self.last_failure.pop(node, None)  # the newest failure stands last
             self.last_failure[node] = cause
-        events.append(NodeLost(node, cause, is_idle))
+        events.append(NodeLost(node, purpose, cause, is_idle))
         return events
 
 

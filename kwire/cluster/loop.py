@@ -24,7 +24,7 @@ from random import Random
 from typing import Any
 
 from kwire.cluster import logs
-from kwire.cluster.calls import Call, Machine, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode
+from kwire.cluster.calls import Call, Machine, Purpose, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.connections import Connections, Event, NodeLost, NodeReady
 from kwire.cluster.coordinators import Coordinators
@@ -34,7 +34,6 @@ from kwire.cluster.recovery import Failure, RecoveryMonitor
 from kwire.cluster.snapshot import NO_NODE, Broker, LeaderHint, Snapshot
 from kwire.errors import (
     ClosedError,
-    DisconnectedError,
     ErrorCode,
     KwireError,
     NodeError,
@@ -60,8 +59,76 @@ def _is_lasting(failure: KwireError | None) -> bool:
 _KNOCK_INTERVAL = 0.5
 
 
+class ClusterView:
+    """The `View` of machines with one purpose. `snapshot` is at hand, as they look at it many times in a turn."""
+
+    def __init__(self, loop: EventLoop, connections: Connections, purpose: Purpose) -> None:
+        self.purpose = purpose
+        self.snapshot = loop.snapshot
+        self._loop = loop
+        self._connections = connections
+        self._ready = connections.ready[purpose]
+
+    @property
+    def trouble(self) -> KwireError | None:
+        if self._connections.has_ready:
+            return None
+        failures = self._connections.last_failure
+        return failures[next(reversed(failures))] if failures else None
+
+    @property
+    def is_hopeless(self) -> bool:
+        if self._ready or self._connections.has_ready:
+            return False
+        failures = self._connections.last_failure
+        return all(_is_lasting(failures.get(node)) for node in self._connections.addresses)
+
+    def is_ready(self, node: int) -> bool:
+        return node in self._ready or self._loop.is_ready(node, self.purpose)
+
+    def room(self, node: int) -> int:
+        return self._loop.config.max_in_flight - self._ready[node].in_flight
+
+    def version(self, node: int, api: type[Request[Any]], at_most: int | None = None) -> int:
+        return self._ready[node].version(api, at_most)
+
+    def supports(self, node: int, api: type[Request[Any]]) -> bool:
+        try:
+            self.version(node, api)
+        except UnsupportedVersionError:
+            return False
+        return True
+
+    def failure(self, node: int) -> KwireError | None:
+        return None if node in self._ready else self._connections.last_failure.get(node)
+
+    def feature(self, name: str) -> int:
+        return self._connections.feature(name)
+
+    def forget_coordinator(self, route: ToCoordinator) -> None:
+        self._loop.forget_coordinator(route)
+
+    def describe(self, node: int) -> str:
+        return self._connections.describe(node)
+
+    def outage(self, node: int) -> Failure | None:
+        return self._loop.outage(node)
+
+    def metadata_status(self) -> MetadataStatus:
+        return self._loop.metadata_status()
+
+    def request_metadata(self, reason: str) -> None:
+        self._loop.request_metadata(reason)
+
+    def allow_topic_creation(self, topic: str) -> None:
+        self._loop.allow_topic_creation(topic)
+
+    def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
+        return self._loop.learn_leaders(hints, endpoints)
+
+
 class EventLoop:
-    """Also the `View` that machines are given. Everything but `post` and `wakeup` belongs to the loop's thread."""
+    """Everything but `post` and `wakeup` belongs to the loop's thread."""
 
     def __init__(self, config: ClientConfig, selector: KafkaSelector, clock: Clock, random: Random) -> None:
         self.config = config
@@ -78,11 +145,13 @@ class EventLoop:
             random=random,
             allow_auto_create=config.allow_auto_create_topics,
         )
-        self.snapshot: Snapshot = self._metadata.snapshot  # at hand, as machines look at it many times in a turn
+        self.snapshot: Snapshot = self._metadata.snapshot
+        self._views: dict[Purpose, ClusterView] = {}
         self._recovery = RecoveryMonitor(self._backoff, random)
         self._coordinators = Coordinators()
         self._outage_log = logs.OutageLog()
-        self._machines: list[Machine] = []
+        self._machines: list[tuple[Machine, ClusterView]] = []
+        self._lost_purpose: dict[int, Purpose] = {}  # by which connection a broker that failed is probed
         self._waiting: list[Call] = []  # for their route, or for a back-off
         self._posted: deque[Callable[[], object]] = deque()
         self._knock_at = 0.0
@@ -99,47 +168,22 @@ class EventLoop:
         self._posted.append(action)
         self.wakeup()
 
-    # -- the View of machines
+    # -- what machines see
 
-    @property
-    def trouble(self) -> KwireError | None:
-        if self._connections.ready:
-            return None
-        failures = self._connections.last_failure
-        return failures[next(reversed(failures))] if failures else None
+    def view(self, purpose: Purpose) -> ClusterView:
+        """The cluster as machines with this purpose see it."""
+        view = self._views.get(purpose)
+        if view is None:
+            view = self._views[purpose] = ClusterView(self, self._connections, purpose)
+        return view
 
-    @property
-    def is_hopeless(self) -> bool:
-        if self._connections.ready:
-            return False
-        failures = self._connections.last_failure
-        return all(_is_lasting(failures.get(node)) for node in self._connections.addresses)
-
-    def is_ready(self, node: int) -> bool:
-        if node in self._connections.ready:
+    def is_ready(self, node: int, purpose: Purpose) -> bool:
+        """Whether a request can be sent now; if not, a connection is started, unless the monitor probes the node."""
+        if node in self._connections.ready[purpose]:
             return True
         if node in self._connections.addresses and node not in self._recovery.failures:
-            self._connections.start(node)
+            self._connections.start(node, purpose)
         return False
-
-    def room(self, node: int) -> int:
-        return self.config.max_in_flight - self._connections.ready[node].in_flight
-
-    def version(self, node: int, api: type[Request[Any]], at_most: int | None = None) -> int:
-        return self._connections.ready[node].version(api, at_most)
-
-    def supports(self, node: int, api: type[Request[Any]]) -> bool:
-        try:
-            self.version(node, api)
-        except UnsupportedVersionError:
-            return False
-        return True
-
-    def failure(self, node: int) -> KwireError | None:
-        return self._connections.last_failure.get(node)
-
-    def feature(self, name: str) -> int:
-        return self._connections.feature(name)
 
     def forget_coordinator(self, route: ToCoordinator) -> None:
         self._coordinators.forget(route)
@@ -158,11 +202,16 @@ class EventLoop:
 
     def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         news = self._metadata.learn(hints, endpoints)
-        self.snapshot = self._metadata.snapshot
+        self._show(self._metadata.snapshot)
         if news:
             self._connections.add(self.snapshot.brokers.values())
             self._is_stirred |= self._is_past_machines
         return news
+
+    def _show(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        for view in self._views.values():
+            view.snapshot = snapshot
 
     def metrics(self) -> ClusterMetrics:
         age = self._clock.now() - self.snapshot.at if self.snapshot.brokers else None
@@ -170,20 +219,22 @@ class EventLoop:
 
     # -- participants
 
-    def add(self, machine: Machine) -> None:
+    def add(self, machine: Machine, purpose: Purpose = "general") -> None:
+        """Let a machine take part. What it sends to nodes and leaders goes by their connections for this purpose."""
         if self._is_closed:
             machine.closed(ClosedError("the client is closed"))
         else:
-            self._machines.append(machine)
+            self._machines.append((machine, self.view(purpose)))
 
     def remove(self, machine: Machine) -> None:
-        if machine in self._machines:  # not one that came after the end
-            self._machines.remove(machine)
+        self._machines = [pair for pair in self._machines if pair[0] is not machine]
 
     def call(self, call: Call) -> None:
         """Queue a call of nobody's machine; it leaves in this turn or the next."""
         timeout_ms = self.config.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
         call.deadline = self._clock.now() + timeout_ms / 1000
+        if isinstance(call.route, ToCoordinator):
+            call.purpose = "coordinator"
         if self._is_closed:
             self._finish(call, ClosedError("the client is closed"))
         else:
@@ -210,7 +261,7 @@ class EventLoop:
             self._refresh_metadata()
         if self._recovery.failures:
             for node in self._recovery.probes(self._now):
-                self._connections.start(node)
+                self._connections.start(node, self._lost_purpose[node])
         if self._waiting:
             self._send_waiting()
         self._turn_machines()
@@ -228,14 +279,11 @@ class EventLoop:
         waiting, self._waiting = self._waiting, []
         for call in waiting:
             self._finish(call, error)
-        for node in list(self._connections.addresses):
-            # What is in flight may have been carried out, unlike what was still waiting: hence another error.
-            cut = DisconnectedError("the client was closed", broker=self.describe(node))
-            for event in self._connections.stop(node, cut, self._now):
-                if isinstance(event, Failed) and isinstance(event.token, Call):
-                    event.token.was_written = event.was_sent
-                    self._finish(event.token, event.error)
-        for machine in self._machines:
+        for event in self._connections.stop_all(self._now):
+            if isinstance(event, Failed) and isinstance(event.token, Call):
+                event.token.was_written = event.was_sent
+                self._finish(event.token, event.error)
+        for machine, _ in self._machines:
             machine.closed(error)
         self._selector.close()
         while self._posted:  # somebody may wait for what he posted
@@ -248,7 +296,7 @@ class EventLoop:
         deadlines: list[float | None] = [self._connections.due]
         if self._recovery.failures:
             deadlines.append(self._recovery.deadline())
-        for machine in self._machines:
+        for machine, _ in self._machines:
             deadlines.append(machine.deadline())
         for call in self._waiting:
             deadlines += [call.deadline, call.retry_at]
@@ -277,17 +325,18 @@ class EventLoop:
                 if self._recovery.recovered(node):
                     logs.log.info("broker %s is back", self.describe(node))
                     self._metadata.request_refresh(f"broker {node} is back")
-            case NodeLost(node, cause, is_idle):
+            case NodeLost(node, purpose, cause, is_idle):
                 self._knock_at = self._now
                 if not is_idle:
-                    self._lost(node, cause)
+                    self._lost(node, purpose, cause)
 
-    def _lost(self, node: int, cause: KwireError) -> None:
+    def _lost(self, node: int, purpose: Purpose, cause: KwireError) -> None:
+        self._lost_purpose[node] = purpose
         if node >= 0 and node in self._connections.addresses and self._recovery.failed(node, cause, self._now):
             logs.log_failed(self.describe(node), cause)
         self._metadata.request_refresh(f"broker {self.describe(node)} was lost")
         connections = self._connections
-        if not connections.ready and connections.last_failure.keys() >= connections.addresses.keys():
+        if not connections.has_ready and connections.last_failure.keys() >= connections.addresses.keys():
             addresses = {show_address(*address) for address in connections.addresses.values()}
             self._outage_log.unreachable(addresses, cause, self._now)
 
@@ -318,10 +367,10 @@ class EventLoop:
                 self._finish(call, self._too_late(call))
                 continue
             node = self._target(call.route) if self._now >= call.retry_at else NO_NODE
-            if node != NO_NODE and self.is_ready(node):
+            if node != NO_NODE and self.is_ready(node, call.purpose):
                 self._send(call, node)
                 continue
-            lasting = self._lasting_failure(node)
+            lasting = self._lasting_failure(node, call.purpose)
             if lasting is not None:
                 self._finish(call, lasting)
             else:
@@ -329,12 +378,13 @@ class EventLoop:
 
     def _send(self, call: Call, node: int) -> None:
         try:
-            session = self._connections.ready[node]
+            session = self._connections.ready[call.purpose][node]
             version = session.version(call.api, call.at_most)
             call.broker, call.version = session.peer, version
             request = call.build(version)
             self._connections.send(
                 node,
+                call.purpose,
                 request,
                 self._now,
                 version=version,
@@ -411,30 +461,36 @@ class EventLoop:
             )
 
     def _any_node(self) -> int:
-        """The least loaded ready node; while there is none, knock at one address after another."""
-        ready = self._connections.ready
+        """The least loaded node that is ready for general purposes; while none is, knock at one after another.
+
+        Never by a connection for another purpose, though it may be idle: what is sent on that next would wait for this
+        answer. The connection to a bootstrap address will do, so that most clients never need another one.
+        """
+        ready = self._connections.ready["general"]
         if ready:
             return min(ready, key=lambda node: (ready[node].in_flight, node < 0))
         if self._now >= self._knock_at:
-            idle = [node for node in self._connections.addresses if not self._connections.is_started(node)]
+            idle = [node for node in self._connections.addresses if not self._connections.is_started(node, "general")]
             if idle:
                 # The metadata's brokers first: bootstrap addresses are for the start, and for when all of those are
-                # gone.
-                idle.sort(key=lambda node: node < 0)
-                self._connections.start(idle[self._knocks % len(idle)])
+                # gone. Before all, those that can be reached just now.
+                reached = [node for node in idle if self._connections.is_reached(node)]
+                idle = reached or sorted(idle, key=lambda node: node < 0)
+                self._connections.start(idle[self._knocks % len(idle)], "general")
                 self._knocks += 1
             self._knock_at = self._now + _KNOCK_INTERVAL
         return NO_NODE
 
-    def _lasting_failure(self, node: int) -> KwireError | None:
+    def _lasting_failure(self, node: int, purpose: Purpose) -> KwireError | None:
         """The failure that makes waiting for a node (-1: for any) useless."""
         if node == NO_NODE:
-            return self.trouble if self.is_hopeless else None
+            view = self.view("general")
+            return view.trouble if view.is_hopeless else None
         failure = self._connections.last_failure.get(node)
-        return failure if _is_lasting(failure) and not self._connections.is_started(node) else None
+        return failure if _is_lasting(failure) and not self._connections.is_started(node, purpose) else None
 
     def _too_late(self, call: Call) -> RequestTimeoutError:
-        cause = call.last_error or self.trouble
+        cause = call.last_error or self.view("general").trouble
         why = f"; the last failure was: {cause}" if cause else self._absence(call.route)
         error = RequestTimeoutError(
             f"no answer in time{why}",
@@ -462,9 +518,9 @@ class EventLoop:
 
     def _wanted_topics(self) -> Collection[str]:
         if len(self._machines) == 1 and not self._waiting:
-            return self._machines[0].topics()
+            return self._machines[0][0].topics()
         wanted: set[str] = set()
-        for machine in self._machines:
+        for machine, _ in self._machines:
             wanted.update(machine.topics())
         for call in self._waiting:
             if isinstance(call.route, ToLeader):
@@ -494,19 +550,23 @@ class EventLoop:
             self._metadata.failed(now, result if isinstance(result, KwireError) else None)
 
     def _metadata_taken(self) -> None:
-        self.snapshot = self._metadata.snapshot
+        self._show(self._metadata.snapshot)
         for event in self._connections.update(self.snapshot, self._now):
             self._handle(event)
         self._recovery.keep(self.snapshot.brokers)
 
     def _turn_machines(self) -> None:
         self._is_past_machines = True
-        for machine in self._machines:
-            for call in machine.turn(self._now, self):
+        for machine, view in self._machines:
+            for call in machine.turn(self._now, view):
                 timeout_ms = self.config.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
                 call.deadline = self._now + timeout_ms / 1000
+                if isinstance(call.route, (ToNode, ToLeader)):
+                    call.purpose = view.purpose
+                elif isinstance(call.route, ToCoordinator):
+                    call.purpose = "coordinator"
                 node = self._target(call.route)
-                if node in self._connections.ready or (node != NO_NODE and self.is_ready(node)):
+                if node != NO_NODE and self.is_ready(node, call.purpose):
                     self._send(call, node)
                 else:
                     self._waiting.append(call)

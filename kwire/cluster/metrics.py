@@ -89,12 +89,13 @@ class BrokerMetrics:
 
     connects, losses       connections that were made; that ended, or could not be made, without our wish
     requests, failures     requests given to the connection; those that got no answer
+    connections            connections that are open now: up to one for each purpose
     in_flight              requests that wait for their answer now
     """
 
     node: int
     address: str
-    is_connected: bool
+    connections: int
     in_flight: int
     connects: int
     losses: int
@@ -104,6 +105,10 @@ class BrokerMetrics:
     bytes_in: int
     latency: Mapping[str, Distribution]
     last_failure: KwireError | None
+
+    @property
+    def is_connected(self) -> bool:
+        return self.connections > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +121,16 @@ class ClusterMetrics:
     @property
     def connections(self) -> int:
         """Connections that are open now."""
-        return sum(broker.is_connected for broker in self.brokers.values())
+        return sum(broker.connections for broker in self.brokers.values())
 
 
 def broker_metrics(
-    node: int, address: str, traffic: Traffic, *, is_connected: bool, in_flight: int, last_failure: KwireError | None
+    node: int, address: str, traffic: Traffic, *, connections: int, in_flight: int, last_failure: KwireError | None
 ) -> BrokerMetrics:
     return BrokerMetrics(
         node,
         address,
-        is_connected,
+        connections,
         in_flight,
         traffic.connects,
         traffic.losses,

@@ -16,7 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from random import Random
 from typing import Any, TypeVar
 
-from kwire.cluster.calls import Call, Machine, Route, View
+from kwire.cluster.calls import Call, Machine, Purpose, Route, View
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.dispatcher import Dispatcher
 from kwire.cluster.loop import EventLoop
@@ -92,8 +92,12 @@ class Runtime:
 
     @property
     def view(self) -> View:
-        """The cluster as machines see it; only for what runs on the loop's thread."""
-        return self._loop
+        """The cluster as machines with general purposes see it; only for what runs on the loop's thread."""
+        return self._loop.view("general")
+
+    def view_for(self, purpose: Purpose) -> View:
+        """The cluster as machines with this purpose see it; only for what runs on the loop's thread."""
+        return self._loop.view(purpose)
 
     def start(self) -> None:
         self.check_usable()
@@ -102,9 +106,9 @@ class Runtime:
                 self._is_started = True
                 self._thread.start()
 
-    def add(self, machine: Machine) -> None:
+    def add(self, machine: Machine, purpose: Purpose = "general") -> None:
         self.start()
-        self.call_soon(self._loop.add, machine)
+        self.call_soon(self._loop.add, machine, purpose)
 
     def remove(self, machine: Machine) -> None:
         self.call_soon(self._loop.remove, machine)
@@ -210,7 +214,7 @@ class Runtime:
 
     def version(self, node: int, api: type[Request[Any]]) -> int:
         """The version that would be used with a node that is connected."""
-        return self.run(lambda: self._loop.version(node, api), _GRACE)
+        return self.run(lambda: self.view.version(node, api), _GRACE)
 
     # -- the end
 

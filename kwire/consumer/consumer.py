@@ -164,7 +164,7 @@ class Consumer(RecordStream):
             ]
             if not self._is_assigned:
                 self._is_assigned = True
-                self._runtime.add(self._fetcher)
+                self._runtime.add(self._fetcher, "fetch")
             self._runtime.call_soon(self._fetcher.assign, starts)
 
     def assignment(self) -> list[TopicPartition]:

@@ -127,7 +127,7 @@ class Core:
         """Begin to turn the loop; nobody is contacted before."""
         with self._lock:
             if not self.is_started:
-                self.runtime.add(self.sender)
+                self.runtime.add(self.sender, "produce")
                 if self.rule is not None:
                     self.runtime.add(self.watch)
                 # A loop that turns keeps its Runtime alive, and this Core through it, until it is closed.
@@ -262,7 +262,7 @@ class Core:
 
     def unknown(self, topic: str) -> RequestTimeoutError:
         """What to raise when waiting for a topic's metadata took too long. On the loop's thread."""
-        cause = self.watch.trouble(topic, self.runtime.view)
+        cause = self.watch.trouble(topic, self.runtime.view_for("produce"))
         why = f"; the last failure was: {cause}" if cause is not None else ""
         error = RequestTimeoutError(
             f"the topic's partitions are not known after {self.settings.max_block_ms} ms{why}",
@@ -301,7 +301,7 @@ class Core:
 
     def explain(self, topic: str, partition: int | None) -> Explanation:
         """On the loop's thread, or where there is none."""
-        return self.sender.explain(topic, partition, self.runtime.clock.now(), self.runtime.view)
+        return self.sender.explain(topic, partition, self.runtime.clock.now(), self.runtime.view_for("produce"))
 
     def metrics(self) -> ProducerMetrics:
         """On the loop's thread, or where there is none."""
@@ -309,7 +309,7 @@ class Core:
 
     def late(self, what: str, timeout: float | None) -> RequestTimeoutError:
         """What to raise when `what` took longer than its caller wants to wait. On the loop's thread, or without one."""
-        return self.sender.late(what, timeout, self.runtime.clock.now(), self.runtime.view)
+        return self.sender.late(what, timeout, self.runtime.clock.now(), self.runtime.view_for("produce"))
 
     def close_intake(self) -> None:
         self.intake.close(ClosedError("the producer is closed", remedy="make another one, or close it later"))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kwire.cluster import Broker, Call, LeaderHint, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode, View
+from kwire.cluster.calls import Purpose
 from kwire.cluster.snapshot import STEP
 from kwire.errors import (
     AuthenticationError,
@@ -205,11 +206,11 @@ def test_a_leader_that_is_lost_makes_metadata_due_and_is_probed_until_it_is_back
     world.hosts[2].is_up = False
     world.leaders["t"] = [(1, 0), (3, 1)]
     world.net.run(lambda: world.net.loop.snapshot.leader("t", 1) == 3, seconds=1.0)
-    assert isinstance(world.net.loop.failure(2), DisconnectedError | ConnectError)
+    assert isinstance(world.net.loop.view("general").failure(2), DisconnectedError | ConnectError)
     world.net.rest(30.0)
     before = len(world.asked("Metadata"))
     world.hosts[2].is_up = True
-    world.net.run(lambda: world.net.loop.failure(2) is None, seconds=2.0)
+    world.net.run(lambda: world.net.loop.view("general").failure(2) is None, seconds=2.0)
     world.net.run(lambda: len(world.asked("Metadata")) > before, seconds=1.0)
 
 
@@ -293,7 +294,7 @@ def test_what_waiting_cannot_cure_ends_the_waiting(cause: Any) -> None:
     outcome = world.call(ToAny(), timeout_ms=30_000)
     world.net.run(lambda: outcome, seconds=2.0)
     assert outcome == [cause]
-    assert world.net.loop.is_hopeless
+    assert world.net.loop.view("general").is_hopeless
 
 
 def test_one_address_that_may_still_come_keeps_hope() -> None:
@@ -321,9 +322,9 @@ def test_brokers_before_api_versions_are_greeted_without_from_then_on() -> None:
     world.net.run(lambda: world.net.loop.snapshot.leader("t", 1) == 2)
     connections = world.hosts[1].connections
     assert connections == 5, "two with ApiVersions, a probe without, one more with, and the one that stays"
-    assert not world.net.loop.is_ready(1)
-    world.net.run(lambda: world.net.loop.is_ready(1))
-    assert world.net.loop.version(1, ProduceRequest) == 0
+    assert not world.net.loop.is_ready(1, "general")
+    world.net.run(lambda: world.net.loop.is_ready(1, "general"))
+    assert world.net.loop.view("general").version(1, ProduceRequest) == 0
     assert world.hosts[1].connections == connections + 1, "the bootstrap connection's experience counts"
 
 
@@ -337,8 +338,8 @@ def test_a_broker_that_stops_while_it_negotiates_is_not_taken_for_an_old_one_for
     world.net.run(lambda: world.hosts[1].connections == 3)
     world.hosts[1].apis = {0: range(3, 13), 3: range(0, 13)}
     world.net.run(lambda: world.net.loop.snapshot.leader("t", 0) == 1)
-    world.net.run(lambda: world.net.loop.is_ready(1))
-    assert world.net.loop.version(1, ProduceRequest) == 12
+    world.net.run(lambda: world.net.loop.is_ready(1, "general"))
+    assert world.net.loop.view("general").version(1, ProduceRequest) == 12
 
 
 def test_a_newer_broker_whose_greetings_ended_is_not_taken_for_an_old_one() -> None:
@@ -351,8 +352,8 @@ def test_a_newer_broker_whose_greetings_ended_is_not_taken_for_an_old_one() -> N
     outcome = world.call(ToAny())
     world.net.run(lambda: outcome)
     assert isinstance(outcome[0], InitProducerIdResponse)
-    world.net.run(lambda: world.net.loop.is_ready(1))
-    assert world.net.loop.version(1, ProduceRequest) == 12
+    world.net.run(lambda: world.net.loop.is_ready(1, "general"))
+    assert world.net.loop.view("general").version(1, ProduceRequest) == 12
 
 
 def test_in_a_cluster_that_knows_api_versions_nobody_is_taken_for_old() -> None:
@@ -518,3 +519,92 @@ def test_a_turn_writes_then_handles_answers_then_asks_for_metadata_then_sends_wa
     log.clear()
     loop.turn(0.0)
     assert log[:3] == ["Metadata", "InitProducerId", "FindCoordinator"], "in which order the turn before queued them"
+
+
+class _Sender(Watcher):
+    """A machine that sends one request to node 1 whenever it is told to."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__(*names)
+        self.wishes: list[list[Any]] = []
+
+    def turn(self, now: float, view: View) -> list[Call]:
+        wishes, self.wishes = self.wishes, []
+        return [
+            Call(ToNode(1), InitProducerIdRequest, build_id, lambda result, now, to=outcome: to.append(result))  # type: ignore[misc]
+            for outcome in wishes
+        ]
+
+    def send(self) -> list[Any]:
+        self.wishes.append([])
+        return self.wishes[-1]
+
+
+@pytest.mark.parametrize("slow", [MetadataRequest, FindCoordinatorRequest])
+@pytest.mark.parametrize("purpose", ["produce", "fetch", "coordinator"])
+def test_what_is_produced_does_not_wait_behind_a_slow_answer_to_something_else(
+    slow: type[Request[Any]], purpose: Purpose
+) -> None:
+    world, machine = World(), _Sender("t")
+    world.net.loop.add(machine, purpose)
+    before = machine.send()
+    world.net.run(lambda: before)
+    world.net.rest(1.0)
+    world.silent.add(slow)
+    asked = len(world.asked(slow.__name__.removesuffix("Request")))
+    world.net.loop.request_metadata("a test")
+    world.call(ToCoordinator("group"))
+    world.net.run(lambda: len(world.asked(slow.__name__.removesuffix("Request"))) > asked)
+    world.net.loop.post(lambda: None)  # else the loop sleeps
+    outcome = machine.send()
+    world.net.run(lambda: outcome, seconds=0.1)
+    assert isinstance(outcome[0], InitProducerIdResponse)
+
+
+def test_metadata_does_not_wait_behind_slow_answers_to_what_is_produced() -> None:
+    world, machine = World(), _Sender("t")
+    world.net.loop.add(machine, "produce")
+    before = machine.send()
+    world.net.run(lambda: before)
+    world.net.rest(1.0)
+    world.silent.add(InitProducerIdRequest)
+    machine.send()
+    world.net.run(lambda: len(world.asked()) == 2)
+    world.leaders["t"] = [(3, 1), (3, 1)]
+    world.net.loop.post(lambda: world.net.loop.request_metadata("a test"))
+    world.net.run(lambda: world.net.loop.snapshot.leader("t", 0) == 3, seconds=0.5)
+
+
+def test_a_connection_is_opened_for_what_it_is_needed_for_and_no_other() -> None:
+    world, machine = World(), _Sender("t")
+    loop, hosts = world.net.loop, world.hosts
+    loop.add(machine, "produce")
+    outcome = machine.send()
+    world.net.run(lambda: outcome)
+    assert [host.connections for host in hosts.values()] == [2, 0, 0], "one to bootstrap, one for what is produced"
+    for route in (ToAny(), ToAny()):
+        outcome = world.call(route)
+        world.net.run(partial(bool, outcome))
+    loop.request_metadata("a test")
+    world.net.rest(1.0)
+    assert [host.connections for host in hosts.values()] == [2, 0, 0], "the connection to bootstrap serves all the rest"
+    outcome = world.call(ToCoordinator("group"))
+    world.net.run(partial(bool, outcome))
+    assert [host.connections for host in hosts.values()] == [2, 0, 1], "a coordinator may make others wait"
+    metrics = loop.metrics()
+    assert metrics.connections == 3
+    assert metrics.brokers[1].connections == metrics.brokers[3].connections == 1
+
+
+def test_a_broker_that_failed_is_probed_by_the_connection_that_was_lost() -> None:
+    world, machine = World(), _Sender("t")
+    loop, hosts = world.net.loop, world.hosts
+    loop.add(machine, "produce")
+    outcome = machine.send()
+    world.net.run(lambda: outcome)
+    hosts[1].is_up = False
+    world.net.run(lambda: loop.outage(1) is not None)
+    hosts[1].is_up = True
+    world.net.run(lambda: loop.outage(1) is None)
+    assert loop.view("produce").failure(1) is None
+    assert loop.is_ready(1, "produce")

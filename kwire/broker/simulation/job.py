@@ -137,7 +137,7 @@ class Instance:
 
     def _begin(self, work: Transact) -> None:
         def begin(future: Future[None]) -> None:
-            self._transaction.begin(self.producer.event_loop)
+            self._transaction.begin(self.producer.event_loop.view("produce"))
             future.set_result(None)
 
         self._ask(begin, partial(self._begun, work))

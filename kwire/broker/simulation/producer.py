@@ -57,7 +57,7 @@ class SimulatedProducer:
             request_timeout_ms=config.request_timeout_ms,
             random=random,
         )
-        self.event_loop.add(self.sender)
+        self.event_loop.add(self.sender, "produce")
         self.loop.ring()
         self.is_closed = False
 

@@ -78,7 +78,7 @@ class SimulatedReader:
         )
         self._readings = {number: _Reading(*place) for number, place in enumerate(places, start=1)}
         fetcher.assign([Start(one.topic, one.partition, number, 0) for number, one in self._readings.items()])
-        self._event_loop.add(fetcher)
+        self._event_loop.add(fetcher, "fetch")
         self.loop.ring()
 
     def positions(self) -> dict[tuple[str, int], int]:
