@@ -1,12 +1,14 @@
-"""README's example is short, and every path that README names exists."""
+"""README's example is short; every path, link and extra that README names exists; every room is on its map."""
 
 from __future__ import annotations
 
 import re
+from configparser import ConfigParser
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+ROOM = re.compile(r"`kwire/(\w+)/`")
 
 
 def test_the_first_example_is_twenty_lines() -> None:
@@ -17,11 +19,20 @@ def test_the_first_example_is_twenty_lines() -> None:
 
 def test_every_room_is_on_the_map() -> None:
     rooms = {path.parent.name for path in (ROOT / "kwire").glob("*/__init__.py")}
-    mapped = set(re.findall(r"^\| `kwire/(\w+)/` ", README, re.MULTILINE))
+    mapped = {room for row in re.findall(r"^\| (`kwire/.*?) \|", README, re.MULTILINE) for room in ROOM.findall(row)}
     assert mapped == rooms
 
 
 def test_every_path_that_is_named_exists() -> None:
     paths = set(re.findall(r"`((?:kwire|tests|tools|docs|examples|fixtures)/[\w/.-]*)`", README))
+    paths |= set(re.findall(r"\]\(([^):#]+)\)", README))
     assert len(paths) > 10
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    table = README[README.index("| extra |") : README.index("Two commands")]
+    named = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+    assert {"cli", "spark"} <= named <= set(setup["options.extras_require"])

@@ -1,0 +1,101 @@
+"""docs/port.md names calls and options that exist, in kwire and in each of the libraries that it compares."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import confluent_kafka.admin
+import kafka
+import kafka.admin
+import pytest
+
+import kwire
+import kwire.errors
+from kwire.cluster import ClientConfig
+from kwire.consumer.options import ConsumerOptions
+from kwire.options import options_of
+from kwire.producer.settings import ProducerSettings
+
+PAGE = (Path(__file__).parent.parent / "docs" / "port.md").read_text()
+Exists = Callable[[str], bool]
+
+_CLIENT = {"bootstrap", *options_of(ClientConfig)}
+_KAFKA_PYTHON = {*kafka.KafkaProducer.DEFAULT_CONFIG, *kafka.KafkaConsumer.DEFAULT_CONFIG}
+_AIOKAFKA = {
+    name
+    for client in (aiokafka.AIOKafkaProducer, aiokafka.AIOKafkaConsumer)
+    for name in inspect.signature(client).parameters
+}
+
+
+def librdkafka_has(name: str) -> bool:
+    """Try the option with a value that most are too strict for: only the name is of interest."""
+    try:
+        confluent_kafka.Consumer({"group.id": "g", "log_level": 0, name: "nonsense"}).close()
+    except confluent_kafka.KafkaException as error:
+        return "No such configuration property" not in str(error)
+    return True
+
+
+def of(client: type[Any]) -> Exists:
+    return lambda name: callable(getattr(client, name, None))
+
+
+def among(names: set[str] | dict[str, Any]) -> Exists:
+    return lambda name: name in names
+
+
+OPTIONS = librdkafka_has, among(_KAFKA_PYTHON), among(_AIOKAFKA)
+SECTIONS: dict[str, tuple[Exists, ...]] = {
+    "Calls of the producer": (
+        of(kwire.Producer), of(confluent_kafka.Producer), of(kafka.KafkaProducer), of(aiokafka.AIOKafkaProducer),
+    ),
+    "Calls of the consumer": (
+        of(kwire.Consumer), of(confluent_kafka.Consumer), of(kafka.KafkaConsumer), of(aiokafka.AIOKafkaConsumer),
+    ),
+    "Calls of the administrator": (
+        of(kwire.Admin), of(confluent_kafka.admin.AdminClient), of(kafka.admin.KafkaAdminClient),
+    ),
+    "Options of every client": (among(_CLIENT), *OPTIONS),
+    "Options of the producer": (among({*options_of(ProducerSettings)}), *OPTIONS),
+    "Options of the consumer": (among({*options_of(ConsumerOptions)}), *OPTIONS),
+}  # fmt: skip
+
+
+def rows(section: str) -> Iterator[list[str]]:
+    """Yield the cells of a section's table, without its head."""
+    (text,) = re.findall(rf"^## {section}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    for line in re.findall(r"^\| (?:`|- ).*", text, re.MULTILINE):
+        yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_name_exists(section: str) -> None:
+    table = list(rows(section))
+    assert len(table) > 4
+    wrong = [
+        (cells[0], cell)
+        for cells in table
+        for cell, exists in zip(cells, SECTIONS[section], strict=False)
+        if cell != "-" and not exists(cell.strip("`"))
+    ]
+    assert wrong == []
+
+
+def test_every_option_of_kwire_that_others_have_stands_there() -> None:
+    of_page = {cells[0].strip("`") for section in SECTIONS if "Options" in section for cells in rows(section)}
+    own = {"ordered", "when_full", "unknown_topic_timeout_ms"}  # no other library has these
+    declared = {*options_of(ClientConfig), *options_of(ProducerSettings), *options_of(ConsumerOptions)}
+    assert declared - of_page <= own
+
+
+def test_every_error_of_kwire_exists() -> None:
+    names = re.findall(r"^\| [^`|]+ \| `(\w+)`", PAGE[PAGE.index("## Errors") :], re.MULTILINE)
+    assert len(names) > 5
+    assert [name for name in names if not hasattr(kwire.errors, name)] == []
