@@ -168,8 +168,11 @@ class RequestTimeoutError(KwireError, TimeoutError):
 class BrokerError(KwireError):
     """A broker answered with an error code. Make one with `broker_error`, which picks the class.
 
-    `code` is an int (a newer broker may send one that `ErrorCode` lacks), `name` Kafka's name for it.
+    `code` is an int (a newer broker may send one that `ErrorCode` lacks), `name` Kafka's name for it. `broker_message`
+    is what the broker says of it, None where it says nothing.
     """
+
+    broker_message: str | None = None
 
     def __init__(self, message: str, *, code: int, remedy: str | None = None, **where: object) -> None:
         super().__init__(message, remedy=remedy, **where)
@@ -559,4 +562,6 @@ def broker_error(code: int, message: str | None = None, *, remedy: str | None = 
         text = f"{text}: {message}"
     if remedy is None and code in _CODES:
         remedy = _CODES[code].usual_cause or None
-    return cls(text, code=code, remedy=remedy, **where)
+    error = cls(text, code=code, remedy=remedy, **where)
+    error.broker_message = message or None
+    return error

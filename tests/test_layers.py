@@ -18,7 +18,7 @@ ROOMS = [
     "wire", "protocol", "records", "session", "net", "cluster",
     "producer", "consumer", "aio", "metrics", "admin", "queue", "broker", "cli", "spark",
 ]  # fmt: skip
-OPEN_TO_ALL = {"errors", "option_names", "options", "version"}
+OPEN_TO_ALL = {"arguments", "errors", "option_names", "options", "version"}
 # The parts of the standard library that only `net` may touch: sockets and clocks are arguments everywhere else.
 ONLY_IN_NET = {"socket", "selectors", "ssl", "time"}
 # ... with the reason for each exception.

@@ -20,7 +20,7 @@ from kwire.producer.columns import Keys, ManyHeaders, Partitions, Timestamps, Va
 from kwire.producer.core import Core
 from kwire.producer.explain import Explanation
 from kwire.producer.intake import Entrant, Incoming, Queued
-from kwire.producer.message import Data, Headers
+from kwire.producer.message import Data, Headers, check_message
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.producer_request import Terms
 from kwire.producer.response import Callback, HomedResponse, MakeResponse, check_callback
@@ -256,6 +256,7 @@ class Producer:
             raise
 
     async def _placed(self, message: Message) -> Message:
+        check_message(message)
         if message.partition is not None or self._core.rule is None:
             return message
         return message._replace(partition=self._core.chosen(message, await self._known(message.topic)))

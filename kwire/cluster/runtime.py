@@ -16,6 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from random import Random
 from typing import Any, TypeVar
 
+from kwire.arguments import check_timeout
 from kwire.cluster.calls import Call, Machine, Purpose, Route, View
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.dispatcher import Dispatcher
@@ -257,6 +258,7 @@ class Runtime:
 
     def wait(self, future: Future[T], timeout: float | None) -> T:
         """What the loop puts into `future`; RequestTimeoutError after `timeout` seconds."""
+        check_timeout(timeout)
         try:
             return future.result(timeout)
         except FutureTimeoutError as error:

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sized
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from kwire.arguments import wrong_type
 from kwire.errors import ConfigurationError
 from kwire.producer.bulk import Slice
 from kwire.producer.message import Data, Headers, to_bytes, to_headers
@@ -79,6 +80,8 @@ def _numbers(given: int | Iterable[int | None], count: int, name: str, typecode:
         if isinstance(given, bool) or not 0 <= given < 1 << bits:
             raise ValueError(f"{name} is {given}: it {what}")
         return given
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise wrong_type(name, given, f"one int for all records, or an item for each: it {what}")
     own = list(given)
     column: array[int]
     try:

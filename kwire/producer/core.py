@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from random import Random
 from typing import Any, TypeVar
 
+from kwire.arguments import is_int, wrong_type
 from kwire.cluster import Backoff, ClientConfig, Runtime, Topic, is_topic_name
 from kwire.cluster.snapshot import TOPIC_NAME_BYTES_MAX
 from kwire.errors import (
@@ -159,6 +160,8 @@ class Core:
         header_tuple = to_headers(headers) if headers else ()
         size_bytes = record_bytes_max(key_bytes, value_bytes, header_tuple)
         check_topic(topic)
+        if partition is not None and not is_int(partition):
+            raise wrong_type("partition", partition, "an int from 0 up, or None to have one chosen")
         if partition is not None and not 0 <= partition < 2**31:
             raise ValueError(f"partition is {partition}: it must be from 0 to 2**31 - 1")
         if size_bytes > self._record_bytes_max:
@@ -171,6 +174,8 @@ class Core:
             )
         if timestamp_ms is None:
             timestamp_ms = self._time_ms()
+        elif not is_int(timestamp_ms):
+            raise wrong_type("timestamp_ms", timestamp_ms, "milliseconds since 1970 as an int, or None for now")
         elif not 0 <= timestamp_ms < 2**63:
             raise ValueError(f"timestamp_ms is {timestamp_ms}: it must be milliseconds since 1970")
         return Incoming(topic, partition, (timestamp_ms, key_bytes, value_bytes, header_tuple), size_bytes, terms, make)

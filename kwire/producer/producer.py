@@ -21,7 +21,7 @@ from kwire.producer.columns import Keys, ManyHeaders, Partitions, Timestamps, Va
 from kwire.producer.core import Core
 from kwire.producer.explain import Explanation
 from kwire.producer.intake import Incoming
-from kwire.producer.message import Data, Headers, Message
+from kwire.producer.message import Data, Headers, Message, check_message
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.producer_request import ProducerRequest, Terms
 from kwire.producer.response import Callback, ProduceResponse, check_callback
@@ -222,6 +222,7 @@ class Producer:
 
     def _placed(self, message: Message) -> Message:
         """With the partition that the caller's own partitioner chose, if there is one to be asked."""
+        check_message(message)
         if message.partition is not None or self._core.rule is None:
             return message
         return message._replace(partition=self._core.chosen(message, self._known(message.topic)))

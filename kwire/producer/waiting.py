@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Generator
 
+from kwire.arguments import check_timeout
 from kwire.cluster.mailbox import mailbox_of
 
 Tell = Callable[[Callable[[], object]], bool]
@@ -17,6 +18,7 @@ Tell = Callable[[Callable[[], object]], bool]
 
 def wait_for(tell: Tell, timeout: float | None) -> bool:
     """Wait for at most `timeout` seconds; False when it took longer."""
+    check_timeout(timeout)
     # A lock that is released once is an event, without an event's own lock and queue of waiters. And an interrupt at
     # the wrong moment leaves an event locked for good: the loop's thread, which is to set it, would wait for that.
     told = threading.Lock()

@@ -25,7 +25,7 @@ def _create(broker: BrokerState, asked: _Asked, *, validate_only: bool) -> _Resu
         topic = broker.cluster.find_topic(asked.name)
         broker.cluster.add_partitions(topic, asked.count, assigned, validate_only=validate_only)
     except BrokerError as error:
-        return _Result(name=asked.name, error_code=error.code, error_message=error.message)
+        return _Result(name=asked.name, error_code=error.code, error_message=error.broker_message)
     return _Result(name=asked.name, error_code=ErrorCode.NONE)
 
 

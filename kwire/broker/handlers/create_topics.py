@@ -24,7 +24,7 @@ def handle(broker: BrokerState, request: CreateTopicsRequest, exchange: Exchange
                 raise broker_error(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
             results.append(_created(broker, _create(broker, asked, request.validate_only), request.validate_only))
         except BrokerError as error:
-            results.append(_failed(asked.name, error.code, error.message))
+            results.append(_failed(asked.name, error.code, error.broker_message))
     return CreateTopicsResponse(topics=results)
 
 

@@ -27,7 +27,8 @@ def _delete(broker: BrokerState, asked: _Asked, now: float) -> _Result:
     try:
         topic = cluster.find_topic(asked.name) if asked.name is not None else cluster.find_topic_by_id(asked.topic_id)
     except BrokerError as error:
-        return _Result(name=asked.name, topic_id=asked.topic_id, error_code=error.code, error_message=error.message)
+        why = error.broker_message
+        return _Result(name=asked.name, topic_id=asked.topic_id, error_code=error.code, error_message=why)
     cluster.delete_topic(topic, now)
     return _Result(name=topic.name, topic_id=topic.id, error_code=ErrorCode.NONE)
 

@@ -32,7 +32,7 @@ def handle(
         try:
             configs = list(_configs(broker, asked, exchange.version, synonyms=request.include_synonyms))
         except BrokerError as error:
-            results.append(_result(asked, error.code, error.message))
+            results.append(_result(asked, error.code, error.broker_message))
             continue
         if asked.configuration_keys:
             configs = [config for config in configs if config.name in asked.configuration_keys]

@@ -26,7 +26,7 @@ def handle(
         try:
             _alter(broker, asked, validate_only=request.validate_only)
         except BrokerError as error:
-            results.append(_result(asked, error.code, error.message))
+            results.append(_result(asked, error.code, error.broker_message))
         else:
             results.append(_result(asked, ErrorCode.NONE))
     return IncrementalAlterConfigsResponse(responses=results)

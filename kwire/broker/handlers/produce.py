@@ -115,7 +115,7 @@ def _append(
         _enter_transaction(broker, request.transactional_id, exchange.version, partition, batches[0], now)
         appended = partition.append(batches, all_replicas=request.acks == ALL, now=now, wall_ms=wall_ms)
     except BrokerError as error:
-        result = _Result(index=data.index, error_code=error.code, base_offset=-1, error_message=error.message)
+        result = _Result(index=data.index, error_code=error.code, base_offset=-1, error_message=error.broker_message)
         if log is not None and error.code not in _WITHOUT_START:
             result.log_start_offset = log.start_offset
         if partition is not None:

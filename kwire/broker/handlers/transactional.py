@@ -30,7 +30,7 @@ def enter(
         elif cluster.options.verify_transactional_writes:
             transactions.verify(transactional_id, identity, place)
     except BrokerError as error:
-        raise broker_error(_as_of_a_write(error.code, adds, knows_abortable), error.message) from None
+        raise broker_error(_as_of_a_write(error.code, adds, knows_abortable), error.broker_message) from None
 
 
 def _as_of_a_write(code: int, adds: bool, knows_abortable: bool) -> int:

@@ -1,0 +1,30 @@
+"""Checks of the arguments of calls: a TypeError names the argument, what it is, its type and what to give.
+
+For slow paths only: a call that has its outcome at once is not checked.
+
+Imports: nothing.
+"""
+
+from __future__ import annotations
+
+
+def wrong_type(name: str, value: object, wanted: str) -> TypeError:
+    """Return the error for an argument of a wrong type.
+
+    >>> wrong_type("partition", "0", "an int from 0 up, or None")
+    TypeError("partition is '0' (str): give an int from 0 up, or None")
+    """
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
+    return TypeError(f"{name} is {shown} ({type(value).__name__}): give {wanted}")
+
+
+def is_int(value: object) -> bool:
+    """Return whether it is an int, of which a bool is none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_timeout(timeout: object, name: str = "timeout") -> None:
+    """Raise TypeError unless it is seconds, as an int or a float, or None."""
+    if timeout is not None and not is_int(timeout) and not isinstance(timeout, float):
+        raise wrong_type(name, timeout, "seconds as a number, or None to wait without a limit")

@@ -1,0 +1,103 @@
+"""Arguments of a wrong type are refused by name, with their type and what to give, before anything is handed over."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import kwire
+from kwire.broker import Cluster, Mute
+from kwire.protocol import ApiKey
+
+
+@pytest.fixture(scope="module")
+def producer() -> Iterator[kwire.Producer]:
+    with Cluster(brokers=1, topics={"t": 1}) as cluster, kwire.Producer(cluster.bootstrap) as producer:
+        producer.send("t", b"the fast path is open from here on").result(timeout=30)
+        yield producer
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"partition": "0"}, "partition is '0' (str): give an int from 0 up, or None to have one chosen"),
+        ({"partition": 1.0}, "partition is 1.0 (float): give an int"),
+        ({"partition": True}, "partition is True (bool): give an int"),
+        ({"timestamp_ms": 1.5}, "timestamp_ms is 1.5 (float): give milliseconds since 1970 as an int, or None for now"),
+        ({"timestamp_ms": True}, "timestamp_ms is True (bool): give milliseconds"),
+        ({"timestamp_ms": datetime.datetime(2026, 1, 1)}, "timestamp_ms is datetime.datetime(2026, 1, 1, 0, 0) ("),
+        ({"headers": "abc"}, "headers is 'abc' (str): give a mapping {name: value}, or (name, value) pairs"),
+        ({"headers": 5}, "headers is 5 (int): give a mapping"),
+        ({"headers": ["ab"]}, "an item of headers is 'ab' (str): give a mapping"),
+        ({"headers": [("a",)]}, "an item of headers is ('a',) (tuple): give a mapping"),
+        ({"on_delivery": 5}, "callback is 5"),
+        ({"key": 5}, "key is int: it must be bytes, str or None"),
+    ],
+)  # fmt: skip
+def test_send(producer: kwire.Producer, arguments: dict[str, Any], expected: str) -> None:
+    before = producer.metrics().records_sent
+    with pytest.raises(TypeError) as caught:
+        producer.send("t", b"v", **arguments)
+    assert expected in str(caught.value)
+    if "on_delivery" not in arguments:
+        with pytest.raises(TypeError) as caught:
+            producer.send_all([kwire.Message("t", b"v", **arguments)])
+        assert expected in str(caught.value)
+    producer.flush(timeout=30)
+    assert producer.metrics().records_sent == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"partitions": "0"}, "partitions is '0' (str): give one int for all records, or an item for each"),
+        ({"timestamps_ms": 1.5}, "timestamps_ms is 1.5 (float): give one int for all records"),
+        ({"partitions": ["0"]}, "item 0 of partitions is str"),
+    ],
+)
+def test_send_many(producer: kwire.Producer, arguments: dict[str, Any], expected: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        producer.send_many("t", [b"v"], **arguments)
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("item", ["t", ("t", b"v"), None], ids=repr)
+def test_send_all_of_what_is_no_message(producer: kwire.Producer, item: Any) -> None:
+    with pytest.raises(TypeError, match=r"^an item of messages is .*: give a kwire\.Message$"):
+        producer.send_all([item])
+
+
+@pytest.mark.parametrize("timeout", ["5", datetime.timedelta(seconds=5), True, b""], ids=repr)
+def test_timeouts(timeout: Any) -> None:
+    with Cluster(brokers=1, topics={"t": 1}) as cluster:
+        fault = cluster.add_fault(Mute(), api=ApiKey.PRODUCE, times=1)
+        with kwire.Producer(cluster.bootstrap, linger_ms=0, request_timeout_ms=500) as producer:
+            response, bulk = producer.send("t", b"v"), producer.send_many("t", [b"v"])
+            expected = rf"^timeout is .* \({type(timeout).__name__}\): give seconds as a number, or None"
+            for wait in (response.result, response.exception, bulk.result, bulk.exception, producer.flush):
+                with pytest.raises(TypeError, match=expected):
+                    wait(timeout)
+            response.result(timeout=30)
+        assert fault.hits == 1
+
+
+def test_a_timeout_can_be_a_whole_number_or_none_or_without_end(producer: kwire.Producer) -> None:
+    for timeout in (30, 30.0, None):
+        producer.send("t", b"v").result(timeout)
+        producer.flush(timeout)
+    with pytest.raises(TypeError):
+        producer.close("x")  # type: ignore[arg-type]
+    assert math.isfinite(producer.send("t", b"it is open as before").result(30).offset)
+
+
+def test_what_a_broker_says_names_its_code_once() -> None:
+    with Cluster(brokers=1, topics={"t": 1}) as cluster, kwire.Producer(cluster.bootstrap) as producer:
+        error = producer.send("t", b"v", timestamp_ms=2**62).exception(timeout=30)
+        assert isinstance(error, kwire.BrokerError)
+        assert str(error).count("INVALID_TIMESTAMP (32)") == 1
+        assert error.broker_message is not None
+        assert "INVALID_TIMESTAMP" not in error.broker_message
