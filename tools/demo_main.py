@@ -1,10 +1,10 @@
 """The demo's program; tools/demo makes its environment and starts it.
 
-    tools/demo [--bootstrap HOST:PORT] [--records N]
+    tools/demo [--bootstrap HOST:PORT] [--records N] [--no-spark]
 
 Starts three embedded brokers (or uses the cluster at HOST:PORT), produces records while one broker is stopped and comes
-back (not on a real cluster), reads them back and judges, then does the same through PySpark. Exit code 0 only if every
-proof held.
+back (not on a real cluster), reads them back and judges, then does the same through PySpark, unless --no-spark is
+given. Exit code 0 only if every proof held.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from rich.table import Table
 import kwire
 from kwire.broker import Cluster
 from kwire.errors import KwireError
+from kwire.wire.accel import IMPLEMENTATION
 
+IMPLEMENTATIONS = {"c": "with its C accelerator", "python": "in pure Python (no C accelerator was built or chosen)"}
 PARTITIONS = 6
 SPARK_ROWS = 5_000
 SPARK_TIMEOUT = 120.0
@@ -58,6 +60,10 @@ def key_of(number: int) -> bytes | None:
     return None if number % 10 == 0 else b"key %d" % (number % 1_000)
 
 
+def rate_of(records: int, seconds: float) -> str:
+    return f"{records / max(seconds, 1e-9):,.0f} records/s"
+
+
 class Demo:
     """One run against one cluster. `embedded` is None on a real one."""
 
@@ -68,7 +74,7 @@ class Demo:
         self.topics = {name: f"kwire-demo-{name}-{os.getpid()}-{int(time.time())}" for name in ("records", "rows")}
         self.report: list[tuple[str, str, bool]] = []
 
-    def run(self, count: int) -> bool:
+    def run(self, count: int, *, has_spark: bool = True) -> bool:
         with kwire.Admin(self.bootstrap, request_timeout_ms=10_000) as admin:
             brokers = len(admin.metadata().brokers)
             new = [kwire.NewTopic(name, PARTITIONS, min(3, brokers)) for name in self.topics.values()]
@@ -77,7 +83,8 @@ class Demo:
             self.console.print(f"{brokers} broker{plural} at {self.bootstrap}, topics of {PARTITIONS} partitions")
             try:
                 self._records(count)
-                self._spark()
+                if has_spark:
+                    self._spark()
             finally:
                 admin.delete_topics(list(self.topics.values()))
         if self.embedded is not None:
@@ -97,8 +104,10 @@ class Demo:
         )
         with Progress(*columns, console=self.console) as progress:
             acknowledged = self._produce(count, progress)
+            started = time.monotonic()
             proof = judge(count, acknowledged, self._read(progress))
-        self._add_proof(proof)
+            seconds = time.monotonic() - started
+        self._add_proof(proof, seconds)
 
     def _produce(self, count: int, progress: Progress) -> dict[int, Place]:
         bar = progress.add_task("producing", total=count)
@@ -124,7 +133,8 @@ class Demo:
                 if len(waiting) % WINDOW == 0:
                     progress.update(bar, completed=len(acknowledged))
         seconds = time.monotonic() - started
-        self.report.append(("acknowledged", f"{len(acknowledged):,} of {count:,}, in {seconds:.1f} s", True))
+        rate = rate_of(len(acknowledged), seconds)
+        self.report.append(("acknowledged", f"{len(acknowledged):,} of {count:,} in {seconds:.1f} s, {rate}", True))
         return acknowledged
 
     def _disturb(self, number: int, count: int, progress: Progress) -> None:
@@ -163,8 +173,9 @@ class Demo:
                 elif time.monotonic() > patience:
                     return  # the judge will find what is missing
 
-    def _add_proof(self, proof: Proof) -> None:
-        self.report.append(("read back", f"{proof.read:,} of {proof.sent:,}", proof.read == proof.sent))
+    def _add_proof(self, proof: Proof, seconds: float) -> None:
+        text = f"{proof.read:,} of {proof.sent:,} in {seconds:.1f} s, {rate_of(proof.read, seconds)}"
+        self.report.append(("read back and judged", text, proof.read == proof.sent))
         self.report.append(("lost", f"{proof.lost:,}", not proof.lost))
         self.report.append(("duplicated", f"{proof.duplicated:,}", not proof.duplicated))
         self.report.append(("never sent, or altered", f"{proof.foreign:,}", not proof.foreign))
@@ -204,6 +215,7 @@ def print_report(console: Console, report: list[tuple[str, str, bool]]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools/demo", description="kwire, end to end, with proofs.")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a real cluster, instead of three embedded brokers")
+    parser.add_argument("--no-spark", action="store_true", help="leave PySpark out")
     parser.add_argument("--records", type=int, default=200_000, metavar="N", help="how many (default: 200000)")
     arguments = parser.parse_args()
     if arguments.records < 3:
@@ -211,12 +223,13 @@ def main() -> int:
     # The loss of a broker, which is on purpose here, is told by the demo itself.
     logging.getLogger("kwire").setLevel(logging.ERROR)
     console = Console()
+    console.print(f"kwire {kwire.__version__}, {IMPLEMENTATIONS[IMPLEMENTATION]}")
     embedded = None if arguments.bootstrap else Cluster(brokers=3)
     try:
         with embedded or nullcontext():
             bootstrap = embedded.bootstrap if embedded is not None else arguments.bootstrap
             demo = Demo(console, bootstrap, embedded)
-            is_held = demo.run(arguments.records)
+            is_held = demo.run(arguments.records, has_spark=not arguments.no_spark)
     except KwireError as error:
         console.print(f"{type(error).__name__}: {error}", style="bold red", markup=False)
         return 1

@@ -1,0 +1,111 @@
+"""tools/test and tools/env as a shell runs them, in a copy of the repository whose programs write down their names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Every program that tools/test runs, and what it would install or make.
+PROGRAMS = ("ruff", "mypy", "basedpyright", "pytest", "python", "gcc")
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The scripts, with tools/env and tools/image replaced by such as write to `log` what they were asked for."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / ".ci").mkdir()
+    (tmp_path / "bin").mkdir()
+    for script in ("tools/test", ".ci/run"):
+        shutil.copy(ROOT / script, tmp_path / script)
+    (tmp_path / "tools" / "env").write_text('need() { echo "need $*" >>log; }\n')
+    write_program(tmp_path / "tools" / "image", 'echo "image $*" >>log\n')
+    for name in PROGRAMS:
+        write_program(tmp_path / "bin" / name, f'echo "{name} $*" >>log\n')
+    write_program(tmp_path / "bin" / "docker", "exit 0\n")
+    return tmp_path
+
+
+def write_program(path: Path, text: str) -> None:
+    path.write_text(f"#!/usr/bin/env bash\n{text}")
+    path.chmod(0o755)
+
+
+def run(copy: Path, script: str, *args: str, **more: str) -> tuple[int, list[str], str]:
+    """The exit code, what was run and installed, and stderr."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("CI", "KWIRE_BOOTSTRAP", "KWIRE_IMPL")}
+    env = {**kept, "PATH": f"{copy / 'bin'}:{os.environ['PATH']}", **more}
+    done = subprocess.run([copy / script, *args], cwd=copy, env=env, capture_output=True, text=True, check=False)
+    log = copy / "log"
+    return done.returncode, log.read_text().splitlines() if log.exists() else [], done.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["--bogus"], ["unitt"], ["unit", "-x"], ["live", "--dokcer"], ["unit", "tests/nosuch.py"], ["unit", "live"]],
+)
+def test_a_slip_is_refused_before_anything_is_installed(copy: Path, args: list[str]) -> None:
+    code, done, stderr = run(copy, "tools/test", *args)
+    assert (code, done) == (2, [])
+    assert f"unknown part or test: {args[-1]} (parts: all, unit" in stderr
+
+
+def test_tests_and_arguments_for_pytest(copy: Path) -> None:
+    code, done, _ = run(copy, "tools/test", "live", "tests", "tests::test_one", "--", "-k", "fetch or not", "-x")
+    assert code == 0
+    assert done[-1] == "pytest tests/live tests tests::test_one -k fetch or not -x"
+
+
+def images(done: list[str]) -> list[str]:
+    return [line for line in done if line.startswith("image ")]
+
+
+@pytest.mark.parametrize("part", ["all", "live"])
+def test_docker_is_for_those_who_ask_and_for_ci(copy: Path, part: str) -> None:
+    code, done, _ = run(copy, "tools/test", part)
+    assert code == 0
+    assert images(done) == []
+    assert any("live" in line for line in done if line.startswith("pytest "))
+    wanted = ["image engine", "image build", "image stop"]
+    assert images(run(copy, "tools/test", part, "--docker")[1]) == wanted
+    assert images(run(copy, "tools/test", part, CI="true")[1]) == wanted * 2
+
+
+def test_ci_runs_everything(copy: Path) -> None:
+    code, done, _ = run(copy, ".ci/run")
+    assert code == 0
+    assert images(done) == ["image engine", "image build", "image stop"]
+    runs = [line for line in done if line.startswith("pytest ")]
+    assert any("-m not live and not spark" in line for line in runs)
+    assert any("-m live or spark" in line for line in runs)
+    assert {"ruff check .", "mypy --no-error-summary", "python tools/sanitizing.py short"} <= set(done)
+
+
+def env_script(root: Path, extras: str) -> subprocess.CompletedProcess[str]:
+    """tools/env, told what the demo or the tests need, where installing is only written down."""
+    script = f'cd {root}; . tools/env; make_venv() {{ echo "make $EXTRAS"; }}; need python'
+    return subprocess.run(
+        ["bash", "-c", script], env={**os.environ, "KWIRE_EXTRAS": extras}, capture_output=True, text=True, check=True
+    )
+
+
+def test_the_environment_is_made_anew_for_an_extra_that_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools" / "env", tmp_path / "tools" / "env")
+    for name in ("setup.cfg", "pyproject.toml"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "kwire" / "wire").mkdir(parents=True)
+    (tmp_path / "kwire" / "wire" / "one.c").write_text("")
+    (tmp_path / "kwire" / "wire" / "one.h").write_text("")
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    write_program(tmp_path / ".venv" / "bin" / "python", "exit 0\n")
+    asked = ["cli,zstd", "cli", "zstd,cli", "cli,zstd,spark", "spark", "cli,test"]
+    made = [env_script(tmp_path, extras).stdout.strip() for extras in asked]
+    assert made == ["make cli,zstd", "", "", "make cli,zstd,spark", "", "make cli,test"]
+    (tmp_path / "setup.cfg").write_text("changed")
+    assert env_script(tmp_path, "cli").stdout.strip() == "make cli"
