@@ -2,6 +2,7 @@
 
 They tell records per second but no processor's time, and a JVM's start would be most of a short run's. So each round
 is two runs, a short one of `warmup` records and one of `warmup + records`: what the long one needed more is counted.
+Where that is less than a JVM's start varies by, the round fails: there were too few records.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from brokers.process import java
 from bench.settings import JAVA_OPTIONS, JAVA_PRODUCER
 from bench.task import Coordination, Sample, Task, payloads
 
+# The share by which the cost of two equal short runs may differ.
+_START_VARIES = 0.15
 _PRODUCED = re.compile(r"(\d+) records sent, ([\d.]+) records/sec")
 
 
@@ -43,7 +46,8 @@ def produce(task: Task, coordination: Coordination) -> Sample:
     if int(count) != task.warmup + task.records:
         raise RuntimeError(f"ProducerPerformance sent {count} records: {printed}")
     # The short run's records arrived too, and are counted at the broker as warm-up.
-    return Sample(task.records, cpu_s - less, task.records / float(per_second), {"extra": task.warmup}, NEWEST)
+    cost_s = cost_of_more(less, cpu_s, task.records)
+    return Sample(task.records, cost_s, task.records / float(per_second), {"extra": task.warmup}, NEWEST)
 
 
 def consume(task: Task, coordination: Coordination) -> Sample:
@@ -57,7 +61,18 @@ def consume(task: Task, coordination: Coordination) -> Sample:
     if int(fields[4]) < task.records:
         raise RuntimeError(f"ConsumerPerformance read {fields[4]} records: {printed}")
     records = int(fields[4]) - task.warmup
-    return Sample(records, cpu_s - less, records / float(fields[9]), version=NEWEST)
+    return Sample(records, cost_of_more(less, cpu_s, records), records / float(fields[9]), version=NEWEST)
+
+
+def cost_of_more(short_s: float, long_s: float, records: int) -> float:
+    """Return the processor's seconds that the long run needed more. Raises RuntimeError where that is but chance."""
+    more = long_s - short_s
+    if more < short_s * _START_VARIES:
+        raise RuntimeError(
+            f"too few records: {records:,} more took {more:.2f} s of the processor beside the {short_s:.2f} s of a "
+            "JVM's start and warm-up, which vary by more; raise --records"
+        )
+    return more
 
 
 def _run(tool: str, arguments: list[str]) -> tuple[float, str]:
