@@ -24,7 +24,8 @@ def copy(tmp_path: Path) -> Path:
     for script in ("tools/test", ".ci/run"):
         shutil.copy(ROOT / script, tmp_path / script)
     (tmp_path / "tools" / "env").write_text('need() { echo "need $*" >>log; }\n')
-    write_program(tmp_path / "tools" / "image", 'echo "image $*" >>log\n')
+    for name in ("image", "docs"):
+        write_program(tmp_path / "tools" / name, f'echo "{name} $*" >>log\n')
     for name in PROGRAMS:
         write_program(tmp_path / "bin" / name, f'echo "{name} $*" >>log\n')
     write_program(tmp_path / "bin" / "docker", "exit 0\n")
