@@ -36,3 +36,13 @@ def test_every_extra_that_is_named_exists() -> None:
     table = README[README.index("| extra |") : README.index("Two commands")]
     named = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
     assert {"cli", "spark"} <= named <= set(setup["options.extras_require"])
+
+
+def test_the_changelog_keeps_its_form() -> None:
+    """Unreleased, then releases with their dates; changes stand under Added, Changed, Fixed or the like."""
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    releases = re.findall(r"^## (.+)$", changelog, re.MULTILINE)
+    assert releases[0] == "Unreleased"
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+ - \d{4}-\d\d-\d\d", release) for release in releases[1:])
+    kinds = set(re.findall(r"^### (.+)$", changelog, re.MULTILINE))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
