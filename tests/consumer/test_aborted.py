@@ -52,6 +52,7 @@ def _encode(offset: int, entry: Entry) -> bytes:
         pytest.param([(A, b"a"), (B, b"b"), (ABORT, A), (COMMIT, B)], [(A, 0)], b"b", id="two at once, one aborted"),
         pytest.param([(A, b"a"), (B, b"b"), (ABORT, B), (ABORT, A)], [(A, 0), (B, 1)], b"", id="two at once, both"),
         pytest.param([(A, b"a"), (B, b"b"), (COMMIT, B), (A, b"c"), (ABORT, A)], [(A, 0)], b"b", id="other's commit"),
+        pytest.param([(A, b"a"), (COMMIT, A), (A, b"b"), (ABORT, A)], [(A, 0)], b"", id="a commit marker closes none"),
         pytest.param([(A, b"b"), (ABORT, A), b"c"], [(A, -5)], b"c", id="began before what was fetched"),
         pytest.param([(A, b"a"), b"b", (A, b"c")], [(A, 0)], b"b", id="its marker was not fetched"),
         pytest.param([b"a", (A, b"b"), (ABORT, A)], [(A, 1), (B, 99)], b"a", id="one of which nothing was fetched"),

@@ -836,13 +836,17 @@ def test_a_preferred_replica_is_read_from_until_it_fails() -> None:
     assert world.until_deadline()[0].node == 1
 
 
-def test_a_follower_that_lags_behind_is_not_believed_about_the_range() -> None:
-    world = World(rack="r1")
+@pytest.mark.parametrize("policy", ["error", "earliest", "latest"])
+def test_a_follower_that_lags_behind_is_not_believed_about_the_range(policy: str) -> None:
+    world = World(rack="r1", on_out_of_range=policy)
     world.assign(("t", 0, 5))
     world.turn_one().answer(preferred=3)
     world.turn_one().answer(codes={T0: ErrorCode.OFFSET_OUT_OF_RANGE})
-    assert world.turn_one().node == 1
-    assert world.posted() == []
+    again = world.turn_one()
+    assert isinstance(again.request, FetchRequest), "the leader is asked for the records, not for its range"
+    assert (again.node, again.offsets) == (1, {T0: 5})
+    again.answer({T0: batch(5, b"here")})
+    assert world.read() == {T0: [b"here"]}
 
 
 @pytest.mark.parametrize("reason", ["age", "gone"])

@@ -103,6 +103,25 @@ def test_batches_without_records_for_us_move_the_position() -> None:
     assert (reading.lane.position, len(reading.released)) == (8, 1)
 
 
+@pytest.mark.parametrize("has_aborted", [True, False])
+def test_each_answer_has_an_aborted_list_of_its_own(has_aborted: bool) -> None:
+    """A transaction whose abort marker was not fetched hides nothing of the next answer, which does not list it.
+
+    Both ways of reading: an answer that lists no aborted transaction is read without looking at producers.
+    """
+    reading = Reading()
+    reading.put(5, batch(5, b"aborted", producer_id=9, is_transactional=True), aborted=((9, 5),))
+    marker = encode_control_batch(
+        "commit", base_offset=7, producer_id=8, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0
+    )
+    committed = batch(8, b"committed", producer_id=9, is_transactional=True)
+    reading.put(6, batch(6, b"plain"), marker, committed, aborted=((7, 6),) if has_aborted else ())
+    seen = []
+    while reading.lane.has_next():
+        seen += reading.take()
+    assert seen == [b"plain", b"committed"]
+
+
 def test_records_before_the_position_are_cut() -> None:
     reading = Reading(7)
     reading.put(7, batch(3, b"a", b"b"), batch(5, b"c", b"d", b"e"))
