@@ -19,8 +19,9 @@ It refuses to decode on the loop's thread, and to hand out a record that is not 
 Imports: cluster, protocol, records, wire.
 """
 
+from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.columns import PartitionColumns, PolledBatch
-from kwire.consumer.consumer import Consumer, TopicPartition
+from kwire.consumer.consumer import Consumer
 from kwire.consumer.offsets import AtTimestamp, StartOffset
 from kwire.consumer.options import ConsumerOptions
 from kwire.consumer.record import ConsumerRecord

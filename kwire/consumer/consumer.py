@@ -16,14 +16,25 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
-from kwire.cluster import Backoff, ClientConfig, Runtime, is_topic_name
+from kwire.cluster import Backoff, ClientConfig, Runtime
+from kwire.consumer.arguments import (
+    ELSEWHERE,
+    TopicPartition,
+    check_count,
+    check_timeout,
+    checked_ends,
+    checked_partition,
+    checked_partitions,
+    checked_starts,
+    checked_times,
+    no_offset,
+)
 from kwire.consumer.columns import PolledBatch, check_pyarrow
 from kwire.consumer.fetcher import Fetcher, Start
 from kwire.consumer.inbox import Chunk, Inbox, Trouble
 from kwire.consumer.lane import Lane
 from kwire.consumer.offsets import (
     NO_OFFSET,
-    AtTimestamp,
     Found,
     OffsetLookup,
     StartOffset,
@@ -41,8 +52,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kwire.wire.accel import Cursor, Piece
-
-TopicPartition = tuple[str, int]
 
 # Where a poll ends that has gathered so many bytes, decompressed: what is made of them is still in the processor's
 # cache when it is looked at, and its memory is that of the poll before.
@@ -150,8 +159,8 @@ class Consumer(RecordStream):
         `ends`, such as `end_offsets` answers, spares fetches to who reads no further: of a partition that is in it
         nothing is fetched from that offset on. Its last fetch may bring records beyond it, which are handed out.
         """
-        wanted = _checked_starts(partitions)
-        ends = _checked_ends(ends or {})
+        wanted = checked_starts(partitions)
+        ends = checked_ends(ends or {})
         with self._lock:
             self._check_usable()
             for lane in self._lanes.values():
@@ -178,7 +187,7 @@ class Consumer(RecordStream):
         Nothing of the partition that was fetched before will be handed out. Takes effect within max_wait_ms.
         """
         if not is_start_offset(offset):
-            raise _no_offset(offset)
+            raise no_offset(offset)
         with self._lock:
             self._check_usable()
             lane = self._lane(topic, partition)
@@ -279,6 +288,12 @@ class Consumer(RecordStream):
         def __iter__(self) -> Self: ...
         def __next__(self) -> ConsumerRecord: ...
 
+    else:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            advice = f": {ELSEWHERE[name]}" if name in ELSEWHERE else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
+
     def _next_cursor(self) -> Cursor:
         """For the iteration, which waits without end, until another thread closes the consumer."""
         try:
@@ -304,8 +319,8 @@ class Consumer(RecordStream):
 
     def _poll(self, max_records: int, timeout: float | None, gather: Callable[[Cursor, int], int]) -> None:
         """`gather` takes at most so many records of a cursor, and says how many it took."""
-        if max_records < 1:
-            raise ConfigurationError(f"max_records is {max_records!r}", remedy="give a whole number above 0")
+        check_count(max_records)
+        check_timeout(timeout)
         clock = self._runtime.clock
         deadline = None if timeout is None else clock.now() + timeout
         handed: list[tuple[Lane, int]] = []
@@ -347,7 +362,7 @@ class Consumer(RecordStream):
     def partitions(self, topic: str, timeout: float | None = None) -> list[int]:
         """The partitions of a topic. TopicError if there is no such topic."""
         self._check_usable()
-        _checked_partition(topic, 0)
+        checked_partition(topic, 0)
         seconds = self._timeout(timeout)
         query = PartitionsQuery(
             topic, timeout=seconds, unknown_topic_timeout_ms=self._options.unknown_topic_timeout_ms
@@ -358,24 +373,21 @@ class Consumer(RecordStream):
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset that each log still has."""
-        found = self._offsets(dict.fromkeys(_checked_partitions(partitions), EARLIEST), timeout)
+        found = self._offsets(dict.fromkeys(checked_partitions(partitions), EARLIEST), timeout)
         return {key: one.offset for key, one in found.items()}
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset that the next record of each log will have; of the next readable one under read_committed."""
-        found = self._offsets(dict.fromkeys(_checked_partitions(partitions), LATEST), timeout)
+        found = self._offsets(dict.fromkeys(checked_partitions(partitions), LATEST), timeout)
         return {key: one.offset for key, one in found.items()}
 
     def offsets_at(
         self, times: Iterable[tuple[str, int, int]], timeout: float | None = None
     ) -> dict[TopicPartition, int | None]:
         """For each (topic, partition, milliseconds since 1970): the first offset written then or later, or None."""
-        wanted: dict[TopicPartition, int] = {}
-        for topic, partition, timestamp_ms in times:
-            wanted[_checked_partition(topic, partition)] = AtTimestamp(timestamp_ms).timestamp_ms
-        found = self._offsets(wanted, timeout)
+        found = self._offsets(checked_times(times), timeout)
         return {key: None if one.offset == NO_OFFSET else one.offset for key, one in found.items()}
 
     # -- the end
@@ -385,6 +397,7 @@ class Consumer(RecordStream):
 
         Threads that wait in `poll` get ClosedError, and iterations end.
         """
+        check_timeout(timeout)
         self._is_closed = True
         self._reading = None
         self._runtime.close(timeout)
@@ -427,7 +440,7 @@ class Consumer(RecordStream):
     def _set_paused(self, partitions: Iterable[TopicPartition] | None, is_paused: bool) -> None:
         with self._lock:
             self._check_usable()
-            keys = list(self._lanes) if partitions is None else list(partitions)
+            keys = list(self._lanes) if partitions is None else checked_partitions(partitions)
             for lane in [self._lane(*key) for key in keys]:
                 lane.is_paused = is_paused
                 self._reading = None
@@ -531,6 +544,7 @@ class Consumer(RecordStream):
             raise ConfigurationError("nothing is assigned", remedy="call assign() before reading")
 
     def _timeout(self, timeout: float | None) -> float:
+        check_timeout(timeout, absent="wait for request_timeout_ms")
         return self._config.request_timeout_ms / 1000 if timeout is None else timeout
 
     def _new_lookup(self) -> OffsetLookup:
@@ -549,40 +563,3 @@ class Consumer(RecordStream):
         lookup = self._new_lookup()
         query = OffsetsQuery(lookup, timestamps, seconds)
         return ask(self._runtime, lookup, query.future, seconds)
-
-
-def _checked_partition(topic: str, partition: int) -> TopicPartition:
-    if not is_topic_name(topic):
-        raise ConfigurationError(f"topic is {topic!r}", remedy="give its name")
-    if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition < 2**31:
-        raise ConfigurationError(f"partition is {partition!r}", remedy="give a whole number from 0 up")
-    return topic, partition
-
-
-def _checked_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    return [_checked_partition(topic, partition) for topic, partition in partitions]
-
-
-def _checked_starts(partitions: Iterable[tuple[str, int, StartOffset]]) -> dict[TopicPartition, StartOffset]:
-    starts: dict[TopicPartition, StartOffset] = {}
-    for topic, partition, start in partitions:
-        key = _checked_partition(topic, partition)
-        if not is_start_offset(start):
-            raise _no_offset(start)
-        if key in starts:
-            raise ConfigurationError(f"{topic}-{partition} is named twice")
-        starts[key] = start
-    return starts
-
-
-def _checked_ends(ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-    for (topic, partition), end in ends.items():
-        if not isinstance(end, int) or isinstance(end, bool) or end < 0:
-            raise ConfigurationError(f"{end!r} is no end of {topic}-{partition}", remedy="give an offset")
-    return ends
-
-
-def _no_offset(offset: object) -> ConfigurationError:
-    return ConfigurationError(
-        f"{offset!r} is no offset", remedy='give a number from 0 up, "earliest", "latest" or AtTimestamp(ms)'
-    )

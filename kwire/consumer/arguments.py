@@ -1,0 +1,114 @@
+"""What the methods of a consumer accept, and what they say of the rest.
+
+A value of a wrong type or shape is a TypeError that names the argument and shows what to give; a value that cannot be
+right (an empty topic, a negative offset) is a ConfigurationError. Both are raised before anything has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from operator import index
+from typing import Any
+
+from kwire.cluster import is_topic_name
+from kwire.consumer.offsets import AtTimestamp, StartOffset, is_start_offset
+from kwire.errors import ConfigurationError
+
+TopicPartition = tuple[str, int]
+
+_PARTITION = '(topic, partition), such as ("orders", 0)'
+_START = '(topic, partition, offset), such as ("orders", 0, "earliest")'
+_TIME = '(topic, partition, milliseconds since 1970), such as ("orders", 0, 1_700_000_000_000)'
+
+_GROUPS = "kwire has no consumer groups yet: name the partitions with assign([(topic, partition, offset), ...])"
+_POSITIONS = f"{_GROUPS}, and keep the offset of the next record, record.offset + 1, with what you make of the records"
+# Methods of other clients, which a program that is being ported calls.
+ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(("subscribe", "unsubscribe", "subscription", "group_metadata", "consumer_group_metadata"), _GROUPS),
+    **dict.fromkeys(("commit", "commit_async", "committed", "store_offsets"), _POSITIONS),
+    "consume": "it is poll(max_records, timeout) here",
+    "seek_to_beginning": 'it is seek(topic, partition, "earliest") here',
+    "seek_to_end": 'it is seek(topic, partition, "latest") here',
+    "get_watermark_offsets": "it is beginning_offsets and end_offsets here",
+    "offsets_for_times": "it is offsets_at([(topic, partition, milliseconds), ...]) here",
+    "partitions_for_topic": "it is partitions(topic) here",
+    "list_topics": "it is kwire.Admin.metadata here",
+}
+
+
+def check_count(max_records: object) -> None:
+    """`poll(1.0)`, which is one second elsewhere, must not pass for one record."""
+    try:
+        count = None if isinstance(max_records, bool) else index(max_records)  # type: ignore[arg-type]
+    except TypeError:
+        count = None
+    if count is None:
+        raise TypeError(
+            f"max_records is {max_records!r:.60}: give a whole number of records; the time to wait, in seconds, is "
+            "poll(timeout=...)"
+        )
+    if count < 1:
+        raise ConfigurationError(f"max_records is {max_records!r}", remedy="give a whole number above 0")
+
+
+def check_timeout(timeout: object, *, absent: str = "wait without end") -> None:
+    if timeout is not None and (not isinstance(timeout, (int, float)) or isinstance(timeout, bool)):
+        raise TypeError(f"timeout is {timeout!r:.60}: give seconds as a number, or None to {absent}")
+
+
+def checked_partition(topic: str, partition: int) -> TopicPartition:
+    if not is_topic_name(topic):
+        raise ConfigurationError(f"topic is {topic!r}", remedy="give its name")
+    if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition < 2**31:
+        raise ConfigurationError(f"partition is {partition!r}", remedy="give a whole number from 0 up")
+    return topic, partition
+
+
+def checked_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    return [checked_partition(*entry) for entry in _shaped("partitions", partitions, 2, _PARTITION)]
+
+
+def checked_starts(partitions: Iterable[tuple[str, int, StartOffset]]) -> dict[TopicPartition, StartOffset]:
+    starts: dict[TopicPartition, StartOffset] = {}
+    for topic, partition, start in _shaped("partitions", partitions, 3, _START):
+        key = checked_partition(topic, partition)
+        if not is_start_offset(start):
+            raise no_offset(start)
+        if key in starts:
+            raise ConfigurationError(f"{topic}-{partition} is named twice")
+        starts[key] = start
+    return starts
+
+
+def checked_times(times: Iterable[tuple[str, int, int]]) -> dict[TopicPartition, int]:
+    return {
+        checked_partition(topic, partition): AtTimestamp(timestamp_ms).timestamp_ms
+        for topic, partition, timestamp_ms in _shaped("times", times, 3, _TIME)
+    }
+
+
+def checked_ends(ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    if not isinstance(ends, Mapping):
+        raise TypeError(f"ends is {ends!r:.60}: give {{(topic, partition): offset}}")
+    for topic, partition in _shaped("ends", ends, 2, _PARTITION):
+        end = ends[topic, partition]
+        if not isinstance(end, int) or isinstance(end, bool) or end < 0:
+            raise ConfigurationError(f"{end!r} is no end of {topic}-{partition}", remedy="give an offset")
+    return ends
+
+
+def no_offset(offset: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"{offset!r} is no offset", remedy='give a number from 0 up, "earliest", "latest" or AtTimestamp(ms)'
+    )
+
+
+def _shaped(name: str, entries: Iterable[Any], length: int, shape: str) -> list[tuple[Any, ...]]:
+    """Return the entries, each of which must be a tuple, or a list, of so many."""
+    if isinstance(entries, (str, bytes)) or not isinstance(entries, Iterable):
+        raise TypeError(f"{name} is {entries!r:.60}: give a list of {shape}")
+    shaped = list(entries)
+    for place, entry in enumerate(shaped):
+        if not isinstance(entry, (tuple, list)) or len(entry) != length:
+            raise TypeError(f"{name}[{place}] is {entry!r:.60}: give {shape}")
+    return shaped
