@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from random import Random
@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 from kwire.admin.cluster import ClusterDescription, describe_cluster, snapshot
 from kwire.admin.operation import Operation
 from kwire.admin.topics import CreatedTopic, CreateTopics, DeleteTopics, NewTopic
-from kwire.cluster import Backoff, ClientKwargs, Runtime, Snapshot, client_config
+from kwire.cluster import Backoff, ClientKwargs, ClusterEvent, Runtime, Snapshot, client_config
 from kwire.errors import BrokerError, ClosedError, ConfigurationError, KwireError, RequestTimeoutError
 
 Thing = TypeVar("Thing")
@@ -96,6 +96,15 @@ class Admin:
             raise ConfigurationError(f"names is {names!r}", remedy="give a list of names")
         operation = DeleteTopics(_by_name((name, name) for name in names), **self._operation_options(timeout))
         return self._outcomes(operation, timeout, raise_errors)
+
+    def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
+        """Call `callback(event)` on the callback thread for each event of `kwire.cluster.events` from now on.
+
+        Brokers that come, fail and go, partitions that lose their leader, metadata that changed. What `callback` raises
+        is logged. Returns a function that ends it; nothing is called after that function has returned, but what is
+        running just then.
+        """
+        return self._runtime.on_cluster_event(callback)
 
     def describe_cluster(self, timeout: float | None = None) -> ClusterDescription:
         """The cluster's id, its brokers, and which of them answers for the controller."""

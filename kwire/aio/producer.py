@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from kwire.aio.waiting import Signal, result_of
-from kwire.cluster import Topic
+from kwire.cluster import ClusterEvent, Topic
 from kwire.cluster.mailbox import Mailbox, mailbox_of
 from kwire.errors import ClosedError, FatalError, KwireError, RequestTimeoutError
 from kwire.producer import GroupMetadata, Message, ProduceResponse, ProducerRequest, RecordMetadata
@@ -394,6 +394,16 @@ class Producer:
     async def explain(self, topic: str, partition: int | None = None) -> Explanation:
         """Why records of a partition, or of a whole topic, are not delivered now: see `kwire.Producer.explain`."""
         return await self._on_loop_or_after(lambda: self._core.explain(topic, partition))
+
+    def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
+        """Call `callback(event)` in the running event loop for each event of `kwire.cluster.events` from now on.
+
+        Brokers that come, fail and go, partitions that lose their leader, metadata that changed. What `callback` raises
+        is logged. Returns a function that ends it; nothing is called after that function has returned, but what is
+        running just then.
+        """
+        mailbox = mailbox_of(asyncio.get_running_loop())
+        return self._core.runtime.on_cluster_event(lambda event: mailbox.post(callback, event))
 
     async def metrics(self) -> ProducerMetrics:
         """Counts of records, batches and bytes, of what became of them, and of every broker: one moment's copy."""

@@ -4,6 +4,7 @@
     snapshot      brokers, topics and leaders at one moment
     calls         how state machines and the loop speak: Machine, View, Call, routes
     metadata      when to refresh the snapshot            (state machine)
+    events        what programs are told of the cluster
     recovery      which brokers failed, when to probe     (state machine)
     coordinators  where groups and transactions live      (state machine)
     greetings     how each broker wants to be greeted     (state machine)
@@ -22,6 +23,16 @@ Imports: net, session, protocol, wire.
 
 from kwire.cluster.calls import Call, Machine, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode, View
 from kwire.cluster.config import ClientConfig, ClientKwargs, client_config, parse_bootstrap
+from kwire.cluster.events import (
+    BrokerAdded,
+    BrokerFailed,
+    BrokerRecovered,
+    BrokerRemoved,
+    ClusterEvent,
+    LeaderLost,
+    LeaderRecovered,
+    MetadataUpdated,
+)
 from kwire.cluster.loop import EventLoop
 from kwire.cluster.metrics import BrokerMetrics, ClusterMetrics, Distribution
 from kwire.cluster.runtime import Runtime
@@ -31,15 +42,23 @@ from kwire.net.backoff import Backoff
 __all__ = [
     "Backoff",
     "Broker",
+    "BrokerAdded",
+    "BrokerFailed",
     "BrokerMetrics",
+    "BrokerRecovered",
+    "BrokerRemoved",
     "Call",
     "ClientConfig",
     "ClientKwargs",
+    "ClusterEvent",
     "ClusterMetrics",
     "Distribution",
     "EventLoop",
     "LeaderHint",
+    "LeaderLost",
+    "LeaderRecovered",
     "Machine",
+    "MetadataUpdated",
     "Partition",
     "Route",
     "Runtime",

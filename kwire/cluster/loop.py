@@ -28,6 +28,7 @@ from kwire.cluster.calls import Call, Machine, Purpose, Route, ToAny, ToControll
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.connections import Connections, Event, NodeLost, NodeReady
 from kwire.cluster.coordinators import Coordinators
+from kwire.cluster.events import BrokerFailed, BrokerRecovered, ClusterEvent, changes
 from kwire.cluster.metadata import MetadataStatus, MetadataUpdater
 from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.recovery import Failure, RecoveryMonitor
@@ -147,6 +148,7 @@ class EventLoop:
         )
         self.snapshot: Snapshot = self._metadata.snapshot
         self._views: dict[Purpose, ClusterView] = {}
+        self.on_event: Callable[[ClusterEvent], object] | None = None  # runs on the loop's thread: no user code
         self._recovery = RecoveryMonitor(self._backoff, random)
         self._coordinators = Coordinators()
         self._outage_log = logs.OutageLog()
@@ -209,6 +211,9 @@ class EventLoop:
         return news
 
     def _show(self, snapshot: Snapshot) -> None:
+        if self.on_event is not None and snapshot is not self.snapshot:
+            for event in changes(self.snapshot, snapshot):
+                self.on_event(event)
         self.snapshot = snapshot
         for view in self._views.values():
             view.snapshot = snapshot
@@ -322,7 +327,11 @@ class EventLoop:
             case NodeReady(node):
                 self._knock_at = self._now
                 self._outage_log.reachable(self.describe(node), self._now)
-                if self._recovery.recovered(node):
+                outage = self._recovery.recovered(node)
+                if outage is not None:
+                    broker = self.snapshot.brokers.get(node)
+                    if self.on_event is not None and broker is not None:
+                        self.on_event(BrokerRecovered(broker, self._now - outage.since))
                     logs.log.info("broker %s is back", self.describe(node))
                     self._metadata.request_refresh(f"broker {node} is back")
             case NodeLost(node, purpose, cause, is_idle):
@@ -334,6 +343,9 @@ class EventLoop:
         self._lost_purpose[node] = purpose
         if node >= 0 and node in self._connections.addresses and self._recovery.failed(node, cause, self._now):
             logs.log_failed(self.describe(node), cause)
+            broker = self.snapshot.brokers.get(node)
+            if self.on_event is not None and broker is not None:
+                self.on_event(BrokerFailed(broker, cause))
         self._metadata.request_refresh(f"broker {self.describe(node)} was lost")
         connections = self._connections
         if not connections.has_ready and connections.last_failure.keys() >= connections.addresses.keys():

@@ -43,9 +43,9 @@ class RecoveryMonitor:
         failure.probe_at = now + self._backoff.seconds(failure.probes + 1, self._random)
         return False
 
-    def recovered(self, node: int) -> bool:
-        """Note that a connection is ready; True when the node had failed before."""
-        return self.failures.pop(node, None) is not None
+    def recovered(self, node: int) -> Failure | None:
+        """Note that a connection is ready; return the failure that is over, if the node had failed before."""
+        return self.failures.pop(node, None)
 
     def keep(self, nodes: Collection[int]) -> None:
         """Forget the nodes that the cluster no longer has."""

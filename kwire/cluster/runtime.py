@@ -20,6 +20,7 @@ from kwire.arguments import check_timeout
 from kwire.cluster.calls import Call, Machine, Purpose, Route, View
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.dispatcher import Dispatcher
+from kwire.cluster.events import ClusterEvent
 from kwire.cluster.loop import EventLoop
 from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.snapshot import Snapshot
@@ -75,6 +76,7 @@ class Runtime:
         self._is_closing = False
         self._has_ended = False
         self._on_end: list[Callable[[], object]] = []
+        self._listeners: dict[object, Callable[[ClusterEvent], object]] = {}
         self._forks = _forks
         self._on_fork: list[Callable[[], object]] = []
         # A daemon thread may be stopped anywhere at interpreter exit; ending it before that keeps sockets clean.
@@ -142,6 +144,31 @@ class Runtime:
     def dispatch(self, function: Callable[..., object], *args: Any) -> None:
         """Hand user code to the callback thread."""
         self._dispatcher.submit(function, *args)
+
+    def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
+        """Call `callback(event)` on the callback thread for each event from now on; return what ends that."""
+        listeners = self._listeners
+        key = object()
+
+        def call(event: ClusterEvent) -> None:
+            if key in listeners:  # it may have been taken away since the event
+                callback(event)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                listeners.pop(key, None)
+
+        self.check_usable()
+        with self._lock:
+            listeners[key] = call
+            self._loop.on_event = self._tell_event
+        return unsubscribe
+
+    def _tell_event(self, event: ClusterEvent) -> None:
+        with self._lock:
+            listeners = list(self._listeners.values())
+        for call in listeners:
+            self.dispatch(call, event)
 
     def is_loop_thread(self) -> bool:
         return threading.current_thread() is self._thread

@@ -16,7 +16,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
-from kwire.cluster import Backoff, ClientConfig, Runtime
+from kwire.cluster import Backoff, ClientConfig, ClusterEvent, Runtime
 from kwire.consumer.arguments import (
     ELSEWHERE,
     TopicPartition,
@@ -391,6 +391,15 @@ class Consumer(RecordStream):
         return {key: None if one.offset == NO_OFFSET else one.offset for key, one in found.items()}
 
     # -- the end
+
+    def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
+        """Call `callback(event)` on the callback thread for each event of `kwire.cluster.events` from now on.
+
+        Brokers that come, fail and go, partitions that lose their leader, metadata that changed. What `callback` raises
+        is logged. Returns a function that ends it; nothing is called after that function has returned, but what is
+        running just then.
+        """
+        return self._runtime.on_cluster_event(callback)
 
     def close(self, timeout: float | None = 10.0) -> None:
         """End the thread and the connections, waiting at most `timeout` seconds. A second call does nothing.

@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
-from kwire.cluster import Topic
+from kwire.cluster import ClusterEvent, Topic
 from kwire.errors import ClosedError, FatalError, KwireError, RequestTimeoutError
 from kwire.producer.bulk import BulkResponse, Slice
 from kwire.producer.columns import Keys, ManyHeaders, Partitions, Timestamps, Values
@@ -361,6 +361,15 @@ class Producer:
         for the sake of order, a producer id that is being asked for, a linger, an answer that is awaited, full memory.
         """
         return self._runtime.on_loop_or_after(lambda: self._core.explain(topic, partition))
+
+    def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
+        """Call `callback(event)` on the callback thread for each event of `kwire.cluster.events` from now on.
+
+        Brokers that come, fail and go, partitions that lose their leader, metadata that changed. What `callback` raises
+        is logged. Returns a function that ends it; nothing is called after that function has returned, but what is
+        running just then.
+        """
+        return self._runtime.on_cluster_event(callback)
 
     def metrics(self) -> ProducerMetrics:
         """Counts of records, batches and bytes, of what became of them, and of every broker: one moment's copy."""
