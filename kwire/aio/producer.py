@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -13,11 +14,18 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 from kwire.aio.waiting import Signal, result_of
 from kwire.cluster import ClusterEvent, Topic
 from kwire.cluster.mailbox import Mailbox, mailbox_of
-from kwire.errors import ClosedError, FatalError, KwireError, RequestTimeoutError
+from kwire.errors import (
+    ClosedError,
+    FatalError,
+    KwireError,
+    RequestTimeoutError,
+    TransactionError,
+    UndeliveredError,
+)
 from kwire.producer import GroupMetadata, Message, ProduceResponse, ProducerRequest, RecordMetadata
 from kwire.producer.bulk import BulkResponse, Slice
 from kwire.producer.columns import Keys, ManyHeaders, Partitions, Timestamps, Values
-from kwire.producer.core import Core
+from kwire.producer.core import CLOSE_SECONDS, RAISED_SECONDS, UNREACHED_SECONDS, Core
 from kwire.producer.explain import Explanation
 from kwire.producer.intake import Entrant, Incoming, Queued
 from kwire.producer.message import Data, Headers, check_message
@@ -33,6 +41,8 @@ _SENDS_PER_TURN = 100
 
 # How long `close` waits for a thread that has only to close its sockets.
 _PATIENCE = 10.0
+
+_log = logging.getLogger("kwire.producer")
 
 
 class Producer:
@@ -298,12 +308,15 @@ class Producer:
 
         RequestTimeoutError after `timeout` seconds; what is unresolved then is still being sent.
         """
+        await self._flush("flush()", timeout)
+
+    async def _flush(self, what: str, timeout: float | None) -> None:
         if not self._core.is_started:
             return
         flushed = Signal()
         self._core.flush(flushed.tell)
         if not await flushed.wait(timeout):
-            raise await self._late("flush()", timeout)
+            raise await self._late(what, timeout)
 
     # -- transactions
 
@@ -353,10 +366,15 @@ class Producer:
             raise
 
     async def _end(self, what: str, timeout: float | None, *, is_commit: bool) -> None:
-        transaction = self._core.transaction()
-        await self._await_loop(
-            what, lambda future: self._core.sender.end(transaction, future, is_commit=is_commit), timeout
-        )
+        transaction, failures = self._core.transaction(), self._core.callbacks.failures
+        try:
+            await self._await_loop(
+                what, lambda future: self._core.sender.end(transaction, future, is_commit=is_commit), timeout
+            )
+        except TransactionError:
+            failures.clear()  # this tells of them
+            raise
+        failures.clear()
 
     async def _await_loop(self, what: str, start: Callable[[Future[None]], None], timeout: float | None) -> None:
         future = self._core.on_loop(start)
@@ -419,23 +437,42 @@ class Producer:
         """As `metrics`, for an exporter's thread: waits for the producer's own thread instead of awaiting it."""
         return self._core.runtime.on_loop_or_after(self._core.metrics)
 
-    async def close(self, timeout: float | None = 30.0) -> None:
-        """Deliver what was handed over, for at most `timeout` seconds.
+    async def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
+        """Take no more records, deliver what was handed over, for at most `timeout` seconds, and end the threads.
 
-        Fail the rest; end the thread. May be repeated. Cancelled, it fails the rest at once.
+        `send` raises ClosedError from now on, also where it waits for room. What is not delivered in time fails; where
+        the task is cancelled, at once. May be repeated.
+
+        Where nobody has looked at the response of a record that failed or was not delivered in time, an error in the
+        log says so: how many, of which topics, and the first cause. It is not raised: `async with` does that.
         """
-        runtime = self._core.runtime
+        undelivered = await self._close(timeout, None)
+        if undelivered is not None:
+            _log.error("%r: %s", self, undelivered)
+
+    async def _close(self, timeout: float | None, unreached: float | None) -> UndeliveredError | None:
+        """See `Core.drain_steps`."""
+        core, runtime, late = self._core, self._core.runtime, None
+        if runtime.is_forked:  # the records are the parent's affair
+            return None
+        core.stop_taking()
         try:
-            if self._core.is_started:
-                with contextlib.suppress(RequestTimeoutError, ClosedError):
-                    await self.flush(timeout)
+            for step in core.drain_steps(timeout, unreached):
+                try:
+                    await self._flush("close()", step)
+                    late = None
+                    break
+                except RequestTimeoutError as error:
+                    late = error
+                except ClosedError:  # by another task, just now
+                    break
         finally:
-            self._core.close_intake()
             runtime.close(timeout=0)  # begin to
             ended = Signal()
             runtime.when_ended(ended.tell)
             if await ended.wait(_PATIENCE):
                 runtime.close()  # its thread is at its last step
+        return core.undelivered(late)
 
     async def __aenter__(self) -> Self:
         return self
@@ -443,7 +480,22 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        """Close: for 30 s, 5 s while no broker has ever answered; after a block that raised 1 s, or not at all.
+
+        Raises UndeliveredError, after a block that did not raise itself, where records failed or were not delivered in
+        time and nobody looked at their responses. After one that raised or was cancelled it is an error in the log.
+        """
+        if error is None:
+            undelivered = await self._close(CLOSE_SECONDS, UNREACHED_SECONDS)
+            if undelivered is not None:
+                raise undelivered
+            return
+        undelivered = await self._close(RAISED_SECONDS, 0.0)
+        if undelivered is not None:
+            _log.error("%r, closed because of %s: %s", self, type(error).__name__, undelivered)
+
+    def __repr__(self) -> str:
+        return self._core.describe("kwire.aio.Producer")
 
 
 def _declined(*_: object) -> None:

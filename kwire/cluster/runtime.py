@@ -174,6 +174,16 @@ class Runtime:
         return threading.current_thread() is self._thread
 
     @property
+    def is_forked(self) -> bool:
+        """Whether this is a forked child, and the client its parent's."""
+        return self._forks != _forks
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called, or the loop broke."""
+        return self._is_closing
+
+    @property
     def has_system_clock(self) -> bool:
         """Whether the time may be asked of the system as well."""
         return isinstance(self.clock, SystemClock)

@@ -11,7 +11,7 @@ import logging
 import threading
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
 from importlib.util import find_spec
@@ -28,6 +28,7 @@ from kwire.errors import (
     KwireError,
     RecordTooLargeError,
     RequestTimeoutError,
+    UndeliveredError,
 )
 from kwire.options import check_names
 from kwire.producer.bulk import Bulk, Slice
@@ -63,6 +64,12 @@ _log = logging.getLogger("kwire.producer")
 
 # How long an interpreter that ends waits for the records of a producer that nobody closed.
 EXIT_SECONDS = 5.0
+
+# How long, in seconds, `close` waits for deliveries: by default; at the end of a `with` block while no broker has ever
+# answered; and after a block that raised.
+CLOSE_SECONDS = 30.0
+UNREACHED_SECONDS = 5.0
+RAISED_SECONDS = 1.0
 
 _SETTINGS = frozenset(field.name for field in fields(ProducerSettings))
 
@@ -119,14 +126,16 @@ class Core:
         )
         self.watch = TopicWatch(self.settings.metadata_max_idle_ms / 1000)
         self.is_started = False
+        self._is_closing = False
         self._at_exit: weakref.finalize[[Core], Runtime] | None = None
         self._lock = threading.Lock()
         self._record_bytes_max = self.settings.record_bytes_max
         self._time_ms = self.runtime.clock.time_ms
 
     def start(self) -> None:
-        """Begin to turn the loop; nobody is contacted before."""
+        """Begin to turn the loop; nobody is contacted before. ClosedError once `stop_taking` was called."""
         with self._lock:
+            self._check_open()
             if not self.is_started:
                 self.runtime.add(self.sender, "produce")
                 if self.rule is not None:
@@ -181,10 +190,15 @@ class Core:
         return Incoming(topic, partition, (timestamp_ms, key_bytes, value_bytes, header_tuple), size_bytes, terms, make)
 
     def check_usable(self) -> None:
-        """Start, if need be; ClosedError in a forked child."""
+        """Start, if need be; ClosedError in a forked child, and once the producer is being closed."""
         if not self.is_started:
             self.start()
         self.runtime.check_usable()
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise _closed()
 
     def put(self, entrant: Entrant[R], limit: float | None = None) -> R:
         """Hand over a record, or many; blocks or raises BufferFullError where there is no room."""
@@ -316,10 +330,50 @@ class Core:
         """What to raise when `what` took longer than its caller wants to wait. On the loop's thread, or without one."""
         return self.sender.late(what, timeout, self.runtime.clock.now(), self.runtime.view_for("produce"))
 
-    def close_intake(self) -> None:
-        self.intake.close(ClosedError("the producer is closed", remedy="make another one, or close it later"))
+    # -- the end
+
+    def stop_taking(self) -> None:
+        """Refuse records from now on, those of senders that wait for room included; what is in goes on."""
+        with self._lock:
+            self._is_closing = True
+        self.intake.close(_closed())
         if self._at_exit is not None:
             self._at_exit.detach()
+
+    def is_reached(self) -> bool:
+        """Whether a broker has ever answered."""
+        return bool(self.runtime.snapshot.brokers)
+
+    def drain_steps(self, timeout: float | None, unreached: float | None) -> Iterator[float | None]:
+        """How long to wait for what is to be delivered, in seconds: first, and once that is over, again.
+
+        `timeout` in all; `unreached` while no broker has ever answered.
+        """
+        if self.is_reached() or unreached is None or (timeout is not None and timeout <= unreached):
+            yield timeout
+            return
+        yield unreached
+        if self.is_reached():
+            yield None if timeout is None else timeout - unreached
+
+    def undelivered(self, late: KwireError | None) -> UndeliveredError | None:
+        """Once all is over: the error about failed records that nobody looked at, if there are any; once."""
+        return self.callbacks.failures.take(late)
+
+    def state(self) -> str:
+        """In one word."""
+        if self.runtime.is_forked:
+            return "another process's"
+        if self.runtime.is_closed:
+            return "closed"
+        if self._is_closing:
+            return "closing"
+        return "open" if self.is_started else "not started"
+
+    def describe(self, name: str) -> str:
+        """What a producer's repr is."""
+        config = self.runtime.config
+        return f"<{name} of {','.join(config.bootstrap)}, client_id {config.client_id!r}, {self.state()}>"
 
     # -- transactions
 
@@ -354,6 +408,10 @@ class Core:
         return self.on_loop(act)
 
 
+def _closed() -> ClosedError:
+    return ClosedError("the producer is closed", remedy="make another one, or close it later")
+
+
 def check_topic(topic: object) -> None:
     if not isinstance(topic, str) or not topic:
         raise TypeError(f"topic is {topic!r}: it must be a str that is not empty")
@@ -363,8 +421,13 @@ def check_topic(topic: object) -> None:
 
 def _deliver_at_exit(core: Core) -> None:
     """The interpreter ends, and nobody closed the producer: the last chance for its records, and a word about them."""
-    with contextlib.suppress(ClosedError):  # in a forked child they are the parent's affair
+    if core.runtime.is_forked:  # they are the parent's affair
+        return
+    core.stop_taking()
+    with contextlib.suppress(ClosedError):
         if not wait_for(core.flush, EXIT_SECONDS):
             late = core.runtime.on_loop_or_after(lambda: core.late("flush()", EXIT_SECONDS), EXIT_SECONDS)
             _log.error("nobody closed the producer, and the interpreter ends before all is delivered: %s", late.message)
-    core.close_intake()
+    undelivered = core.undelivered(None)
+    if undelivered is not None:
+        _log.error("nobody closed the producer, and the interpreter ends: %s", undelivered)

@@ -7,6 +7,7 @@ else happens on the loop's thread, in the `Sender`. `kwire.aio.Producer` is the 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -15,10 +16,17 @@ from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
 from kwire.cluster import ClusterEvent, Topic
-from kwire.errors import ClosedError, FatalError, KwireError, RequestTimeoutError
+from kwire.errors import (
+    ClosedError,
+    FatalError,
+    KwireError,
+    RequestTimeoutError,
+    TransactionError,
+    UndeliveredError,
+)
 from kwire.producer.bulk import BulkResponse, Slice
 from kwire.producer.columns import Keys, ManyHeaders, Partitions, Timestamps, Values
-from kwire.producer.core import Core
+from kwire.producer.core import CLOSE_SECONDS, RAISED_SECONDS, UNREACHED_SECONDS, Core
 from kwire.producer.explain import Explanation
 from kwire.producer.intake import Incoming
 from kwire.producer.message import Data, Headers, Message, check_message
@@ -31,6 +39,11 @@ from kwire.producer.waiting import wait_for
 
 # How long the loop's thread may take to say what a wait is about.
 _GRACE = 5.0
+
+# How long, in seconds, the threads may take to end; a callback may be running.
+_PATIENCE = 10.0
+
+_log = logging.getLogger("kwire.producer")
 
 
 class Producer:
@@ -249,10 +262,11 @@ class Producer:
         Outcomes are the responses' to tell: a failed record does not make flush raise. RequestTimeoutError after
         `timeout` seconds; what is unresolved then is still being sent.
         """
-        if not self._core.is_started:
-            return
-        if not wait_for(self._core.flush, timeout):
-            raise self._late("flush()", timeout)
+        self._flush("flush()", timeout)
+
+    def _flush(self, what: str, timeout: float | None) -> None:
+        if self._core.is_started and not wait_for(self._core.flush, timeout):
+            raise self._late(what, timeout)
 
     # -- transactions
 
@@ -319,10 +333,15 @@ class Producer:
             raise
 
     def _end(self, what: str, timeout: float | None, *, is_commit: bool) -> None:
-        transaction = self._core.transaction()
-        self._await_loop(
-            what, lambda future: self._core.sender.end(transaction, future, is_commit=is_commit), timeout
-        )
+        transaction, failures = self._core.transaction(), self._core.callbacks.failures
+        try:
+            self._await_loop(
+                what, lambda future: self._core.sender.end(transaction, future, is_commit=is_commit), timeout
+            )
+        except TransactionError:
+            failures.clear()  # this tells of them
+            raise
+        failures.clear()
 
     def _await_loop(self, what: str, start: Callable[[Future[None]], None], timeout: float | None) -> None:
         """Run `start(future)` on the loop's thread and wait for what it resolves the future with."""
@@ -379,17 +398,40 @@ class Producer:
         """`metrics`, under the name by which exporters ask both faces of the producer."""
         return self.metrics()
 
-    def close(self, timeout: float | None = 30.0) -> None:
-        """Deliver what was handed over, for at most `timeout` seconds.
+    def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
+        """Take no more records, deliver what was handed over, for at most `timeout` seconds, and end the threads.
 
-        Fail the rest; end the thread. May be repeated.
+        `send` raises ClosedError from now on, also where it waits for room. What is not delivered in time fails. May be
+        repeated.
+
+        Where nobody has looked at the response of a record that failed or was not delivered in time, an error in the
+        log says so: how many, of which topics, and the first cause. It is not raised: `with` does that.
         """
-        if self._core.is_started:
-            # What does not make it in time is failed below, each record with its own DeliveryError.
-            with contextlib.suppress(RequestTimeoutError, ClosedError):
-                self.flush(timeout)
-        self._core.close_intake()
-        self._runtime.close()
+        undelivered = self._close(timeout, None)
+        if undelivered is not None:
+            _log.error("%r: %s", self, undelivered)
+
+    def _close(
+        self, timeout: float | None, unreached: float | None, patience: float = _PATIENCE
+    ) -> UndeliveredError | None:
+        """See `Core.drain_steps`; `patience` is how many seconds the threads may take to end."""
+        core, late = self._core, None
+        if self._runtime.is_forked:  # the records are the parent's affair
+            return None
+        core.stop_taking()
+        try:
+            for step in core.drain_steps(timeout, unreached):
+                try:
+                    self._flush("close()", step)
+                    late = None
+                    break
+                except RequestTimeoutError as error:
+                    late = error
+                except ClosedError:  # by another thread, just now
+                    break
+        finally:
+            self._runtime.close(patience)
+        return core.undelivered(late)
 
     def __enter__(self) -> Self:
         return self
@@ -397,4 +439,19 @@ class Producer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        """Close: for 30 s, 5 s while no broker has ever answered; after a block that raised 1 s, or not at all.
+
+        Raises UndeliveredError, after a block that did not raise itself, where records failed or were not delivered in
+        time and nobody looked at their responses. After one that raised it is an error in the log.
+        """
+        if error is None:
+            undelivered = self._close(CLOSE_SECONDS, UNREACHED_SECONDS)
+            if undelivered is not None:
+                raise undelivered
+            return
+        undelivered = self._close(RAISED_SECONDS, 0.0, RAISED_SECONDS)
+        if undelivered is not None:
+            _log.error("%r, closed because of %s: %s", self, type(error).__name__, undelivered)
+
+    def __repr__(self) -> str:
+        return self._core.describe("kwire.Producer")
