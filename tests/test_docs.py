@@ -12,6 +12,7 @@ import doctest
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import textwrap
@@ -64,6 +65,18 @@ def check(source: str, python: list[str], *, timeout: float) -> None:
     assert done.returncode == 0, done.stderr
     for line in says:
         assert any(agrees(line + "\n", printed + "\n") for printed in done.stdout.splitlines()), (line, done.stdout)
+
+
+def test_the_selectors_example_ends_where_nothing_listens() -> None:
+    source = next(block for name, block in examples("python") if name.startswith("guide") and "KafkaSelector" in block)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        nowhere = f'host, port = "127.0.0.1", {unused.getsockname()[1]}'
+        changed = source.replace("host, port = cluster.brokers[1]", nowhere)
+        assert changed != source
+        done = subprocess.run([sys.executable, "-c", changed], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "kwire.errors.ConnectError: cannot connect (Connection refused) [broker first at 127.0.0.1:" in done.stderr
 
 
 def commands() -> list[tuple[str, list[tuple[str, str]]]]:
