@@ -64,7 +64,7 @@ class ClusterView:
     """The `View` of machines with one purpose. `snapshot` is at hand, as they look at it many times in a turn."""
 
     def __init__(self, loop: EventLoop, connections: Connections, purpose: Purpose) -> None:
-        self.purpose = purpose
+        self.purpose: Purpose = purpose
         self.snapshot = loop.snapshot
         self._loop = loop
         self._connections = connections

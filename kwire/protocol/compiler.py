@@ -10,7 +10,9 @@ They only *detect* that something is wrong, by None or any exception of UNDECODA
 is found by a second, interpretive pass (`annotate`, `validate`), so that good messages do not pay for the error
 messages of bad ones.
 """
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import partial
 from struct import error as _struct_error
 from typing import Any, TypeAlias
 
@@ -59,19 +61,36 @@ def constructor(cls: Any) -> Callable[..., None]:
     """`__init__` with one keyword for each field."""
     source = Source()
     source.names["REQUIRED"] = REQUIRED  # as the default of a parameter: not given
-    parameters = []
+    source.names["wrong_fields"] = partial(wrong_fields, cls)
+    parameters, values = [], []
     for field in cls.FIELDS:
         name, default = field.name, field.default
         value = name
-        if default is REQUIRED:
-            parameters.append(name)
-        elif isinstance(default, list) or hasattr(default, "FIELDS"):
+        if default is REQUIRED or isinstance(default, list) or hasattr(default, "FIELDS"):
             parameters.append(f"{name}=REQUIRED")
-            fresh = "[]" if isinstance(default, list) else f"{source.constant(type(default))}()"
-            value = f"{fresh} if {name} is REQUIRED else {name}"
+            if default is not REQUIRED:
+                fresh = "[]" if isinstance(default, list) else f"{source.constant(type(default))}()"
+                value = f"{fresh} if {name} is REQUIRED else {name}"
         else:
             parameters.append(f"{name}={source.constant(default)}")
-        source.line(f"self.{name} = {value}")
+        values.append(f"self.{name} = {value}")
+    required = [field.name for field in cls.FIELDS if field.default is REQUIRED]
+    with source.block(f"if {' or '.join(['_unknown', *(f'{name} is REQUIRED' for name in required)])}:"):
+        given = ", ".join(f"{name!r}: {name}" for name in required)
+        source.line(f"raise wrong_fields(_unknown, {{{given}}})")
+    for line in values:
+        source.line(line)
     source.line("self.unknown_tagged_fields = None")
     star = "*, " if parameters else ""
-    return source.function(f"__init__(self, {star}{', '.join(parameters)})", f"{cls.__qualname__}.")
+    return source.function(f"__init__(self, {star}{', '.join([*parameters, '**_unknown'])})", f"{cls.__qualname__}.")
+
+
+def wrong_fields(cls: Any, unknown: Mapping[str, object], required: Mapping[str, object]) -> TypeError:
+    """Return the error for keywords that are no fields, with the fields that come closest, or for missing fields."""
+    names = [field.name for field in cls.FIELDS]
+    missing = [name for name, value in required.items() if value is REQUIRED]
+    if not unknown:
+        return TypeError(f"{cls.__qualname__} needs {', '.join(missing)}")
+    near = [name for wrong in unknown for name in get_close_matches(wrong, names, n=1)]
+    hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(names) or 'none'}"
+    return TypeError(f"{cls.__qualname__} has no field {', '.join(unknown)}: {hint}")

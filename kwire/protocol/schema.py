@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar, dataclass_transform
 
 from kwire.errors import EncodeError, UnsupportedVersionError
-from kwire.protocol import annotate, compiler, validate
+from kwire.protocol import annotate, compiler, shown, validate
 from kwire.protocol import json as kafka_json
 from kwire.protocol.fields import REQUIRED, Field, field_of, since, tagged
 
@@ -55,6 +55,17 @@ class _Declaration(type):
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: Any) -> None:
         super().__init__(name, bases, namespace)
+
+    @property
+    def __doc__(cls) -> str | None:  # type: ignore[override]
+        """What `help` shows: the fields with their types, versions and defaults."""
+        own: str | None = cls.__dict__.get("__doc__")
+        return shown.documentation(cls, own)
+
+    @property
+    def __signature__(cls) -> Any:
+        """What `inspect.signature` and `help` show of the constructor, which is compiled with the first use."""
+        return shown.signature(cls)
 
 
 def _annotations(namespace: dict[str, Any]) -> Mapping[str, Any]:

@@ -1,6 +1,8 @@
 """What a class of a message is: its constructor, equality, text, and the grammar of its declaration."""
 import copy
+import inspect
 import pickle
+import pydoc
 import re
 import subprocess
 import sys
@@ -191,3 +193,39 @@ def test_nothing_is_read_before_it_is_used() -> None:
         "assert names == {'kwire.protocol.messages.metadata'}, names\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_misspelt_field_names_the_class_and_the_right_one() -> None:
+    with pytest.raises(TypeError, match=r"^MetadataRequest has no field allow_auto_create: did you mean allow_auto_"):
+        MetadataRequest(topics=[], allow_auto_create=True)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^MetadataRequest\.Topic has no field xyz: it has topic_id, name$"):
+        Topic(name="t", xyz=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^MetadataRequest has no field topic: did you mean topics\?$"):
+        MetadataRequest(topic=[])  # type: ignore[call-arg]
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(TypeError, match=r"^MetadataRequest needs topics$"):
+        MetadataRequest()  # type: ignore[call-arg]
+
+
+def test_help_shows_fields_with_types_and_versions() -> None:
+    plain = pydoc.plaintext  # type: ignore[attr-defined]
+    shown = pydoc.render_doc(MetadataRequest, renderer=plain)
+    assert "MetadataRequest(*, topics, allow_auto_topic_creation=True, " in shown
+    assert "MetadataRequest: API key 3, versions 0 to 13." in shown
+    for line in (
+        "topics                                 []Topic or None  v0+, None from v1  required",
+        "allow_auto_topic_creation              boolean          v4+                default True",
+        "include_cluster_authorized_operations  boolean          v8 to v10          default False",
+    ):
+        assert line in shown
+    assert "name      string or None  v0+, None from v10  required" in (inspect.getdoc(Topic) or "")
+
+
+def test_every_message_has_documentation() -> None:
+    for cls in declared_messages():
+        lines = (inspect.getdoc(cls) or "").splitlines()
+        for field in cls.FIELDS:
+            assert any(line.split()[:1] == [field.name] for line in lines), f"{cls.__qualname__}.{field.name}"
+        assert list(inspect.signature(cls).parameters) == [field.name for field in cls.FIELDS]
