@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from kwire.errors import KwireError as KwireError
     from kwire.errors import RecordTooLargeError as RecordTooLargeError
     from kwire.errors import RequestTimeoutError as RequestTimeoutError
+    from kwire.errors import SerializationError as SerializationError
     from kwire.errors import TopicError as TopicError
     from kwire.net import KafkaSelector as KafkaSelector
     from kwire.net import Tls as Tls
@@ -89,6 +90,7 @@ _HOMES = {
     "RecordTooLargeError": "kwire.errors",
     "RequestTimeoutError": "kwire.errors",
     "Sasl": "kwire.session",
+    "SerializationError": "kwire.errors",
     "Tls": "kwire.net",
     "TopicError": "kwire.errors",
 }

@@ -195,6 +195,10 @@ class RecordTooLargeError(BrokerError):
     """A record or batch is larger than the broker's, the topic's or the producer's limit."""
 
 
+class SerializationError(KwireError, ValueError):
+    """A serializer of the caller's failed, or did not return bytes. `__cause__` is what it raised."""
+
+
 class AuthorizationError(BrokerError):
     """An ACL forbids the operation."""
 

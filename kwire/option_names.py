@@ -109,8 +109,6 @@ NOT_SUPPORTED: Mapping[str, str] = {
     "consumer_timeout_ms": "give a timeout to Consumer.poll",
     "key_deserializer": "records have bytes; decode record.key",
     "value_deserializer": "records have bytes; decode record.value",
-    "key_serializer": "give bytes or str to send",
-    "value_serializer": "give bytes or str to send",
     "default_api_timeout_ms": "give a timeout to the call",
     "api_version": "kwire asks each broker for its versions",
     "loop": "an asyncio client uses the running loop",

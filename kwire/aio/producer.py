@@ -25,7 +25,7 @@ from kwire.errors import (
 from kwire.producer import GroupMetadata, Message, ProduceResponse, ProducerRequest, RecordMetadata
 from kwire.producer.bulk import BulkResponse, Slice
 from kwire.producer.columns import Keys, ManyHeaders, Partitions, Timestamps, Values
-from kwire.producer.core import CLOSE_SECONDS, RAISED_SECONDS, UNREACHED_SECONDS, Core
+from kwire.producer.core import CLOSE_SECONDS, RAISED_SECONDS, UNREACHED_SECONDS, Core, check_topic
 from kwire.producer.explain import Explanation
 from kwire.producer.intake import Entrant, Incoming, Queued
 from kwire.producer.message import Data, Headers, check_message
@@ -73,6 +73,12 @@ class Producer:
     partitioner              ["murmur2"] "murmur2" (Java's hash of the key), "crc32" (librdkafka's), "round_robin",
                              "sticky", "single_broker", a pair such as "crc32+sticky", or a function of a `Message` and
                              a `Topic`: see `kwire.producer.partitioners`
+    partitioner_ignore_keys  [False] True spreads records with a key by batches, as those without: keys choose no
+                             partition
+    single_broker_switch_ms  [30_000 ms] how long the partitioner "single_broker" keeps to a broker
+    key_serializer           [None] makes bytes or str of a key that is not None: a function of the topic and the key,
+                             called on the thread that sends; see `kwire.producer.serializers`
+    value_serializer         [None] the same for values
     max_buffered_bytes       [33_554_432 bytes] the bound on records that are not yet delivered; see when_full. A topic
                              may hold at most 16 times what is free: one alone 94 %, and none stops the others
     when_full                ["block"] what `send` does where there is no room: "block" for max_block_ms, or "raise"
@@ -152,6 +158,8 @@ class Producer:
         """
         if isinstance(topic, ProducerRequest):
             return await self._send_all(topic, topic.terms(self._core.settings, self._core.runtime.clock.now()))
+        if self._core.serializers is not None:
+            _, value, key, *_ = self._core.serialized(Message(topic, value, key))
         self._sends += 1
         if self._sends % _SENDS_PER_TURN == 0:
             await asyncio.sleep(0)
@@ -161,6 +169,7 @@ class Producer:
             if place is not None:
                 return cast(ProduceResponse, place)
         if partition is None and self._core.rule is not None:
+            check_topic(topic)
             message = Message(topic, value, key, headers, partition, timestamp_ms)
             partition = self._core.chosen(message, await self._known(topic))
         if on_delivery is not None:
@@ -191,7 +200,7 @@ class Producer:
     async def _send_all(self, messages: Iterable[Message], terms: Terms | None) -> list[ProduceResponse]:
         core = self._core
         mailbox, make = self._here()
-        prepared = [core.prepared(await self._placed(message), terms, make) for message in messages]
+        prepared = [core.prepared(await self._placed(core.serialized(message)), terms, make) for message in messages]
         responses: list[ProduceResponse] = []
         for one in prepared:
             if isinstance(one, Incoming):

@@ -49,9 +49,14 @@ def pyarrow_is_missing() -> ConfigurationError:
     return ConfigurationError("pyarrow is not installed", remedy="install kwire[arrow], or use send_many")
 
 
-def _data(items: Iterable[Data], name: str) -> list[bytes | None]:
+def check_column(items: object, name: str) -> None:
+    """Raise TypeError for what is one record's and not a column."""
     if isinstance(items, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"{name} is {type(items).__name__}: it must be a sequence with an item for each record")
+
+
+def _data(items: Iterable[Data], name: str) -> list[bytes | None]:
+    check_column(items, name)
     own = list(items)
     if all_bytes(own):
         return own  # type: ignore[return-value]

@@ -39,6 +39,7 @@ from kwire.producer.columns import (
     Partitions,
     Timestamps,
     Values,
+    check_column,
     pyarrow_is_missing,
     slice_of,
 )
@@ -50,6 +51,7 @@ from kwire.producer.partitioners import own_rule
 from kwire.producer.producer_request import Terms
 from kwire.producer.response import MakeResponse, ProduceResponse, refused
 from kwire.producer.sender import Sender
+from kwire.producer.serializers import Serializers
 from kwire.producer.settings import ProducerSettings
 from kwire.producer.topic_watch import TopicWatch
 from kwire.producer.transaction import Transaction
@@ -74,7 +76,7 @@ RAISED_SECONDS = 1.0
 _SETTINGS = frozenset(field.name for field in fields(ProducerSettings))
 
 # A producer that keeps to one broker at a time is to have one connection: those it left are closed soon. Sooner than
-# it changes brokers (`spreads.SWITCH_SECONDS`), and not so soon that a pause between records costs a new connection.
+# it changes brokers (single_broker_switch_ms), and not so soon that a pause between records costs a new connection.
 _SINGLE_BROKER_IDLE_MS = 15_000
 
 
@@ -96,8 +98,11 @@ class Core:
         own = {name: shared.pop(name) for name in options if name in _SETTINGS}
         self.settings = ProducerSettings(**own)
         self.rule = own_rule(self.settings.partitioner)
+        self.serializers: Serializers | None = None
+        if self.settings.key_serializer is not None or self.settings.value_serializer is not None:
+            self.serializers = Serializers(self.settings.key_serializer, self.settings.value_serializer)
         if self.rule is None and str(self.settings.partitioner).endswith("single_broker"):
-            shared.setdefault("idle_timeout_ms", _SINGLE_BROKER_IDLE_MS)
+            shared.setdefault("idle_timeout_ms", min(_SINGLE_BROKER_IDLE_MS, self.settings.single_broker_switch_ms))
         config = ClientConfig(bootstrap, **shared)
         self.runtime = Runtime(config, name=f"{config.client_id} producer")
         self.callbacks = Callbacks(
@@ -165,10 +170,10 @@ class Core:
     ) -> Incoming:
         """A record for the intake; raises what `Producer.send` raises. `make` makes the response."""
         self.check_usable()
+        check_topic(topic)
         key_bytes, value_bytes = to_bytes(key, "key"), to_bytes(value, "value")
         header_tuple = to_headers(headers) if headers else ()
         size_bytes = record_bytes_max(key_bytes, value_bytes, header_tuple)
-        check_topic(topic)
         if partition is not None and not is_int(partition):
             raise wrong_type("partition", partition, "an int from 0 up, or None to have one chosen")
         if partition is not None and not 0 <= partition < 2**31:
@@ -207,6 +212,13 @@ class Core:
         with self.callbacks.sending():
             return self.intake.put(entrant, limit)
 
+    def serialized(self, message: Message) -> Message:
+        """Return a message with key and value as `incoming` takes them; raises SerializationError."""
+        if self.serializers is None:
+            return message
+        check_topic(message.topic)
+        return self.serializers.message(message)
+
     def prepared(
         self, message: Message, terms: Terms | None, make: MakeResponse = ProduceResponse
     ) -> Incoming | ProduceResponse:
@@ -229,6 +241,12 @@ class Core:
         """The records of `send_many`; raises what that raises."""
         check_topic(topic)
         self.check_usable()
+        if self.serializers is not None:
+            check_column(values, "values")
+            values = self.serializers.many(topic, "value", values)
+            if keys is not None:
+                check_column(keys, "keys")
+                keys = self.serializers.many(topic, "key", keys)
         return slice_of(values, keys, headers, timestamps_ms, partitions, self._time_ms())
 
     def arrow_slices(self, topic: str, table: object) -> list[Slice]:
@@ -413,6 +431,8 @@ def _closed() -> ClosedError:
 
 
 def check_topic(topic: object) -> None:
+    if isinstance(topic, Message):
+        raise TypeError("send takes a topic, then a value and a key: hand Messages over with send_all([...])")
     if not isinstance(topic, str) or not topic:
         raise TypeError(f"topic is {topic!r}: it must be a str that is not empty")
     if not is_topic_name(topic):

@@ -290,7 +290,7 @@ def make_door(
         batch_bytes=settings.batch_bytes,
         bytes_max=settings.max_buffered_bytes,
         record_bytes_max=settings.record_bytes_max,
-        key_hash=routing(settings.partitioner).key_hash,
+        key_hash=routing(settings.partitioner, ignore_keys=settings.partitioner_ignore_keys).key_hash,
         may_share=may_share,
         time_ms=time_ms or _never,
         wakeup=wakeup,

@@ -7,10 +7,12 @@ their topic's undesignated queue and are given a partition by whole batches, whe
     crc32          by key as librdkafka does; no key: spread
     round_robin    every record to the next partition that has a leader, with or without a key
     sticky         murmur2, and records without a key stay on a partition for a batch's worth of bytes (KIP-794)
-    single_broker  murmur2, and records without a key all go to one broker, another one every 30 s
+    single_broker  murmur2, and records without a key all go to one broker, another one every single_broker_switch_ms
 
-`crc32+sticky` is the key's rule of one and the other's rule for records without. A caller's own rule is any callable of
-the shape `Partitioner`. The producer-API proposal asked for partitioners that see the leaders: all but the hashes do.
+`crc32+sticky` is the key's rule of one and the other's rule for records without. With `partitioner_ignore_keys` all
+records are spread by batches as those without a key are (Java's partitioner.ignore.keys). A caller's own rule is any
+callable of the shape `Partitioner`. The producer-API proposal asked for partitioners that see the leaders: all but the
+hashes do.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from kwire.wire.accel import crc32_partition, murmur2_partition
 
 __all__ = ["Partitioner", "Routing", "crc32_partition", "murmur2_partition", "own_rule", "routing"]
 
-MakeSpread = Callable[[Random, int], Spread]  # the producer's randomness, its batch_bytes
+MakeSpread = Callable[[Random, int, float], Spread]  # the producer's randomness, batch_bytes, single_broker's seconds
 
 
 class Partitioner(Protocol):
@@ -42,32 +44,35 @@ class Partitioner(Protocol):
 
 
 class Routing(NamedTuple):
-    """A choice by name. `key_hash` None: records take turns, keys notwithstanding. The door has the hashes."""
+    """A choice by name. The door has the hashes.
+
+    `key_hash` "": keys count for nothing; None: records take turns, keys notwithstanding.
+    """
 
     key_hash: str | None
     spread: MakeSpread
 
 
-def _shortest_queue(random: Random, batch_bytes: int) -> Spread:
+def _shortest_queue(random: Random, batch_bytes: int, switch_seconds: float) -> Spread:
     return ShortestQueue()
 
 
-def _sticky(random: Random, batch_bytes: int) -> Spread:
+def _sticky(random: Random, batch_bytes: int, switch_seconds: float) -> Spread:
     return Sticky(batch_bytes)
 
 
-def _single_broker(random: Random, batch_bytes: int) -> Spread:
-    return SingleBroker(random)
+def _single_broker(random: Random, batch_bytes: int, switch_seconds: float) -> Spread:
+    return SingleBroker(random, switch_seconds)
 
 
 _HASHES = ("murmur2", "crc32")
 _SPREADS: dict[str, MakeSpread] = {"sticky": _sticky, "single_broker": _single_broker}
 
 
-def routing(choice: str | Partitioner) -> Routing:
-    """What the loop does with records that have no partition. ConfigurationError for a name that is none."""
-    if not isinstance(choice, str):  # a caller's own rule was asked before; this is for where it answered None
-        return Routing("murmur2", _shortest_queue)
+def routing(choice: str | Partitioner, *, ignore_keys: bool = False) -> Routing:
+    """Return what happens to records that have no partition. ConfigurationError for a name that is none."""
+    if not isinstance(choice, str):  # a caller's own rule was asked before; this is for where it returned None
+        return Routing("" if ignore_keys else "murmur2", _shortest_queue)
     if choice == "round_robin":
         return Routing(None, _shortest_queue)
     hash_name, plus, spread_name = choice.partition("+")
@@ -79,7 +84,7 @@ def routing(choice: str | Partitioner) -> Routing:
             remedy=f"choose one of {', '.join((*_HASHES, 'round_robin', *_SPREADS))}, a pair such as crc32+sticky, "
             "or give a function of a message and a topic",
         )
-    return Routing(hash_name, _SPREADS.get(spread_name, _shortest_queue))
+    return Routing("" if ignore_keys else hash_name, _SPREADS.get(spread_name, _shortest_queue))
 
 
 def own_rule(choice: str | Partitioner) -> Partitioner | None:

@@ -26,7 +26,7 @@ from kwire.errors import (
 )
 from kwire.producer.bulk import BulkResponse, Slice
 from kwire.producer.columns import Keys, ManyHeaders, Partitions, Timestamps, Values
-from kwire.producer.core import CLOSE_SECONDS, RAISED_SECONDS, UNREACHED_SECONDS, Core
+from kwire.producer.core import CLOSE_SECONDS, RAISED_SECONDS, UNREACHED_SECONDS, Core, check_topic
 from kwire.producer.explain import Explanation
 from kwire.producer.intake import Incoming
 from kwire.producer.message import Data, Headers, Message, check_message
@@ -71,6 +71,12 @@ class Producer:
     partitioner              ["murmur2"] "murmur2" (Java's hash of the key), "crc32" (librdkafka's), "round_robin",
                              "sticky", "single_broker", a pair such as "crc32+sticky", or a function of a `Message` and
                              a `Topic`: see `kwire.producer.partitioners`
+    partitioner_ignore_keys  [False] True spreads records with a key by batches, as those without: keys choose no
+                             partition
+    single_broker_switch_ms  [30_000 ms] how long the partitioner "single_broker" keeps to a broker
+    key_serializer           [None] makes bytes or str of a key that is not None: a function of the topic and the key,
+                             called on the thread that sends; see `kwire.producer.serializers`
+    value_serializer         [None] the same for values
     max_buffered_bytes       [33_554_432 bytes] the bound on records that are not yet delivered; see when_full. A topic
                              may hold at most 16 times what is free: one alone 94 %, and none stops the others
     when_full                ["block"] what `send` does where there is no room: "block" for max_block_ms, or "raise"
@@ -114,11 +120,12 @@ class Producer:
     """
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerKwargs]) -> None:
-        self._core = Core("kwire.Producer", bootstrap, options, partial(Producer.send, self))
+        self._core = Core("kwire.Producer", bootstrap, options, partial(Producer._send, self))
         self._runtime = self._core.runtime
         self._intake = self._core.intake
-        if type(self).send is Producer.send:
-            # A call finds the door's own first, which hands what is out of the ordinary to the class's.
+        self._serializers = self._core.serializers
+        if type(self).send is Producer.send and self._serializers is None:
+            # A call finds the door's own first, which hands what is out of the ordinary to `_send`.
             self.send = self._intake.door.send  # type: ignore[method-assign]
 
     @overload
@@ -154,11 +161,31 @@ class Producer:
         Raises RecordTooLargeError, BufferFullError, ClosedError, or TypeError/ValueError for arguments that no record
         can have. What happens after that is the response's to tell.
 
-        Or hand over a `ProducerRequest`, alone: then it answers as `send_all` does.
+        Or hand over a `ProducerRequest`, alone: then it returns what `send_all` does. Messages are for `send_all`, too.
         """
+        if self._serializers is not None and not isinstance(topic, ProducerRequest):
+            _, value, key, *_ = self._core.serialized(Message(topic, value, key))
+            response: ProduceResponse = self._intake.door.send(
+                topic, value, key, headers, partition, timestamp_ms, on_delivery
+            )
+            return response
+        return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    def _send(
+        self,
+        topic: str | ProducerRequest,
+        value: Data = None,
+        key: Data = None,
+        headers: Headers = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callback | None = None,
+    ) -> ProduceResponse | list[ProduceResponse]:
+        """`send` for any record, whose key and value are serialized."""
         if isinstance(topic, ProducerRequest):
             return self._send_all(topic, topic.terms(self._core.settings, self._runtime.clock.now()))
         if partition is None and self._core.rule is not None:
+            check_topic(topic)
             message = Message(topic, value, key, headers, partition, timestamp_ms)
             partition = self._core.chosen(message, self._known(topic))
         if on_delivery is not None:
@@ -179,7 +206,7 @@ class Producer:
 
     def _send_all(self, messages: Iterable[Message], terms: Terms | None) -> list[ProduceResponse]:
         core, clock = self._core, self._runtime.clock
-        prepared = [core.prepared(self._placed(message), terms) for message in messages]
+        prepared = [core.prepared(self._placed(core.serialized(message)), terms) for message in messages]
         responses: list[ProduceResponse] = []
         for one in prepared:
             if isinstance(one, Incoming):

@@ -34,9 +34,13 @@ from typing import NamedTuple, Self
 from kwire.errors import ConfigurationError
 from kwire.producer.message import Data, Headers, Message
 from kwire.producer.settings import ALL_IN_SYNC, ProducerSettings
+from kwire.producer.waiting import warn_of_milliseconds
 
 # A record may lose this part of its time limit by joining a batch that was begun earlier.
 _LIMIT_SHARED = 0.1
+
+# Seconds: eight times what a record has by default.
+_LONG = 1_000
 
 
 class Terms(NamedTuple):
@@ -88,9 +92,14 @@ class ProducerRequest:
         return self
 
     def timeout(self, seconds: float) -> Self:
-        """Every response has an outcome this long after `send`. ConfigurationError unless it is above 0."""
+        """Have an outcome of every response this many seconds after `send`.
+
+        ConfigurationError unless it is above 0. A warning from 1,000 on: the proposal's example gives milliseconds.
+        """
         if not 0 < seconds < math.inf:
             raise ConfigurationError(f"a timeout of {seconds!r} s", remedy="give seconds above 0")
+        if seconds >= _LONG:
+            warn_of_milliseconds(seconds)
         self._timeout = float(seconds)
         return self
 

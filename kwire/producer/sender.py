@@ -83,7 +83,7 @@ class Sender:
             self._identity, intake, backoff, random, self._take_back, self.transaction, retries_max=settings.retries
         )
         make_spread = routing(settings.partitioner).spread
-        self._spread = make_spread(random, settings.batch_bytes)
+        self._spread = make_spread(random, settings.batch_bytes, settings.single_broker_switch_ms / 1000)
         self._topics: dict[str, TopicQueue] = {}
         self._names: frozenset[str] | None = None  # of the topics; one object while none is new
         self._explainer = Explainer(settings, self._topics, self._identity, self._outcomes, self.transaction, intake)

@@ -9,6 +9,7 @@ from kwire.cluster.config import INT32_MAX, MS, ClientKwargs
 from kwire.errors import ConfigurationError
 from kwire.options import Choice, Flag, Text, Where, Whole, check_values, option
 from kwire.producer.partitioners import Partitioner, routing
+from kwire.producer.serializers import Serializer
 from kwire.records import Compression
 from kwire.records.compression import compress
 
@@ -36,6 +37,7 @@ _LEVEL = Where("a whole number", lambda value: isinstance(value, int) and not is
 _PARTITIONER = Where(
     "a name or a function of a message and a topic", lambda value: isinstance(value, str) or callable(value)
 )
+_SERIALIZER = Where("a function of a topic and data", callable)
 
 
 class ProducerKwargs(ClientKwargs, total=False):
@@ -50,6 +52,10 @@ class ProducerKwargs(ClientKwargs, total=False):
     compression: CompressionName | Compression | None
     compression_level: int | None
     partitioner: str | Partitioner
+    partitioner_ignore_keys: bool
+    single_broker_switch_ms: int
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
     max_buffered_bytes: int
     when_full: WhenFull
     max_block_ms: int
@@ -94,6 +100,17 @@ class ProducerSettings:
         '"sticky", "single_broker", a pair such as "crc32+sticky", or a function of a `Message` and a `Topic`: see '
         "`kwire.producer.partitioners`"
     )  # fmt: skip
+    partitioner_ignore_keys: bool = option(
+        False, Flag(), "True spreads records with a key by batches, as those without: keys choose no partition"
+    )
+    single_broker_switch_ms: int = option(
+        30_000, Whole(1), 'how long the partitioner "single_broker" keeps to a broker', unit=MS
+    )
+    key_serializer: Serializer | None = option(
+        None, _SERIALIZER, "makes bytes or str of a key that is not None: a function of the topic and the key, called "
+        "on the thread that sends; see `kwire.producer.serializers`"
+    )  # fmt: skip
+    value_serializer: Serializer | None = option(None, _SERIALIZER, "the same for values")
     max_buffered_bytes: int = option(
         33_554_432, Whole(1), "the bound on records that are not yet delivered; see when_full. A topic may hold at "
         "most 16 times what is free: one alone 94 %, and none stops the others", unit="bytes"

@@ -2,7 +2,7 @@
 
     ShortestQueue  the partition with the shortest queue; equals take turns
     Sticky         one partition for a batch's worth of bytes, then the one with the shortest queue (KIP-794)
-    SingleBroker   only partitions that one broker leads, and another broker every 30 seconds
+    SingleBroker   only partitions that one broker leads, and after some time another broker
 
 A spread belongs to one producer and is the loop's: it touches no clock, and never waits for a dead leader. Those that
 keep a partition or a broker do so for small batches too, so that few requests carry much.
@@ -17,8 +17,6 @@ from typing import Protocol
 
 from kwire.cluster import Partition
 from kwire.cluster.snapshot import NO_NODE
-
-SWITCH_SECONDS = 30.0
 
 
 class Room(Protocol):
@@ -111,7 +109,7 @@ class SingleBroker:
     client's idle_timeout_ms.
     """
 
-    def __init__(self, random: Random, switch_seconds: float = SWITCH_SECONDS) -> None:
+    def __init__(self, random: Random, switch_seconds: float) -> None:
         self._random = random
         self._switch_seconds = switch_seconds
         self._node = NO_NODE

@@ -290,7 +290,7 @@ door_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     door->batch_bytes = batch_bytes;
     door->bytes_max = bytes_max;
     door->record_bytes_max = record_bytes_max;
-    door->hash = hash == NULL ? TURNS : (strcmp(hash, "crc32") == 0 ? CRC32 : MURMUR2);
+    door->hash = hash == NULL ? TURNS : strcmp(hash, "crc32") == 0 ? CRC32 : strcmp(hash, "") == 0 ? KEYS_IGNORED : MURMUR2;
     door->by_system = (char)by_system;
     door->sums = (char)sums;
     door->fresh = PyList_New(0);

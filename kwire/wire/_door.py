@@ -78,10 +78,10 @@ class _Topic:
 class Door:
     """`refer` is asked for all that `send` finds out of the ordinary, with the same arguments.
 
-    That is while `is_open` is not set: nothing was started yet, or all is over. `key_hash` is "murmur2", "crc32", or
-    None where records take turns; `may_share(terms of a run, terms of a record)` is asked where one has terms.
-    `time_ms` tells the time; `by_system`: it is the system's, which C asks by itself. `sums`: batches are sent as they
-    are, so that C makes their CRC of what goes in, while the processor has it at hand.
+    That is while `is_open` is not set: nothing was started yet, or all is over. `key_hash` is "murmur2", "crc32", ""
+    where keys count for nothing, or None where records take turns; `may_share(terms of a run, terms of a record)` is
+    asked where one has terms. `time_ms` tells the time; `by_system`: it is the system's, which C asks by itself.
+    `sums`: batches are sent as they are, so that C makes their CRC of what goes in, while the processor has it at hand.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Door:
         self._dispatch = dispatch
         self._batch_bytes = batch_bytes
         self._record_bytes_max = record_bytes_max
-        self._hash = {"murmur2": _murmur2_partition, "crc32": crc32_partition, None: None}[key_hash]
+        self._hash = {"murmur2": _murmur2_partition, "crc32": crc32_partition, "": _no_partition, None: None}[key_hash]
         self._may_share = may_share
         self._time_ms = time_ms
         self._wakeup = wakeup
@@ -520,6 +520,10 @@ class Door:
 
 def _bytes(held: tuple[str, int]) -> int:
     return held[1]
+
+
+def _no_partition(key: bytes, count: int) -> int:
+    return UNDESIGNATED
 
 
 def _is_from_0(number: Any, end: int) -> bool:

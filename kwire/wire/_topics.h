@@ -7,7 +7,7 @@
 
 #include "_clock.h"
 
-enum { TURNS, MURMUR2, CRC32 };
+enum { TURNS, MURMUR2, CRC32, KEYS_IGNORED };
 
 /* The arguments of `send`. */
 enum { TOPIC, VALUE, KEY, HEADERS, PARTITION, TIMESTAMP, ON_DELIVERY, ARGUMENTS };
@@ -82,7 +82,7 @@ slot_of(const door_t *door, topic_t *topic, span key)
     if (door->hash == TURNS) {
         return slot_by_turn(topic);
     }
-    return key.size < 0 ? UNDESIGNATED : slot_by_key(door->hash, topic->count, key);
+    return key.size < 0 || door->hash == KEYS_IGNORED ? UNDESIGNATED : slot_by_key(door->hash, topic->count, key);
 }
 
 /* How many times what is free then a topic may hold; while memory is short, which part of it. See `_door.py`. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -47,7 +48,7 @@ def test_crc32_is_librdkafkas() -> None:
 def test_names(name: str, key_hash: str | None, spread: type) -> None:
     found = routing(name)
     assert found.key_hash == key_hash
-    assert type(found.spread(Random(1), 100)) is spread
+    assert type(found.spread(Random(1), 100, 30.0)) is spread
     assert own_rule(name) is None
 
 
@@ -133,3 +134,44 @@ def test_single_broker_sends_to_one_until_it_fails() -> None:
     bench.send(b"after thirty seconds")
     (later,) = bench.turn(30.0)
     assert later.node != sent.node
+
+
+@pytest.mark.parametrize("name", ["murmur2", "crc32", "round_robin", "sticky", "crc32+single_broker"])
+def test_ignored_keys_leave_the_spread_as_it_is(name: str) -> None:
+    found, kept = routing(name, ignore_keys=True), routing(name)
+    assert found.key_hash == (None if name == "round_robin" else "")
+    assert type(found.spread(Random(1), 100, 30.0)) is type(kept.spread(Random(1), 100, 30.0))
+
+
+def test_ignored_keys_go_where_records_without_a_key_go() -> None:
+    """By batches: all of one batch to one partition, whatever their keys, and past a dead leader."""
+    bench = Bench(partitioner_ignore_keys=True)
+    bench.send(b"before the partitions are known", key=b"k")
+    bench.turn()
+    bench.know({"t": [(1, 0), (-1, 0), (1, 0)]})
+    for number in range(20):
+        bench.send(b"%d" % number, key=b"key %d" % number)
+    bench.send(b"own", key=b"k", partition=2)
+    values: dict[tuple[str, int], list[bytes | None]] = {}
+    for _ in range(3):
+        for sent in bench.turn(1.0):
+            for place, batch in sent.values().items():
+                values.setdefault(place, []).extend(batch)
+            sent.answer(bench.now)
+    assert set(values) <= {("t", 0), ("t", 2)}
+    assert {value for batch in values.values() for value in batch} == {
+        b"before the partitions are known", b"own", *(b"%d" % number for number in range(20))
+    }  # fmt: skip
+    assert [b"%d" % number for number in range(20)] in [batch[-20:] for batch in values.values()], "all in one batch"
+
+
+def test_how_long_single_broker_keeps_to_one() -> None:
+    bench = Bench({"t": [(1, 0), (2, 0)]}, partitioner="single_broker", single_broker_switch_ms=2_000)
+    nodes: list[int] = []
+    for _ in range(8):
+        bench.send(b"v")
+        for sent in bench.turn(0.5):
+            nodes.append(sent.node)
+            sent.answer(bench.now)
+    switches = sum(one != other for one, other in pairwise(nodes))
+    assert (set(nodes), switches) == ({1, 2}, 1)

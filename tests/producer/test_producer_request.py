@@ -88,3 +88,11 @@ def test_repr_says_what_is_asked() -> None:
     request = ProducerRequest().add_message("t").timeout(2).await_acks(1)
     assert repr(request) == "<ProducerRequest of 1 messages, 1 acks, within 2.0 s>"
     assert "committed" in repr(request.await_committed())
+
+
+@pytest.mark.parametrize("seconds", [1_000, 30_000.0])
+def test_a_timeout_that_looks_like_milliseconds_is_warned_about(seconds: float) -> None:
+    with pytest.warns(UserWarning, match="these are seconds, not milliseconds") as warned:
+        ProducerRequest().timeout(seconds)
+    assert warned[0].filename == __file__
+    ProducerRequest().timeout(999)

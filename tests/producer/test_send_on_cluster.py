@@ -242,3 +242,22 @@ def test_a_topic_without_a_leader_does_not_take_the_memory_of_all() -> None:
             assert len(bulk.result(PATIENCE)) == 20
             cluster.clear_faults()
             producer.close(0)
+
+
+def test_messages_in_send_are_told_where_they_belong(cluster: Cluster) -> None:
+    one, other = Message("t", b"a"), Message("t", b"b")
+    with kwire.Producer(cluster.bootstrap) as producer:
+        for arguments in ((one,), (one, other)):
+            with pytest.raises(TypeError, match="send_all"):
+                producer.send(*arguments)
+        assert len(producer.send_all([one, other])) == 2
+
+
+def test_a_wait_that_looks_like_milliseconds_is_warned_about(cluster: Cluster) -> None:
+    with kwire.Producer(cluster.bootstrap) as producer:
+        with pytest.warns(UserWarning, match="a timeout of 10000: these are seconds") as warned:
+            producer.send("t", b"v").result(10_000)
+        with pytest.warns(UserWarning, match="these are seconds") as flushed:
+            producer.flush(10_000)
+        producer.flush(3_600)
+    assert {one.filename for one in (*warned, *flushed)} == {__file__}

@@ -98,22 +98,22 @@ def first_node(spread: Spread, among: list[Partition], room: Switches, now: floa
 def test_single_broker_keeps_to_one_and_changes_after_thirty_seconds() -> None:
     among = partitions(1, 2, 3, 1, 2, 3)
     for seed in range(5):
-        spread, room = SingleBroker(Random(seed)), Switches()
+        spread, room = SingleBroker(Random(seed), 30.0), Switches()
         nodes = [first_node(spread, among, room, now) for now in (0.0, 1.0, 29.9, 30.0, 59.9, 60.0, 90.0)]
         first = nodes[0] or 0
         second, third = first % 3 + 1, (first + 1) % 3 + 1
         assert nodes == [first] * 3 + [second] * 2 + [third, first]
-    fresh = SingleBroker(Random(1))
+    fresh = SingleBroker(Random(1), 30.0)
     assert {fresh.choose("t", among, Switches(), 1, 0.0).index % 3 for _ in range(4)} != {0, 1, 2}  # type: ignore[union-attr]
 
 
 def test_producers_begin_with_different_brokers() -> None:
     among = partitions(1, 2, 3)
-    assert {first_node(SingleBroker(Random(seed)), among, Switches(), 0.0) for seed in range(20)} == {1, 2, 3}
+    assert {first_node(SingleBroker(Random(seed), 30.0), among, Switches(), 0.0) for seed in range(20)} == {1, 2, 3}
 
 
 def test_single_broker_asks_for_no_other_connection() -> None:
-    spread, among, room = SingleBroker(Random(1)), partitions(1, 2, 3, 1, 2, 3), Switches()
+    spread, among, room = SingleBroker(Random(1), 30.0), partitions(1, 2, 3, 1, 2, 3), Switches()
     assert len({*choices(spread, among, room, 5)}) == 2
     assert len(room.asked) == 1
 
@@ -130,7 +130,7 @@ def test_single_broker_asks_for_no_other_connection() -> None:
 def test_single_broker_leaves_one_that_failed_but_waits_for_one_that_is_busy(
     change: Callable[[Switches], None], expected: int | None
 ) -> None:
-    spread, room, among = SingleBroker(Random(0)), Switches(down=[1, 3]), partitions(1, 2, 3, 1, 2, 3)
+    spread, room, among = SingleBroker(Random(0), 30.0), Switches(down=[1, 3]), partitions(1, 2, 3, 1, 2, 3)
     assert first_node(spread, among, room, 0.0) == 2
     room.down.clear()
     change(room)
@@ -138,7 +138,7 @@ def test_single_broker_leaves_one_that_failed_but_waits_for_one_that_is_busy(
 
 
 def test_single_broker_sends_a_topic_elsewhere_where_it_leads_none_of_it() -> None:
-    spread, room = SingleBroker(Random(0)), Switches(down=[1, 3])
+    spread, room = SingleBroker(Random(0), 30.0), Switches(down=[1, 3])
     assert first_node(spread, partitions(1, 2, 3), room, 0.0) == 2
     room.down.clear()
     elsewhere = spread.choose("other", partitions(1, 3), room, 1, 1.0)

@@ -109,7 +109,7 @@ class Story:
         options = {
             "batch_bytes": chance.choice([1, 200, 1_000, 100_000]),
             "bytes_max": chance.choice([500, 10_000, 1 << 20]),
-            "key_hash": chance.choice(["murmur2", "crc32", None]),
+            "key_hash": chance.choice(["murmur2", "crc32", "", None]),
         }
         self.sides = [Side(each, options) for each in made]
         self._count = 0

@@ -1,0 +1,66 @@
+"""Serializers: callables of the caller's that make bytes of keys and values, on the thread that calls `send`.
+
+    def as_json(topic: str, data: object) -> str:
+        return json.dumps(data)
+
+    producer = kwire.Producer("localhost:9092", value_serializer=as_json)
+
+The arguments are those of Kafka's `Serializer.serialize(topic, data)`. One of confluent-kafka's, which takes the object
+and a SerializationContext, is used so: `lambda topic, data: avro(data, SerializationContext(topic, "value"))`.
+
+None is never serialized: no key stays no key, and a value of None stays a tombstone, whatever a serializer would make
+of it. A serializer gets all other data, bytes and str too. `send_arrow` has bytes by its columns' types and asks none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from kwire.errors import SerializationError
+from kwire.producer.message import Data, Message, to_bytes
+
+
+class Serializer(Protocol):
+    """It runs in `send`, on the thread that called it, never on the event loop; in asyncio it must not block.
+
+    What it raises, and a result that is not bytes, str or None, `send` raises as a SerializationError.
+    """
+
+    def __call__(self, topic: str, data: Any, /) -> Data: ...
+
+
+class Serializers:
+    """Those of one producer, which has at least one."""
+
+    def __init__(self, key: Serializer | None, value: Serializer | None) -> None:
+        self._of = {"key": key, "value": value}
+
+    def one(self, topic: str, argument: str, data: Any, index: int | None = None) -> Data:
+        """Return a record's key or value in the form that `send` takes; `index` is for one of many."""
+        serializer = self._of[argument]
+        if serializer is None or data is None:
+            return data  # type: ignore[no-any-return]  # as the caller gave it: it is checked where all data are
+        try:
+            return to_bytes(serializer(topic, data), f"the result of {argument}_serializer")
+        except Exception as error:
+            place = argument if index is None else f"item {index} of {argument}s"
+            raise SerializationError(
+                f"{argument}_serializer failed for {place}, of type {type(data).__name__}: "
+                f"{type(error).__name__}: {error}",
+                remedy="give what the serializer takes; it must return bytes, str or None",
+                topic=topic,
+            ) from error
+
+    def message(self, message: Message) -> Message:
+        """Return the message with its key and value serialized."""
+        topic = message.topic
+        return message._replace(
+            key=self.one(topic, "key", message.key), value=self.one(topic, "value", message.value)
+        )
+
+    def many(self, topic: str, argument: str, items: Iterable[Any]) -> Iterable[Data]:
+        """Return the items of a column, "key" or "value", in the form that `send_many` takes."""
+        if self._of[argument] is None:
+            return items
+        return [self.one(topic, argument, data, index) for index, data in enumerate(items)]
