@@ -45,7 +45,7 @@ from kwire.producer.columns import (
 )
 from kwire.producer.explain import Explanation
 from kwire.producer.intake import Entrant, Incoming, Intake, make_door
-from kwire.producer.message import Data, Headers, Message, to_bytes, to_headers
+from kwire.producer.message import Data, Headers, Message, check_message, to_bytes, to_headers
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.partitioners import own_rule
 from kwire.producer.producer_request import Terms
@@ -216,6 +216,7 @@ class Core:
         """Return a message with key and value as `incoming` takes them; raises SerializationError."""
         if self.serializers is None:
             return message
+        check_message(message)
         check_topic(message.topic)
         return self.serializers.message(message)
 
