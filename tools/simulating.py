@@ -64,15 +64,17 @@ def main(arguments: Sequence[str]) -> int:
     if options.replay:
         scenario, seed = options.replay
         return _replay(console, _plan(scenario, int(seed), options.only), shows_trace=options.trace)
-    return _run_many(console, options.scenario or list(SCENARIOS), options.first, options.seeds, options.jobs)
+    names = options.scenario or list(SCENARIOS)
+    if options.until_anomaly:
+        return _run_until_anomaly(console, _tasks(names, options.first, options.seeds), options.jobs)
+    return _run_many(console, names, options.first, options.seeds, options.jobs)
 
 
 # Many.
 
 
 def _run_many(console: Console, names: Sequence[str], first: int, seeds: int, jobs: int) -> int:
-    """`seeds` in all, spread over the scenarios in turn."""
-    tasks = [_Task(names[number % len(names)], first + number // len(names)) for number in range(seeds)]
+    tasks = _tasks(names, first, seeds)
     rows = {name: _Row() for name in names}
     failed: list[_Result] = []
     with console.status("") as status:
@@ -85,6 +87,20 @@ def _run_many(console: Console, names: Sequence[str], first: int, seeds: int, jo
         _explain(console, result)
     console.print(_table(rows))
     return 1 if failed else 0
+
+
+def _tasks(names: Sequence[str], first: int, seeds: int) -> list[_Task]:
+    """`seeds` in all, spread over the scenarios in turn."""
+    return [_Task(names[number % len(names)], first + number // len(names)) for number in range(seeds)]
+
+
+def _run_until_anomaly(console: Console, tasks: Sequence[_Task], jobs: int) -> int:
+    """Name the first seed that shows an anomaly, as it is: for who only wants to know whether there is one."""
+    for result in _results(tasks, jobs):
+        if result.anomalies:
+            console.print(f"seed {result.scenario} {result.seed}: {', '.join(sorted(result.kinds))}")
+            return 1
+    return 0
 
 
 def _results(tasks: Sequence[_Task], jobs: int) -> Iterator[_Result]:
@@ -184,6 +200,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--scenario", action="append", choices=SCENARIOS, metavar="NAME", help="may be repeated")
     parser.add_argument("--jobs", type=_positive, default=2, help="processes (2)")
+    parser.add_argument("--until-anomaly", action="store_true", help="end at the first seed that shows an anomaly")
     parser.add_argument("--list", action="store_true", help="name the scenarios")
     parser.add_argument("--replay", nargs=2, metavar=("SCENARIO", "SEED"), help="run one seed and tell all about it")
     parser.add_argument("--only", metavar="NUMBERS", help="with --replay: only these faults, as 0,3,4 or none")

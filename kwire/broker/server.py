@@ -32,6 +32,7 @@ class Server:
         clock: Clock,
         *,
         apis: Mapping[int, range],
+        apis_of: Mapping[int, Mapping[int, range]] | None = None,
         tls: Tls | None = None,
         sasl: SaslServer | None = None,
     ) -> None:
@@ -41,6 +42,7 @@ class Server:
         self._selector = selector
         self._clock = clock
         self._apis = apis
+        self._apis_of = apis_of or {}  # of brokers that serve other versions than the rest
         self._tls = tls
         self._sasl = sasl
         self._listeners: dict[int, tuple[str, int]] = {}  # broker -> address
@@ -127,7 +129,8 @@ class Server:
             self._selector.disconnect(node)
             return
         connection = Connection(
-            self.brokers[id], apis=self._apis, sasl=self._sasl, client_host=client_host, wake=self._wake
+            self.brokers[id], apis=self._apis_of.get(id, self._apis), sasl=self._sasl, client_host=client_host,
+            wake=self._wake,
         )
         self._connections[node] = connection
         self._nodes[connection] = node

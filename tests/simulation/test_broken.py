@@ -18,7 +18,7 @@ CASES: list[tuple[Break, str, set[str], int, int]] = [
     (broken.sequence_used_again, "rough", {"lost", "offset", "probe"}, 0, 10),
     (broken.outcomes_as_they_come, "rough", {"outcomes' order"}, 0, 15),
     (broken.failed_batch_is_forgotten, "hasty", {"stuck"}, 0, 5),
-    (broken.no_new_epoch_after_doubt, "elder", {"seen", "torn", "hidden"}, 10, 15),
+    (broken.no_new_epoch_after_doubt, "elder", {"seen", "torn", "hidden"}, 0, 5),
     (broken.commit_before_all_is_written, "transactions", {"half acked", "torn", "hidden", "crash"}, 0, 5),
     (broken.aborted_records_are_read, "transactions", {"seen"}, 0, 5),
 ]

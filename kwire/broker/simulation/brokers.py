@@ -116,6 +116,7 @@ class SimulatedCluster:
         *,
         brokers: int = 3,
         api_versions: Mapping[ApiKey, range] | None = None,
+        api_versions_of: Mapping[int, Mapping[ApiKey, range]] | None = None,
         **options: Any,
     ) -> None:
         self.world = net.world
@@ -127,8 +128,9 @@ class SimulatedCluster:
         self.loop = Loop(self.world, "brokers", self._turn)
         self._selector = SimulatedSelector(net, "brokers", random, ring=self.loop.ring)
         self.server = Server(
-            self.state, self._selector, self.world, apis=served_versions(api_versions or {})  # type: ignore[arg-type]
-        )
+            self.state, self._selector, self.world, apis=served_versions(api_versions or {}),  # type: ignore[arg-type]
+            apis_of={node: served_versions(versions) for node, versions in (api_versions_of or {}).items()},
+        )  # fmt: skip
         self.brokers = {id: SimulatedBroker(id, self.state, net.seen) for id in self.state.nodes}
         self.server.brokers.update(self.brokers)
         for node in nodes:
@@ -185,17 +187,32 @@ class SimulatedCluster:
             self.state.start_node(node, self.world.now())
             self._settle()
 
-    def move_leader(self, topic: str, index: int) -> bool:
-        """Hand a partition over to the next broker that is in sync; False when there is none."""
+    def move_leader(self, topic: str, index: int, *, is_same: bool = False) -> bool:
+        """Hand a partition over to the next broker that is in sync, or to the same in a new epoch; False when there is
+        none."""
         known = self.state.topics.get(topic)
         partition = known.partition(index) if known is not None else None
         if partition is None or partition.leader == NO_LEADER:
             return False
-        heirs = [node for node in partition.isr if node != partition.leader and self.state.nodes[node].is_up]
+        heirs = [node for node in partition.isr if self.state.nodes[node].is_up]
+        heirs = [node for node in heirs if (node == partition.leader) is is_same]
         if not heirs:
             return False
         later = [node for node in heirs if node > partition.leader]
         partition.move_leader((later or heirs)[0], self.world.now())
+        self._settle()
+        return True
+
+    def elect_uncleanly(self, topic: str, index: int, lost: int) -> bool:
+        """Let a replica lead that lacks the newest records; False when no broker could lead."""
+        known = self.state.topics.get(topic)
+        partition = known.partition(index) if known is not None else None
+        if partition is None or not self.move_leader(topic, index):
+            return False
+        before = [RecordId.of(value) for _, value in _records(partition)]
+        partition.log.truncate(max(partition.log.start_offset, partition.log.end_offset - lost))  # by whole batches
+        left = len(_records(partition))
+        self._history.unclean.update(id for id in before[left:] if id is not None)
         self._settle()
         return True
 

@@ -6,6 +6,7 @@ be cut down to the faults that matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -20,6 +21,7 @@ from kwire.broker.simulation.schedule import (
     FailRequests,
     Flush,
     Hold,
+    JumpClock,
     LagMetadata,
     MoveLeader,
     RecreateTopic,
@@ -32,6 +34,7 @@ from kwire.broker.simulation.schedule import (
     Toward,
     Transact,
     Trickle,
+    UncleanElection,
     Work,
 )
 from kwire.errors import ErrorCode
@@ -59,6 +62,10 @@ _PERHAPS_STORED = (
 # Codes that end a batch.
 _FOR_GOOD = (ErrorCode.INVALID_RECORD, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR)
 _UNKNOWN = ErrorCode.UNKNOWN_SERVER_ERROR
+# Codes by which a broker says that it does not know the producer, or not as the producer knows itself.
+_OUT_OF_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+# Records an hour ahead of the broker's clock are refused (message.timestamp.after.max.ms).
+_JUMPS_MS = (-86_400_000, 3_000_000)
 _IDENTITY_CODES = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -91,6 +98,7 @@ class _Draw:
         # A string is hashed the same way in every process, whatever PYTHONHASHSEED is.
         self._random = Random(f"{scenario.name} {seed}")
         self._seconds = scenario.seconds
+        self._closing: CloseProducer | None = None
         topics = self._random.randint(1, scenario.topics_max)
         self._topics = {f"t{index}": self._random.randint(1, scenario.partitions_max) for index in range(topics)}
         self._names = [f"p{index}" for index in range(self._random.randint(1, 2))]
@@ -99,6 +107,9 @@ class _Draw:
         scenario = self._scenario
         kafka = self._random.choice(scenario.kafkas)
         options = self._choose(scenario.options)
+        kafka_of = {}
+        if scenario.is_mixed:
+            kafka_of = {node: self._random.choice(scenario.kafkas) for node in range(1, _BROKERS + 1)}
         clients = tuple(self._client(name) for name in self._names)
         disturbances = self._disturbances()
         topics = {} if scenario.topic_is_late else self._topics
@@ -116,7 +127,9 @@ class _Draw:
             clients=clients,
             work=tuple(sorted(self._work(), key=lambda one: one.at)),
             disturbances=tuple(sorted(disturbances, key=lambda one: one.at)),
-            calm_at=self._seconds + 3,
+            calm_at=self._seconds + scenario.silence + 3,
+            kafka_of=kafka_of,
+            topic_configs=self._choose(scenario.topic_configs),
         )
 
     def _choose(self, choices: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
@@ -129,7 +142,10 @@ class _Draw:
         settings["delivery_timeout_ms"] = self._random.choice(self._scenario.patience_ms)
         config = self._choose(self._scenario.config)
         delivers = self._scenario.delivers and settings["delivery_timeout_ms"] == FOR_EVER_MS
-        return Client(name=name, settings=settings, config=config, delivers=delivers)
+        first_sequence = self._random.choice(self._scenario.first_sequences)
+        return Client(
+            name=name, settings=settings, config=config, delivers=delivers, first_sequence=first_sequence
+        )
 
     # Work.
 
@@ -142,6 +158,9 @@ class _Draw:
                 continue
             work += [self._send(name) for _ in range(random.randint(*self._scenario.sends))]
             work += [Flush(at=random.uniform(0, self._seconds), client=name) for _ in range(random.randint(0, 2))]
+        if self._closing is not None:  # and in the moment before
+            last = self._send(self._closing.client)
+            work.append(replace(last, at=self._closing.at))
         return work
 
     def _send(self, name: str) -> Send:
@@ -149,13 +168,14 @@ class _Draw:
         topic = random.choice(sorted(self._topics))
         kind = random.random()
         return Send(
-            at=random.uniform(0, self._seconds),
+            at=self._when(),
             client=name,
             topic=topic,
             partition=random.randrange(self._topics[topic]) if kind < 0.4 else None,
             key=b"k%d" % random.randrange(5) if 0.4 <= kind < 0.75 else None,
             size=random.choice((0, 30, 150)),
             count=random.randint(1, self._scenario.burst_max),
+            timeout=random.choice(self._scenario.timeouts),
         )
 
     def _transact(self, name: str) -> Transact:
@@ -174,12 +194,19 @@ class _Draw:
         kinds = sorted(kind for kind, weight in self._scenario.faults.items() if weight)
         weights = [self._scenario.faults[kind] for kind in kinds]
         count = self._random.randint(0, self._scenario.faults_max)
-        drawn = [self._make(kind) for kind in self._random.choices(kinds, weights, k=count)]
+        drawn = [one for kind in self._random.choices(kinds, weights, k=count) for one in self._make(kind)]
         if self._scenario.closes:
-            drawn.append(CloseProducer(at=self._when(), client=self._random.choice(self._names)))
+            self._closing = CloseProducer(at=self._when(), client=self._random.choice(self._names))
+            drawn.append(self._closing)
         return drawn
 
-    def _make(self, kind: str) -> Disturbance:
+    def _make(self, kind: str) -> Sequence[Disturbance]:
+        """Draw what goes wrong: mostly one thing, now and then some that only together are unkind."""
+        together: dict[str, Callable[[], Sequence[Disturbance]]] = {
+            "storage": self._storage, "sequence": self._sequence, "swap": self._swap,
+        }  # fmt: skip
+        if kind in together:
+            return together[kind]()
         makers: dict[str, Callable[[], Disturbance]] = {
             "cut": self._cut,
             "silence": lambda: Silence(at=self._when(), node=self._node(), client=self._maybe_client()),
@@ -187,7 +214,9 @@ class _Draw:
             "trickle": self._trickle,
             "refuse": self._refuse,
             "stop": self._stop,
-            "move": lambda: MoveLeader(at=self._when(), **self._place()),
+            "move": lambda: MoveLeader(at=self._when(), is_same=self._random.random() < 0.2, **self._place()),
+            "unclean": lambda: UncleanElection(at=self._when(), lost=self._random.randint(1, 20), **self._place()),
+            "jump": lambda: JumpClock(at=self._when(), ms=self._random.randint(*_JUMPS_MS)),
             "lag": lambda: LagMetadata(at=self._when(), node=self._node(), seconds=self._random.uniform(0.2, 4)),
             "throttle": lambda: Throttle(
                 at=self._when(), node=self._node(), ms=self._random.randint(1, 800), times=self._random.randint(1, 3)
@@ -200,13 +229,19 @@ class _Draw:
             "grow": lambda: AddPartitions(at=self._when(), topic=self._topic(), more=self._random.randint(1, 2)),
             "recreate": self._recreate,
             "coordinator": self._coordinator,
+            "late end": lambda: FailRequests(
+                at=0.0, api=ApiKey.END_TXN, effect=ApplyLate(self._random.randint(20, 400)),
+                after=self._random.randint(0, 10), times=self._random.randint(1, 3),
+            ),
             "rival": lambda: Rival(at=self._when(), client=self._random.choice(self._names)),
             "kill": lambda: CloseProducer(at=self._when(), client=self._random.choice(self._names)),
         }
-        return makers[kind]()
+        return [makers[kind]()]
 
     def _when(self) -> float:
-        return self._random.uniform(0, self._seconds)
+        """Some time of the run, but not in its silence."""
+        at = self._random.uniform(0, self._seconds)
+        return at + self._scenario.silence if at > self._seconds / 2 else at
 
     def _node(self) -> int:
         return self._random.randint(1, _BROKERS)
@@ -288,6 +323,44 @@ class _Draw:
         return FailRequests(
             at=self._when(), api=ApiKey.PRODUCE, effect=effect, node=node, times=random.randint(1, 3), **where
         )
+
+    def _storage(self) -> Sequence[Disturbance]:
+        """A leader appends and then says that it failed; from then on it takes nothing, for a while or for good."""
+        place, after = self._place(), self._random.randint(0, 10)
+        code = self._random.choice(_PERHAPS_STORED)
+        lasting = self._random.choice((1, 5, 100))
+        return [
+            FailRequests(at=0.0, api=ApiKey.PRODUCE, effect=Refuse(code, applied=True), after=after, **place),
+            FailRequests(
+                at=0.0, api=ApiKey.PRODUCE, effect=Refuse(ErrorCode.NOT_ENOUGH_REPLICAS), after=after, times=lasting,
+                **place,
+            ),
+        ]  # fmt: skip
+
+    def _sequence(self) -> Sequence[Disturbance]:
+        """A leader does not know the producer any more; perhaps just after it appended, or while requests get lost."""
+        place, after = self._place(), self._random.randint(0, 10)
+        code = self._random.choice(_OUT_OF_SEQUENCE)
+        refused = FailRequests(
+            at=0.0, api=ApiKey.PRODUCE, effect=Refuse(code), after=after, times=self._random.choice((1, 1, 2, 4)),
+            **place,
+        )  # fmt: skip
+        first: Sequence[Effect | None] = (
+            None, None, Refuse(ErrorCode.REQUEST_TIMED_OUT, applied=True), Disconnect(applied=True), Disconnect(),
+        )  # fmt: skip
+        effect = self._random.choice(first)
+        if effect is None:
+            return [refused]
+        return [FailRequests(at=0.0, api=ApiKey.PRODUCE, effect=effect, after=after, **place), refused]
+
+    def _swap(self) -> Sequence[Disturbance]:
+        """A topic is made again while requests are on their way to it, whose answers get lost."""
+        at, topic, node = self._when(), self._topic(), self._node()
+        return [
+            Hold(at=max(0.0, at - 0.2), node=node, seconds=self._random.uniform(0.3, 1), toward="broker"),
+            RecreateTopic(at=at, topic=topic, partitions=self._topics[topic], seconds=0.0),
+            CutConnection(at=at + 0.05, node=node, toward="client", after_bytes=1),
+        ]
 
     def _fatal(self) -> Disturbance:
         effect = self._random.choice([Refuse(code) for code in _FOR_GOOD] + [Refuse(_UNKNOWN, applied=True)])

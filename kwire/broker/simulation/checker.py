@@ -104,8 +104,8 @@ class Checker:
             if not sent.outcomes or not self._promises[sent.id.producer].is_ordered:
                 continue
             partition = sent.told_partition
-            if partition is None:
-                continue
+            if partition is None or (sent.timeout is not None and sent.error is not None):
+                continue  # its own time limit ends when it ends, whatever stands before it
             group = sent.id.producer, sent.id.topic, sent.lane, partition
             before = last.get(group)
             if before is not None and before.outcomes[0].place > sent.outcomes[0].place:
@@ -116,9 +116,8 @@ class Checker:
         for sent in self._history.sent.values():
             if sent.acknowledged is None or sent.id in self._places:
                 continue
-            acks = self._promises[sent.id.producer].acks
-            if acks == 0 or (acks == 1 and self._history.truncated[sent.id]):
-                continue  # all that was promised is that it was sent, or that a leader had it who is gone
+            if self._promises[sent.id.producer].acks == 0 or self._is_cut(sent):
+                continue  # all that was promised is that it was sent, or that replicas had it which are gone
             yield Anomaly("lost", f"{_name(sent)}, acknowledged at {sent.outcomes[0].at:.3f} s")
 
     def _duplicated(self) -> Iterator[Anomaly]:
@@ -148,7 +147,7 @@ class Checker:
     def _offsets(self) -> Iterator[Anomaly]:
         for sent in self._history.sent.values():
             told = sent.acknowledged
-            if told is None or told.offset < 0 or (self._promises[sent.id.producer].acks == 1 and self._is_cut(sent)):
+            if told is None or told.offset < 0 or self._is_cut(sent):
                 continue
             places = self._places.get(sent.id, {})
             if not any(
@@ -158,18 +157,20 @@ class Checker:
                 yield Anomaly("offset", f"{_name(sent)} was told {told.partition}@{told.offset}, is at {places}")
 
     def _is_cut(self, sent: Sent) -> bool:
-        return self._history.truncated[sent.id] > 0
+        """Whether it was lost by Kafka's own rules: with a leader that alone had it, or by an unclean election."""
+        is_with_leader = self._promises[sent.id.producer].acks == 1 and self._history.truncated[sent.id] > 0
+        return is_with_leader or self._history.unclean[sent.id] > 0
 
     def _false_alarms(self) -> Iterator[Anomaly]:
         for sent in self._history.sent.values():
             if not sent.outcomes or sent.outcomes[0].may_be_stored:
                 continue
-            if sent.id in self._places or self._is_cut(sent):
+            if sent.id in self._places or self._history.truncated[sent.id] > 0 or self._history.unclean[sent.id] > 0:
                 yield Anomaly("false alarm", f"{_name(sent)} failed with {sent.error!r}, and was stored")
 
     def _given_up(self) -> Iterator[Anomaly]:
         for sent in self._history.sent.values():
-            if sent.error is not None and self._promises[sent.id.producer].delivers:
+            if sent.error is not None and sent.timeout is None and self._promises[sent.id.producer].delivers:
                 yield Anomaly("given up", f"{_name(sent)}: {sent.error}")
 
     def _leftovers(self) -> Iterator[Anomaly]:

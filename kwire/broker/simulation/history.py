@@ -59,6 +59,7 @@ class Sent:
     at: float
     partition: int | None
     key: bytes | None
+    timeout: float | None = None  # its own time limit, in seconds
     outcomes: list[Outcome] = field(default_factory=list)
 
     @property
@@ -132,6 +133,8 @@ class History:
     sent: dict[RecordId, Sent] = field(default_factory=dict)
     logs: list[LogCopy] = field(default_factory=list)
     truncated: Counter[RecordId] = field(default_factory=Counter)  # were in a log, and lost with its leader
+    unclean: Counter[RecordId] = field(default_factory=Counter)  # were lost by an unclean election
+    gave_way: list[str] = field(default_factory=list)  # what ended transactions that waiting would have cured
     refused: int = 0  # sends that raised at once
     resolutions: int = 0
     flushes_asked: int = 0

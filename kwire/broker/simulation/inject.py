@@ -23,6 +23,7 @@ from kwire.broker.simulation.schedule import (
     FailRequests,
     ForgetProducers,
     Hold,
+    JumpClock,
     LagMetadata,
     MoveLeader,
     RecreateTopic,
@@ -33,6 +34,7 @@ from kwire.broker.simulation.schedule import (
     Throttle,
     Toward,
     Trickle,
+    UncleanElection,
 )
 
 _MAKING_PAUSE = 0.5
@@ -93,6 +95,9 @@ class Injector:
                     self._jobs[client].kill()
                 else:
                     self._producers[client].close()
+            case JumpClock(ms=ms):
+                self._hit(one)
+                self._world.jump(ms)
             case Rival(client=client):
                 self._hit(one)
                 self._jobs[client].rival()
@@ -146,8 +151,11 @@ class Injector:
                     if is_silent:
                         self._net.swallow(self._cluster.address(node), now + seconds)
                     self._later(seconds, partial(self._cluster.restart, node))
-            case MoveLeader(topic=topic, partition=partition):
-                if self._cluster.move_leader(topic, partition):
+            case MoveLeader(topic=topic, partition=partition, is_same=is_same):
+                if self._cluster.move_leader(topic, partition, is_same=is_same):
+                    self._hit(one)
+            case UncleanElection(topic=topic, partition=partition, lost=lost):
+                if self._cluster.elect_uncleanly(topic, partition, lost):
                     self._hit(one)
             case LagMetadata(node=node, seconds=seconds):
                 self._hit(one)

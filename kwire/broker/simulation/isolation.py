@@ -6,6 +6,7 @@
     read twice    a reader was given a record twice, or went backwards
     half acked    a transaction was committed although a record of it had failed, or had no outcome
     both          a transaction was told to be committed, and aborted
+    gave way      a transaction was aborted, or its writer fenced, by what waiting or an abort would have cured
     left open     a transaction is still open in a log though its writer and its time are long gone
 
 Readers have read to the end when this is asked.
@@ -20,6 +21,7 @@ from kwire.broker.simulation.history import History, RecordId, Transacted
 
 def anomalies_of_transactions(history: History) -> Iterator[Anomaly]:
     yield from _read_once(history)
+    yield from (Anomaly("gave way", what) for what in history.gave_way)
     for log in history.logs:
         if log.open_from is not None and not log.is_deleted:
             yield Anomaly("left open", f"{log.topic}-{log.partition} from offset {log.open_from} on")

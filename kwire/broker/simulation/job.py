@@ -15,7 +15,7 @@ from kwire.broker.simulation.history import History, Transacted
 from kwire.broker.simulation.producer import SimulatedProducer
 from kwire.broker.simulation.schedule import Transact
 from kwire.broker.simulation.world import World
-from kwire.errors import AbortableError, KwireError
+from kwire.errors import AbortableError, BrokerError, ErrorCode, FencedError, KwireError, TransactionError
 from kwire.producer.transaction import Transaction
 
 # Before an instance that died is followed by another.
@@ -130,10 +130,22 @@ class Instance:
         self.producer.event_loop.post(act)
 
     def _failed(self, error: BaseException) -> None:
+        self._look_at_cause(error)
         if isinstance(error, AbortableError):
             self._ask(partial(self._end, is_commit=False), self._aborted)
         else:
             self.die()
+
+    def _look_at_cause(self, error: BaseException) -> None:
+        """Note what should not have ended a transaction, or a producer: waiting, or an abort, would have cured it."""
+        cause, is_newest = error.__cause__, self is self._job.instances[-1]
+        if not isinstance(cause, BrokerError):
+            return
+        if isinstance(error, TransactionError) and cause.is_retriable:
+            self._job.history.gave_way.append(f"{self.producer.name}: {cause}")
+        is_old_epoch = cause.code == ErrorCode.INVALID_PRODUCER_EPOCH and cause.where.get("api") == "Produce"
+        if isinstance(error, FencedError) and is_old_epoch and is_newest:
+            self._job.history.gave_way.append(f"{self.producer.name} was fenced by nobody: {cause}")
 
     def _begin(self, work: Transact) -> None:
         def begin(future: Future[None]) -> None:

@@ -19,7 +19,7 @@ from kwire.broker.simulation.job import Job
 from kwire.broker.simulation.net import Net
 from kwire.broker.simulation.producer import SimulatedProducer
 from kwire.broker.simulation.reader import SimulatedReader
-from kwire.broker.simulation.scenario import KAFKAS, WITHOUT_IDEMPOTENCE, Client, Plan
+from kwire.broker.simulation.scenario import KAFKAS, Client, Plan
 from kwire.broker.simulation.schedule import Flush, Send, Transact, Work
 from kwire.broker.simulation.trace import Trace
 from kwire.broker.simulation.world import SpinningError, World
@@ -81,8 +81,10 @@ class Run:
         self.history = History()
         self.net = Net(self.world, self._chance("net"), self.trace)
         self.cluster = SimulatedCluster(
-            self.net, self.history, self._chance("brokers"), api_versions=KAFKAS[plan.kafka], **plan.options
-        )
+            self.net, self.history, self._chance("brokers"), api_versions=KAFKAS[plan.kafka],
+            api_versions_of={node: KAFKAS[kafka] for node, kafka in plan.kafka_of.items()},
+            topic_configs=plan.topic_configs, **plan.options,
+        )  # fmt: skip
         for name, partitions in plan.topics.items():
             self.cluster.create_topic(name, partitions)
         self._sender = sender
@@ -110,11 +112,13 @@ class Run:
         self.cluster.copy_logs()
         buffered = {name: producer.intake.used_bytes for name, producer in self.producers.items()}
         self._look_at_readers()
-        for job in self.jobs.values():
-            job.close()
-        for one in self._clients:
-            one.close()
+        try:
+            self._close()
+        except Exception as error:  # as above
+            self._found.append(Anomaly("crash", f"in close: {type(error).__name__}: {error}{_where(error)}"))
         if not self._has_crashed:
+            for producer in self.producers.values():
+                self._found += producer.conduct.anomalies
             checker = Checker(self.history, self._promises(), buffered)
             self._found += [*checker.anomalies(), *anomalies_of_transactions(self.history)]
         report.anomalies = self._found
@@ -123,6 +127,12 @@ class Run:
         report.coverage = self._coverage()
         report.trace = self.trace.lines
         return report
+
+    def _close(self) -> None:
+        for job in self.jobs.values():
+            job.close()
+        for one in self._clients:
+            one.close()
 
     @property
     def _clients(self) -> list[SimulatedProducer | SimulatedReader]:
@@ -138,6 +148,8 @@ class Run:
         self.injector.plan(self.plan.disturbances)
         self.world.run(self.plan.calm_at)
         self.injector.heal()
+        if self.jobs:
+            self.readers.append(self._reader("late reader", partition_max_bytes=100_000))  # many transactions a fetch
         self._settle()
         self._probe_jobs()
         self._probe()
@@ -216,7 +228,9 @@ class Run:
         match one:
             case Send():
                 for _ in range(one.count):
-                    self.producers[one.client].send(one.topic, partition=one.partition, key=one.key, size=one.size)
+                    self.producers[one.client].send(
+                        one.topic, partition=one.partition, key=one.key, size=one.size, timeout=one.timeout
+                    )
             case Flush():
                 self.producers[one.client].flush()
             case Transact():
@@ -228,7 +242,7 @@ class Run:
         delivers = {client.name: client.delivers for client in self.plan.clients}
         return {
             name: Promises(
-                is_idempotent=producer.settings.wants_idempotence and self.plan.kafka not in WITHOUT_IDEMPOTENCE,
+                is_idempotent=producer.settings.wants_idempotence and self.plan.recognises_duplicates,
                 is_ordered=producer.settings.ordered,
                 acks=producer.settings.required_acks,
                 delivers=delivers.get(name, False),
@@ -262,6 +276,7 @@ class Run:
             isinstance(one.error, DeliveryError) and one.error.possibly_persisted for one in sent
         )
         found["records: lost with a leader"] = self.history.truncated.total()
+        found["records: lost by an unclean election"] = self.history.unclean.total()
         found["requests: Produce"] = self.cluster.state.requests[ApiKey.PRODUCE]
         found["requests: Metadata"] = self.cluster.state.requests[ApiKey.METADATA]
         found["requests: InitProducerId"] = self.cluster.state.requests[ApiKey.INIT_PRODUCER_ID]
@@ -276,16 +291,17 @@ class Run:
         config = ClientConfig(self.cluster.bootstrap, client_id=client.name, **client.config)
         settings = ProducerSettings(**client.settings)
         self.producers[name] = SimulatedProducer(
-            self.net, name, self.history, self._chance(name), config, settings, self._sender, machine=client.name
-        )
+            self.net, name, self.history, self._chance(name), config, settings, self._sender, machine=client.name,
+            first_sequence=client.first_sequence,
+        )  # fmt: skip
         return self.producers[name]
 
-    def _reader(self, name: str) -> SimulatedReader:
+    def _reader(self, name: str, partition_max_bytes: int | None = None) -> SimulatedReader:
         config = ClientConfig(self.cluster.bootstrap, client_id=name, **self.plan.clients[0].config)
         chance = self._chance(name)
         options = ConsumerOptions(
             isolation="read_committed", max_wait_ms=chance.choice((200, 500)),
-            partition_max_bytes=chance.choice((100, 1_000, 100_000)),
+            partition_max_bytes=partition_max_bytes or chance.choice((100, 1_000, 100_000)),
         )  # fmt: skip
         return SimulatedReader(self.net, name, chance, config, options, list(self.cluster.end_offsets()))
 

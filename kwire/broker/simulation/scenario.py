@@ -68,6 +68,7 @@ class Client:
     settings: Mapping[str, Any]
     config: Mapping[str, Any]
     delivers: bool
+    first_sequence: int = 0  # in every partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,12 @@ class Plan:
     work: tuple[Work, ...]
     disturbances: tuple[Disturbance, ...]
     calm_at: float
+    kafka_of: Mapping[int, str] = field(default_factory=dict)  # brokers of another version than `kafka`
+    topic_configs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def recognises_duplicates(self) -> bool:
+        return not WITHOUT_IDEMPOTENCE & {self.kafka, *self.kafka_of.values()}
 
     def with_disturbances(self, disturbances: Sequence[Disturbance]) -> Plan:
         return replace(self, disturbances=tuple(disturbances))
@@ -101,7 +108,7 @@ _CONFIG: Mapping[str, Sequence[Any]] = {
     "metadata_max_age_ms": (3_000, 300_000),
     "retry_backoff_ms": (10, 100),
     "retry_backoff_ms_max": (200, 1_000),
-    "max_in_flight": (1, 3, 5),
+    "max_in_flight": (1, 3, 5, 8),
 }
 _OPTIONS: Mapping[str, Sequence[Any]] = {
     "replication_ms": (0, 5, 40),
@@ -127,6 +134,7 @@ _FAULTS: Mapping[str, int] = {
     "metadata": 2,
     "identity": 1,
     "greeting": 1,
+    "jump": 1,
 }
 _NEWEST = ("newest", "newest", "newest", "2.8", "0.11")
 
@@ -153,12 +161,17 @@ class Scenario:
     burst_max: int = 6
     topic_is_late: bool = False  # it is made while records wait for it
     closes: bool = False  # some producer is closed half way
+    silence: float = 0.0  # in the middle, in which nothing is sent
+    timeouts: Sequence[float | None] = (None,)  # records' own, in seconds
+    first_sequences: Sequence[int] = (0,)
+    is_mixed: bool = False  # each broker is of a version of its own
+    topic_configs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     transactions: tuple[int, int] | None = None  # how many a client makes; None: it writes without
 
 
 _CROWD: Mapping[str, Any] = {
     "settings": {"batch_bytes": (150, 250), "max_request_bytes": (400, 1_000, 4_000)},
-    "config": {"max_in_flight": (3, 5), "request_timeout_ms": (400, 1_000)},
+    "config": {"max_in_flight": (3, 5, 8), "request_timeout_ms": (400, 1_000)},
     "faults_max": 10,
     "topics_max": 1,
     "partitions_max": 2,
@@ -194,8 +207,10 @@ SCENARIOS: Mapping[str, Scenario] = {
         _scenario("patient", "an idempotent producer with time enough: everything arrives, once and in order"),
         _scenario(
             "hasty",
-            "an idempotent producer that gives records up after seconds",
+            "an idempotent producer that gives records up after seconds, and some of them earlier",
             patience_ms=(400, 1_500, 4_000),
+            faults={"storage": 4},
+            timeouts=(None, None, 0.2, 0.8, 2.0),
         ),
         _scenario(
             "rush",
@@ -205,7 +220,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         _scenario(
             "rough",
             "many batches for few partitions, impatience, and refusals for good: sequences break, and begin anew",
-            **{**_CROWD, "faults": {"fatal": 6}},
+            **{**_CROWD, "faults": {"fatal": 6, "sequence": 6, "storage": 3}},
             patience_ms=(600, 2_000, FOR_EVER_MS),
             delivers=False,
         ),
@@ -235,7 +250,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         _scenario(
             "topics",
             "topics that come late, grow, and are deleted and made again",
-            faults={"grow": 3, "recreate": 4},
+            faults={"grow": 3, "recreate": 4, "swap": 6},
             topic_is_late=True,
             delivers=False,
         ),
@@ -251,6 +266,46 @@ SCENARIOS: Mapping[str, Scenario] = {
             settings={"max_buffered_bytes": (400, 1_000)},
         ),
         _scenario(
+            "unclean",
+            "replicas that were not in sync lead: what they lack is lost, and nothing else",
+            faults={"unclean": 8, "move": 8},
+            patience_ms=(1_500, FOR_EVER_MS),
+            delivers=False,
+        ),
+        _scenario(
+            "mixed",
+            "brokers of several versions in one cluster, in the middle of an upgrade",
+            kafkas=("newest", "newest", "2.8", "0.11"),
+            is_mixed=True,
+        ),
+        _scenario(
+            "ancient",
+            "a cluster of which some brokers are from before idempotence",
+            kafkas=("newest", "0.11", "0.10"),
+            is_mixed=True,
+            delivers=False,
+        ),
+        _scenario(
+            "idle",
+            "a silence of more than a minute, in which the leaders may have forgotten the producer",
+            **{**_CROWD, "faults": {"move": 10}},
+            silence=70.0,
+        ),
+        _scenario(
+            "small",
+            "topics that take small batches only: those that are too large are sent again in pieces",
+            topic_configs={"max.message.bytes": ("250", "400")},
+            settings={"batch_bytes": (400, 1_000)},
+        ),
+        _scenario(
+            "wrap",
+            "sequences begin just before 2^31, and go on at 0",
+            **_CROWD,
+            first_sequences=tuple(2**31 - count for count in (1, 3, 20, 60)),
+            options={"first_sequence": (FirstSequence.ANY,)},
+            kafkas=("newest", "2.8", "0.11"),
+        ),
+        _scenario(
             "transactions",
             "each end brings a new epoch (KIP-890): readers see whole transactions only",
             **_TRANSACTIONS,
@@ -260,7 +315,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         _scenario(
             "elder",
             "transactions of the older protocol, in which nothing tells the end of one from that of the next",
-            **_TRANSACTIONS,
+            **{**_TRANSACTIONS, "faults": {**_TRANSACTIONS["faults"], "late end": 12}, "transactions": (8, 14)},
             options={"transaction_version": (0, 1), "transaction_marker_ms": (0, 0, 20)},
             kafkas=("newest", "2.8"),
         ),

@@ -83,9 +83,33 @@ class StopBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveLeader:
+    """Another broker that is in sync leads from now on. `is_same`: the same one does, in a new epoch."""
+
     at: float
     topic: str
     partition: int
+    is_same: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncleanElection:
+    """A replica that was not in sync becomes the leader: the newest `lost` records are gone, acknowledged or not.
+
+    What Kafka does under `unclean.leader.election.enable`; it may lose records, and must not bring them out of order.
+    """
+
+    at: float
+    topic: str
+    partition: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JumpClock:
+    """The wall clock of all clients is set to another time; their monotonic clock goes on."""
+
+    at: float
+    ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +191,8 @@ class Rival:
 
 
 Disturbance = (
-    CutConnection | Silence | Hold | Trickle | RefuseConnections | StopBroker | MoveLeader | LagMetadata | Throttle
+    UncleanElection | JumpClock | CutConnection | Silence | Hold | Trickle | RefuseConnections | StopBroker | MoveLeader
+    | LagMetadata | Throttle
     | FailRequests | ForgetProducers | CreateTopic | AddPartitions | RecreateTopic | CloseProducer
     | Rival
 )  # fmt: skip
@@ -184,6 +209,7 @@ class Send:
     key: bytes | None = None
     size: int = 0
     count: int = 1
+    timeout: float | None = None  # seconds, of the records' own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,10 @@ class World:
     def time_ms(self) -> int:
         return self._time_ms + int(self._now * 1000)
 
+    def jump(self, ms: int) -> None:
+        """Set the wall clock to another time."""
+        self._time_ms += ms
+
     def wait(self, select: Select[T], timeout: float | None) -> list[T]:
         raise RuntimeError("nothing waits for sockets in a simulated world")
 
