@@ -1,0 +1,252 @@
+"""Plant deliberate bugs, one at a time, in a copy of the tree, and check that the tests notice each.
+
+A bug is a small patch in tests/mutants/*.toml, with the tests that must fail. Without names all bugs are tried. With
+--simulation the simulation must notice those that say so, too, within 300 seeds. The tests run the pure Python
+implementation, since the C accelerator would hide a bug in Python code that it replaces.
+Exit code 1 when a bug goes unnoticed, or a patch does not apply exactly once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MUTANTS = ROOT / "tests" / "mutants"
+SEEDS = 300
+
+# What the tests read. The sources may change while they run here, so they are copied, and the rest is only read.
+_COPIED = ("kwire", "tests")
+_LINKED = ("tools", "fixtures", "docs", "setup.cfg", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE")
+_SECONDS_MAX = 300.0  # a test run that takes longer hangs, which is noticed
+_PYTEST_FAILED = 1
+
+
+class MutantError(Exception):
+    """A mutant cannot be tried as it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A bug: in `file`, `old` becomes `new`. `tests` are pytest's node ids, of which at least one must fail.
+
+    `is_simulated`: the simulation must notice it, too. `implementation` is "python", or "c" for a bug in what only the
+    accelerator makes use of.
+    """
+
+    name: str
+    about: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    is_simulated: bool = False
+    implementation: str = "python"
+
+    def patched(self, source: str) -> str:
+        """Return the source with the bug in it. Raises MutantError unless `old` occurs exactly once."""
+        count = source.count(self.old)
+        if count != 1:
+            raise MutantError(f"{self.name}: the old text occurs {count} times in {self.file}, not once")
+        return source.replace(self.old, self.new)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a mutant: `noticed_by` is None when its tests (or the seeds) passed."""
+
+    mutant: Mutant
+    judge: str  # "tests" or "simulation"
+    noticed_by: str | None
+    seconds: float
+    error: str | None = None
+
+    @property
+    def is_good(self) -> bool:
+        return self.noticed_by is not None and self.error is None
+
+
+def load(folder: Path = MUTANTS) -> dict[str, Mutant]:
+    """Read every mutant, by name. Raises MutantError for one that lacks a field, or whose name is taken."""
+    mutants: dict[str, Mutant] = {}
+    for path in sorted(folder.glob("*.toml")):
+        for entry in tomllib.loads(path.read_text())["mutant"]:
+            try:
+                mutant = Mutant(
+                    name=entry["name"], about=entry["about"], file=entry["file"], old=entry["old"].strip("\n"),
+                    new=entry["new"].strip("\n"), tests=tuple(entry["tests"]),
+                    is_simulated=entry.get("simulation", False), implementation=entry.get("implementation", "python"),
+                )  # fmt: skip
+            except KeyError as error:
+                raise MutantError(f"{path.name}: {entry.get('name', 'a mutant')} has no {error}") from None
+            if mutant.name in mutants:
+                raise MutantError(f"{path.name}: the name {mutant.name} is taken")
+            if mutant.old == mutant.new:
+                raise MutantError(f"{mutant.name} changes nothing")
+            mutants[mutant.name] = mutant
+    return mutants
+
+
+class Workspace:
+    """A copy of the tree in which one bug at a time is planted."""
+
+    def __init__(self, folder: Path, root: Path = ROOT) -> None:
+        self.folder = folder
+        for name in _COPIED:
+            shutil.copytree(root / name, folder / name)  # with times of change, so that compiled files stay valid
+        for name in _LINKED:
+            if (root / name).exists():
+                (folder / name).symlink_to(root / name)
+
+    @contextmanager
+    def planted(self, mutant: Mutant) -> Iterator[None]:
+        path = self.folder / mutant.file
+        if not path.exists():
+            raise MutantError(f"{mutant.name}: there is no {mutant.file}")
+        source = path.read_text()
+        path.write_text(mutant.patched(source))
+        try:
+            yield
+        finally:
+            path.write_text(source)
+
+    def run(self, arguments: Sequence[str], implementation: str = "python") -> tuple[int | None, str]:
+        """Run Python in the copy: the exit code, None for a run that took too long, and what it printed."""
+        environment = {
+            **os.environ,
+            "KWIRE_IMPL": implementation,
+            "PYTHONPATH": os.pathsep.join((str(self.folder), str(self.folder / "tools"))),
+            "PYTHONDONTWRITEBYTECODE": "1",  # one second may see two versions of a file
+        }
+        command = [sys.executable, *arguments]
+        try:
+            done = subprocess.run(
+                command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=_SECONDS_MAX,
+                check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return None, ""
+        return done.returncode, done.stdout + done.stderr
+
+
+def try_tests(workspace: Workspace, mutant: Mutant) -> Verdict:
+    """Plant the bug and run its tests."""
+    began = time.monotonic()
+    arguments = ["-m", "pytest", "-q", "-x", "--no-header", "--tb=no", "-p", "no:cacheprovider", *mutant.tests]
+    with workspace.planted(mutant):
+        code, output = workspace.run(arguments, mutant.implementation)
+    seconds = time.monotonic() - began
+    if code is None:
+        return Verdict(mutant, "tests", f"a test that took over {_SECONDS_MAX:.0f} s", seconds)
+    if code == _PYTEST_FAILED:
+        failed = [line.split(" - ")[0] for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        return Verdict(mutant, "tests", failed[0].partition(" ")[2] if failed else "a test", seconds)
+    if code == 0:
+        return Verdict(mutant, "tests", None, seconds)
+    return Verdict(mutant, "tests", None, seconds, error=f"pytest ended with {code}: {output[-2000:]}")
+
+
+def try_seeds(workspace: Workspace, mutant: Mutant, seeds: int = SEEDS) -> Verdict:
+    """Plant the bug and run the simulation up to the first seed that shows an anomaly."""
+    began = time.monotonic()
+    code = "import sys; from simulating import main; sys.exit(main(sys.argv[1:]))"
+    with workspace.planted(mutant):
+        status, output = workspace.run(["-c", code, "--seeds", str(seeds), "--jobs", "1", "--until-anomaly"])
+    seconds = time.monotonic() - began
+    if status is None:
+        return Verdict(mutant, "simulation", f"a run that took over {_SECONDS_MAX:.0f} s", seconds)
+    if status == 0:
+        return Verdict(mutant, "simulation", None, seconds)
+    lines = [line for line in output.splitlines() if line.startswith("seed ")]
+    if not lines:
+        return Verdict(mutant, "simulation", None, seconds, error=f"it ended with {status}: {output[-2000:]}")
+    return Verdict(mutant, "simulation", lines[0], seconds)
+
+
+def try_all(mutants: Iterable[Mutant], *, simulates: bool = False, jobs: int = 1) -> Iterator[Verdict]:
+    """Try each mutant, in order, in as many copies of the tree as there are jobs."""
+    tasks = [(try_tests, mutant) for mutant in mutants]
+    if simulates:
+        tasks = [(try_seeds, mutant) for _, mutant in tasks if mutant.is_simulated]
+    with tempfile.TemporaryDirectory(prefix="kwire-mutate-") as folder:
+        free: queue.Queue[Workspace] = queue.Queue()
+        for number in range(min(jobs, len(tasks))):
+            copy = Path(folder) / str(number)
+            copy.mkdir()
+            free.put(Workspace(copy))
+
+        def attempt(task: int) -> Verdict:
+            judge, mutant = tasks[task]
+            workspace = free.get()
+            try:
+                return judge(workspace, mutant)
+            except MutantError as error:
+                return Verdict(mutant, "patch", None, 0.0, error=str(error))
+            finally:
+                free.put(workspace)
+
+        with ThreadPoolExecutor(max(1, jobs)) as pool:
+            yield from pool.map(attempt, range(len(tasks)))
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        mutants = load()
+    except MutantError as error:
+        print(f"tools/mutate: {error}", file=sys.stderr)
+        return 2
+    unknown = [name for name in options.names if name not in mutants]
+    if unknown:
+        print(f"tools/mutate: no such mutant: {', '.join(unknown)}; see --list", file=sys.stderr)
+        return 2
+    chosen = [mutants[name] for name in options.names] or list(mutants.values())
+    if options.list:
+        for mutant in chosen:
+            print(f"{mutant.name:44} {'sim' if mutant.is_simulated else '   '} {mutant.about} ({mutant.file})")
+        return 0
+    missed = tried = 0
+    for simulates in (False, True) if options.simulation else (False,):
+        for verdict in try_all(chosen, simulates=simulates, jobs=options.jobs):
+            tried += 1
+            missed += not verdict.is_good
+            print(_line(verdict), flush=True)
+    print(f"{tried} tried, {tried - missed} noticed, {missed} not")
+    return 1 if missed else 0
+
+
+def _line(verdict: Verdict) -> str:
+    what = f"noticed by {verdict.noticed_by}" if verdict.noticed_by else "NOT NOTICED"
+    if verdict.error is not None:
+        what = f"CANNOT BE TRIED: {verdict.error}"
+    return f"{verdict.mutant.name:44} {verdict.seconds:5.1f} s  {verdict.judge}: {what}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tools/mutate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="the mutants to try (all)")
+    parser.add_argument("--list", action="store_true", help="name the mutants, and run nothing")
+    parser.add_argument("--simulation", action="store_true", help=f"run {SEEDS} seeds of the simulation, too")
+    parser.add_argument("--jobs", type=_positive, default=2, help="copies of the tree to work in at once (2)")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
