@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -23,14 +22,13 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@lru_cache(maxsize=1)  # one test asks several times; to keep them all would give the collector of garbage much to do
 def nodes_of(path: Path) -> list[ast.AST]:
     """All of them; the first is the module."""
     return list(ast.walk(ast.parse(path.read_text())))
 
 
-def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return [node for node in nodes_of(path) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+def functions(nodes: list[ast.AST]) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
 def test_there_is_something_to_check() -> None:
@@ -38,26 +36,28 @@ def test_there_is_something_to_check() -> None:
     assert C_SOURCES
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
-def test_module(path: Path) -> None:
-    module, *nodes = nodes_of(path)
-    assert isinstance(module, ast.Module)
-    assert ast.get_docstring(module), "a module says what it is for"
-    for node in nodes:
-        if isinstance(node, ast.ClassDef):
-            assert not NAMES_THAT_SAY_NOTHING.search(node.name), node.name
-    assert not NAMES_THAT_SAY_NOTHING.search(path.stem)
+# One test a rule, which names every file that breaks it: a test for each file would cost more than the look at it.
 
 
-@pytest.mark.parametrize("path", C_SOURCES, ids=name_of)
-def test_c_source(path: Path) -> None:
-    assert path.read_text().startswith("/*"), "a file says what it is for"
+def test_every_module_says_what_it_is_for() -> None:
+    assert [name_of(path) for path in PRODUCT if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *C_SOURCES], ids=name_of)
-def test_nothing_is_left_over(path: Path) -> None:
-    found = LEFTOVERS.search(path.read_text())
-    assert found is None, found
+def test_every_c_source_says_what_it_is_for() -> None:
+    assert [name_of(path) for path in C_SOURCES if not path.read_text().startswith("/*")] == []
+
+
+def test_no_name_says_nothing() -> None:
+    assert [name_of(path) for path in PRODUCT if NAMES_THAT_SAY_NOTHING.search(path.stem)] == []
+    classes = [
+        f"{name_of(path)}: {node.name}" for path in PRODUCT for node in nodes_of(path) if isinstance(node, ast.ClassDef)
+    ]
+    assert [name for name in classes if NAMES_THAT_SAY_NOTHING.search(name.rpartition(" ")[2])] == []
+
+
+def test_nothing_is_left_over() -> None:
+    found = [(name_of(path), LEFTOVERS.search(path.read_text())) for path in [*SOURCES, *C_SOURCES]]
+    assert [(name, match[0]) for name, match in found if match] == []
 
 
 def judges(node: ast.AST) -> bool:
@@ -78,20 +78,49 @@ def names_used(node: ast.AST) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("path", TESTS, ids=name_of)
-def test_tests_judge_something_and_do_not_sleep(path: Path) -> None:
-    """A test that cannot fail proves nothing: it asserts, names the errors it allows, or calls what does."""
-    of_its_own = {function.name for function in functions(path) if any(map(judges, ast.walk(function)))}
+def unsound(path: Path) -> list[str]:
+    """What is wrong with the tests of a file: a test that cannot fail proves nothing, and one that sleeps is slow.
+
+    A test can fail if it asserts, names the errors that it allows, or calls what does.
+    """
+    nodes = nodes_of(path)
+    of_its_own = {function.name for function in functions(nodes) if any(map(judges, ast.walk(function)))}
     lent = {
         alias.asname or alias.name
-        for node in nodes_of(path)
+        for node in nodes
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests")
         for alias in node.names
     }
-    for function in functions(path):
-        if function.name.startswith("test_") and function.name not in of_its_own:
-            assert names_used(function) & (of_its_own | lent), function.name
-    for node in nodes_of(path):
+    found = []
+    for function in functions(nodes):
+        is_test = function.name.startswith("test_") and function.name not in of_its_own
+        if is_test and not names_used(function) & (of_its_own | lent):
+            found.append(f"{name_of(path)}: {function.name} cannot fail")
+    for node in nodes:
         match node:
             case ast.Call(ast.Name("sleep") | ast.Attribute(ast.Name("time" | "asyncio"), "sleep"), [slept, *_]):
-                assert ast.unparse(slept) == "0", f"sleeps in line {node.lineno}"
+                if ast.unparse(slept) != "0":
+                    found.append(f"{name_of(path)}: sleeps in line {node.lineno}")
+    return found
+
+
+def test_tests_judge_something_and_do_not_sleep() -> None:
+    assert [wrong for path in TESTS for wrong in unsound(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong"),
+    [
+        ("def test_a():\n    assert 1\n", []),
+        ("def test_a():\n    print(1)\n", ["test_a cannot fail"]),
+        ("def check():\n    assert 1\ndef test_a():\n    check()\n", []),
+        ("from tests.x import check\ndef test_a():\n    check()\n", []),
+        ("import time\ndef test_a():\n    time.sleep(1)\n    assert 1\n", ["sleeps in line 3"]),
+        ("import time\ndef test_a():\n    time.sleep(0)\n    assert 1\n", []),
+    ],
+)
+def test_what_is_unsound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, wrong: list[str]) -> None:
+    monkeypatch.setattr("tests.test_tidy.ROOT", tmp_path)
+    file = tmp_path / "test_it.py"
+    file.write_text(source)
+    assert unsound(file) == [f"test_it.py: {one}" for one in wrong]

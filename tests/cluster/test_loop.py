@@ -573,6 +573,7 @@ def test_metadata_does_not_wait_behind_slow_answers_to_what_is_produced() -> Non
     world.leaders["t"] = [(3, 1), (3, 1)]
     world.net.loop.post(lambda: world.net.loop.request_metadata("a test"))
     world.net.run(lambda: world.net.loop.snapshot.leader("t", 0) == 3, seconds=0.5)
+    assert world.net.loop.snapshot.leader("t", 0) == 3
 
 
 def test_a_connection_is_opened_for_what_it_is_needed_for_and_no_other() -> None:

@@ -258,7 +258,9 @@ def test_records_that_somebody_looked_at_do_not_count(
     cluster: Cluster, look: Callable[[ProduceResponse], object]
 ) -> None:
     with kwire.Producer(cluster.bootstrap, max_request_bytes=1_000) as producer:
-        look(producer.send_all([Message("t", bytes(2_000))])[0])
+        response = producer.send_all([Message("t", bytes(2_000))])[0]
+        look(response)
+    assert response.exception(0) is not None  # and yet the block ended without UndeliveredError
 
 
 def test_a_record_with_a_callback_does_not_count_nor_twice() -> None:
