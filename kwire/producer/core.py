@@ -97,6 +97,11 @@ class Core:
         shared = dict(options)
         own = {name: shared.pop(name) for name in options if name in _SETTINGS}
         self.settings = ProducerSettings(**own)
+        if dispatch is not None and self.settings.callback_executor is not None:
+            raise ConfigurationError(
+                f"callback_executor is not for {client}: its callbacks run in the asyncio loop",
+                remedy="leave the option out, and let a callback call loop.run_in_executor",
+            )
         self.rule = own_rule(self.settings.partitioner)
         self.serializers: Serializers | None = None
         if self.settings.key_serializer is not None or self.settings.value_serializer is not None:
@@ -109,6 +114,7 @@ class Core:
             dispatch or self.runtime.dispatch,
             # In an asyncio loop a callback that blocks holds up those that send as well.
             self.settings.max_buffered_bytes if dispatch is None else None,
+            self.settings.callback_executor,
         )
         self.intake = Intake(
             make_door(

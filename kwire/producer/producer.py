@@ -92,6 +92,9 @@ class Producer:
     transactional_id         [None] makes the producer transactional: `begin`, `send`, `send_offsets`, `commit` or
                              `abort`
     transaction_timeout_ms   [60_000 ms] brokers abort a transaction that takes longer
+    callback_executor        [None] what runs callbacks: a concurrent.futures.Executor, whose threads may change their
+                             order, or a function that gets each call to make; None: one thread of the producer's.
+                             `close` does not wait for it. Not for asyncio, where callbacks run in the loop
 
     and those of every client:
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Literal
 
 from kwire.cluster.config import INT32_MAX, MS, ClientKwargs
 from kwire.errors import ConfigurationError
 from kwire.options import Choice, Flag, Text, Where, Whole, check_values, option
+from kwire.producer.callbacks import CallbackExecutor
 from kwire.producer.partitioners import Partitioner, routing
 from kwire.producer.serializers import Serializer
 from kwire.records import Compression
@@ -34,6 +36,10 @@ _COMPRESSION = Where(
     ),
 )
 _LEVEL = Where("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool))
+_EXECUTOR = Where(
+    "a concurrent.futures.Executor or a function",
+    lambda value: value is None or isinstance(value, Executor) or callable(value),
+)
 _PARTITIONER = Where(
     "a name or a function of a message and a topic", lambda value: isinstance(value, str) or callable(value)
 )
@@ -65,6 +71,7 @@ class ProducerKwargs(ClientKwargs, total=False):
     metadata_max_idle_ms: int
     transactional_id: str | None
     transaction_timeout_ms: int
+    callback_executor: CallbackExecutor | None
 
 
 @dataclass(frozen=True)
@@ -141,6 +148,11 @@ class ProducerSettings:
     transaction_timeout_ms: int = option(
         60_000, Whole(1, INT32_MAX), "brokers abort a transaction that takes longer", unit=MS
     )
+    callback_executor: CallbackExecutor | None = option(
+        None, _EXECUTOR, "what runs callbacks: a concurrent.futures.Executor, whose threads may change their order, or "
+        "a function that gets each call to make; None: one thread of the producer's. `close` does not wait for it. "
+        "Not for asyncio, where callbacks run in the loop"
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_values(self)

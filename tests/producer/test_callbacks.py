@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 import kwire
 import kwire.aio
 from kwire.broker import Cluster
-from kwire.errors import BufferFullError
+from kwire.errors import BufferFullError, ConfigurationError
 from kwire.producer import ProduceResponse
 
 PATIENCE = 30
@@ -93,6 +96,67 @@ def test_records_of_send_many_count_as_well(cluster: Cluster) -> None:
         producer.send_many("t", [b"x"] * 2_000).result(PATIENCE)
         assert producer.buffered_bytes == 0  # nobody waits for their callbacks
         gate.open()
+
+
+def test_an_executor_of_the_callers_own_runs_callbacks(cluster: Cluster) -> None:
+    ran: Queue[str] = Queue()
+
+    def note(_: object) -> None:
+        ran.put(threading.current_thread().name)
+
+    with (
+        ThreadPoolExecutor(1, thread_name_prefix="mine") as executor,
+        kwire.Producer(cluster.bootstrap, callback_executor=executor) as producer,
+    ):
+        response = producer.send("t", b"v", on_delivery=note)
+        response.result(PATIENCE)
+        response.add_done_callback(note)
+        producer.send_many("t", [b"v"]).add_done_callback(note)
+        assert {ran.get(timeout=PATIENCE)[:4] for _ in range(3)} == {"mine"}
+
+
+def test_a_function_of_the_callers_own_runs_callbacks(cluster: Cluster) -> None:
+    calls: Queue[Callable[[], object]] = Queue()
+    ran: list[ProduceResponse] = []
+    with kwire.Producer(cluster.bootstrap, callback_executor=calls.put, max_buffered_bytes=BYTES_MAX) as producer:
+        response = producer.send("t", b"v", on_delivery=ran.append)
+        response.result(PATIENCE)
+        call = calls.get(timeout=PATIENCE)
+        assert ran == []
+        call()
+        assert ran == [response]
+
+
+def test_callbacks_that_an_executor_does_not_take_run_all_the_same(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    ran = threading.Event()
+    with kwire.Producer(cluster.bootstrap, callback_executor=executor) as producer:
+        producer.send("t", b"v", on_delivery=lambda _: ran.set())
+        assert ran.wait(PATIENCE)
+    assert "callback_executor refused callbacks" in caplog.text
+
+
+def test_what_an_executor_cancels_gives_its_memory_back(cluster: Cluster) -> None:
+    gate, executor = Gate(), ThreadPoolExecutor(1)
+    with kwire.Producer(
+        cluster.bootstrap, callback_executor=executor, max_buffered_bytes=BYTES_MAX, when_full="raise"
+    ) as producer:
+        fill(producer, gate, [])
+        executor.shutdown(wait=False, cancel_futures=True)
+        gate.open()
+        settle(producer.send_all([kwire.Message("t", b"")])[0])
+        assert producer.buffered_bytes == 0
+
+
+def test_what_is_no_executor_is_refused() -> None:
+    no_executor: Any = 5
+    with pytest.raises(ConfigurationError, match="callback_executor"):
+        kwire.Producer("localhost:1", callback_executor=no_executor)
+    with pytest.raises(ConfigurationError, match=r"not for kwire.aio.Producer: its callbacks run in the asyncio loop"):
+        kwire.aio.Producer("localhost:1", callback_executor=print)
 
 
 @pytest.mark.parametrize("value", [b"v", "text", bytearray(b"v")])
