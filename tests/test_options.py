@@ -11,6 +11,8 @@ import pytest
 
 import kwire
 import kwire.aio
+from kwire.broker.faults import Fault, FaultKwargs
+from kwire.broker.options import ClusterKwargs, Options
 from kwire.cluster import ClientConfig, ClientKwargs
 from kwire.consumer.options import ConsumerKwargs, ConsumerOptions
 from kwire.errors import ConfigurationError
@@ -217,3 +219,9 @@ def test_docstrings_list_every_option_with_its_default(client: Any, tables: list
     shown = "\n".join(line.removeprefix("    ") for line in (client.__doc__ or "").splitlines())
     for table in tables:
         assert table in shown, f"the docstring of {client} lacks\n{table}"
+
+
+def test_the_typed_keywords_of_the_embedded_broker_agree_with_what_it_takes() -> None:
+    assert get_type_hints(ClusterKwargs) == get_type_hints(Options)
+    fields = get_type_hints(Fault)
+    assert get_type_hints(FaultKwargs) == {name: fields[name] for name in fields.keys() - {"effect", "seen", "hits"}}

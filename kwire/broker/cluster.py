@@ -10,12 +10,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
 from kwire.broker.diagnostics import Oddity
-from kwire.broker.faults import Effect, Fault, make_fault
+from kwire.broker.faults import Effect, Fault, FaultKwargs, make_fault
 from kwire.broker.handlers.table import HANDLERS
-from kwire.broker.options import make_options
+from kwire.broker.options import ClusterKwargs, make_options
 from kwire.broker.server import Server
 from kwire.broker.state import ClusterState, Node
 from kwire.errors import ClosedError, ConfigurationError
@@ -75,7 +75,7 @@ class Cluster:
         topics: Mapping[str, int] | None = None,
         api_versions: Mapping[ApiKey, range] | None = None,
         clock: Clock | None = None,
-        **options: Any,
+        **options: Unpack[ClusterKwargs],
     ) -> None:
         """`host` is the address that clients are told, and listened on unless `listen_host` says another. `ports` are
         those of brokers 1, 2, ..., any free ones by default. `sasl` are users and passwords, for PLAIN and SCRAM.
@@ -212,7 +212,7 @@ class Cluster:
         """An orderly move. Raises BrokerError for a broker that is not in sync."""
         self.call(lambda state, now: state.partition(topic, partition).move_leader(node, now))
 
-    def add_fault(self, effect: Effect, **match: Any) -> Fault:
+    def add_fault(self, effect: Effect, **match: Unpack[FaultKwargs]) -> Fault:
         """Make requests go wrong: `match` are the fields of `Fault`, such as `api=ApiKey.PRODUCE, times=3`.
 
         The next matching request is hit, once, unless `times` says how many are, or `times=None` that all are.

@@ -6,10 +6,10 @@ matching requests it takes (`after` and `times`); its effect says what becomes o
 """
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, TypedDict, get_args
 
 from kwire.errors import ConfigurationError, ErrorCode
 from kwire.protocol import ApiKey
@@ -112,6 +112,18 @@ _MATCHED: tuple[tuple[str, type, int | None, str], ...] = (
 )
 
 
+class FaultKwargs(TypedDict, total=False):
+    """Which requests a fault hits: the keywords of `Fault` that `Cluster.add_fault` takes."""
+
+    api: ApiKey | None
+    node: int | None
+    topic: str | None
+    partition: int | None
+    client_id: str | None
+    after: int
+    times: int | None
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Fault:
     """Which requests an effect hits. A field that is None matches everything.
@@ -184,7 +196,7 @@ class Fault:
         return self.effect.code if self.concerns(topic, partition) else None
 
 
-def make_fault(effect: Effect, match: dict[str, Any]) -> Fault:
+def make_fault(effect: Effect, match: Mapping[str, Any]) -> Fault:
     """Return the fault of a call such as `add_fault(Delay(5), api=ApiKey.FETCH)`. Raises ConfigurationError."""
     names = [item.name for item in fields(Fault) if item.name not in ("effect", "seen", "hits")]
     for name in match:

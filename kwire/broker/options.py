@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from enum import Enum
-from typing import Any
+from typing import Any, TypedDict
 
 from kwire.errors import BrokerError, ConfigurationError, ErrorCode, broker_error
 
@@ -29,6 +29,48 @@ class FirstSequence(Enum):
 
     ANY = "any"
     ZERO_IN_NEW_LOG = "zero_in_new_log"
+
+
+class ClusterKwargs(TypedDict, total=False):
+    """The keywords of `Options`, for the constructor of `Cluster`."""
+
+    cluster_id: str
+    seed: int | None
+    auto_create_topics: bool
+    default_partitions: int
+    default_replication_factor: int
+    min_insync_replicas: int
+    max_partitions: int
+    max_message_bytes: int
+    topic_configs: Mapping[str, str]
+    storage_bytes_max: int
+    retention_check_ms: int
+    replication_ms: int
+    first_sequence: FirstSequence
+    producer_id_expiration_ms: int
+    max_producers_per_partition: int
+    transaction_version: int
+    max_transaction_timeout_ms: int
+    transaction_marker_ms: int
+    verify_transactional_writes: bool
+    max_transactional_ids: int
+    transactional_id_expiration_ms: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    max_groups: int
+    new_member_join_timeout_ms: int
+    offset_metadata_max_bytes: int
+    offsets_retention_ms: int
+    offsets_retention_check_ms: int
+    max_offsets_per_group: int
+    max_frame_bytes: int
+    max_connections: int
+    max_queued_requests: int
+    idle_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

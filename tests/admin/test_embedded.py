@@ -91,7 +91,7 @@ def test_wrong_arguments(admin: Admin) -> None:
     with pytest.raises(ConfigurationError):
         admin.delete_topics("abc")
     with pytest.raises(ConfigurationError):
-        Admin("localhost:9092", isolation="read_committed")
+        Admin("localhost:9092", isolation="read_committed")  # type: ignore[call-arg]
 
 
 def test_nobody_there() -> None:

@@ -390,7 +390,7 @@ def test_arguments_and_options_are_those_of_the_other_face(cluster: Cluster) -> 
 
     run(main())
     with pytest.raises(ConfigurationError):
-        kwire.aio.Producer("host", lingerms=5)
+        kwire.aio.Producer("host", lingerms=5)  # type: ignore[call-arg]
 
 
 def test_many_at_once(cluster: Cluster) -> None:

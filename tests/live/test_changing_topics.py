@@ -8,6 +8,7 @@ import pytest
 
 from kwire import Admin, NewTopic, Producer
 from kwire.errors import BrokerError, ErrorCode, RecordTooLargeError
+from kwire.records import Compression
 from tests.live.backends import MODERN, Backend
 from tests.live.test_round_trip import consume
 
@@ -21,7 +22,7 @@ def test_batches_that_are_too_large_for_the_topic(
 ) -> None:
     chance = random.Random(7)
     values = [b"%05d" % n + chance.randbytes(60) for n in range(2_000)]
-    with Admin(backend.bootstrap) as admin, Producer(backend.bootstrap, compression=codec) as producer:
+    with Admin(backend.bootstrap) as admin, Producer(backend.bootstrap, compression=Compression.of(codec)) as producer:
         admin.create_topics(
             [NewTopic(topic_name, partitions=1, replication_factor=1, configs={"max.message.bytes": "3000"})]
         )

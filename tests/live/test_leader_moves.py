@@ -10,7 +10,7 @@ import pytest
 from brokers.cluster import KafkaCluster
 
 from kwire import Admin, Consumer, NewTopic, Producer
-from kwire.cluster import ClientConfig, Runtime, ToController
+from kwire.cluster import ClientConfig, ClientKwargs, Runtime, ToController
 from kwire.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kwire.protocol.messages.elect_leaders import ElectLeadersRequest
 
@@ -18,7 +18,7 @@ PATIENCE_S = 60
 # A client that had to back off would take longer than AT_ONCE_S.
 AT_ONCE_S = 8
 FETCH_WAIT_MS = 200
-SLOW = {"retry_backoff_ms": 20_000, "retry_backoff_ms_max": 20_000, "metadata_max_age_ms": 600_000}
+SLOW: ClientKwargs = {"retry_backoff_ms": 20_000, "retry_backoff_ms_max": 20_000, "metadata_max_age_ms": 600_000}
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from confluent_kafka import Producer as ConfluentProducer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from kwire import Producer
+from kwire.records import Compression
 from tests.live.backends import CODECS, MODERN_CODECS, OLDEST, Backend
 from tests.live.test_round_trip import consume
 
@@ -34,7 +35,7 @@ HEADERS: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", b""), ("null
 
 
 def write(backend: Backend, topic: str, codec: str, headers: Sequence[tuple[str, str | bytes | None]]) -> None:
-    with Producer(backend.bootstrap, compression=codec, linger_ms=20) as producer:
+    with Producer(backend.bootstrap, compression=Compression.of(codec), linger_ms=20) as producer:
         responses = [producer.send(topic, value, key=key, headers=headers, partition=0) for key, value in PAIRS]
         for response in responses:
             response.result(timeout=30)

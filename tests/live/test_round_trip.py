@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kwire import Consumer, ConsumerRecord, Producer, RecordMetadata
+from kwire.records import Compression
 from tests.live.backends import CODECS, PARTITIONS, Backend
 
 MEGABYTE = 1_000_000
@@ -51,7 +52,7 @@ def contents(records: Sequence[ConsumerRecord]) -> list[tuple[Any, ...]]:
 def test_every_kind_of_record(backend: Backend, make_topic: Callable[[int], str], codec: str) -> None:
     topic = make_topic(1)
     sent = [record for record in RECORDS if not (backend.is_ancient and record[2])]
-    with Producer(backend.bootstrap, compression=codec, linger_ms=50) as producer:
+    with Producer(backend.bootstrap, compression=Compression.of(codec), linger_ms=50) as producer:
         responses = [
             producer.send(topic, value, key=key, headers=headers, partition=0, timestamp_ms=1_700_000_000_000 + index)
             for index, (key, value, headers) in enumerate(sent)
@@ -101,7 +102,7 @@ def test_100_000_records_over_8_partitions_in_order(
     payload = noise.randbytes(4_096)
     # The number of the record, then some bytes that differ in place and length.
     values = [b"%07d" % n + payload[n % 1_000 : n % 1_000 + n % 150] for n in range(100_000)]
-    with Producer(backend.bootstrap, compression=codec) as producer:
+    with Producer(backend.bootstrap, compression=Compression.of(codec)) as producer:
         responses = [producer.send(topic, value, key=value[4:7]) for value in values]
         producer.flush(timeout=100)
     placed = [response.result(timeout=0) for response in responses]

@@ -23,6 +23,9 @@ def options(bootstrap: str) -> None:
     kwire.Consumer(bootstrap, linger_ms=5)  # wrong
     kwire.Admin(bootstrap, request_timeout_ms=None)  # wrong
     kwire.Admin(bootstrap, timeout=5)  # wrong
+    cluster = kwire.broker.Cluster(users={"me": "secret"})  # wrong
+    cluster.add_fault(kwire.broker.Delay(5), tims=3)  # wrong
+    cluster.add_fault(kwire.broker.Delay(5), api="PRODUCE")  # wrong
 
 
 def calls(producer: kwire.Producer, consumer: kwire.Consumer) -> None:
