@@ -1,6 +1,7 @@
 """What the brokers log about clients: why a connection ends, what is tolerated, and what they refuse aloud."""
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import socket
@@ -34,6 +35,7 @@ class RawClient:
     """A socket to broker 1 that sends any bytes as a frame."""
 
     def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._sock = socket.create_connection(cluster.brokers[1], 10)
         self._sock.settimeout(10)
 
@@ -50,11 +52,11 @@ class RawClient:
         self._receive(size)
 
     def wait_for_the_end(self) -> None:
-        try:
+        """Return when the broker has closed the connection, and has said why: that comes later in the same turn."""
+        with contextlib.suppress(ConnectionResetError):
             while self._sock.recv(1 << 16):
                 pass
-        except ConnectionResetError:
-            pass
+        self._cluster.call(lambda state, now: None)  # runs between two turns
 
     def close(self) -> None:
         self._sock.close()
