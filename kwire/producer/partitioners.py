@@ -1,7 +1,8 @@
 """Which partition a record goes to: by its key, by turns, by a caller's own rule; and the names of these choices.
 
-A key hashes over all partitions, led or not: where it goes must not depend on failures. Records without a key wait in
-their topic's undesignated queue and are given a partition by whole batches, when they are drained; that is `spreads`.
+A key hashes over all partitions, led or not: where it goes must not depend on failures. The thread that sends hashes
+it, in the door; the loop's thread does where the partitions were not known then. Records without a key wait in their
+topic's undesignated queue and are given a partition by whole batches, when they are drained; that is `spreads`.
 
     murmur2        by key as Java's clients do; no key: spread         (the default)
     crc32          by key as librdkafka does; no key: spread
