@@ -1,9 +1,9 @@
 """`kwire.Producer`: the face of the producer for threads.
 
 On the thread that calls it, `send` runs serializers, hashes the key once the partitions are known, puts the record
-into its batch (with C in its final bytes, with their CRC) and returns a `ProduceResponse`. The loop's thread compresses,
-builds requests and reads answers, in the `Sender`. `kwire.aio.Producer` is the face for asyncio, over the same
-`Core`.
+into its batch (with C in its final bytes, with their CRC) and returns a `ProduceResponse`. The loop's thread
+compresses, builds requests and reads answers, in the `Sender`. `kwire.aio.Producer` is the face for asyncio, over the
+same `Core`.
 """
 
 from __future__ import annotations
