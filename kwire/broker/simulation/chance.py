@@ -184,7 +184,7 @@ class _Draw:
             at=random.uniform(0, self._seconds),
             client=name,
             sends=tuple(self._send(name) for _ in range(random.randint(0, 4))),
-            pause=random.choice((0.0, 0.01, random.uniform(0, 0.5))),
+            pause=random.choice((0.0, 0.01, random.uniform(0, 0.5), random.uniform(0, 0.5), 1.2)),
             is_commit=random.random() < 0.75,
         )
 
@@ -326,9 +326,9 @@ class _Draw:
 
     def _storage(self) -> Sequence[Disturbance]:
         """A leader appends and then says that it failed; from then on it takes nothing, for a while or for good."""
-        place, after = self._place(), self._random.randint(0, 10)
-        code = self._random.choice(_PERHAPS_STORED)
-        lasting = self._random.choice((1, 5, 100))
+        place, after = self._place(), self._random.randint(0, 4)
+        code = self._random.choice((*_PERHAPS_STORED, _UNKNOWN))
+        lasting = self._random.choice((1, 100, 100))
         return [
             FailRequests(at=0.0, api=ApiKey.PRODUCE, effect=Refuse(code, applied=True), after=after, **place),
             FailRequests(
@@ -342,9 +342,13 @@ class _Draw:
         place, after = self._place(), self._random.randint(0, 10)
         code = self._random.choice(_OUT_OF_SEQUENCE)
         refused = FailRequests(
-            at=0.0, api=ApiKey.PRODUCE, effect=Refuse(code), after=after, times=self._random.choice((1, 1, 2, 4)),
+            at=0.0, api=ApiKey.PRODUCE, effect=Refuse(code), after=after, times=self._random.choice((1, 1, 2, 8)),
             **place,
         )  # fmt: skip
+        if self._random.random() < 0.3:  # and what was sent behind it gets lost
+            once = FailRequests(at=0.0, api=ApiKey.PRODUCE, effect=Refuse(code), after=after, **place)
+            lost = FailRequests(at=0.0, api=ApiKey.PRODUCE, effect=Disconnect(), after=after, **place)
+            return [once, lost, replace(refused, times=8)]
         first: Sequence[Effect | None] = (
             None, None, Refuse(ErrorCode.REQUEST_TIMED_OUT, applied=True), Disconnect(applied=True), Disconnect(),
         )  # fmt: skip
@@ -355,11 +359,15 @@ class _Draw:
 
     def _swap(self) -> Sequence[Disturbance]:
         """A topic is made again while requests are on their way to it, whose answers get lost."""
-        at, topic, node = self._when(), self._topic(), self._node()
+        at, topic = self._when(), self._topic()
+        held = [
+            Hold(at=max(0.0, at - 0.4), node=node, seconds=self._random.uniform(0.45, 0.8), toward="broker")
+            for node in range(1, _BROKERS + 1)
+        ]
         return [
-            Hold(at=max(0.0, at - 0.2), node=node, seconds=self._random.uniform(0.3, 1), toward="broker"),
+            *held,
             RecreateTopic(at=at, topic=topic, partitions=self._topics[topic], seconds=0.0),
-            CutConnection(at=at + 0.05, node=node, toward="client", after_bytes=1),
+            FailRequests(at=at, api=ApiKey.PRODUCE, effect=Disconnect(applied=True), topic=topic, times=4),
         ]
 
     def _fatal(self) -> Disturbance:

@@ -7,6 +7,7 @@
     sequence        a new batch's sequence does not follow on from the one before it, or it has none any more
     overtaken       a new batch is written while an earlier one has failed and is not out again
     changed         a batch is written again with other bytes under the same sequence
+    stubborn        a batch is written again and again to a leader that does not know its sequence
     throttle        a request is written to a broker that asked for a pause which is not over
 
 A run of which the logs come out well may still break these rules: it was lucky. That is why they are checked by
@@ -41,6 +42,9 @@ _NO_ID = -1
 _STORED = frozenset({0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 # After these a leader that never stored anything leaves no trace, and the sequence may go to another batch.
 _LEADS_NOT = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+_OUT_OF_SEQUENCE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+# Behind one that is refused, and to settle what is behind it, a batch may be refused a few times under one identity.
+_REFUSALS_MAX = 4
 
 _Place = tuple[str, int]
 _Identity = tuple[int, int]  # producer id and epoch
@@ -73,6 +77,7 @@ class _Known:
     is_out: bool = True
     is_stored: bool = False
     was_led_elsewhere: bool = False
+    refusals: int = 0  # for its sequence
 
     @property
     def end(self) -> int:
@@ -232,6 +237,9 @@ class Conduct:
                     known.is_out = any(other.sequence == one.sequence for other in partition.out)
                     known.is_stored |= is_stored
                     known.was_led_elsewhere = code in _LEADS_NOT
+                    known.refusals += code in _OUT_OF_SEQUENCE
+                    if known.refusals == _REFUSALS_MAX:
+                        self._find("stubborn", f"{one.sequence} in {one.place} was refused {known.refusals} times")
 
 
 class WatchedSender:

@@ -182,7 +182,7 @@ _CROWD: Mapping[str, Any] = {
 
 
 _TRANSACTIONS: Mapping[str, Any] = {
-    "settings": {"transaction_timeout_ms": (1_500, 6_000)},
+    "settings": {"transaction_timeout_ms": (1_000, 1_500, 6_000)},
     "config": {"request_timeout_ms": (400, 1_000)},
     "faults": {"coordinator": 10, "identity": 0, "rival": 3, "kill": 3, "produce": 4, "hold": 3},
     "faults_max": 10,
@@ -250,8 +250,16 @@ SCENARIOS: Mapping[str, Scenario] = {
         _scenario(
             "topics",
             "topics that come late, grow, and are deleted and made again",
-            faults={"grow": 3, "recreate": 4, "swap": 6},
+            faults={"grow": 3, "recreate": 4},
             topic_is_late=True,
+            delivers=False,
+        ),
+        _scenario(
+            "swapped",
+            "topics that are made again while requests by name are under way: those reach the new topic",
+            **{**_CROWD, "faults": {**dict.fromkeys(_FAULTS, 0), "swap": 1}, "faults_max": 4},
+            options={"first_sequence": (FirstSequence.ANY,)},
+            kafkas=("2.8",),
             delivers=False,
         ),
         _scenario(
@@ -264,6 +272,13 @@ SCENARIOS: Mapping[str, Scenario] = {
             "narrow",
             "little memory: sends are refused, and what was taken is delivered",
             settings={"max_buffered_bytes": (400, 1_000)},
+        ),
+        _scenario(
+            "refusing",
+            "leaders that refuse what they appended, or do not know the producer any more",
+            **{**_CROWD, "faults": {**dict.fromkeys(_FAULTS, 0), "storage": 6, "sequence": 5, "fatal": 1, "move": 1}},
+            patience_ms=(500, 1_500),
+            delivers=False,
         ),
         _scenario(
             "unclean",
@@ -315,8 +330,20 @@ SCENARIOS: Mapping[str, Scenario] = {
         _scenario(
             "elder",
             "transactions of the older protocol, in which nothing tells the end of one from that of the next",
-            **{**_TRANSACTIONS, "faults": {**_TRANSACTIONS["faults"], "late end": 12}, "transactions": (8, 14)},
+            **_TRANSACTIONS,
             options={"transaction_version": (0, 1), "transaction_marker_ms": (0, 0, 20)},
+            kafkas=("newest", "2.8"),
+        ),
+        _scenario(
+            "tardy",
+            "as elder, with ends that are carried out late, when the next transaction is under way (KAFKA-17754)",
+            **{
+                **_TRANSACTIONS,
+                "faults": {**dict.fromkeys(_FAULTS, 0), "late end": 10, "move": 1},
+                "transactions": (10, 16),
+                "patience_ms": (FOR_EVER_MS,),
+            },
+            options={"transaction_version": (0, 1)},
             kafkas=("newest", "2.8"),
         ),
     )
