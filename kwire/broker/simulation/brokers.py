@@ -147,10 +147,26 @@ class SimulatedCluster:
     def address(self, node: int) -> Address:
         return self.state.nodes[node].host, self.state.nodes[node].port
 
-    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str] | None = None,
+        leaders: Mapping[int, int] | None = None,
+    ) -> None:
+        """`leaders` are brokers by partition, which lead where they have a replica."""
         if name not in self.state.topics:
-            self.state.create_topic(name, partitions, configs=configs)
+            topic = self.state.create_topic(name, partitions, configs=configs)
+            for index, node in (leaders or {}).items():
+                partition = topic.partition(index)
+                if partition is not None and node in partition.isr and node != partition.leader:
+                    partition.move_leader(node, self.world.now())
             self._settle()
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """Who leads each partition; nothing of a topic that there is not."""
+        known = self.state.topics.get(topic)
+        return {} if known is None else {one.index: one.leader for one in known.partitions}
 
     def add_partitions(self, name: str, more: int) -> None:
         topic = self.state.topics.get(name)

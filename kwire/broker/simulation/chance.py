@@ -366,7 +366,7 @@ class _Draw:
         ]
         return [
             *held,
-            RecreateTopic(at=at, topic=topic, partitions=self._topics[topic], seconds=0.0),
+            RecreateTopic(at=at, topic=topic, partitions=self._topics[topic], seconds=0.0, keeps_leaders=True),
             FailRequests(at=at, api=ApiKey.PRODUCE, effect=Disconnect(applied=True), topic=topic, times=4),
         ]
 

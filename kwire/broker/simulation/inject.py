@@ -177,8 +177,11 @@ class Injector:
             case AddPartitions(topic=topic, more=more):
                 self._make(lambda: self._cluster.add_partitions(topic, more))
             case RecreateTopic(topic=topic, partitions=partitions, seconds=seconds):
+                leaders = self._cluster.leaders(topic) if one.keeps_leaders else {}
                 self._cluster.delete_topic(topic)
-                self._later(seconds, lambda: self._make(lambda: self._cluster.create_topic(topic, partitions)))
+                self._later(
+                    seconds, lambda: self._make(lambda: self._cluster.create_topic(topic, partitions, leaders=leaders))
+                )
             case ForgetProducers(topic=topic, partition=index):
                 self._cluster.forget_producers(topic, index)
 

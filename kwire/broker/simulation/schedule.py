@@ -168,12 +168,13 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecreateTopic:
-    """The topic is deleted, and made again after `seconds`."""
+    """The topic is deleted, and made again after `seconds`. `keeps_leaders`: the same brokers lead its partitions."""
 
     at: float
     topic: str
     partitions: int
     seconds: float
+    keeps_leaders: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
