@@ -328,7 +328,7 @@ class _Draw:
         """A leader appends and then says that it failed; from then on it takes nothing, for a while or for good."""
         place, after = self._place(), self._random.randint(0, 4)
         code = self._random.choice((*_PERHAPS_STORED, _UNKNOWN))
-        lasting = self._random.choice((1, 100, 100))
+        lasting = self._random.choice((1, 8, 20))
         return [
             FailRequests(at=0.0, api=ApiKey.PRODUCE, effect=Refuse(code, applied=True), after=after, **place),
             FailRequests(
