@@ -345,7 +345,7 @@ class _Draw:
             at=0.0, api=ApiKey.PRODUCE, effect=Refuse(code), after=after, times=self._random.choice((1, 1, 2, 8)),
             **place,
         )  # fmt: skip
-        if self._random.random() < 0.3:  # and what was sent behind it gets lost
+        if self._random.random() < 0.6:  # and what was sent behind it gets lost
             once = FailRequests(at=0.0, api=ApiKey.PRODUCE, effect=Refuse(code), after=after, **place)
             lost = FailRequests(at=0.0, api=ApiKey.PRODUCE, effect=Disconnect(), after=after, **place)
             return [once, lost, replace(refused, times=8)]
