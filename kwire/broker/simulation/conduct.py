@@ -96,10 +96,19 @@ class _Partition:
 
 
 class Conduct:
-    """Of one producer. `anomalies` are what it did wrong. Its first sequence in a partition is `first_sequence`."""
+    """Of one producer. `anomalies` are what it did wrong. Its first sequence in a partition is `first_sequence`.
+
+    `keeps_identity`: every broker gives ids, so that a producer that has one never goes on without.
+    """
 
     def __init__(
-        self, name: str, settings: ProducerSettings, now: Callable[[], float], first_sequence: int = 0
+        self,
+        name: str,
+        settings: ProducerSettings,
+        now: Callable[[], float],
+        first_sequence: int = 0,
+        *,
+        keeps_identity: bool = True,
     ) -> None:
         self.anomalies: list[Anomaly] = []
         self._name = name
@@ -107,6 +116,7 @@ class Conduct:
         self._now = now
         self._first_sequence = first_sequence
         self._has_identity = False
+        self._keeps_identity = keeps_identity
         self._partitions: defaultdict[_Place, _Partition] = defaultdict(_Partition)
         self._muted_until: dict[int, float] = {}
 
@@ -149,7 +159,7 @@ class Conduct:
         partition = self._partitions[one.place]
         if self._is_ordered:
             self._check_window(one, partition)
-            if one.identity[0] == _NO_ID and self._has_identity and one.crc:  # older formats have no place for one
+            if one.identity[0] == _NO_ID and self._has_identity and self._keeps_identity:
                 self._find("sequence", f"a batch of {one.place} has none, though the producer has an id")
             if one.identity[0] != _NO_ID:
                 self._has_identity = True

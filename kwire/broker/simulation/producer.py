@@ -31,6 +31,7 @@ _PARTITIONS_MAX = 16  # of a topic in any plan
 class SimulatedProducer:
     """`sender` is the class to use: a test may have one that is broken. `machine` is what the network knows it as, by
     default its name. `first_sequence` is where every partition's sequences begin, as of a producer that sent so much.
+    `keeps_identity`: every broker gives producer ids.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class SimulatedProducer:
         sender: type[Sender] = Sender,
         machine: str | None = None,
         first_sequence: int = 0,
+        keeps_identity: bool = True,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -64,7 +66,7 @@ class SimulatedProducer:
             request_timeout_ms=config.request_timeout_ms,
             random=random,
         )
-        self.conduct = Conduct(name, settings, net.world.now, first_sequence)
+        self.conduct = Conduct(name, settings, net.world.now, first_sequence, keeps_identity=keeps_identity)
         self.event_loop.add(WatchedSender(self.sender, self.conduct), "produce")
         self.loop.ring()
         self.is_closed = False

@@ -292,7 +292,7 @@ class Run:
         settings = ProducerSettings(**client.settings)
         self.producers[name] = SimulatedProducer(
             self.net, name, self.history, self._chance(name), config, settings, self._sender, machine=client.name,
-            first_sequence=client.first_sequence,
+            first_sequence=client.first_sequence, keeps_identity=self.plan.recognises_duplicates,
         )  # fmt: skip
         return self.producers[name]
 
