@@ -15,10 +15,12 @@ ROWS = 50_000
 
 
 def main(bootstrap: str) -> None:
-    table = pa.table({
-        "key": [f"sensor {row % 10}" for row in range(ROWS)],
-        "value": [f"{row / 7:.3f}" for row in range(ROWS)],
-    })
+    table = pa.table(
+        {
+            "key": [f"sensor {row % 10}" for row in range(ROWS)],
+            "value": [f"{row / 7:.3f}" for row in range(ROWS)],
+        }
+    )
     with kwire.Producer(bootstrap, compression="lz4") as producer:
         result = producer.send_arrow("measured", table).result(timeout=30)
         print(f"{len(result)} rows sent, the first to partition {result[0].partition}")

@@ -1,6 +1,6 @@
 """Encode and decode messages and record batches, without any broker or socket.
 
-    python examples/codecs.py
+python examples/codecs.py
 """
 
 from kwire.protocol import message_class
@@ -18,9 +18,7 @@ def main() -> None:
     print(f"{len(records)} records in {len(batch)} bytes, the last is {records[-1].value!r}")
 
     # A request with that batch, as a frame, and back from Kafka's own JSON.
-    topic = ProduceRequest.Topic(
-        name="orders", partition_data=[ProduceRequest.Topic.Partition(index=0, records=batch)]
-    )
+    topic = ProduceRequest.Topic(name="orders", partition_data=[ProduceRequest.Topic.Partition(index=0, records=batch)])
     request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
     frame = b"".join(encode_request(request, 9, correlation_id=7, client_id="me"))
     print(f"a Produce request of {len(frame)} bytes")

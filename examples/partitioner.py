@@ -11,7 +11,7 @@ from collections import Counter
 
 import kwire
 from kwire.cluster import Topic
-from kwire.producer.partitioners import murmur2_partition
+from kwire.producer.partitioner import murmur2_partition
 
 
 def premium_first(message: kwire.Message, topic: Topic) -> int | None:

@@ -14,7 +14,7 @@ import kwire
 from kwire.errors import KwireError
 from kwire.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from kwire.session import Answered, Broken, Failed, Ready, Session
+from kwire.session import ConnectionBroken, HandshakeDone, RequestFailed, ResponseReceived, Session
 from kwire.session.events import Event
 
 NODE = "first"
@@ -44,15 +44,15 @@ def main(bootstrap: str) -> None:
     try:
         for event in events(selector, session, host, int(port)):
             match event:
-                case Ready():
+                case HandshakeDone():
                     session.send(MetadataRequest(topics=None), monotonic())
                     session.send(DescribeClusterRequest(), monotonic())
-                case Answered(response=MetadataResponse() as response):
+                case ResponseReceived(response=MetadataResponse() as response):
                     print(f"{len(response.topics or ())} topics, {len(response.brokers)} brokers")
-                case Answered(response=DescribeClusterResponse() as response):
+                case ResponseReceived(response=DescribeClusterResponse() as response):
                     print(f"cluster {response.cluster_id}, controller {response.controller_id}")
                     return
-                case Failed(error=error) | Broken(error=error):
+                case RequestFailed(error=error) | ConnectionBroken(error=error):
                     raise error
     except KwireError as error:
         raise SystemExit(str(error)) from error

@@ -33,6 +33,7 @@ travels from an executor to the driver.
 
 Imports: nothing.
 """
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
@@ -210,9 +211,7 @@ class DeliveryError(KwireError):
     socket and its answer never came, or said that it was stored but not replicated.
     """
 
-    def __init__(
-        self, message: str, *, possibly_persisted: bool, remedy: str | None = None, **where: object
-    ) -> None:
+    def __init__(self, message: str, *, possibly_persisted: bool, remedy: str | None = None, **where: object) -> None:
         super().__init__(message, remedy=remedy, **where)
         self.possibly_persisted = possibly_persisted
 
@@ -280,228 +279,338 @@ class ErrorCode(IntEnum):
 
     UNKNOWN_SERVER_ERROR = -1, 0, "the broker failed in a way it has no code for; its log at that time says how"
     NONE = 0, 0, ""
-    OFFSET_OUT_OF_RANGE = 1, 0, (
-        "the offset was deleted by retention or never written; start from the earliest or latest one"
+    OFFSET_OUT_OF_RANGE = (
+        1,
+        0,
+        ("the offset was deleted by retention or never written; start from the earliest or latest one"),
     )
-    CORRUPT_MESSAGE = 2, _R, (
-        "a batch's checksum or format was wrong on arrival, or a compacted topic got a null key; check both"
+    CORRUPT_MESSAGE = (
+        2,
+        _R,
+        ("a batch's checksum or format was wrong on arrival, or a compacted topic got a null key; check both"),
     )
-    UNKNOWN_TOPIC_OR_PARTITION = 3, _R | _M, (
-        "no such topic or partition, not known yet right after its creation, or hidden by an ACL; check the spelling"
+    UNKNOWN_TOPIC_OR_PARTITION = (
+        3,
+        _R | _M,
+        ("no such topic or partition, not known yet right after its creation, or hidden by an ACL; check the spelling"),
     )
     INVALID_FETCH_SIZE = 4, 0, "the bytes asked for in a fetch are negative; check the fetch limits"
-    LEADER_NOT_AVAILABLE = 5, _R | _M, (
-        "the partition is electing a leader, or all replicas that may lead are down; wait, then look at the brokers"
+    LEADER_NOT_AVAILABLE = (
+        5,
+        _R | _M,
+        ("the partition is electing a leader, or all replicas that may lead are down; wait, then look at the brokers"),
     )
     NOT_LEADER_OR_FOLLOWER = 6, _R | _M, "the leader moved; refresh metadata and send to the new one"
-    REQUEST_TIMED_OUT = 7, _R, (
-        "the replicas did not follow within the request's timeout; look for a slow or lagging broker"
+    REQUEST_TIMED_OUT = (
+        7,
+        _R,
+        ("the replicas did not follow within the request's timeout; look for a slow or lagging broker"),
     )
     BROKER_NOT_AVAILABLE = 8, 0, "the broker asked about is down or not registered; see which brokers the cluster lists"
-    REPLICA_NOT_AVAILABLE = 9, _R | _M, (
-        "the broker asked holds no copy of the partition, often during a reassignment; refresh metadata"
+    REPLICA_NOT_AVAILABLE = (
+        9,
+        _R | _M,
+        ("the broker asked holds no copy of the partition, often during a reassignment; refresh metadata"),
     )
-    MESSAGE_TOO_LARGE = 10, 0, (
-        "the batch exceeds max.message.bytes of the topic; send smaller batches or raise that limit"
+    MESSAGE_TOO_LARGE = (
+        10,
+        0,
+        ("the batch exceeds max.message.bytes of the topic; send smaller batches or raise that limit"),
     )
-    STALE_CONTROLLER_EPOCH = 11, 0, (
-        "a request of a controller that has been replaced; between brokers only, and it passes"
+    STALE_CONTROLLER_EPOCH = (
+        11,
+        0,
+        ("a request of a controller that has been replaced; between brokers only, and it passes"),
     )
     OFFSET_METADATA_TOO_LARGE = 12, 0, "the text committed with an offset exceeds offset.metadata.max.bytes; shorten it"
-    NETWORK_EXCEPTION = 13, _R | _M, (
-        "the connection broke before the answer came; check the network and whether the broker restarted"
+    NETWORK_EXCEPTION = (
+        13,
+        _R | _M,
+        ("the connection broke before the answer came; check the network and whether the broker restarted"),
     )
     COORDINATOR_LOAD_IN_PROGRESS = 14, _R, "the coordinator is reading its log after a move or start; try again shortly"
-    COORDINATOR_NOT_AVAILABLE = 15, _R, (
-        "no coordinator yet: its internal topic is being created or has no leader; look at __consumer_offsets or "
-        "__transaction_state"
+    COORDINATOR_NOT_AVAILABLE = (
+        15,
+        _R,
+        (
+            "no coordinator yet: its internal topic is being created or has no leader; look at __consumer_offsets or "
+            "__transaction_state"
+        ),
     )
     NOT_COORDINATOR = 16, _R, "the group or transaction moved to another broker; find its coordinator again"
-    INVALID_TOPIC_EXCEPTION = 17, 0, (
-        "the name is empty, too long, has characters other than letters, digits, . _ - or is an internal topic's"
+    INVALID_TOPIC_EXCEPTION = (
+        17,
+        0,
+        ("the name is empty, too long, has characters other than letters, digits, . _ - or is an internal topic's"),
     )
-    RECORD_LIST_TOO_LARGE = 18, 0, (
-        "the batch is larger than a segment of the log; send smaller batches or raise segment.bytes"
+    RECORD_LIST_TOO_LARGE = (
+        18,
+        0,
+        ("the batch is larger than a segment of the log; send smaller batches or raise segment.bytes"),
     )
-    NOT_ENOUGH_REPLICAS = 19, _R, (
-        "fewer replicas are in sync than min.insync.replicas; see which broker is down or lags"
+    NOT_ENOUGH_REPLICAS = (
+        19,
+        _R,
+        ("fewer replicas are in sync than min.insync.replicas; see which broker is down or lags"),
     )
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20, _R, (
-        "written by the leader, but too few replicas stayed in sync to keep it; it may survive or not"
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = (
+        20,
+        _R,
+        ("written by the leader, but too few replicas stayed in sync to keep it; it may survive or not"),
     )
     INVALID_REQUIRED_ACKS = 21, 0, "acks can be 0, 1 or -1 (all)"
     ILLEGAL_GENERATION = 22, 0, "the group rebalanced without this member; join again, and check that polling keeps up"
-    INCONSISTENT_GROUP_PROTOCOL = 23, 0, (
-        "the members share no assignor or protocol type; give all members of the group the same"
+    INCONSISTENT_GROUP_PROTOCOL = (
+        23,
+        0,
+        ("the members share no assignor or protocol type; give all members of the group the same"),
     )
     INVALID_GROUP_ID = 24, 0, "empty or missing where one is needed; set group.id"
     UNKNOWN_MEMBER_ID = 25, 0, "the coordinator has dropped this member, mostly for missed heartbeats; join again"
-    INVALID_SESSION_TIMEOUT = 26, 0, (
-        "outside of the broker's group.min.session.timeout.ms and group.max.session.timeout.ms; choose one within"
+    INVALID_SESSION_TIMEOUT = (
+        26,
+        0,
+        ("outside of the broker's group.min.session.timeout.ms and group.max.session.timeout.ms; choose one within"),
     )
     REBALANCE_IN_PROGRESS = 27, 0, "members are joining or leaving; join again and commit afterwards"
-    INVALID_COMMIT_OFFSET_SIZE = 28, 0, (
-        "the commit is larger than the offsets topic takes as one record; commit fewer or shorter"
+    INVALID_COMMIT_OFFSET_SIZE = (
+        28,
+        0,
+        ("the commit is larger than the offsets topic takes as one record; commit fewer or shorter"),
     )
-    TOPIC_AUTHORIZATION_FAILED = 29, 0, (
-        "an ACL on the topic is missing; check which user is logged in and what it may do"
+    TOPIC_AUTHORIZATION_FAILED = (
+        29,
+        0,
+        ("an ACL on the topic is missing; check which user is logged in and what it may do"),
     )
-    GROUP_AUTHORIZATION_FAILED = 30, 0, (
-        "an ACL on the group is missing; check which user is logged in and what it may do"
+    GROUP_AUTHORIZATION_FAILED = (
+        30,
+        0,
+        ("an ACL on the group is missing; check which user is logged in and what it may do"),
     )
     CLUSTER_AUTHORIZATION_FAILED = 31, 0, "an ACL on the cluster is missing; this operation needs an administrator's"
     INVALID_TIMESTAMP = 32, 0, "a record's time is further from the broker's than the topic allows; check both clocks"
-    UNSUPPORTED_SASL_MECHANISM = 33, 0, (
-        "the listener does not offer the mechanism; use one of those that the answer lists"
+    UNSUPPORTED_SASL_MECHANISM = (
+        33,
+        0,
+        ("the listener does not offer the mechanism; use one of those that the answer lists"),
     )
-    ILLEGAL_SASL_STATE = 34, 0, (
-        "a request came before or amid the login; the client and the listener's protocol do not fit"
+    ILLEGAL_SASL_STATE = (
+        34,
+        0,
+        ("a request came before or amid the login; the client and the listener's protocol do not fit"),
     )
-    UNSUPPORTED_VERSION = 35, 0, (
-        "the broker does not speak this version, or lacks a feature that must be enabled; compare its versions"
+    UNSUPPORTED_VERSION = (
+        35,
+        0,
+        ("the broker does not speak this version, or lacks a feature that must be enabled; compare its versions"),
     )
     TOPIC_ALREADY_EXISTS = 36, 0, "a topic of that name is there already, or is still being deleted"
     INVALID_PARTITIONS = 37, 0, "a topic has at least one partition, and can only be given more than it has"
-    INVALID_REPLICATION_FACTOR = 38, 0, (
-        "below 1 or more than there are live brokers; start brokers or ask for fewer replicas"
+    INVALID_REPLICATION_FACTOR = (
+        38,
+        0,
+        ("below 1 or more than there are live brokers; start brokers or ask for fewer replicas"),
     )
-    INVALID_REPLICA_ASSIGNMENT = 39, 0, (
-        "the replicas listed are no brokers, repeat themselves or differ in number; list live brokers"
+    INVALID_REPLICA_ASSIGNMENT = (
+        39,
+        0,
+        ("the replicas listed are no brokers, repeat themselves or differ in number; list live brokers"),
     )
     INVALID_CONFIG = 40, 0, "a setting's name or value is not allowed there; see which one the message names"
     NOT_CONTROLLER = 41, _R, "the controller moved; refresh metadata and ask the new one"
-    INVALID_REQUEST = 42, 0, (
-        "fields of the request contradict each other or its version; see the message and the broker's log"
+    INVALID_REQUEST = (
+        42,
+        0,
+        ("fields of the request contradict each other or its version; see the message and the broker's log"),
     )
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43, 0, (
-        "the topic's log has an old message format; raise message.format.version or leave the feature out"
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = (
+        43,
+        0,
+        ("the topic's log has an old message format; raise message.format.version or leave the feature out"),
     )
     POLICY_VIOLATION = 44, 0, "a policy that the cluster's operators installed says no; ask them for its rules"
-    OUT_OF_ORDER_SEQUENCE_NUMBER = 45, 0, (
-        "a batch before this one is missing in the log: lost, or never sent; order cannot be kept on this epoch"
+    OUT_OF_ORDER_SEQUENCE_NUMBER = (
+        45,
+        0,
+        ("a batch before this one is missing in the log: lost, or never sent; order cannot be kept on this epoch"),
     )
-    DUPLICATE_SEQUENCE_NUMBER = 46, 0, (
-        "the broker has this batch already, but too long ago to tell its offset; it is in the log"
+    DUPLICATE_SEQUENCE_NUMBER = (
+        46,
+        0,
+        ("the broker has this batch already, but too long ago to tell its offset; it is in the log"),
     )
-    INVALID_PRODUCER_EPOCH = 47, 0, (
-        "another producer with the same transactional id took over; check that only one runs"
+    INVALID_PRODUCER_EPOCH = (
+        47,
+        0,
+        ("another producer with the same transactional id took over; check that only one runs"),
     )
     INVALID_TXN_STATE = 48, 0, "the transaction is not in a state for this, such as ended or timed out; begin a new one"
-    INVALID_PRODUCER_ID_MAPPING = 49, 0, (
-        "the transactional id expired or belongs to another producer id; initialise the producer anew"
+    INVALID_PRODUCER_ID_MAPPING = (
+        49,
+        0,
+        ("the transactional id expired or belongs to another producer id; initialise the producer anew"),
     )
     INVALID_TRANSACTION_TIMEOUT = 50, 0, "above the broker's transaction.max.timeout.ms; choose a shorter one"
     CONCURRENT_TRANSACTIONS = 51, _R, "the transaction before is still being completed; try again shortly"
-    TRANSACTION_COORDINATOR_FENCED = 52, 0, (
-        "a marker of a coordinator that has been replaced; between brokers only, and it passes"
+    TRANSACTION_COORDINATOR_FENCED = (
+        52,
+        0,
+        ("a marker of a coordinator that has been replaced; between brokers only, and it passes"),
     )
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, 0, (
-        "an ACL on the transactional id is missing; check which user is logged in"
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = (
+        53,
+        0,
+        ("an ACL on the transactional id is missing; check which user is logged in"),
     )
     SECURITY_DISABLED = 54, 0, "the cluster has no authorizer, so that there are no ACLs to read or change"
     OPERATION_NOT_ATTEMPTED = 55, 0, "left undone because another part of the request failed; see that part's error"
-    KAFKA_STORAGE_ERROR = 56, _R | _M, (
-        "a disk of the broker failed; another replica takes over, and the broker's log names the directory"
+    KAFKA_STORAGE_ERROR = (
+        56,
+        _R | _M,
+        ("a disk of the broker failed; another replica takes over, and the broker's log names the directory"),
     )
-    LOG_DIR_NOT_FOUND = 57, 0, (
-        "the directory is not in the broker's log.dirs, or is offline; check the path and the disk"
+    LOG_DIR_NOT_FOUND = (
+        57,
+        0,
+        ("the directory is not in the broker's log.dirs, or is offline; check the path and the disk"),
     )
-    SASL_AUTHENTICATION_FAILED = 58, 0, (
-        "wrong user or password, or a user that is unknown to this mechanism; check all three"
+    SASL_AUTHENTICATION_FAILED = (
+        58,
+        0,
+        ("wrong user or password, or a user that is unknown to this mechanism; check all three"),
     )
-    UNKNOWN_PRODUCER_ID = 59, 0, (
-        "all records of this producer were deleted by retention and it was forgotten; start on a new epoch"
+    UNKNOWN_PRODUCER_ID = (
+        59,
+        0,
+        ("all records of this producer were deleted by retention and it was forgotten; start on a new epoch"),
     )
     REASSIGNMENT_IN_PROGRESS = 60, 0, "the partition's replicas are being moved; wait for it or cancel it"
     DELEGATION_TOKEN_AUTH_DISABLED = 61, 0, "the brokers have no delegation.token.secret.key; set one on all"
     DELEGATION_TOKEN_NOT_FOUND = 62, 0, "no such token, or it expired and was removed; ask for a new one"
     DELEGATION_TOKEN_OWNER_MISMATCH = 63, 0, "neither the token's owner nor one of its renewers; log in as one of them"
-    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64, 0, (
-        "not over this connection: it is not authenticated, or by a token itself; log in otherwise"
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (
+        64,
+        0,
+        ("not over this connection: it is not authenticated, or by a token itself; log in otherwise"),
     )
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, 0, "an ACL on the token is missing; check which user is logged in"
-    DELEGATION_TOKEN_EXPIRED = 66, 0, (
-        "the token's time or its maximum lifetime is over; renew earlier or ask for a new one"
+    DELEGATION_TOKEN_EXPIRED = (
+        66,
+        0,
+        ("the token's time or its maximum lifetime is over; renew earlier or ask for a new one"),
     )
     INVALID_PRINCIPAL_TYPE = 67, 0, "only principals of type User can own or renew a token"
     NON_EMPTY_GROUP = 68, 0, "the group still has members; stop its consumers first"
     GROUP_ID_NOT_FOUND = 69, 0, "no such group, or of another type; check the id"
     FETCH_SESSION_ID_NOT_FOUND = 70, _R, "the broker restarted or needed the room for others; fetch with a new session"
     INVALID_FETCH_SESSION_EPOCH = 71, _R, "a fetch was lost or came twice; fetch with a new session"
-    LISTENER_NOT_FOUND = 72, _R | _M, (
-        "the leader has no listener of the name by which the client came; compare the brokers' listeners"
+    LISTENER_NOT_FOUND = (
+        72,
+        _R | _M,
+        ("the leader has no listener of the name by which the client came; compare the brokers' listeners"),
     )
     TOPIC_DELETION_DISABLED = 73, 0, "the brokers have delete.topic.enable=false"
     FENCED_LEADER_EPOCH = 74, _R | _M, "the client knows an older leader than the broker; refresh metadata"
-    UNKNOWN_LEADER_EPOCH = 75, _R, (
-        "the client knows a newer leader than the broker, which catches up; try again shortly"
+    UNKNOWN_LEADER_EPOCH = (
+        75,
+        _R,
+        ("the client knows a newer leader than the broker, which catches up; try again shortly"),
     )
     UNSUPPORTED_COMPRESSION_TYPE = 76, 0, "zstd needs brokers and clients of 2.1 or newer; choose another codec"
     STALE_BROKER_EPOCH = 77, 0, "a request of a broker from before its restart; between brokers only, and it passes"
     OFFSET_NOT_AVAILABLE = 78, _R, "a new leader does not know its high watermark yet; try again shortly"
     MEMBER_ID_REQUIRED = 79, 0, "the first join got its member id with this answer; join again with it"
-    PREFERRED_LEADER_NOT_AVAILABLE = 80, _R | _M, (
-        "the first replica in the list is down or not in sync; wait until it has caught up"
+    PREFERRED_LEADER_NOT_AVAILABLE = (
+        80,
+        _R | _M,
+        ("the first replica in the list is down or not in sync; wait until it has caught up"),
     )
     GROUP_MAX_SIZE_REACHED = 81, 0, "as many members as group.max.size allows; run fewer or raise it"
     FENCED_INSTANCE_ID = 82, 0, "two consumers share one group.instance.id and the other was faster; give each its own"
-    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, _R | _M, (
-        "no replica in sync is up; start one, or allow an unclean election and lose records"
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = (
+        83,
+        _R | _M,
+        ("no replica in sync is up; start one, or allow an unclean election and lose records"),
     )
     ELECTION_NOT_NEEDED = 84, _R | _M, "the partition has the leader that the election would choose"
     NO_REASSIGNMENT_IN_PROGRESS = 85, 0, "there is nothing to cancel or list for the partition"
     GROUP_SUBSCRIBED_TO_TOPIC = 86, 0, "the group still consumes the topic; its offsets can be deleted when it does not"
     INVALID_RECORD = 87, 0, "the broker's checks refused a record: key, timestamp or sequence; the message says which"
     UNSTABLE_OFFSET_COMMIT = 88, _R, "offsets of an open transaction are pending; try again when it has ended"
-    THROTTLING_QUOTA_EXCEEDED = 89, _R, (
-        "more topics or partitions changed than the quota allows; wait as long as the answer says"
+    THROTTLING_QUOTA_EXCEEDED = (
+        89,
+        _R,
+        ("more topics or partitions changed than the quota allows; wait as long as the answer says"),
     )
     PRODUCER_FENCED = 90, 0, "a newer producer uses the same transactional id; check that only one runs"
     RESOURCE_NOT_FOUND = 91, 0, "no user, group or other thing of that name; check the spelling"
     DUPLICATE_RESOURCE = 92, 0, "the request names the same thing twice"
     UNACCEPTABLE_CREDENTIAL = 93, 0, "too few iterations, or an empty name or password; see the mechanism's limits"
     INCONSISTENT_VOTER_SET = 94, 0, "the controllers disagree about who votes; compare controller.quorum.voters on all"
-    INVALID_UPDATE_VERSION = 95, 0, (
-        "a replica set changed since it was read; between brokers only, and it is tried again"
+    INVALID_UPDATE_VERSION = (
+        95,
+        0,
+        ("a replica set changed since it was read; between brokers only, and it is tried again"),
     )
-    FEATURE_UPDATE_FAILED = 96, 0, (
-        "not all brokers support the feature's level, or it depends on another; see the message"
+    FEATURE_UPDATE_FAILED = (
+        96,
+        0,
+        ("not all brokers support the feature's level, or it depends on another; see the message"),
     )
-    PRINCIPAL_DESERIALIZATION_FAILURE = 97, 0, (
-        "a broker forwarded a user that the controller cannot read; give both the same principal builder"
+    PRINCIPAL_DESERIALIZATION_FAILURE = (
+        97,
+        0,
+        ("a broker forwarded a user that the controller cannot read; give both the same principal builder"),
     )
-    SNAPSHOT_NOT_FOUND = 98, 0, (
-        "the controller's snapshot was replaced meanwhile; between controllers only, and it passes"
+    SNAPSHOT_NOT_FOUND = (
+        98,
+        0,
+        ("the controller's snapshot was replaced meanwhile; between controllers only, and it passes"),
     )
     POSITION_OUT_OF_RANGE = 99, 0, "a read beyond the end of a snapshot; between controllers only"
-    UNKNOWN_TOPIC_ID = 100, _R | _M, (
-        "the topic was deleted and perhaps created anew, or the broker has not heard of it yet; refresh metadata"
+    UNKNOWN_TOPIC_ID = (
+        100,
+        _R | _M,
+        ("the topic was deleted and perhaps created anew, or the broker has not heard of it yet; refresh metadata"),
     )
     DUPLICATE_BROKER_REGISTRATION = 101, 0, "another live broker has the same node.id; give each its own"
-    BROKER_ID_NOT_REGISTERED = 102, 0, (
-        "the controller does not know the broker; check that it started and reached the controller"
+    BROKER_ID_NOT_REGISTERED = (
+        102,
+        0,
+        ("the controller does not know the broker; check that it started and reached the controller"),
     )
     INCONSISTENT_TOPIC_ID = 103, _R | _M, "a deleted topic's id with a name that lives on; refresh metadata"
     INCONSISTENT_CLUSTER_ID = 104, 0, "a node of another cluster; check addresses and cluster.id in meta.properties"
     TRANSACTIONAL_ID_NOT_FOUND = 105, 0, "no such transactional id, or it expired; check the spelling"
-    FETCH_SESSION_TOPIC_ID_ERROR = 106, _R, (
-        "a fetch session began without topic ids and went on with them; fetch with a new session"
+    FETCH_SESSION_TOPIC_ID_ERROR = (
+        106,
+        _R,
+        ("a fetch session began without topic ids and went on with them; fetch with a new session"),
     )
     INELIGIBLE_REPLICA = 107, 0, "a replica that is fenced or shutting down cannot join those in sync; it passes"
     NEW_LEADER_ELECTED = 108, 0, "the change itself made another broker the leader; refresh metadata"
-    OFFSET_MOVED_TO_TIERED_STORAGE = 109, 0, (
-        "the offset is in remote storage only; between brokers, for followers that catch up"
+    OFFSET_MOVED_TO_TIERED_STORAGE = (
+        109,
+        0,
+        ("the offset is in remote storage only; between brokers, for followers that catch up"),
     )
     FENCED_MEMBER_EPOCH = 110, 0, "the coordinator has fenced the member; give up its partitions and join again"
     UNRELEASED_INSTANCE_ID = 111, 0, "another live member has this group.instance.id; stop it, or give each its own"
-    UNSUPPORTED_ASSIGNOR = 112, 0, (
-        "the coordinator has no assignor of that name; see group.consumer.assignors of the brokers"
+    UNSUPPORTED_ASSIGNOR = (
+        112,
+        0,
+        ("the coordinator has no assignor of that name; see group.consumer.assignors of the brokers"),
     )
-    STALE_MEMBER_EPOCH = 113, 0, (
-        "the member's epoch is behind, mostly because a heartbeat's answer is under way; try again with the new one"
+    STALE_MEMBER_EPOCH = (
+        113,
+        0,
+        ("the member's epoch is behind, mostly because a heartbeat's answer is under way; try again with the new one"),
     )
-    MISMATCHED_ENDPOINT_TYPE = 114, 0, (
-        "a broker was asked what only controllers answer, or the reverse; check the address"
+    MISMATCHED_ENDPOINT_TYPE = (
+        114,
+        0,
+        ("a broker was asked what only controllers answer, or the reverse; check the address"),
     )
     UNSUPPORTED_ENDPOINT_TYPE = 115, 0, "the node knows no endpoints of this type; ask without it"
     UNKNOWN_CONTROLLER_ID = 116, 0, "no controller has that id; see the quorum's members"
@@ -509,8 +618,10 @@ class ErrorCode(IntEnum):
     TELEMETRY_TOO_LARGE = 118, 0, "more telemetry than telemetry.max.bytes allows; send fewer metrics"
     INVALID_REGISTRATION = 119, 0, "the controller refused the broker's registration; its log says which part"
     TRANSACTION_ABORTABLE = 120, 0, "the transaction cannot be committed, but a new one can begin; abort it"
-    INVALID_RECORD_STATE = 121, 0, (
-        "the record's lock timed out or it was acknowledged before; it may be delivered again"
+    INVALID_RECORD_STATE = (
+        121,
+        0,
+        ("the record's lock timed out or it was acknowledged before; it may be delivered again"),
     )
     SHARE_SESSION_NOT_FOUND = 122, _R, "the broker restarted or dropped the share session; open a new one"
     INVALID_SHARE_SESSION_EPOCH = 123, _R, "a share fetch was lost or came twice; open a new session"
@@ -518,23 +629,33 @@ class ErrorCode(IntEnum):
     INVALID_VOTER_KEY = 125, 0, "the directory id of the request is not this controller's; check its meta.properties"
     DUPLICATE_VOTER = 126, 0, "the controller is a voter already"
     VOTER_NOT_FOUND = 127, 0, "the controller is no voter; see the quorum's members"
-    INVALID_REGULAR_EXPRESSION = 128, 0, (
-        "the subscription's pattern is not RE2, which brokers use; it lacks backreferences and lookaround"
+    INVALID_REGULAR_EXPRESSION = (
+        128,
+        0,
+        ("the subscription's pattern is not RE2, which brokers use; it lacks backreferences and lookaround"),
     )
-    REBOOTSTRAP_REQUIRED = 129, 0, (
-        "the client's view is too old to go on with; begin again from the bootstrap addresses"
+    REBOOTSTRAP_REQUIRED = (
+        129,
+        0,
+        ("the client's view is too old to go on with; begin again from the bootstrap addresses"),
     )
     STREAMS_INVALID_TOPOLOGY = 130, 0, "the topology contradicts itself or the topics; see the message"
-    STREAMS_INVALID_TOPOLOGY_EPOCH = 131, 0, (
-        "the topology's epoch is not the group's; run one version of the application"
+    STREAMS_INVALID_TOPOLOGY_EPOCH = (
+        131,
+        0,
+        ("the topology's epoch is not the group's; run one version of the application"),
     )
     STREAMS_TOPOLOGY_FENCED = 132, 0, "the group has a newer topology; update this instance of the application"
-    SHARE_SESSION_LIMIT_REACHED = 133, _R, (
-        "the broker has as many share sessions as it allows; try again or raise the limit"
+    SHARE_SESSION_LIMIT_REACHED = (
+        133,
+        _R,
+        ("the broker has as many share sessions as it allows; try again or raise the limit"),
     )
     GROUP_DELETION_FAILED = 134, 0, "the group or a part of it could not be deleted; see the message and try again"
-    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135, 0, (
-        "the broker's plugin did not take the description of the topology; see its log"
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = (
+        135,
+        0,
+        ("the broker's plugin did not take the description of the topology; see its log"),
     )
     CONTROLLER_ID_NOT_REGISTERED = 136, 0, "no controller has registered with that id; check that it started"
 

@@ -83,9 +83,19 @@ FOREIGN: Mapping[str, str] = {**_CLIENT, **_PRODUCER, **_CONSUMER}
 # Which client has an option that not all of them have, by our name: for one that is given to another client.
 OWNERS: Mapping[str, str] = {
     **dict.fromkeys(
-        [*_PRODUCER.values(), "callback_executor", "key_serializer", "max_block_ms", "ordered",
-         "partitioner_ignore_keys", "single_broker_switch_ms", "transactional_id", "transaction_timeout_ms",
-         "value_serializer", "when_full"],
+        [
+            *_PRODUCER.values(),
+            "callback_executor",
+            "key_serializer",
+            "max_block_ms",
+            "ordered",
+            "partitioner_ignore_keys",
+            "single_broker_switch_ms",
+            "transactional_id",
+            "transaction_timeout_ms",
+            "value_serializer",
+            "when_full",
+        ],
         "kwire.Producer",
     ),
     **dict.fromkeys([*_CONSUMER.values(), "on_out_of_range"], "kwire.Consumer"),

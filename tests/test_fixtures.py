@@ -73,11 +73,7 @@ def apis_sent() -> set[str]:
 
 
 def apis_answered() -> set[str]:
-    return {
-        handler.request.__name__.removesuffix("Request")
-        for handler in HANDLERS.values()
-        if handler not in REFUSED
-    }
+    return {handler.request.__name__.removesuffix("Request") for handler in HANDLERS.values() if handler not in REFUSED}
 
 
 def offered_by(broker: str) -> Mapping[int, range]:

@@ -18,7 +18,7 @@ from kwire.consumer.options import ConsumerKwargs, ConsumerOptions
 from kwire.errors import ConfigurationError
 from kwire.option_names import FOREIGN, NOT_SUPPORTED, OWNERS
 from kwire.options import option_table, options_of
-from kwire.producer.settings import ProducerKwargs, ProducerSettings
+from kwire.producer.options import ProducerKwargs, ProducerSettings
 
 CLIENTS: list[Any] = [kwire.Producer, kwire.aio.Producer, kwire.Consumer, kwire.Admin]
 DECLARING = [ClientConfig, ProducerSettings, ConsumerOptions]

@@ -21,7 +21,7 @@ from kwire.cluster import ClientConfig
 from kwire.consumer.options import ConsumerOptions
 from kwire.option_names import FOREIGN
 from kwire.options import options_of
-from kwire.producer.settings import ProducerSettings
+from kwire.producer.options import ProducerSettings
 
 PAGE = (Path(__file__).parent.parent / "docs" / "port.md").read_text()
 Exists = Callable[[str], bool]

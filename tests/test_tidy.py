@@ -14,7 +14,7 @@ PRODUCT = [path for path in SOURCES if path.is_relative_to(ROOT / "kwire")]
 TESTS = [path for path in SOURCES if path.is_relative_to(ROOT / "tests")]
 C_SOURCES = sorted((ROOT / "kwire").rglob("*.[ch]"))
 
-NAMES_THAT_SAY_NOTHING = re.compile(r"(Manager|Helper|Util|Utils|Base|Common)$|^(helpers?|utils?|common|base|misc)$")
+NAMES_THAT_SAY_NOTHING = re.compile(r"(Helper|Util|Utils|Base|Common)$|^(helpers?|utils?|common|base|misc)$")
 LEFTOVERS = re.compile(r"\b(TO" r"DO|FIX" r"ME|X{3}|HA" r"CK)\b|breakpoint\(\)")
 
 

@@ -21,7 +21,7 @@ from random import Random
 from typing import Any
 
 from kwire.errors import DecodeError, UnsupportedVersionError
-from kwire.protocol import Message, Request, Response, annotate, message_class
+from kwire.protocol import Message, Request, Response, diagnose, message_class
 from kwire.protocol.headers import decode_request, decode_response, encode_request, encode_response
 from kwire.protocol.internal_topics import (
     COORDINATOR_TOPICS,
@@ -134,7 +134,7 @@ def read_message(cls: type[Message], version: int, data: bytes) -> Message:
     try:
         message = cls.decode(data, version)
     except DecodeError:
-        found = annotate.annotate(cls, data, version)
+        found = diagnose.annotate(cls, data, version)
         assert isinstance(found[-1].value, DecodeError), "the interpretive reader finds nothing wrong"
         raise
     try:
@@ -149,9 +149,9 @@ def _agree(message: Message, version: int, data: bytes) -> None:
     cls = type(message)
     # By their bytes and not by ==: a float that is not a number does not equal itself.
     encoded = message.encode(version)
-    assert annotate.decode(cls, data, version).encode(version) == encoded, "the interpretive reader reads another"
+    assert diagnose.decode(cls, data, version).encode(version) == encoded, "the interpretive reader reads another"
     assert cls.decode(encoded, version).encode(version) == encoded, "not the same there and back"
-    found = annotate.annotate(cls, data, version)
+    found = diagnose.annotate(cls, data, version)
     assert (found[-1].end if found else 0) == len(data), "bytes that belong to no field"
     again = cls.from_json(message.to_json(version), version)
     if not _has_unknown_tags(message):  # they are no part of the JSON

@@ -233,10 +233,20 @@ def _put(made: Any, given: ManyColumns, count: int) -> Any:
     def unused(*arguments: Any) -> Any:
         raise AssertionError
 
-    door = made.Door(
-        place=made.Place, dispatch=None, batch_bytes=500, bytes_max=1 << 20, record_bytes_max=2_000, key_hash="murmur2",
-        may_share=unused, time_ms=lambda: NOW, wakeup=int, refer=unused, by_system=False, sums=True,
-    )  # fmt: skip
+    door = made.RecordAccumulator(
+        place=made.RecordFuture,
+        dispatch=None,
+        batch_bytes=500,
+        bytes_max=1 << 20,
+        record_bytes_max=2_000,
+        key_hash="murmur2",
+        may_share=unused,
+        time_ms=lambda: NOW,
+        wakeup=int,
+        refer=unused,
+        by_system=False,
+        sums=True,
+    )
     door.is_open = True
     door.route("t", 4, range(4), (), False)
     try:

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 from kwire.admin.cluster import ClusterDescription, describe_cluster, snapshot
 from kwire.admin.operation import Operation
 from kwire.admin.topics import CreatedTopic, CreateTopics, DeleteTopics, NewTopic
-from kwire.cluster import Backoff, ClientKwargs, ClusterEvent, Runtime, Snapshot, client_config
+from kwire.cluster import Backoff, ClientKwargs, ClusterEvent, LoopThread, Snapshot, client_config
 from kwire.errors import BrokerError, ClosedError, ConfigurationError, KwireError, RequestTimeoutError
 
 Thing = TypeVar("Thing")
@@ -54,7 +54,7 @@ class Admin:
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ClientKwargs]) -> None:
         self._config = client_config(bootstrap, options, client="kwire.Admin")
-        self._runtime = Runtime(self._config, name=f"{self._config.client_id} admin")
+        self._runtime = LoopThread(self._config, name=f"{self._config.client_id} admin")
 
     def __repr__(self) -> str:
         return f"<kwire.Admin {self._config.client_id!r} of {','.join(self._config.bootstrap)}>"

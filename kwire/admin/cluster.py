@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kwire.cluster import Broker, Runtime, Snapshot, ToAny
-from kwire.cluster.snapshot import NO_NODE
+from kwire.cluster import Broker, LoopThread, Snapshot, ToAny
+from kwire.cluster.metadata import NO_NODE
 from kwire.errors import UnsupportedVersionError, broker_error
 from kwire.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -31,7 +31,7 @@ class ClusterDescription:
         return next((broker for broker in self.brokers if broker.id == self.controller_id), None)
 
 
-def describe_cluster(runtime: Runtime, timeout: float) -> ClusterDescription:
+def describe_cluster(runtime: LoopThread, timeout: float) -> ClusterDescription:
     try:
         answer = runtime.ask(ToAny(), DescribeClusterRequest, lambda version: DescribeClusterRequest(), timeout)
     except UnsupportedVersionError:
@@ -51,7 +51,7 @@ def described_by_metadata(known: Snapshot) -> ClusterDescription:
     return ClusterDescription(known.cluster_id, controller_id, tuple(sorted(known.brokers.values())))
 
 
-def snapshot(runtime: Runtime, topics: Sequence[str] | None, timeout: float) -> Snapshot:
+def snapshot(runtime: LoopThread, topics: Sequence[str] | None, timeout: float) -> Snapshot:
     """Metadata of these topics (None: of all), fresh from a broker; a topic in error has its code."""
     answer = runtime.ask(ToAny(), MetadataRequest, lambda version: metadata_request(topics, version), timeout)
     return snapshot_of(answer, runtime.clock.now())

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from random import Random
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from kwire.cluster import Backoff, Call, ToAny, ToController, View
+from kwire.cluster import Backoff, ClusterView, PendingRequest, ToAny, ToController
 from kwire.errors import (
     BrokerError,
     ErrorCode,
@@ -86,7 +86,7 @@ class Operation(ABC, Generic[Thing, Outcome]):
     def closed(self, error: KwireError) -> None:
         self._fail(error)
 
-    def turn(self, now: float, view: View) -> list[Call]:
+    def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
         self._now = now
         if self.future.done():
             return []
@@ -96,10 +96,10 @@ class Operation(ABC, Generic[Thing, Outcome]):
             view.request_metadata(self._refresh_reason)
             self._refresh_reason = None
         if now >= self._expires_at:
-            self._fail(self._too_late(view.trouble))
+            self._fail(self._too_late(view.connection_error))
             return []
-        if view.is_hopeless and view.trouble is not None:
-            self._fail(view.trouble)
+        if view.has_fatal_error and view.connection_error is not None:
+            self._fail(view.connection_error)
             return []
         snapshot = view.snapshot
         if self._is_asked or now < self._not_before or not snapshot.brokers:
@@ -111,7 +111,7 @@ class Operation(ABC, Generic[Thing, Outcome]):
         things, remaining_ms = dict(self._open), max(1, int((self._expires_at - now) * 1000))
         controllers_ms = remaining_ms - min(_TRAVEL_MS, remaining_ms // 4)
         return [
-            Call(
+            PendingRequest(
                 route,
                 self.api,
                 lambda version: self.request(things.values(), controllers_ms, version),

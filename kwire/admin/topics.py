@@ -61,9 +61,7 @@ class NewTopic:
                 CreateTopicsRequest.Topic.Assignment(partition_index=index, broker_ids=list(brokers))
                 for index, brokers in self.assignments.items()
             ],
-            configs=[
-                CreateTopicsRequest.Topic.Config(name=name, value=value) for name, value in self.configs.items()
-            ],
+            configs=[CreateTopicsRequest.Topic.Config(name=name, value=value) for name, value in self.configs.items()],
         )
 
 

@@ -1,4 +1,4 @@
-"""`kwire.aio.Producer`: the face of the producer for asyncio, over the same `Core` as `kwire.Producer`."""
+"""`kwire.aio.Producer`: the face of the producer for asyncio, over the same `ProducerClient` as `kwire.Producer`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from kwire.aio.waiting import Signal, result_of
 from kwire.cluster import ClusterEvent, Topic
-from kwire.cluster.mailbox import Mailbox, mailbox_of
+from kwire.cluster.callbacks import AsyncioBridge, asyncio_bridge
 from kwire.errors import (
     ClosedError,
     FatalError,
@@ -23,16 +23,15 @@ from kwire.errors import (
     UndeliveredError,
 )
 from kwire.producer import GroupMetadata, Message, ProduceResponse, ProducerRequest, RecordMetadata
-from kwire.producer.bulk import BulkResponse, Slice
-from kwire.producer.columns import Keys, ManyHeaders, Partitions, Timestamps, Values
-from kwire.producer.core import CLOSE_SECONDS, RAISED_SECONDS, UNREACHED_SECONDS, Core, check_topic
+from kwire.producer.buffer_pool import Append, BlockedAppend, PendingRecord
+from kwire.producer.bulk import BulkResponse, Keys, ManyHeaders, Partitions, Slice, Timestamps, Values
+from kwire.producer.client import CLOSE_SECONDS, RAISED_SECONDS, UNREACHED_SECONDS, ProducerClient, check_topic
 from kwire.producer.explain import Explanation
-from kwire.producer.intake import Entrant, Incoming, Queued
+from kwire.producer.futures import Callback, HomedResponse, MakeResponse, check_callback
 from kwire.producer.message import Data, Headers, check_message
 from kwire.producer.metrics import ProducerMetrics
-from kwire.producer.producer_request import Terms
-from kwire.producer.response import Callback, HomedResponse, MakeResponse, check_callback
-from kwire.producer.settings import ProducerKwargs
+from kwire.producer.options import ProducerKwargs
+from kwire.producer.producer_request import DeliveryOptions
 
 T = TypeVar("T")
 
@@ -72,7 +71,7 @@ class Producer:
     compression_level        [None] the codec's own level; None: its default
     partitioner              ["murmur2"] "murmur2" (Java's hash of the key), "crc32" (librdkafka's), "round_robin",
                              "sticky", "single_broker", a pair such as "crc32+sticky", or a function of a `Message` and
-                             a `Topic`: see `kwire.producer.partitioners`
+                             a `Topic`: see `kwire.producer.partitioner`
     partitioner_ignore_keys  [False] True spreads records with a key by batches, as those without: keys choose no
                              partition
     single_broker_switch_ms  [30_000 ms] how long the partitioner "single_broker" keeps to a broker
@@ -121,14 +120,14 @@ class Producer:
     """
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerKwargs]) -> None:
-        self._core = Core("kwire.aio.Producer", bootstrap, options, _declined, self._dispatch)
+        self._core = ProducerClient("kwire.aio.Producer", bootstrap, options, _declined, self._dispatch)
         self._intake = self._core.intake
         self._send_at_once = self._intake.door.send
         self._sends = 0
         # The door's own `send` is for the loop that sent first: its responses have their callbacks run there.
         self._first_loop: asyncio.AbstractEventLoop | None = None
-        self._first_mailbox: Mailbox | None = None
-        self._home: tuple[asyncio.AbstractEventLoop, tuple[Mailbox, MakeResponse]] | None = None
+        self._first_mailbox: AsyncioBridge | None = None
+        self._home: tuple[asyncio.AbstractEventLoop, tuple[AsyncioBridge, MakeResponse]] | None = None
 
     @overload
     async def send(self, topic: ProducerRequest) -> list[ProduceResponse]: ...
@@ -200,13 +199,13 @@ class Producer:
         """Hand over several messages; answers a response for each, in their order: see `kwire.Producer.send_all`."""
         return await self._send_all(messages, None)
 
-    async def _send_all(self, messages: Iterable[Message], terms: Terms | None) -> list[ProduceResponse]:
+    async def _send_all(self, messages: Iterable[Message], terms: DeliveryOptions | None) -> list[ProduceResponse]:
         core = self._core
         mailbox, make = self._here()
         prepared = [core.prepared(await self._placed(core.serialized(message)), terms, make) for message in messages]
         responses: list[ProduceResponse] = []
         for one in prepared:
-            if isinstance(one, Incoming):
+            if isinstance(one, PendingRecord):
                 try:
                     responses.append(await self._enter(one, mailbox, terms))
                 except KwireError as error:
@@ -247,18 +246,18 @@ class Producer:
                 raise
             return bulk.refuse(error)
 
-    async def _enter(self, incoming: Entrant[T], mailbox: Mailbox, terms: Terms | None = None) -> T:
+    async def _enter(self, incoming: Append[T], mailbox: AsyncioBridge, terms: DeliveryOptions | None = None) -> T:
         """Hand over a record, or many, once there is room."""
         room = Signal(mailbox)
         entered = self._intake.offer(incoming, room.tell)
-        if not isinstance(entered, Queued):
+        if not isinstance(entered, BlockedAppend):
             return entered
         await self._wait_for_room(entered, room, terms)
         assert entered.response is not None
         response: T = entered.response
         return response
 
-    async def _wait_for_room(self, queued: Queued[Any], room: Signal, terms: Terms | None) -> None:
+    async def _wait_for_room(self, queued: BlockedAppend[Any], room: Signal, terms: DeliveryOptions | None) -> None:
         """Wait until what is before the door was let in; BufferFullError when that takes too long."""
         limit = self._core.settings.max_block_ms / 1000
         if terms is not None and terms.timeout is not None:
@@ -299,11 +298,11 @@ class Producer:
             assert known is not None
         return known
 
-    def _here(self) -> tuple[Mailbox, MakeResponse]:
+    def _here(self) -> tuple[AsyncioBridge, MakeResponse]:
         """The way into the present loop; and responses whose callbacks run there, or on their thread once it ended."""
         loop = asyncio.get_running_loop()
         if self._home is None or self._home[0] is not loop:
-            mailbox = mailbox_of(loop)
+            mailbox = asyncio_bridge(loop)
             home = partial(_dispatch, mailbox, self._core.runtime.dispatch)
             self._home = loop, (mailbox, partial(HomedResponse, home=home))
             if self._first_loop is None:
@@ -432,7 +431,7 @@ class Producer:
         is logged. Returns a function that ends it; nothing is called after that function has returned, but what is
         running just then.
         """
-        mailbox = mailbox_of(asyncio.get_running_loop())
+        mailbox = asyncio_bridge(asyncio.get_running_loop())
         return self._core.runtime.on_cluster_event(lambda event: mailbox.post(callback, event))
 
     async def metrics(self) -> ProducerMetrics:
@@ -463,7 +462,7 @@ class Producer:
             _log.error("%r: %s", self, undelivered)
 
     async def _close(self, timeout: float | None, unreached: float | None) -> UndeliveredError | None:
-        """See `Core.drain_steps`."""
+        """See `ProducerClient.drain_steps`."""
         core, runtime, late = self._core, self._core.runtime, None
         if runtime.is_forked:  # the records are the parent's affair
             return None
@@ -514,6 +513,8 @@ def _declined(*_: object) -> None:
     """What the door's own `send` answers where it does not take a record in."""
 
 
-def _dispatch(mailbox: Mailbox, otherwise: Callable[..., None], function: Callable[..., object], *args: Any) -> None:
+def _dispatch(
+    mailbox: AsyncioBridge, otherwise: Callable[..., None], function: Callable[..., object], *args: Any
+) -> None:
     if not mailbox.post(function, *args):
         otherwise(function, *args)

@@ -9,7 +9,7 @@ import asyncio
 from concurrent.futures import Future
 from typing import TypeVar
 
-from kwire.cluster.mailbox import Mailbox, mailbox_of
+from kwire.cluster.callbacks import AsyncioBridge, asyncio_bridge
 from kwire.errors import RequestTimeoutError
 
 T = TypeVar("T")
@@ -20,8 +20,8 @@ class Signal:
 
     __slots__ = ("_error", "_future", "_is_told", "_mailbox")
 
-    def __init__(self, mailbox: Mailbox | None = None) -> None:
-        self._mailbox = mailbox or mailbox_of(asyncio.get_running_loop())
+    def __init__(self, mailbox: AsyncioBridge | None = None) -> None:
+        self._mailbox = mailbox or asyncio_bridge(asyncio.get_running_loop())
         self._is_told = False
         self._error: BaseException | None = None
         self._future: asyncio.Future[None] | None = None  # only for who has to wait

@@ -9,6 +9,7 @@ wrong; `simulation` runs brokers and clients in one thread on virtual time.
 
 Imports: consumer, producer, cluster, net, session, protocol, records, wire.
 """
+
 from kwire.broker.cluster import Cluster, LogSnapshot
 from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Fault, Mute, Refuse
 from kwire.broker.options import FirstSequence, Options

@@ -3,6 +3,7 @@
 Owns the thread and the way into it: every control runs between two turns of the loop, so that it sees, and leaves, a
 cluster at rest. What brokers do is in the other files of this room.
 """
+
 from __future__ import annotations
 
 import threading

@@ -4,20 +4,21 @@ Owns the order of requests. Like Kafka, a broker carries out one request of a co
 next when that one is answered, so that what a client pipelines is applied in the order in which it was sent. It refuses
 to move bytes: `server`, or a simulation, does.
 """
+
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kwire.broker.apis import Broker
+from kwire.broker.broker import Broker
 from kwire.broker.diagnostics import ClientName, Oddity, log_broken, log_closing, maybe_header
-from kwire.broker.exchange import Answer, CutAnswer, Exchange, HangUp, NoAnswer, Outcome
+from kwire.broker.exchange import CloseConnection, CutAnswer, NoReply, Outcome, Reply, RequestContext
 from kwire.broker.faults import OF_THE_SESSION, Delay, Disconnect, Mute
 from kwire.broker.options import TRANSACTION_VERSIONS
 from kwire.errors import DisconnectedError
 from kwire.protocol import ApiKey
-from kwire.session import Broken, RequestReceived, SaslServer, Session, TrailingBytes
+from kwire.session import ConnectionBroken, RequestReceived, SaslServer, Session, TrailingBytes
 from kwire.wire.frame import BytesLike
 
 Pieces = list[BytesLike]  # of a frame, its size left out
@@ -51,7 +52,7 @@ class Connection:
         self._wake = wake
         self._queue: deque[RequestReceived] = deque()
         self._held: deque[BytesLike] = deque()  # frames behind one that a fault delays or silences
-        self._current: Exchange | None = None
+        self._current: RequestContext | None = None
         self._is_held = False
         self._raw: list[Pieces | Raw] = []
 
@@ -94,7 +95,7 @@ class Connection:
                 self._queue.append(event)
             elif isinstance(event, TrailingBytes):
                 self._note_trailing(event)
-            elif isinstance(event, Broken):
+            elif isinstance(event, ConnectionBroken):
                 self.is_closing = True
                 read = maybe_header(frame)
                 if read is not None:
@@ -115,7 +116,7 @@ class Connection:
         def finish(outcome: Outcome) -> None:
             self._finish(event, outcome)
 
-        self._current = Exchange(
+        self._current = RequestContext(
             event.request, event.header.api_version, client_id=event.header.client_id, client_host=self._client_host,
             finish=finish,
         )  # fmt: skip
@@ -124,11 +125,11 @@ class Connection:
     def _finish(self, event: RequestReceived, outcome: Outcome) -> None:
         self._current = None
         match outcome:
-            case Answer(response):
+            case Reply(response):
                 self._session.respond(event.tag, response)
-            case NoAnswer():
+            case NoReply():
                 self._session.respond(event.tag, None)
-            case HangUp(reason):
+            case CloseConnection(reason):
                 self.is_closing = True
                 if reason is not None:
                     log_closing(self.client, reason)

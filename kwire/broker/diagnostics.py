@@ -4,6 +4,7 @@ Owns the wording, the log levels and the list of oddities. A connection that the
 a WARNING, which Python shows by default; the bytes follow at DEBUG. Secrets are never logged: bytes of SASL requests
 stay out.
 """
+
 from __future__ import annotations
 
 import logging
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from kwire.errors import KwireError
 from kwire.protocol import ApiKey, api
-from kwire.protocol.annotate import annotate
+from kwire.protocol.diagnose import annotate
 from kwire.protocol.headers import RequestHeader, decode_request_header
 from kwire.session import Session
 from kwire.wire.frame import BytesLike

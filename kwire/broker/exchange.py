@@ -3,6 +3,7 @@
 Owns the promise that a request ends at most once, whichever of its handler, its timers and its faults comes first. It
 knows no socket: whoever made it is told the `Outcome` and carries it out.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -14,17 +15,17 @@ from kwire.protocol.schema import Request, Response
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     response: Response
 
 
 @dataclass(frozen=True, slots=True)
-class NoAnswer:
+class NoReply:
     """The client expects none (Produce with acks=0); its next request may be handled."""
 
 
 @dataclass(frozen=True, slots=True)
-class HangUp:
+class CloseConnection:
     """Close the connection. `reason` is for the broker's log; None for a fault, which a test has asked for."""
 
     reason: str | None = None
@@ -38,10 +39,10 @@ class CutAnswer:
     keep_bytes: int
 
 
-Outcome = Answer | NoAnswer | HangUp | CutAnswer
+Outcome = Reply | NoReply | CloseConnection | CutAnswer
 
 
-class Exchange:
+class RequestContext:
     """`finish` is called once at most; never, for a request that is not to be answered at all."""
 
     __slots__ = ("_finish", "client_host", "client_id", "is_over", "refusal", "request", "version")
@@ -71,11 +72,11 @@ class Exchange:
             self._finish(outcome)
 
     def answer(self, response: Response) -> None:
-        self.finish(Answer(response))
+        self.finish(Reply(response))
 
-    def shadow(self, finish: Callable[[Outcome], None]) -> Exchange:
+    def shadow(self, finish: Callable[[Outcome], None]) -> RequestContext:
         """The same request with another end: for faults that apply a request and do not answer it as it deserves."""
-        return Exchange(
+        return RequestContext(
             self.request, self.version, client_id=self.client_id, client_host=self.client_host, finish=finish
         )
 

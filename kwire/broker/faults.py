@@ -4,6 +4,7 @@ Owns the rules and their counting. A rule says what it matches (API, broker, top
 matching requests it takes (`after` and `times`); its effect says what becomes of them. Carrying the effect out is
 `node`'s. Rules are tried in the order in which they were added, and the first that matches has the request.
 """
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping

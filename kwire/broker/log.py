@@ -4,6 +4,7 @@ Owns the order of batches and everything that Kafka keeps in a partition's direc
 snapshots, leader-epoch checkpoint). Batches are whole and of format v2 (`intake` sees to that); they are kept as they
 will be sent. It refuses to know of topics, leaders or requests, and has no clock.
 """
+
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
@@ -13,7 +14,7 @@ from operator import attrgetter, itemgetter
 
 from kwire.broker.diagnostics import logger
 from kwire.broker.options import Options, TopicSettings
-from kwire.broker.producers import Producers, Written
+from kwire.broker.producer_state import ProducerStateManager, Written
 from kwire.errors import ErrorCode, broker_error
 from kwire.records import Batch, assign_offsets, decode_batches, encode_control_batch
 
@@ -104,7 +105,7 @@ class PartitionLog:
         self.end_offset = 0
         self.high_watermark = 0
         self.size_bytes = 0
-        self.producers = Producers(
+        self.producers = ProducerStateManager(
             first_sequence=options.first_sequence, max_producers=options.max_producers_per_partition
         )
         self.epochs: list[tuple[int, int]] = []  # (leader epoch, its first offset), rising
@@ -204,8 +205,10 @@ class PartitionLog:
         duplicate = self.producers.check(
             batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence, log_is_new=self._is_new
         )
-        if duplicate is None and not batch.is_transactional and self.producers.is_open(
-            batch.producer_id, batch.producer_epoch
+        if (
+            duplicate is None
+            and not batch.is_transactional
+            and self.producers.is_open(batch.producer_id, batch.producer_epoch)
         ):
             raise broker_error(
                 ErrorCode.INVALID_TXN_STATE, f"producer {batch.producer_id} writes past its own open transaction"
@@ -246,9 +249,7 @@ class PartitionLog:
         if stored.is_control:
             control = stored.batch().control()
             epoch = NO_EPOCH if control.coordinator_epoch is None else control.coordinator_epoch
-            start = self.producers.ended(
-                stored.producer_id, stored.producer_epoch, epoch, now_ms=stored.appended_ms
-            )
+            start = self.producers.ended(stored.producer_id, stored.producer_epoch, epoch, now_ms=stored.appended_ms)
             if start is not None and stored.last_offset >= self.high_watermark:
                 self._ended.append((start, stored.last_offset))
             if start is not None and control.kind == "abort":

@@ -3,6 +3,7 @@
 Owns what Kafka keeps in __consumer_offsets for the classic protocol. It refuses to judge who may commit: `groups` does.
 Times are the caller's `now`, in seconds.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -70,9 +71,7 @@ class Offsets:
 
     # In transactions.
 
-    def commit_in_transaction(
-        self, group_id: str, producer_id: int, place: Place, committed: Committed
-    ) -> ErrorCode:
+    def commit_in_transaction(self, group_id: str, producer_id: int, place: Place, committed: Committed) -> ErrorCode:
         """It counts from the transaction's commit on, or never."""
         error = self._refused(group_id, place, committed)
         if error is ErrorCode.NONE:

@@ -4,6 +4,7 @@ Owns: `Options` (the broker's server.properties, so to say) and `TopicSettings` 
 topic configs are Kafka's. It refuses configs that Kafka does not have, as Kafka does; of those that it has, the ones
 about disks and replication traffic are kept and shown but have no effect, since there is neither here.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping

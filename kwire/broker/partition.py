@@ -4,6 +4,7 @@ Owns leadership and the high watermark. All replicas share one log; what a follo
 high watermark and the end, and is lost when the leader is (with `replication_ms` above 0; at 0 there is no such part).
 It refuses to parse requests.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

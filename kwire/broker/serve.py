@@ -2,6 +2,7 @@
 
 Owns the waiting and the signals. It prints nothing: `on_ready` is given the cluster.
 """
+
 from __future__ import annotations
 
 import signal

@@ -3,19 +3,20 @@
 Owns the loop's turn: what the selector tells goes to the connections, what they have to say goes back, timers run in
 between. Used from one thread; `Cluster` has that thread.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
 
-from kwire.broker.apis import Broker
+from kwire.broker.broker import Broker
 from kwire.broker.connection import Connection, Pieces, Raw
 from kwire.broker.diagnostics import logger
 from kwire.broker.state import ClusterState
 from kwire.errors import DisconnectedError
 from kwire.net import Clock, KafkaSelector, Tls
-from kwire.net.results import Disconnection, Node
+from kwire.net.selector import Disconnection, Node
 from kwire.session import SaslServer
 
 # How long a connection that is to be closed may take to have its last bytes written.
@@ -129,7 +130,10 @@ class Server:
             self._selector.disconnect(node)
             return
         connection = Connection(
-            self.brokers[id], apis=self._apis_of.get(id, self._apis), sasl=self._sasl, client_host=client_host,
+            self.brokers[id],
+            apis=self._apis_of.get(id, self._apis),
+            sasl=self._sasl,
+            client_host=client_host,
             wake=self._wake,
         )
         self._connections[node] = connection

@@ -3,6 +3,7 @@
 Owns leadership (Kafka's controller) and the timers. Every broker sees the same state at once, as if metadata took no
 time to spread. It has no clock and no socket: `now` is the caller's, in seconds, and wall time is reckoned from it.
 """
+
 from __future__ import annotations
 
 from collections import Counter
@@ -16,14 +17,12 @@ from zlib import crc32
 from kwire.broker.diagnostics import Oddities, logger
 from kwire.broker.faults import Faults
 from kwire.broker.groups import Groups
-from kwire.broker.ids import make_uuid
 from kwire.broker.log import Storage
-from kwire.broker.markers import MarkerWriter
 from kwire.broker.offsets import Offsets
 from kwire.broker.options import Options, TopicSettings
 from kwire.broker.partition import NO_LEADER, Partition
-from kwire.broker.producer_ids import ProducerIds
-from kwire.broker.transactions import Transactions
+from kwire.broker.producer_ids import ProducerIds, make_uuid
+from kwire.broker.transactions import MarkerWriter, Transactions
 from kwire.errors import ErrorCode, broker_error
 from kwire.net.timers import Timers
 from kwire.protocol import ApiKey
@@ -200,9 +199,7 @@ class ClusterState:
         if not validate_only:
             self._add_partitions(topic, replicas)
 
-    def alter_topic(
-        self, topic: Topic, configs: Mapping[str, str | None], *, validate_only: bool = False
-    ) -> None:
+    def alter_topic(self, topic: Topic, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Replace the topic's configs. Raises INVALID_CONFIG."""
         settings = TopicSettings.parse(self.options, configs)
         if not validate_only:
@@ -285,7 +282,13 @@ class ClusterState:
     def _add_partitions(self, topic: Topic, replicas: Sequence[tuple[int, ...]]) -> None:
         for brokers in replicas:
             partition = Partition(
-                topic.name, len(topic.partitions), brokers, self.options, topic.settings, self.storage, self.timers,
+                topic.name,
+                len(topic.partitions),
+                brokers,
+                self.options,
+                topic.settings,
+                self.storage,
+                self.timers,
                 self._is_up,
             )
             topic.partitions.append(partition)
@@ -312,5 +315,3 @@ def check_topic_name(name: str) -> None:
     good = name and name not in (".", "..") and len(name) <= _NAME_LENGTH_MAX and set(name) <= _NAME_CHARACTERS
     if not good:
         raise broker_error(ErrorCode.INVALID_TOPIC_EXCEPTION, f"'{name}' is not a topic name", topic=name)
-
-

@@ -1,18 +1,288 @@
-"""The coordinator of transactions: who may begin, add to and end one, who is fenced by whom, and what time ends.
+"""The transaction coordinator.
+
+One transactional id: its producer id and epoch, its transaction, and the moves between the states of that.
+
+    EMPTY --add--> ONGOING --end--> PREPARE_COMMIT, PREPARE_ABORT --markers written--> COMPLETE_COMMIT, COMPLETE_ABORT
+                      ^                                                                      |
+                      '----------------------------------- add -----------------------------'
+
+InitProducerId leads from a complete state to EMPTY, and an abort of nothing from there to PREPARE_ABORT (KIP-890).
+Owns the rules of epochs (Kafka's TransactionMetadata). It knows no request, no partition's log and no clock.
+
+Writing the markers that end a transaction: into every partition of it, whoever leads that by now.
+
+Owns the wait for leaders and for replication: a marker counts when it is on all replicas in sync, and is written again
+by the next leader when the one that wrote it fell before that. In place of markers in __consumer_offsets, which is no
+log here, the group's pending offsets are settled. Kafka's TransactionMarkerChannelManager.
+
+The coordinator of transactions: who may begin, add to and end one, who is fenced by whom, and what time ends.
 
 Owns the transactional ids of the cluster and the rules of Kafka's TransactionCoordinator, for both protocols: the older
 one, and that of KIP-890, in which every end brings a new epoch; the request's version says which one a client speaks,
 as in Kafka. Which broker coordinates an id is not known here; the markers are written by `markers`.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
 
+from kwire.broker.offsets import OFFSETS_TOPIC, Offsets
 from kwire.broker.options import Options
-from kwire.broker.producer_ids import NO_PRODUCER_ID, Identity, ProducerIds
-from kwire.broker.transaction import AT_REST, COMPLETE, ENDING, PREPARE, Marker, Place, Transaction, TransactionState
+from kwire.broker.partition import NO_LEADER, Partition
+from kwire.broker.producer_ids import LAST_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Identity, ProducerIds
 from kwire.errors import BrokerError, ErrorCode, broker_error
-from kwire.net.timers import Timers
+from kwire.net.timers import Timer, Timers
+
+Place = tuple[str, int]  # topic, partition
+NOT_STARTED = -1
+
+
+class Marker(NamedTuple):
+    """What ends a transaction in a partition's log."""
+
+    is_commit: bool
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+
+
+class TransactionState(Enum):
+    """Values are the names that DescribeTransactions shows."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+
+
+_S = TransactionState
+AT_REST = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
+ENDING = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
+_MAY_COME_FROM = {
+    _S.EMPTY: AT_REST,
+    _S.ONGOING: AT_REST | {_S.ONGOING},
+    _S.PREPARE_COMMIT: {_S.ONGOING},
+    _S.PREPARE_ABORT: AT_REST | {_S.ONGOING},
+    _S.COMPLETE_COMMIT: {_S.PREPARE_COMMIT},
+    _S.COMPLETE_ABORT: {_S.PREPARE_ABORT},
+}
+# What EndTxn came to when it is asked again: the state that an earlier one with the same wish has led to.
+COMPLETE = {True: _S.COMPLETE_COMMIT, False: _S.COMPLETE_ABORT}
+PREPARE = {True: _S.PREPARE_COMMIT, False: _S.PREPARE_ABORT}
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """Times are wall milliseconds. A new one has no epoch: its first InitProducerId gives it 0."""
+
+    id: str
+    producer_id: int
+    epoch: int = NO_PRODUCER_EPOCH
+    last_epoch: int = NO_PRODUCER_EPOCH  # the one before, when the same producer has had both
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID  # when the epochs run out with the transaction that is ending
+    timeout_ms: int = 0
+    state: TransactionState = TransactionState.EMPTY
+    places: dict[Place, None] = field(default_factory=dict)  # an ordered set
+    started_ms: int = NOT_STARTED
+    updated_ms: int = 0
+    coordinator_epoch: int = 0
+    timer: Timer | None = None  # ends it when its producer does not
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.producer_id, self.epoch)
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.epoch >= LAST_EPOCH
+
+    def move(self, state: TransactionState, now_ms: int) -> None:
+        assert self.state in _MAY_COME_FROM[state], f"transaction {self.id}: {self.state.name} -> {state.name}"
+        self.state = state
+        self.updated_ms = now_ms
+
+    # InitProducerId.
+
+    def knows(self, expected: Identity) -> bool:
+        """Whether a producer that says it has this identity may be the one whose turn it is. The epoch is looked at
+        when it is bumped; here only a producer id that ran out of epochs counts as the one that came after it."""
+        if self.epoch == NO_PRODUCER_EPOCH or expected.producer_id == self.producer_id:
+            return True
+        return expected.producer_id == self.previous_producer_id and expected.epoch >= LAST_EPOCH
+
+    def renew(self, expected: Identity | None, new_id: int | None, timeout_ms: int, now_ms: int) -> None:
+        """A new epoch; with `new_id`, which is to be had when epochs are exhausted, epoch 0 of that. A producer that
+        names its epoch and asks again gets what it was given before (KIP-360). Raises PRODUCER_FENCED."""
+        former = self.epoch
+        self.previous_producer_id = self.producer_id
+        if new_id is not None:
+            self.last_epoch = NO_PRODUCER_EPOCH if expected is None else expected.epoch
+            self.producer_id, self.epoch = new_id, 0
+        elif expected is None or former in (NO_PRODUCER_EPOCH, expected.epoch):
+            self.last_epoch = NO_PRODUCER_EPOCH if expected is None else former
+            self.epoch = former + 1
+        elif expected.epoch != self.last_epoch:
+            raise self.error(ErrorCode.PRODUCER_FENCED, f"epoch {expected.epoch} is over, this is {former}")
+        self.move(TransactionState.EMPTY, now_ms)
+        self.timeout_ms = timeout_ms
+        self.started_ms = NOT_STARTED
+        self.places.clear()
+
+    # The transaction.
+
+    def add(self, places: Iterable[Place], now_ms: int) -> bool:
+        """Answers whether this began it."""
+        begins = self.state is not TransactionState.ONGOING
+        self.move(TransactionState.ONGOING, now_ms)
+        if begins:
+            self.started_ms = now_ms
+        self.places.update(dict.fromkeys(places))
+        return begins
+
+    def fence(self) -> None:
+        """Whoever has the present epoch can do nothing more with it, but may by InitProducerId get the next one, unless
+        somebody else has done that before (KIP-360)."""
+        self.last_epoch = self.epoch
+        self.epoch += 1
+
+    def prepare(self, *, commit: bool, bumps: bool, new_id: int = NO_PRODUCER_ID, now_ms: int) -> None:
+        """From here on its end is certain. `bumps`: the epoch ends with the transaction (KIP-890), so that the markers
+        carry the next one already; `new_id` takes over then, if that was the last epoch."""
+        if self.state is not TransactionState.ONGOING:
+            self.started_ms = now_ms  # an abort of nothing
+        self.move(PREPARE[commit], now_ms)
+        if bumps:
+            self.last_epoch = self.epoch
+            self.epoch += 1
+            self.next_producer_id = new_id
+
+    def complete(self, now_ms: int) -> None:
+        """Its markers are written."""
+        is_commit = self.state is TransactionState.PREPARE_COMMIT
+        self.move(COMPLETE[is_commit], now_ms)
+        self.places.clear()
+        if self.next_producer_id != NO_PRODUCER_ID:
+            self.previous_producer_id, self.producer_id = self.producer_id, self.next_producer_id
+            self.next_producer_id = NO_PRODUCER_ID
+            self.epoch = 0
+
+    @property
+    def identity_after(self) -> Identity:
+        """What the producer goes on with once the transaction that is ending has ended."""
+        return self.identity if self.next_producer_id == NO_PRODUCER_ID else Identity(self.next_producer_id, 0)
+
+    # Retries of EndTxn, of a client whose epoch ends with each transaction.
+
+    def was_ended_by(self, producer_id: int, epoch: int) -> bool:
+        """Whether this identity is the one before, which the last end has replaced."""
+        if producer_id == self.producer_id and epoch + 1 == self.epoch:
+            return True
+        return producer_id == self.previous_producer_id and epoch == LAST_EPOCH and self.epoch == 0
+
+    # Checks.
+
+    def check_producer_id(self, producer_id: int) -> None:
+        if producer_id != self.producer_id:
+            why = f"{self.id} has producer id {self.producer_id}, not {producer_id}"
+            raise self.error(ErrorCode.INVALID_PRODUCER_ID_MAPPING, why)
+
+    def check_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            raise self.error(ErrorCode.PRODUCER_FENCED, f"epoch {epoch} of {self.id}, but this is {self.epoch}")
+
+    def check_not_ending(self) -> None:
+        if self.state in ENDING:
+            raise self.error(ErrorCode.CONCURRENT_TRANSACTIONS, f"{self.id} is {self.state.value}")
+
+    @staticmethod
+    def error(code: int, message: str) -> BrokerError:
+        return broker_error(code, message)
+
+
+WallClock = Callable[[float], int]
+
+
+class MarkerWriter:
+    """`find(topic, index)` answers the partition, None where there is none any more; `wall_ms(now)` is wall time."""
+
+    def __init__(self, find: Callable[[str, int], Partition | None], offsets: Offsets, wall_ms: WallClock) -> None:
+        self._find = find
+        self._offsets = offsets
+        self._wall_ms = wall_ms
+
+    def write(self, marker: Marker, places: Collection[Place], on_done: Callable[[float], None], now: float) -> None:
+        """`on_done(now)`, at once or later, when every place has its marker, or can have none: a topic that was
+        deleted, a newer epoch of the same producer."""
+        write = _Write(marker, on_done, self._wall_ms)
+        for topic, index in places:
+            if topic == OFFSETS_TOPIC:
+                self._offsets.settle(marker.producer_id, index, is_commit=marker.is_commit)
+                continue
+            partition = self._find(topic, index)
+            if partition is not None:
+                write.begin(partition)
+        write.start(now)
+
+
+class _Write:
+    """One transaction's markers. `_open` are the partitions that miss theirs, with the end offset and the leader epoch
+    of what was written there, if it was."""
+
+    def __init__(self, marker: Marker, on_done: Callable[[float], None], wall_ms: WallClock) -> None:
+        self._marker = marker
+        self._on_done = on_done
+        self._wall_ms = wall_ms
+        self._open: dict[Partition, tuple[int, int] | None] = {}
+        self._is_over = False
+
+    def begin(self, partition: Partition) -> None:
+        self._open[partition] = None
+
+    def start(self, now: float) -> None:
+        for partition in self._open:
+            partition.watch(self._look)
+        self._look(now)
+
+    def _look(self, now: float) -> None:
+        # A marker that is appended changes the partition, which calls this again from within: what is written has to be
+        # known before that, and so is looked for in the log.
+        for partition in list(self._open):
+            if partition in self._open and self._is_settled(partition, now) and partition in self._open:
+                del self._open[partition]
+                partition.unwatch(self._look)
+        if not self._open and not self._is_over:
+            self._is_over = True
+            self._on_done(now)
+
+    def _is_settled(self, partition: Partition, now: float) -> bool:
+        if partition.is_deleted:
+            return True
+        if partition.leader == NO_LEADER:
+            self._open[partition] = None
+            return False
+        written = self._open[partition]
+        if written is None or written[1] != partition.leader_epoch:
+            written = self._open[partition] = (partition.log.end_offset + 1, partition.leader_epoch)
+            try:
+                self._append(partition, now)
+            except BrokerError:  # a newer epoch has written here, and ended this transaction by that
+                return True
+        return partition.log.high_watermark >= written[0]
+
+    def _append(self, partition: Partition, now: float) -> None:
+        marker = self._marker
+        partition.append_marker(
+            "commit" if marker.is_commit else "abort", producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch, coordinator_epoch=marker.coordinator_epoch, now=now,
+            wall_ms=self._wall_ms(now),
+        )  # fmt: skip
+
 
 WriteMarkers = Callable[[Marker, Collection[Place], Callable[[float], None], float], None]
 
@@ -76,9 +346,7 @@ class Transactions:
 
     # AddPartitionsToTxn, AddOffsetsToTxn, and the first write in a partition since KIP-890.
 
-    def add(
-        self, transactional_id: str, identity: Identity, places: Collection[Place], now: float
-    ) -> None:
+    def add(self, transactional_id: str, identity: Identity, places: Collection[Place], now: float) -> None:
         """The transaction, begun if there is none, is going to write to these."""
         one = self._find(transactional_id)
         one.check_producer_id(identity.producer_id)
@@ -106,9 +374,7 @@ class Transactions:
 
     # EndTxn.
 
-    def end(
-        self, transactional_id: str, identity: Identity, *, commit: bool, bumps: bool, now: float
-    ) -> Identity:
+    def end(self, transactional_id: str, identity: Identity, *, commit: bool, bumps: bool, now: float) -> Identity:
         """Commit or abort; answers the identity to go on with. `bumps`: the client speaks the protocol of KIP-890, in
         which it gets a new epoch. The markers may still be on their way when this returns."""
         one = self._find(transactional_id)
@@ -181,9 +447,7 @@ class Transactions:
             self._write(one, now)
 
     def _write(self, one: Transaction, now: float) -> None:
-        marker = Marker(
-            one.state is TransactionState.PREPARE_COMMIT, one.producer_id, one.epoch, one.coordinator_epoch
-        )
+        marker = Marker(one.state is TransactionState.PREPARE_COMMIT, one.producer_id, one.epoch, one.coordinator_epoch)
         self._write_markers(marker, tuple(one.places), lambda now: one.complete(self._wall_ms(now)), now)
 
     # What happens by itself.

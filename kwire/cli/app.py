@@ -152,7 +152,12 @@ def _show_version(context: click.Context, option: click.Parameter, is_asked: boo
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
 @click.option(
-    "-V", "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
+    "-V",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
     help="Show the version and the implementation in use, and exit.",
 )
 @click.option("-v", "--verbose", count=True, help="Log to stderr: connections; -vv: each request and answer too.")

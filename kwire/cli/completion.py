@@ -26,7 +26,7 @@ def _topics(given: dict[str, Any]) -> list[str]:
     """The topics of the cluster that the options on the line, or the environment, name."""
     from kwire.cli.connection import Connection, connection_tls, named_values
     from kwire.cli.metadata import ask_metadata
-    from kwire.cluster import Runtime
+    from kwire.cluster import LoopThread
     from kwire.session import Sasl
 
     username, password = given.get("username"), given.get("password")
@@ -38,7 +38,7 @@ def _topics(given: dict[str, Any]) -> list[str]:
     if not bootstrap or (username and sasl is None):
         return []
     connection = Connection(bootstrap, _TIMEOUT_SECONDS, tls, sasl, named_values(given.get("extra") or ()))
-    with closing(Runtime(connection.config())) as runtime:
+    with closing(LoopThread(connection.config())) as runtime:
         found = ask_metadata(runtime, None, _TIMEOUT_SECONDS).topics
     return sorted(topic.name for topic in found if topic.name and not topic.is_internal)
 

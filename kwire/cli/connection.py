@@ -93,9 +93,7 @@ _OPTIONS = [
 _EXTRA_HELP = "Any other option of the {owner}, by its Python name: -X {example}."
 
 
-def connection_options(
-    command: Command, owner: str = "client", example: str = "metadata_max_age_ms=60000"
-) -> Command:
+def connection_options(command: Command, owner: str = "client", example: str = "metadata_max_age_ms=60000") -> Command:
     """-b and its kind; the command is called with `connection=Connection`. -X is for the options of an `owner`."""
 
     @functools.wraps(command)

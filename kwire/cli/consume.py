@@ -30,9 +30,7 @@ _TIMESTAMP_TYPES = {0: "create", 1: "append"}
 
 
 @click.command()
-@click.argument(
-    "topics", metavar="TOPIC[:PARTITION,...]...", nargs=-1, required=True, shell_complete=complete_topic
-)
+@click.argument("topics", metavar="TOPIC[:PARTITION,...]...", nargs=-1, required=True, shell_complete=complete_topic)
 @click.option(
     "-o",
     "--offset",

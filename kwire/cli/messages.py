@@ -12,9 +12,8 @@ from typing import Any
 
 from kwire.cli.annotated import default_to_json
 from kwire.errors import EncodeError
-from kwire.protocol.fields import REQUIRED
+from kwire.protocol.fields import REQUIRED, Array
 from kwire.protocol.json import camel_case
-from kwire.protocol.types import Array
 
 
 def read_json(text: str | bytes) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from kwire.cluster import Runtime
+    from kwire.cluster import LoopThread
 
 Topic = MetadataResponse.Topic
 Partition = MetadataResponse.Topic.Partition
@@ -41,9 +41,9 @@ def command(topics: tuple[str, ...], has_partitions: bool, connection: Connectio
         kwire metadata -b localhost:9092 orders
         kwire metadata | jq -r 'select(.kind == "topic") | .name'
     """
-    from kwire.cluster import Runtime
+    from kwire.cluster import LoopThread
 
-    with closing(Runtime(connection.config())) as runtime:
+    with closing(LoopThread(connection.config())) as runtime:
         response = ask_metadata(runtime, topics or None, connection.timeout)
     found = sorted(response.topics, key=lambda topic: topic.name or "")
     if output.is_table:
@@ -54,7 +54,7 @@ def command(topics: tuple[str, ...], has_partitions: bool, connection: Connectio
     return ExitCode.KAFKA if topics and any(map(_has_error, found)) else ExitCode.OK
 
 
-def ask_metadata(runtime: Runtime, topics: Sequence[str] | None, timeout: float) -> MetadataResponse:
+def ask_metadata(runtime: LoopThread, topics: Sequence[str] | None, timeout: float) -> MetadataResponse:
     """Metadata of some topics, or of all; creates none."""
     from kwire.cluster import ToAny
 

@@ -172,7 +172,7 @@ class _Sending:
     def connect(self, connection: Connection, compression: str, acks: str, delivery_timeout: float) -> None:
         """Reach a broker before the first record is read, so that a wrong address is told at once."""
         from kwire.cli.metadata import ask_metadata
-        from kwire.cluster import ClientConfig, Runtime
+        from kwire.cluster import ClientConfig, LoopThread
         from kwire.producer import Producer
 
         options = connection.client_options()
@@ -182,7 +182,7 @@ class _Sending:
         options.update(connection.extra)
         self.producer = Producer(**options)
         known = ClientConfig.option_names()
-        with closing(Runtime(ClientConfig(**{name: options[name] for name in options if name in known}))) as runtime:
+        with closing(LoopThread(ClientConfig(**{name: options[name] for name in options if name in known}))) as runtime:
             ask_metadata(runtime, [], connection.timeout)
 
     def run(self, form: _Form, values: Iterator[tuple[str, bytes]], count: int | None) -> ExitCode:

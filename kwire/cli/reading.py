@@ -16,15 +16,14 @@ from kwire.cli.batches import moment, walk_batches
 from kwire.cli.walk import FieldRow, Walk
 from kwire.errors import DecodeError, KwireError, error_name
 from kwire.protocol import Api, ApiKey, Message, api
-from kwire.protocol.annotate import FieldBytes, annotate
-from kwire.protocol.fields import type_name
+from kwire.protocol.diagnose import FieldBytes, annotate
+from kwire.protocol.fields import Array, type_name
 from kwire.protocol.headers import (
     decode_request,
     decode_response,
     request_header_version,
     response_header_version,
 )
-from kwire.protocol.types import Array
 from kwire.records import decode_batches
 
 Kind = Literal["request", "response"]

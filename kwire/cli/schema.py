@@ -14,9 +14,8 @@ from kwire.cli.apis import find_api_at, find_version, known_apis, message_classe
 from kwire.cli.completion import complete_api
 from kwire.cli.failures import ExitCode
 from kwire.cli.output import Output, output_options, styled
-from kwire.protocol.fields import REQUIRED, Field, type_name
+from kwire.protocol.fields import NO_ID, REQUIRED, Array, Field, type_name
 from kwire.protocol.json import camel_case
-from kwire.protocol.types import NO_ID, Array
 
 
 class Line(NamedTuple):

@@ -21,7 +21,7 @@ from kwire.errors import ErrorCode, UnsupportedVersionError, broker_error
 from kwire.protocol import ApiKey
 
 if TYPE_CHECKING:
-    from kwire.cluster import Route, Runtime, ToLeader, ToNode
+    from kwire.cluster import LoopThread, Route, ToLeader, ToNode
 
 _REFUSALS_SHOWN_MAX = 5
 
@@ -51,7 +51,7 @@ def command(
         kwire send DescribeGroups --coordinator g '{"groups": ["g"]}'
         kwire send Heartbeat@0 --coordinator g '{"groupId": "g", "generationId": 1, "memberId": "m"}'
     """
-    from kwire.cluster import Runtime, ToLeader
+    from kwire.cluster import LoopThread, ToLeader
 
     found, wanted = find_api_at(api_text)
     if text == "-" and sys.stdin.isatty():
@@ -71,7 +71,7 @@ def command(
         used[:] = [version]
         return message_from_json(found.request, fields, version)
 
-    with closing(Runtime(connection.config())) as runtime:
+    with closing(LoopThread(connection.config())) as runtime:
         if isinstance(route, ToLeader):
             route = _leader(runtime, route, connection.timeout)
         response: Any = runtime.ask(route, found.request, build, connection.timeout, at_most=wanted, may_retry=False)
@@ -88,7 +88,7 @@ def command(
     return ExitCode.KAFKA if refused else ExitCode.OK
 
 
-def _leader(runtime: Runtime, route: ToLeader, timeout: float) -> ToNode:
+def _leader(runtime: LoopThread, route: ToLeader, timeout: float) -> ToNode:
     """Who leads the partition. Asked here, because the event loop keeps metadata only of topics that somebody uses."""
     from kwire.cluster import ToNode
 

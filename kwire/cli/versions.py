@@ -22,7 +22,7 @@ from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
 from kwire.version import VERSION
 
 if TYPE_CHECKING:
-    from kwire.cluster import Runtime
+    from kwire.cluster import LoopThread
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ def command(release_text: str | None, connection: Connection, output: Output) ->
         kwire versions -b localhost:9092 --release 3.9
         kwire versions | jq -c 'select(.kind == "api" and .name == "Fetch")'
     """
-    from kwire.cluster import Runtime
+    from kwire.cluster import LoopThread
     from kwire.net import show_address
 
     release = _release(release_text) if release_text is not None else None
     status = ExitCode.OK
     found: list[BrokerVersions] = []
-    with closing(Runtime(connection.config())) as runtime:
+    with closing(LoopThread(connection.config())) as runtime:
         cluster = ask_metadata(runtime, [], connection.timeout)
         for broker in sorted(cluster.brokers, key=lambda broker: broker.node_id):
             try:
@@ -138,7 +138,7 @@ def _groups(brokers: list[BrokerVersions]) -> list[tuple[dict[int, range], list[
     return [(dict(ranges), group) for ranges, group in groups.items()]
 
 
-def _ask(runtime: Runtime, node: int, timeout: float) -> ApiVersionsResponse | None:
+def _ask(runtime: LoopThread, node: int, timeout: float) -> ApiVersionsResponse | None:
     from kwire.cluster import ToNode
 
     def build(version: int) -> ApiVersionsRequest:

@@ -21,7 +21,6 @@ It refuses to know what is produced or consumed.
 Imports: net, session, protocol, wire.
 """
 
-from kwire.cluster.calls import Call, Machine, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode, View
 from kwire.cluster.config import ClientConfig, ClientKwargs, client_config, parse_bootstrap
 from kwire.cluster.events import (
     BrokerAdded,
@@ -34,9 +33,20 @@ from kwire.cluster.events import (
     MetadataUpdated,
 )
 from kwire.cluster.loop import EventLoop
+from kwire.cluster.metadata import Broker, CurrentLeader, Partition, Snapshot, Topic, is_topic_name
 from kwire.cluster.metrics import BrokerMetrics, ClusterMetrics, Distribution
-from kwire.cluster.runtime import Runtime
-from kwire.cluster.snapshot import Broker, LeaderHint, Partition, Snapshot, Topic, is_topic_name
+from kwire.cluster.requests import (
+    ClusterView,
+    PendingRequest,
+    Route,
+    StateMachine,
+    ToAny,
+    ToController,
+    ToCoordinator,
+    ToLeader,
+    ToNode,
+)
+from kwire.cluster.thread import LoopThread
 from kwire.net.backoff import Backoff
 
 __all__ = [
@@ -47,29 +57,29 @@ __all__ = [
     "BrokerMetrics",
     "BrokerRecovered",
     "BrokerRemoved",
-    "Call",
     "ClientConfig",
     "ClientKwargs",
     "ClusterEvent",
     "ClusterMetrics",
+    "ClusterView",
+    "CurrentLeader",
     "Distribution",
     "EventLoop",
-    "LeaderHint",
     "LeaderLost",
     "LeaderRecovered",
-    "Machine",
+    "LoopThread",
     "MetadataUpdated",
     "Partition",
+    "PendingRequest",
     "Route",
-    "Runtime",
     "Snapshot",
+    "StateMachine",
     "ToAny",
     "ToController",
     "ToCoordinator",
     "ToLeader",
     "ToNode",
     "Topic",
-    "View",
     "client_config",
     "is_topic_name",
     "parse_bootstrap",

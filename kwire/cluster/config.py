@@ -76,9 +76,7 @@ class ClientConfig:
     reconnect_backoff_ms_max: int = option(1_000, Whole(1), "the longest pause before connecting again", unit=MS)
     max_frame_bytes: int = option(104_857_600, Whole(1), "a larger response is refused", unit="bytes")
     max_in_flight: int = option(5, Whole(1), "requests sent on one connection and not yet answered", unit="requests")
-    allow_auto_create_topics: bool = option(
-        True, Flag(), "whether brokers may create a topic that a client asks for"
-    )
+    allow_auto_create_topics: bool = option(True, Flag(), "whether brokers may create a topic that a client asks for")
 
     def __post_init__(self) -> None:
         addresses = parse_bootstrap(self.bootstrap)

@@ -1,4 +1,20 @@
-"""One `Session` per broker connection, joined to the `KafkaSelector`: frames become events.
+"""One session per broker connection, and how each broker wants the handshake.
+
+How to greet each broker: with ApiVersions, or, before 0.10, without. Learnt from how its connections end.
+
+A broker before 0.10 closes the connection on a request that it does not know. So does, for other reasons, a newer one
+that is being stopped, or a balancer in front of one that is still starting; and whoever takes such a broker for an old
+one sends it record formats without sequences from then on, and duplicates with them. Hence the proof:
+
+    UNKNOWN    -- greetings end twice in a row --> a probe: a connection without ApiVersions that asks one question
+    UNKNOWN    -- the probe is answered         --> SUSPECTED: it is greeted with ApiVersions once more
+    SUSPECTED  -- that ends again               --> OLD: greeted without, until such a connection ends unanswered
+    SUSPECTED  -- that is answered              --> UNKNOWN; and so is OLD when nothing is answered any more
+
+Once any broker has answered ApiVersions the cluster is not from before 0.10, and no further one is taken for old.
+It makes no connection; `connections` asks it and tells it.
+
+One `Session` per broker connection, joined to the `KafkaSelector`: frames become events.
 
 It owns the addresses and the sessions; how each broker wants to be greeted is in `greetings`. It refuses to decide what
 is sent where.
@@ -18,22 +34,89 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum, auto
 from math import inf
 from random import Random
 from typing import Any
 
 from kwire.cluster import logs
-from kwire.cluster.calls import Purpose
 from kwire.cluster.config import ClientConfig
-from kwire.cluster.greetings import Greeting, Greetings
-from kwire.cluster.metrics import BrokerMetrics, Traffic, broker_metrics
-from kwire.cluster.snapshot import NO_NODE, Broker, Snapshot
+from kwire.cluster.metadata import NO_NODE, Broker, Snapshot
+from kwire.cluster.metrics import BrokerCounters, BrokerMetrics, broker_metrics
+from kwire.cluster.requests import Purpose
 from kwire.errors import DisconnectedError, KwireError
 from kwire.net import Clock, KafkaSelector, show_address
 from kwire.protocol import Request
 from kwire.protocol.messages.metadata import MetadataRequest
-from kwire.session import Answered, Broken, Closed, Failed, Ready, Session
+from kwire.session import ConnectionBroken, ConnectionClosed, HandshakeDone, RequestFailed, ResponseReceived, Session
 from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
+
+Address = tuple[str, int]
+
+_ENDS_BEFORE_A_PROBE = 2
+
+
+class HandshakeMode(Enum):
+    API_VERSIONS = auto()
+    PROBE = auto()
+    OLD = auto()
+
+
+class _Stage(Enum):
+    UNKNOWN = auto()
+    SUSPECTED = auto()
+    OLD = auto()
+
+
+class _Known:
+    """Of one address: what the bootstrap connection learnt holds for the broker that it led to."""
+
+    __slots__ = ("ends", "stage")
+
+    def __init__(self) -> None:
+        self.ends = 0  # in a row, of greetings with ApiVersions
+        self.stage = _Stage.UNKNOWN
+
+
+class VersionProbes:
+    def __init__(self) -> None:
+        self._known: dict[Address, _Known] = {}
+        self._is_cluster_modern = False
+
+    def next(self, address: Address) -> HandshakeMode:
+        """How to begin the next connection to this address."""
+        known = self._of(address)
+        if known.stage is _Stage.OLD:
+            return HandshakeMode.OLD
+        if known.stage is _Stage.UNKNOWN and known.ends >= _ENDS_BEFORE_A_PROBE and not self._is_cluster_modern:
+            return HandshakeMode.PROBE
+        return HandshakeMode.API_VERSIONS
+
+    def answered(self, address: Address, greeting: HandshakeMode) -> None:
+        """A connection that began like this has got an answer."""
+        known = self._of(address)
+        if greeting is HandshakeMode.API_VERSIONS:
+            known.ends, known.stage = 0, _Stage.UNKNOWN
+            self._is_cluster_modern = True
+        elif greeting is HandshakeMode.PROBE:
+            known.ends, known.stage = 0, _Stage.SUSPECTED
+
+    def ended(self, address: Address, greeting: HandshakeMode) -> None:
+        """A connection that began like this was closed by the other end before it had answered anything."""
+        known = self._of(address)
+        if greeting is not HandshakeMode.API_VERSIONS:
+            known.ends, known.stage = 0, _Stage.UNKNOWN
+        elif known.stage is _Stage.SUSPECTED:
+            known.stage = _Stage.OLD
+        else:
+            known.ends += 1
+
+    def _of(self, address: Address) -> _Known:
+        known = self._known.get(address)
+        if known is None:
+            known = self._known[address] = _Known()
+        return known
+
 
 OLDEST = "0.8.2"
 
@@ -61,15 +144,15 @@ class NodeLost:
 
 
 # What became of a request is told as the session tells it.
-Event = NodeReady | NodeLost | Answered | Failed
+Event = NodeReady | NodeLost | ResponseReceived | RequestFailed
 
 
 @dataclass(slots=True)
 class _Link:
     session: Session
-    traffic: Traffic
+    traffic: BrokerCounters
     is_connected: bool = False
-    greeting: Greeting = Greeting.API_VERSIONS
+    greeting: HandshakeMode = HandshakeMode.API_VERSIONS
     has_answered: bool = False
 
 
@@ -82,14 +165,14 @@ class Connections:
         self._clock = clock
         self._random = random
         self._links: dict[Key, _Link] = {}
-        self._greetings = Greetings()
+        self._greetings = VersionProbes()
         self.addresses: dict[int, tuple[str, int]] = {
             NO_NODE - 1 - place: address for place, address in enumerate(config.addresses)
         }
         # What requests are sent on. Never a probe, which is for `greetings` to learn from and carries nobody's.
         self.ready: dict[Purpose, dict[int, Session]] = {purpose: {} for purpose in _PURPOSES}
         self.last_failure: dict[int, KwireError] = {}  # of a node, until a connection to it is ready
-        self._traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
+        self._traffic: defaultdict[int, BrokerCounters] = defaultdict(BrokerCounters)
         self._features: dict[str, int] = {}
         self._written: dict[Key, None] = {}  # connections whose sessions may have frames; a dict keeps the order
         self.now = clock.now()  # of the last poll, when the selector had moved what there was
@@ -152,7 +235,7 @@ class Connections:
             client_id=self._config.client_id,
             sasl=self._config.sasl,
             request_timeout_ms=self._config.request_timeout_ms,
-            assume=None if greeting is Greeting.API_VERSIONS else BROKERS_BEFORE_API_VERSIONS[OLDEST],
+            assume=None if greeting is HandshakeMode.API_VERSIONS else BROKERS_BEFORE_API_VERSIONS[OLDEST],
         )
         self._links[key] = _Link(session, self._traffic[node], greeting=greeting)
         self._selector.connect(key, host, port, tls=self._config.tls_options)
@@ -229,7 +312,7 @@ class Connections:
             link.traffic.connects += 1
             logs.log_opened(self.describe(key[0]))
             link.session.start(now)
-            if link.greeting is Greeting.PROBE and link.session.is_ready:
+            if link.greeting is HandshakeMode.PROBE and link.session.is_ready:
                 link.session.send(MetadataRequest(topics=[]), now, version=0)
             self._moved(key, link.session)
             events += self._translated(key, (), now)
@@ -292,25 +375,25 @@ class Connections:
         events: list[Event] = []
         for event in session_events:
             match event:
-                case Answered():
+                case ResponseReceived():
                     link.has_answered = True
                     link.traffic.latency[type(event.request).__name__].observe(now - event.sent_at)
-                    if link.greeting is Greeting.PROBE:
+                    if link.greeting is HandshakeMode.PROBE:
                         self._greetings.answered(self.addresses[node], link.greeting)
                         return events + self.stop(node, purpose, _proven(self.describe(node)), now)
                     events.append(event)
-                case Failed():
+                case RequestFailed():
                     link.traffic.failures += 1
                     events.append(event)
-                case Broken():
+                case ConnectionBroken():
                     self._selector.disconnect(key, failed=True)
                     return events + self._ended(key, event.error, now)
-                case Ready():
+                case HandshakeDone():
                     logs.log_versions(self.describe(node), event.versions)
-        if node not in self.ready[purpose] and link.session.is_ready and link.greeting is not Greeting.PROBE:
+        if node not in self.ready[purpose] and link.session.is_ready and link.greeting is not HandshakeMode.PROBE:
             self.ready[purpose][node] = link.session
             self._features.update(link.session.features)
-            if link.greeting is Greeting.API_VERSIONS:
+            if link.greeting is HandshakeMode.API_VERSIONS:
                 self._greetings.answered(self.addresses[node], link.greeting)
             self.last_failure.pop(node, None)
             events.insert(0, NodeReady(node, purpose))
@@ -323,13 +406,13 @@ class Connections:
         events: list[Event] = []
         for event in link.session.closed(cause, now):
             match event:
-                case Failed():
+                case RequestFailed():
                     link.traffic.failures += 1
                     events.append(event)
-                case Closed():
+                case ConnectionClosed():
                     cause = event.cause  # the session may know better than the socket: a refused password, SASL wanted
                     has_died = event.died_during_negotiation
-                    if has_died or (link.greeting is not Greeting.API_VERSIONS and not link.has_answered):
+                    if has_died or (link.greeting is not HandshakeMode.API_VERSIONS and not link.has_answered):
                         self._greetings.ended(self.addresses[node], link.greeting)
         cause.where["broker"] = self.describe(node)  # our number for a bootstrap address means nothing to anybody
         logs.log_ended(self.describe(node), cause, was_connected=link.is_connected, is_failure=not is_idle)

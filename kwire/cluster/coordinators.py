@@ -6,7 +6,7 @@ again. It refuses to send: it answers the lookups that are wanted, and takes the
 
 from __future__ import annotations
 
-from kwire.cluster.calls import CoordinatorKind, ToCoordinator
+from kwire.cluster.requests import CoordinatorKind, ToCoordinator
 from kwire.errors import broker_error
 from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kwire.cluster.snapshot import NO_NODE, Broker, Snapshot, Topic
+from kwire.cluster.metadata import NO_NODE, Broker, Snapshot, Topic
 from kwire.errors import KwireError
 
 
@@ -52,10 +52,10 @@ class BrokerFailed:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRecovered:
-    """A connection to a broker that had failed is ready. `outage` is how long that took, in seconds."""
+    """A connection to a broker that had failed is ready. `unreachable_since` is how long that took, in seconds."""
 
     broker: Broker
-    outage: float
+    unreachable_since: float
 
 
 @dataclass(frozen=True, slots=True)

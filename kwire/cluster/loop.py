@@ -24,15 +24,24 @@ from random import Random
 from typing import Any
 
 from kwire.cluster import logs
-from kwire.cluster.calls import Call, Machine, Purpose, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.connections import Connections, Event, NodeLost, NodeReady
 from kwire.cluster.coordinators import Coordinators
 from kwire.cluster.events import BrokerFailed, BrokerRecovered, ClusterEvent, changes
-from kwire.cluster.metadata import MetadataStatus, MetadataUpdater
+from kwire.cluster.metadata import NO_NODE, Broker, CurrentLeader, MetadataStatus, MetadataUpdater, Snapshot
 from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.recovery import Failure, RecoveryMonitor
-from kwire.cluster.snapshot import NO_NODE, Broker, LeaderHint, Snapshot
+from kwire.cluster.requests import (
+    PendingRequest,
+    Purpose,
+    Route,
+    StateMachine,
+    ToAny,
+    ToController,
+    ToCoordinator,
+    ToLeader,
+    ToNode,
+)
 from kwire.errors import (
     ClosedError,
     ErrorCode,
@@ -47,7 +56,7 @@ from kwire.net.backoff import Backoff
 from kwire.protocol import Request, Response
 from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from kwire.session import Answered, Failed
+from kwire.session import RequestFailed, ResponseReceived
 
 
 def _is_lasting(failure: KwireError | None) -> bool:
@@ -71,14 +80,14 @@ class ClusterView:
         self._ready = connections.ready[purpose]
 
     @property
-    def trouble(self) -> KwireError | None:
+    def connection_error(self) -> KwireError | None:
         if self._connections.has_ready:
             return None
         failures = self._connections.last_failure
         return failures[next(reversed(failures))] if failures else None
 
     @property
-    def is_hopeless(self) -> bool:
+    def has_fatal_error(self) -> bool:
         if self._ready or self._connections.has_ready:
             return False
         failures = self._connections.last_failure
@@ -87,7 +96,7 @@ class ClusterView:
     def is_ready(self, node: int) -> bool:
         return node in self._ready or self._loop.is_ready(node, self.purpose)
 
-    def room(self, node: int) -> int:
+    def capacity(self, node: int) -> int:
         return self._loop.config.max_in_flight - self._ready[node].in_flight
 
     def version(self, node: int, api: type[Request[Any]], at_most: int | None = None) -> int:
@@ -112,8 +121,8 @@ class ClusterView:
     def describe(self, node: int) -> str:
         return self._connections.describe(node)
 
-    def outage(self, node: int) -> Failure | None:
-        return self._loop.outage(node)
+    def unreachable_since(self, node: int) -> Failure | None:
+        return self._loop.unreachable_since(node)
 
     def metadata_status(self) -> MetadataStatus:
         return self._loop.metadata_status()
@@ -124,8 +133,8 @@ class ClusterView:
     def allow_topic_creation(self, topic: str) -> None:
         self._loop.allow_topic_creation(topic)
 
-    def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
-        return self._loop.learn_leaders(hints, endpoints)
+    def update_leaders(self, hints: Iterable[CurrentLeader], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
+        return self._loop.update_leaders(hints, endpoints)
 
 
 class EventLoop:
@@ -152,9 +161,9 @@ class EventLoop:
         self._recovery = RecoveryMonitor(self._backoff, random)
         self._coordinators = Coordinators()
         self._outage_log = logs.OutageLog()
-        self._machines: list[tuple[Machine, ClusterView]] = []
+        self._machines: list[tuple[StateMachine, ClusterView]] = []
         self._lost_purpose: dict[int, Purpose] = {}  # by which connection a broker that failed is probed
-        self._waiting: list[Call] = []  # for their route, or for a back-off
+        self._waiting: list[PendingRequest] = []  # for their route, or for a back-off
         self._posted: deque[Callable[[], object]] = deque()
         self._knock_at = 0.0
         self._knocks = 0
@@ -190,7 +199,7 @@ class EventLoop:
     def forget_coordinator(self, route: ToCoordinator) -> None:
         self._coordinators.forget(route)
 
-    def outage(self, node: int) -> Failure | None:
+    def unreachable_since(self, node: int) -> Failure | None:
         return self._recovery.failures.get(node)
 
     def metadata_status(self) -> MetadataStatus:
@@ -202,7 +211,7 @@ class EventLoop:
     def allow_topic_creation(self, topic: str) -> None:
         self._metadata.allow_creation(topic)
 
-    def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
+    def update_leaders(self, hints: Iterable[CurrentLeader], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         news = self._metadata.learn(hints, endpoints)
         self._show(self._metadata.snapshot)
         if news:
@@ -224,17 +233,17 @@ class EventLoop:
 
     # -- participants
 
-    def add(self, machine: Machine, purpose: Purpose = "general") -> None:
+    def add(self, machine: StateMachine, purpose: Purpose = "general") -> None:
         """Let a machine take part. What it sends to nodes and leaders goes by their connections for this purpose."""
         if self._is_closed:
             machine.closed(ClosedError("the client is closed"))
         else:
             self._machines.append((machine, self.view(purpose)))
 
-    def remove(self, machine: Machine) -> None:
+    def remove(self, machine: StateMachine) -> None:
         self._machines = [pair for pair in self._machines if pair[0] is not machine]
 
-    def call(self, call: Call) -> None:
+    def call(self, call: PendingRequest) -> None:
         """Queue a call of nobody's machine; it leaves in this turn or the next."""
         timeout_ms = self.config.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
         call.deadline = self._clock.now() + timeout_ms / 1000
@@ -285,7 +294,7 @@ class EventLoop:
         for call in waiting:
             self._finish(call, error)
         for event in self._connections.stop_all(self._now):
-            if isinstance(event, Failed) and isinstance(event.token, Call):
+            if isinstance(event, RequestFailed) and isinstance(event.token, PendingRequest):
                 event.token.was_written = event.was_sent
                 self._finish(event.token, event.error)
         for machine, _ in self._machines:
@@ -318,10 +327,10 @@ class EventLoop:
 
     def _handle(self, event: Event) -> None:
         match event:
-            case Answered(Call() as call, _, response):
+            case ResponseReceived(PendingRequest() as call, _, response):
                 call.was_written = True
                 self._finish(call, response)
-            case Failed(Call() as call, _, error, was_sent):
+            case RequestFailed(PendingRequest() as call, _, error, was_sent):
                 call.was_written = was_sent
                 self._failed(call, error)
             case NodeReady(node):
@@ -354,19 +363,19 @@ class EventLoop:
 
     # -- calls
 
-    def _failed(self, call: Call, error: KwireError) -> None:
+    def _failed(self, call: PendingRequest, error: KwireError) -> None:
         if isinstance(error, NodeError) and call.may_retry and self._now < call.deadline and not self._is_closed:
             self._put_off(call, error, self._now)
             self._waiting.append(call)
         else:
             self._finish(call, error)
 
-    def _put_off(self, call: Call, error: KwireError, now: float) -> None:
+    def _put_off(self, call: PendingRequest, error: KwireError, now: float) -> None:
         call.attempts += 1
         call.last_error = error
         call.retry_at = now + self._backoff.seconds(call.attempts, self._random)
 
-    def _finish(self, call: Call, result: Response | KwireError | None) -> None:
+    def _finish(self, call: PendingRequest, result: Response | KwireError | None) -> None:
         if self._is_past_machines:  # the machines have had their turn: they need another for what they learn here
             self._is_stirred = True
         call.on_done(result, self._now)
@@ -388,7 +397,7 @@ class EventLoop:
             else:
                 self._waiting.append(call)
 
-    def _send(self, call: Call, node: int) -> None:
+    def _send(self, call: PendingRequest, node: int) -> None:
         try:
             session = self._connections.ready[call.purpose][node]
             version = session.version(call.api, call.at_most)
@@ -452,7 +461,7 @@ class EventLoop:
                             self._put_off(call, result, now)
 
             self.call(
-                Call(
+                PendingRequest(
                     ToAny(),
                     FindCoordinatorRequest,
                     lambda version: self._coordinators.request(route, version),
@@ -497,12 +506,12 @@ class EventLoop:
         """The failure that makes waiting for a node (-1: for any) useless."""
         if node == NO_NODE:
             view = self.view("general")
-            return view.trouble if view.is_hopeless else None
+            return view.connection_error if view.has_fatal_error else None
         failure = self._connections.last_failure.get(node)
         return failure if _is_lasting(failure) and not self._connections.is_started(node, purpose) else None
 
-    def _too_late(self, call: Call) -> RequestTimeoutError:
-        cause = call.last_error or self.view("general").trouble
+    def _too_late(self, call: PendingRequest) -> RequestTimeoutError:
+        cause = call.last_error or self.view("general").connection_error
         why = f"; the last failure was: {cause}" if cause else self._absence(call.route)
         error = RequestTimeoutError(
             f"no answer in time{why}",
@@ -550,11 +559,11 @@ class EventLoop:
         def done(result: Response | KwireError | None, now: float) -> None:
             self._metadata_done(call, result, now)
 
-        call = Call(ToNode(node), MetadataRequest, self._metadata.request, done)
+        call = PendingRequest(ToNode(node), MetadataRequest, self._metadata.request, done)
         call.deadline = self._now + self.config.request_timeout_ms / 1000
         self._send(call, node)
 
-    def _metadata_done(self, call: Call, result: Response | KwireError | None, now: float) -> None:
+    def _metadata_done(self, call: PendingRequest, result: Response | KwireError | None, now: float) -> None:
         if isinstance(result, MetadataResponse):
             if self._metadata.answered(result, now, (call.broker, call.version)):
                 self._metadata_taken()

@@ -1,4 +1,14 @@
-"""When metadata is asked for, of whom, and what for: a state machine without I/O.
+"""What a client knows of a cluster, and when it asks for it again.
+
+What a client knows of the cluster at one moment: brokers, topics, partition leaders. Immutable.
+
+A new snapshot is made of the old one and a MetadataResponse, or of leaders that brokers named when they refused a
+request because they lead no more (KIP-951). It refuses to go back in time: a broker that has not heard of a leader
+change yet answers with an older leader epoch, and for that partition the older snapshot is kept (as Kafka's
+org.apache.kafka.clients.Metadata does since KIP-320), and so is the broker that leads it. A topic with a new id was
+deleted and created again, so its epochs start afresh.
+
+When metadata is asked for, of whom, and what for: a state machine without I/O.
 
 It owns the newest `Snapshot` and the decision to refresh it: when a topic is wanted that the snapshot lacks, when some
 partition is in error, when somebody asks, and when it has grown old. One request is in flight at a time; after a
@@ -13,15 +23,241 @@ permission: there every request may create.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeGuard
+from uuid import UUID
 
-from kwire.cluster.snapshot import NO_NODE, Broker, LeaderHint, Snapshot
-from kwire.errors import KwireError
+from kwire.errors import ErrorCode, KwireError
+from kwire.net import show_address
 from kwire.net.backoff import Backoff
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+NO_ID = UUID(int=0)
+NO_NODE = -1
+
+# Codes of a topic that the next answer may well not have.
+_PASSING = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+STEP = 2_000  # partitions, a topic counting as one more
+# So many more than an answer tells of its topic may lack in it; a higher index is no partition's.
+MISSING_MAX = 10_000
+TOPIC_NAME_BYTES_MAX = 0x7FFF  # of a string in requests
+
+
+def is_topic_name(name: object) -> TypeGuard[str]:
+    """Whether a request can carry it. One that none can would keep those that name other topics too from being sent."""
+    if not isinstance(name, str):
+        return False
+    try:
+        return 0 < len(name.encode()) <= TOPIC_NAME_BYTES_MAX
+    except UnicodeEncodeError:  # half of a surrogate pair, as undecodable file names have
+        return False
+
+
+class Broker(NamedTuple):
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.id} at {show_address(self.host, self.port)}"
+
+
+class Partition(NamedTuple):
+    """`leader` is -1 while there is none; `leader_epoch` is -1 where the broker is too old to tell (before v7).
+
+    `leaderless_since` is the loop's time of the first answer of those in a row that named no leader. A tuple because
+    refreshed metadata makes one of these for each partition of a cluster, and the loop stands still meanwhile.
+    """
+
+    index: int  # type: ignore[assignment]  # hides a method of tuples that nobody looks for here
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+    error_code: int
+    leaderless_since: float | None = None
+
+
+class Topic(NamedTuple):
+    name: str
+    id: UUID
+    partitions: tuple[Partition, ...]
+    is_internal: bool
+    error_code: int
+
+
+class CurrentLeader(NamedTuple):
+    """What a broker that does not lead a partition says about who does. `topic_id` is the topic that was asked for."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+    leader: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """`at` is the clock's time of the newest response for all topics at once; 0.0 with no topics and brokers means
+    that nothing is known yet.
+
+    `unsettled` topics lacked a leader in that response, or were in an error that passes by itself.
+    """
+
+    brokers: Mapping[int, Broker] = field(default_factory=lambda: MappingProxyType({}))
+    topics: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
+    controller_id: int = NO_NODE
+    cluster_id: str | None = None
+    at: float = 0.0
+    unsettled: frozenset[str] = frozenset()
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        known = self.topics.get(topic)
+        if known is None or not 0 <= index < len(known.partitions):
+            return None
+        return known.partitions[index]
+
+    def leader(self, topic: str, index: int) -> int:
+        """Node id of a partition's leader, or -1 when it has none or is not known."""
+        partition = self.partition(topic, index)
+        return NO_NODE if partition is None else partition.leader
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        for topic in self.topics.values():
+            if topic.id == topic_id and topic_id != NO_ID:
+                return topic.name
+        return None
+
+    def updated(self, response: MetadataResponse, now: float, *, kept: Collection[str] = ()) -> Snapshot:
+        """The snapshot after `response`; topics that it does not mention are forgotten, but for those to be `kept`."""
+        for taken in self.updating(response, now, kept=kept):
+            if taken is not None:
+                return taken
+        raise AssertionError("the last step brings the snapshot")
+
+    def updating(
+        self, response: MetadataResponse, now: float, *, kept: Collection[str] = ()
+    ) -> Iterator[Snapshot | None]:
+        """The same in steps, as the loop stands still during each: None after every STEP to 2 * STEP partitions, at
+        last the snapshot.
+
+        The response is used up: each of its topics is freed when it was read. So there are never more objects than when
+        it came, and the garbage collector, which counts them, has no reason to look at all of them meanwhile.
+        """
+        brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+        topics: dict[str, Topic] = {name: self.topics[name] for name in kept if name in self.topics}
+        nodes: _Nodes = {}
+        leaders: set[int] = set(self.brokers) if topics else set()  # those of topics that are kept among them
+        unsettled: set[str] = set(self.unsettled & topics.keys())
+        done = 0
+        response.topics.reverse()
+        while response.topics:
+            answered = response.topics.pop()
+            if answered.name is None:  # v12 and later, when it was asked for by an id that no longer exists
+                continue
+            old = self.topics.get(answered.name)
+            before = old.partitions if old is not None and old.id in (answered.topic_id, NO_ID) else ()
+            told = _in_place(answered.partitions)
+            partitions: list[Partition] = []
+            led: set[int] = set()
+            for start in range(0, len(told) or 1, STEP):
+                for index, one in enumerate(told[start : start + STEP], start):
+                    known = before[index] if index < len(before) else None
+                    partitions.append(_newer(known, index, one, nodes, now))
+                led.update(partition.leader for partition in partitions[start:])
+                done += 1 + len(partitions) - start
+                if done >= STEP:
+                    yield None
+                    done = 0
+            fields = answered.name, answered.topic_id, tuple(partitions), answered.is_internal, answered.error_code
+            # The same object where nothing is new: who looks whether anything is sees it at once.
+            topics[answered.name] = old if old is not None and tuple.__eq__(old, fields) else Topic._make(fields)
+            leaders |= led
+            if NO_NODE in led or answered.error_code in _PASSING:
+                unsettled.add(answered.name)
+        for node in leaders - brokers.keys() & self.brokers.keys():
+            brokers[node] = self.brokers[node]  # it leads by newer news than this answer, which does not know it yet
+        yield Snapshot(
+            MappingProxyType(brokers), MappingProxyType(topics), response.controller_id, response.cluster_id,
+            self.at if kept else now, frozenset(unsettled),
+        )  # fmt: skip
+
+    def with_leaders(
+        self, hints: Iterable[CurrentLeader], endpoints: Iterable[Broker]
+    ) -> tuple[Snapshot, frozenset[tuple[str, int]]]:
+        """The snapshot after hints, and the partitions whose leader is news.
+
+        News are a higher leader epoch, of the same topic (not one created again under its name), and a leader whose
+        address is known. A broker that is known keeps its address: that it moved is for a MetadataResponse to tell.
+        """
+        brokers = {**{broker.id: broker for broker in endpoints}, **self.brokers}
+        led: dict[str, dict[int, Partition]] = {}
+        for hint in hints:
+            topic, known = self.topics.get(hint.topic), self.partition(hint.topic, hint.partition)
+            if topic is None or known is None or topic.id != hint.topic_id or hint.leader not in brokers:
+                continue
+            if hint.leader_epoch > known.leader_epoch:
+                moved = known._replace(
+                    leader=hint.leader, leader_epoch=hint.leader_epoch, error_code=0, leaderless_since=None
+                )
+                led.setdefault(hint.topic, {})[hint.partition] = moved
+        if not led:
+            return self, frozenset()
+        needed = {partition.leader for partitions in led.values() for partition in partitions.values()}
+        topics = dict(self.topics)
+        for name, moves in led.items():
+            partitions = tuple(moves.get(partition.index, partition) for partition in topics[name].partitions)
+            topics[name] = topics[name]._replace(partitions=partitions)
+        kept = {node: broker for node, broker in brokers.items() if node in self.brokers or node in needed}
+        learnt = replace(self, brokers=MappingProxyType(kept), topics=MappingProxyType(topics))
+        return learnt, frozenset((name, index) for name, moves in led.items() for index in moves)
+
+
+def _in_place(told: list[MetadataResponse.Topic.Partition]) -> Sequence[MetadataResponse.Topic.Partition | None]:
+    """Partition n in place n. A broker that leaves a partition out (0.8.2 does, for one that is being created) gets a
+    leaderless stand-in for it, so that partition 2 is never found in place 1."""
+    if all(index == partition.partition_index for index, partition in enumerate(told)):
+        return told
+    by_index = {partition.partition_index: partition for partition in told}
+    count_max = len(told) + MISSING_MAX
+    return [by_index.get(index) for index in range(max(index for index in [*by_index, -1] if index < count_max) + 1)]
+
+
+# Lists of nodes, as the partitions share them: most are one of few. Tuples of their own that last, three a partition,
+# would make the garbage collector look through all of them again and again.
+_Nodes = dict[tuple[int, ...], tuple[int, ...]]
+
+
+def _newer(
+    known: Partition | None, index: int, told: MetadataResponse.Topic.Partition | None, nodes: _Nodes, now: float
+) -> Partition:
+    """Of what is known of a partition and what is told of it, the newer; what is known where they are the same, as
+    nearly all are, at nearly every refresh."""
+    if told is None:
+        answered = Partition(index, NO_NODE, -1, (), (), (), ErrorCode.LEADER_NOT_AVAILABLE)
+    else:
+        if known is not None and -1 < told.leader_epoch < known.leader_epoch:
+            return known
+        replicas, isr = tuple(told.replica_nodes), tuple(told.isr_nodes)
+        offline = tuple(told.offline_replicas)
+        fields = index, told.leader_id, told.leader_epoch, replicas, isr, offline, told.error_code, None
+        if known is not None and told.leader_id != NO_NODE and tuple.__eq__(known, fields):
+            return known
+        answered = Partition(
+            index, told.leader_id, told.leader_epoch, nodes.setdefault(replicas, replicas),
+            nodes.setdefault(isr, isr), nodes.setdefault(offline, offline), told.error_code,
+        )  # fmt: skip
+    if answered.leader != NO_NODE:
+        return answered
+    since = known.leaderless_since if known is not None else None
+    return answered._replace(leaderless_since=now if since is None else since)
 
 
 class MetadataStatus(NamedTuple):
@@ -76,7 +312,7 @@ class MetadataUpdater:
         self._answered_at = 0.0
         self._refreshed_at = 0.0  # when all wanted topics were asked for
         self.taking: Iterator[Snapshot | None] | None = None  # what is left of an answer that is being taken in
-        self._learnt: list[tuple[tuple[LeaderHint, ...], tuple[Broker, ...]]] = []  # meanwhile
+        self._learnt: list[tuple[tuple[CurrentLeader, ...], tuple[Broker, ...]]] = []  # meanwhile
 
     def want(self, topics: Collection[str]) -> None:
         """Tell which topics are needed from now on; a new one makes a refresh due."""
@@ -202,7 +438,7 @@ class MetadataUpdater:
         self._plan()
         return True
 
-    def learn(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
+    def learn(self, hints: Iterable[CurrentLeader], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         """Take leaders that brokers named beside an error; the partitions for which that is news."""
         told = tuple(hints), tuple(endpoints)
         self.snapshot, news = self.snapshot.with_leaders(*told)

@@ -68,7 +68,7 @@ class Histogram:
         return Distribution(tuple(self._counts), self._total)
 
 
-class Traffic:
+class BrokerCounters:
     """The counts of one broker."""
 
     __slots__ = ("bytes_in", "bytes_out", "connects", "failures", "latency", "losses", "requests")
@@ -125,7 +125,13 @@ class ClusterMetrics:
 
 
 def broker_metrics(
-    node: int, address: str, traffic: Traffic, *, connections: int, in_flight: int, last_failure: KwireError | None
+    node: int,
+    address: str,
+    traffic: BrokerCounters,
+    *,
+    connections: int,
+    in_flight: int,
+    last_failure: KwireError | None,
 ) -> BrokerMetrics:
     return BrokerMetrics(
         node,

@@ -1,6 +1,6 @@
 """What one poll brought, by the column: buffers, Arrow arrays, or records where somebody iterates after all.
 
-Owns the columns' names and Arrow types. Nothing is decoded here: a `Piece` is a range of a batch that was looked
+Owns the columns' names and Arrow types. Nothing is decoded here: a `RecordSlice` is a range of a batch that was looked
 through. pyarrow is an extra, imported when it is first needed.
 """
 
@@ -17,7 +17,7 @@ from kwire.wire import accel
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kwire.wire.accel import BytesColumn, Columns, Piece
+    from kwire.wire.accel import BytesColumn, Columns, RecordSlice
 
 
 def check_pyarrow() -> None:
@@ -94,7 +94,7 @@ class PolledBatch:
 
     __slots__ = ("_pieces",)
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, pieces: Sequence[RecordSlice]) -> None:
         self._pieces = list(pieces)
 
     def __len__(self) -> int:
@@ -126,8 +126,8 @@ class PolledBatch:
 
         return arrow.record_batch(accel.columns(self._pieces, include_headers))
 
-    def _by_partition(self) -> dict[tuple[str, int], list[Piece]]:
-        found: dict[tuple[str, int], list[Piece]] = {}
+    def _by_partition(self) -> dict[tuple[str, int], list[RecordSlice]]:
+        found: dict[tuple[str, int], list[RecordSlice]] = {}
         for piece in self._pieces:
             found.setdefault((piece.cursor.topic, piece.cursor.partition), []).append(piece)
         return found

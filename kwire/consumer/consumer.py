@@ -1,6 +1,7 @@
 """`kwire.Consumer`: the face of the consumer, for any number of threads.
 
-It keeps a `Lane` per assigned partition, which is what the users have read; the `Fetcher` on the event loop is ahead
+It keeps a `PartitionBuffer` per assigned partition, which is what the users have read; the `Fetcher` on the event
+loop is ahead
 of it. One lock is around the lanes: users' threads hold it while records are decoded, the loop never takes it. Commands
 are handed to the loop under that lock, so that it hears of them in the order in which they happened.
 """
@@ -16,7 +17,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
-from kwire.cluster import Backoff, ClientConfig, ClusterEvent, Runtime
+from kwire.cluster import Backoff, ClientConfig, ClusterEvent, LoopThread
 from kwire.consumer.arguments import (
     ELSEWHERE,
     TopicPartition,
@@ -29,29 +30,30 @@ from kwire.consumer.arguments import (
     checked_times,
     no_offset,
 )
+from kwire.consumer.buffer import ClientError, CompletedFetch, FetchBuffer, PartitionBuffer
 from kwire.consumer.columns import PolledBatch, check_pyarrow
 from kwire.consumer.fetcher import Fetcher, Start
-from kwire.consumer.inbox import Chunk, Inbox, Trouble
-from kwire.consumer.lane import Lane
 from kwire.consumer.offsets import (
     NO_OFFSET,
-    Found,
-    OffsetLookup,
+    FoundOffset,
+    OffsetFetcher,
+    OffsetsQuery,
+    PartitionsQuery,
     StartOffset,
+    ask,
     is_start_offset,
 )
 from kwire.consumer.options import CLIENT_DEFAULTS, ConsumerKwargs, ConsumerOptions
-from kwire.consumer.queries import OffsetsQuery, PartitionsQuery, ask
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import ClosedError, ConfigurationError, KwireError, RequestTimeoutError
 from kwire.options import check_names
 from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
-from kwire.wire.accel import RecordStream
+from kwire.wire.accel import RecordIterator
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kwire.wire.accel import Cursor, Piece
+    from kwire.wire.accel import RecordReader, RecordSlice
 
 # Where a poll ends that has gathered so many bytes, decompressed: what is made of them is still in the processor's
 # cache when it is looked at, and its memory is that of the poll before.
@@ -60,7 +62,7 @@ _POLL_BYTES = 4 * 1024 * 1024
 _NAP = 1.0
 
 
-class Consumer(RecordStream):
+class Consumer(RecordIterator):
     """Reads records of the partitions that it is assigned.
 
     >>> with kwire.Consumer("localhost:9092") as consumer:            # doctest: +SKIP
@@ -117,8 +119,8 @@ class Consumer(RecordStream):
         own = {name: shared.pop(name) for name in list(shared) if name in ConsumerOptions.option_names()}
         self._options = ConsumerOptions(**own)
         self._config = config = ClientConfig(bootstrap, **shared)
-        self._runtime = Runtime(config, name=f"{config.client_id} consumer")
-        self._inbox = Inbox(max_bytes=self._options.max_buffered_bytes, wake_loop=self._runtime.wakeup)
+        self._runtime = LoopThread(config, name=f"{config.client_id} consumer")
+        self._inbox = FetchBuffer(max_bytes=self._options.max_buffered_bytes, wake_loop=self._runtime.wakeup)
         self._fetcher = Fetcher(
             self._options,
             self._inbox,
@@ -130,12 +132,12 @@ class Consumer(RecordStream):
             replica_max_age_ms=config.metadata_max_age_ms,
         )
         self._lock = threading.RLock()
-        self._lanes: dict[TopicPartition, Lane] = {}
-        self._by_generation: dict[int, Lane] = {}
-        self._ready: deque[Lane] = deque()  # lanes to be looked at, the next first; each at most once
+        self._lanes: dict[TopicPartition, PartitionBuffer] = {}
+        self._by_generation: dict[int, PartitionBuffer] = {}
+        self._ready: deque[PartitionBuffer] = deque()  # lanes to be looked at, the next first; each at most once
         self._reading = None  # the cursor that the iteration is in, which it uses without the lock
-        self._read: list[Cursor] = []  # read to the end since the last poll ...
-        self._read_before: list[Cursor] = []  # ... and in the one before
+        self._read: list[RecordReader] = []  # read to the end since the last poll ...
+        self._read_before: list[RecordReader] = []  # ... and in the one before
         self._generations = itertools.count(1)
         self._troubles: deque[KwireError] = deque()
         self._is_assigned = False
@@ -247,7 +249,7 @@ class Consumer(RecordStream):
         """
         records: list[ConsumerRecord] = []
 
-        def gather(cursor: Cursor, count: int) -> int:
+        def gather(cursor: RecordReader, count: int) -> int:
             nonlocal records
             taken: list[ConsumerRecord] = cursor.take(count)
             records = records + taken if records else taken
@@ -262,9 +264,9 @@ class Consumer(RecordStream):
         The quick way to `to_arrow`, or to columns of a partition's offsets, times, keys and values. Ends with the batch
         that makes 4 MB full; empty after `timeout` seconds.
         """
-        pieces: list[Piece] = []
+        pieces: list[RecordSlice] = []
 
-        def gather(cursor: Cursor, count: int) -> int:
+        def gather(cursor: RecordReader, count: int) -> int:
             piece = cursor.cut(count)
             if len(piece):
                 pieces.append(piece)
@@ -294,7 +296,7 @@ class Consumer(RecordStream):
             advice = f": {ELSEWHERE[name]}" if name in ELSEWHERE else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
-    def _next_cursor(self) -> Cursor:
+    def _next_cursor(self) -> RecordReader:
         """For the iteration, which waits without end, until another thread closes the consumer."""
         try:
             self._age()
@@ -317,13 +319,13 @@ class Consumer(RecordStream):
             self._take_back(())
             raise
 
-    def _poll(self, max_records: int, timeout: float | None, gather: Callable[[Cursor, int], int]) -> None:
+    def _poll(self, max_records: int, timeout: float | None, gather: Callable[[RecordReader, int], int]) -> None:
         """`gather` takes at most so many records of a cursor, and says how many it took."""
         check_count(max_records)
         check_timeout(timeout)
         clock = self._runtime.clock
         deadline = None if timeout is None else clock.now() + timeout
-        handed: list[tuple[Lane, int]] = []
+        handed: list[tuple[PartitionBuffer, int]] = []
         try:
             self._age()
             while True:
@@ -344,7 +346,7 @@ class Consumer(RecordStream):
             self._take_back(handed)
             raise
 
-    def _take_back(self, handed: Iterable[tuple[Lane, int]]) -> None:
+    def _take_back(self, handed: Iterable[tuple[PartitionBuffer, int]]) -> None:
         """After an interrupt, which may have come between any two steps: what nobody was given is to be read again.
 
         `handed` are lanes and where they stood before something was taken from them. All else that was fetched is
@@ -364,9 +366,7 @@ class Consumer(RecordStream):
         self._check_usable()
         checked_partition(topic, 0)
         seconds = self._timeout(timeout)
-        query = PartitionsQuery(
-            topic, timeout=seconds, unknown_topic_timeout_ms=self._options.unknown_topic_timeout_ms
-        )
+        query = PartitionsQuery(topic, timeout=seconds, unknown_topic_timeout_ms=self._options.unknown_topic_timeout_ms)
         return list(range(ask(self._runtime, query, query.future, seconds)))
 
     def beginning_offsets(
@@ -423,8 +423,8 @@ class Consumer(RecordStream):
 
     # -- lanes; under the lock
 
-    def _new_lane(self, key: TopicPartition, start: StartOffset) -> Lane:
-        lane = Lane(
+    def _new_lane(self, key: TopicPartition, start: StartOffset) -> PartitionBuffer:
+        lane = PartitionBuffer(
             *key,
             next(self._generations),
             start if isinstance(start, int) else None,
@@ -435,12 +435,12 @@ class Consumer(RecordStream):
         self._by_generation[lane.generation] = lane
         return lane
 
-    def _retire(self, lane: Lane) -> None:
+    def _retire(self, lane: PartitionBuffer) -> None:
         lane.clear()
         self._inbox.pause(lane.generation, False)
         del self._by_generation[lane.generation]
 
-    def _lane(self, topic: str, partition: int) -> Lane:
+    def _lane(self, topic: str, partition: int) -> PartitionBuffer:
         lane = self._lanes.get((topic, partition))
         if lane is None:
             raise ConfigurationError(f"{topic}-{partition} is not assigned", remedy="name it in assign() first")
@@ -458,7 +458,7 @@ class Consumer(RecordStream):
                     self._queue(lane)
             self._runtime.call_soon(self._fetcher.set_paused, keys, is_paused)
 
-    def _queue(self, lane: Lane) -> None:
+    def _queue(self, lane: PartitionBuffer) -> None:
         if not lane.is_queued:
             lane.is_queued = True
             self._ready.append(lane)
@@ -466,17 +466,17 @@ class Consumer(RecordStream):
     def _absorb(self) -> None:
         """Sort what the loop has posted into the lanes."""
         for item in self._inbox.take():
-            if isinstance(item, Trouble):
+            if isinstance(item, ClientError):
                 self._troubles.append(item.error)
                 continue
             lane = self._by_generation.get(item.generation)
             if lane is not None:
                 lane.put(item)
                 self._queue(lane)
-            elif isinstance(item, Chunk):
+            elif isinstance(item, CompletedFetch):
                 self._inbox.release(item)  # of a generation that is over
 
-    def _next_lane(self) -> Lane | None:
+    def _next_lane(self) -> PartitionBuffer | None:
         """The first lane that has records, left at the head of the queue; raises what comes before it."""
         if self._troubles:
             raise self._troubles.popleft()
@@ -491,7 +491,7 @@ class Consumer(RecordStream):
         return None
 
     def _collect(
-        self, max_records: int, gather: Callable[[Cursor, int], int], handed: list[tuple[Lane, int]]
+        self, max_records: int, gather: Callable[[RecordReader, int], int], handed: list[tuple[PartitionBuffer, int]]
     ) -> bool:
         left, left_bytes = max_records, _POLL_BYTES
         while left == max_records:  # another thread's iteration, which needs no lock, may have taken a lane's last
@@ -518,7 +518,7 @@ class Consumer(RecordStream):
         self._ready.rotate(-1)  # the next poll begins with another partition
         return True
 
-    def _retire_cursor(self, cursor: Cursor) -> None:
+    def _retire_cursor(self, cursor: RecordReader) -> None:
         self._read.append(cursor)
 
     def _age(self) -> None:
@@ -531,7 +531,7 @@ class Consumer(RecordStream):
             for cursor in old:
                 cursor.detach()
 
-    def _raise_of(self, lane: Lane) -> NoReturn:
+    def _raise_of(self, lane: PartitionBuffer) -> NoReturn:
         assert lane.error is not None
         lane.is_told = True
         # When it was found here, in the records, the loop still fetches what comes behind them.
@@ -556,8 +556,8 @@ class Consumer(RecordStream):
         check_timeout(timeout, absent="wait for request_timeout_ms")
         return self._config.request_timeout_ms / 1000 if timeout is None else timeout
 
-    def _new_lookup(self) -> OffsetLookup:
-        return OffsetLookup(
+    def _new_lookup(self) -> OffsetFetcher:
+        return OffsetFetcher(
             is_committed_only=self._options.is_committed_only,
             unknown_topic_timeout_ms=self._options.unknown_topic_timeout_ms,
             backoff=Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_ms_max),
@@ -566,7 +566,7 @@ class Consumer(RecordStream):
 
     def _offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout: float | None
-    ) -> Mapping[TopicPartition, Found]:
+    ) -> Mapping[TopicPartition, FoundOffset]:
         self._check_usable()
         seconds = self._timeout(timeout)
         lookup = self._new_lookup()

@@ -18,24 +18,37 @@ from random import Random
 from typing import NamedTuple
 
 from kwire.cluster import Backoff
-from kwire.cluster.calls import Call, ToNode, View
-from kwire.cluster.snapshot import NO_NODE, Snapshot
-from kwire.consumer import failures
-from kwire.consumer.aborted import AbortedTransaction
-from kwire.consumer.extent import extent_of, worth_asking
-from kwire.consumer.fetch import MAX_BYTES_SINCE, Asked, Fetch, endpoints, leader_hints
-from kwire.consumer.inbox import Chunk, Failure, Inbox, Moved, Trouble
+from kwire.cluster.metadata import NO_NODE, Snapshot
+from kwire.cluster.requests import ClusterView, PendingRequest, ToNode
+from kwire.consumer import partition
+from kwire.consumer.buffer import (
+    AbortedTransaction,
+    ClientError,
+    CompletedFetch,
+    FetchBuffer,
+    PartitionFailed,
+    PositionResolved,
+)
+from kwire.consumer.fetch_request import (
+    MAX_BYTES_SINCE,
+    Fetch,
+    FetchPosition,
+    batch_bounds,
+    endpoints,
+    leader_hints,
+    worth_asking,
+)
 from kwire.consumer.offsets import (
     NO_OFFSET,
-    Found,
-    OffsetLookup,
+    FoundOffset,
+    OffsetFetcher,
+    OffsetRequest,
     StartOffset,
-    Want,
     wire_timestamp,
 )
 from kwire.consumer.options import ConsumerOptions
-from kwire.consumer.place import Place, locate
-from kwire.consumer.position import Position, State
+from kwire.consumer.partition import FetchState, PartitionState
+from kwire.consumer.routing import LeaderAndEpoch, leader_of
 from kwire.errors import (
     ErrorCode,
     KwireError,
@@ -74,7 +87,7 @@ class Start(NamedTuple):
 class _Choice:
     """What could be fetched from one node, and since when something there waits for its reader instead."""
 
-    ready: list[Asked] = field(default_factory=list)
+    ready: list[FetchPosition] = field(default_factory=list)
     held_since: float | None = None
 
 
@@ -84,8 +97,8 @@ class Fetcher:
     def __init__(
         self,
         options: ConsumerOptions,
-        inbox: Inbox,
-        lookup: OffsetLookup,
+        inbox: FetchBuffer,
+        lookup: OffsetFetcher,
         *,
         backoff: Backoff,
         random: Random,
@@ -104,7 +117,7 @@ class Fetcher:
         self._partition_bytes = min(options.partition_max_bytes, self._fetch_bytes)
         self._unknown_patience = options.unknown_topic_timeout_ms / 1000
         self._replica_max_age = replica_max_age_ms / 1000
-        self._positions: dict[tuple[str, int], Position] = {}  # in the order of the next request
+        self._positions: dict[tuple[str, int], PartitionState] = {}  # in the order of the next request
         self._snapshot = Snapshot()  # where the positions' places are from
         self._topics: frozenset[str] | None = frozenset()  # None: to be gathered anew
         self._new_topics: set[str] = set()  # assigned since the last turn
@@ -149,18 +162,18 @@ class Fetcher:
     def park(self, topic: str, partition: int, generation: int) -> None:
         """The user met records of this generation that cannot be read: fetching beyond them is of no use."""
         position = self._positions.get((topic, partition))
-        if position is not None and position.generation == generation and position.state is not State.PARKED:
+        if position is not None and position.generation == generation and position.state is not FetchState.PARKED:
             self._abandon(position)
-            position.move(State.PARKED)
+            position.move(FetchState.PARKED)
             self._topics = None
 
-    def _new(self, start: Start) -> Position:
+    def _new(self, start: Start) -> PartitionState:
         topic, partition, generation, offset, _, end = start
-        position = Position(topic, partition, generation, offset, self._partition_bytes, end)
+        position = PartitionState(topic, partition, generation, offset, self._partition_bytes, end)
         position.is_paused = start.is_paused
         return position
 
-    def _abandon(self, position: Position) -> None:
+    def _abandon(self, position: PartitionState) -> None:
         if position.want is not None:
             self._lookup.drop(position.want)
             position.want = None
@@ -169,7 +182,7 @@ class Fetcher:
 
     def topics(self) -> Collection[str]:
         if self._topics is None:
-            self._topics = frozenset(p.topic for p in self._positions.values() if p.state is not State.PARKED)
+            self._topics = frozenset(p.topic for p in self._positions.values() if p.state is not FetchState.PARKED)
         return self._topics
 
     def deadline(self) -> float | None:
@@ -181,7 +194,7 @@ class Fetcher:
         self._lookup.closed(error)
         self._inbox.close(error)
 
-    def turn(self, now: float, view: View) -> list[Call]:
+    def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
         self._deadline = None
         if self._refresh_reason is not None:
             view.request_metadata(self._refresh_reason)
@@ -190,7 +203,7 @@ class Fetcher:
             for topic in self._new_topics:
                 view.allow_topic_creation(topic)
             self._new_topics.clear()
-        calls: list[Call] = []
+        calls: list[PendingRequest] = []
         if self._positions:
             self._watch(now, view)
             self._resolve()
@@ -210,7 +223,7 @@ class Fetcher:
 
     # -- choosing what to fetch
 
-    def _choose(self, now: float, view: View) -> dict[int, _Choice]:
+    def _choose(self, now: float, view: ClusterView) -> dict[int, _Choice]:
         snapshot, in_flight = view.snapshot, self._in_flight
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
@@ -219,14 +232,14 @@ class Fetcher:
         held_bytes = 2 * self._partition_bytes
         choices: dict[int, _Choice] = {}
         for position in self._positions.values():
-            if position.state is not State.FETCHING or position.is_in_flight or position.is_paused:
+            if position.state is not FetchState.FETCHING or position.is_in_flight or position.is_paused:
                 continue
             if now < position.not_before:
                 self._wake_at(position.not_before)
                 continue
             place = position.place
             if place is None:
-                place = position.place = locate(snapshot, position.topic, position.partition)
+                place = position.place = leader_of(snapshot, position.topic, position.partition)
             if position.replica is not None:
                 place = self._replica(position, position.replica, place, now)
             if place.node == NO_NODE:
@@ -237,7 +250,7 @@ class Fetcher:
             choice = choices.setdefault(place.node, _Choice())
             if not self._inbox.holds(position.generation, held_bytes):
                 position.held_since = None
-                choice.ready.append(Asked(position, position.offset, place))
+                choice.ready.append(FetchPosition(position, position.offset, place))
                 continue
             if position.held_since is None:
                 position.held_since = now
@@ -245,7 +258,7 @@ class Fetcher:
                 choice.held_since = position.held_since
         return choices
 
-    def _replica(self, position: Position, replica: int, leader: Place, now: float) -> Place:
+    def _replica(self, position: PartitionState, replica: int, leader: LeaderAndEpoch, now: float) -> LeaderAndEpoch:
         """Where a position reads that was told to do so from a follower."""
         if leader.node == NO_NODE:
             return leader
@@ -254,7 +267,7 @@ class Fetcher:
         position.replica = None
         return leader
 
-    def _without_leader(self, position: Position, place: Place, now: float, view: View) -> None:
+    def _without_leader(self, position: PartitionState, place: LeaderAndEpoch, now: float, view: ClusterView) -> None:
         if place.error is None:
             view.request_metadata(f"{position.topic}-{position.partition} has no known leader")
             return
@@ -262,13 +275,13 @@ class Fetcher:
         if place.is_lasting or self._is_unknown_too_long(position, now):
             self._fail(position, place.error)
 
-    def _is_unknown_too_long(self, position: Position, now: float) -> bool:
+    def _is_unknown_too_long(self, position: PartitionState, now: float) -> bool:
         if position.unknown_since is None:
             position.unknown_since = now
         self._wake_at(position.unknown_since + self._unknown_patience)
         return now >= position.unknown_since + self._unknown_patience
 
-    def _is_usable(self, node: int, now: float, view: View) -> bool:
+    def _is_usable(self, node: int, now: float, view: ClusterView) -> bool:
         if now < self._resting.get(node, 0.0):
             self._wake_at(self._resting[node])
             return False
@@ -280,13 +293,13 @@ class Fetcher:
         failure = view.failure(node)
         if failure is not None and not failure.is_retriable and node not in self._told:
             self._told.add(node)
-            self._inbox.post(Trouble(failure))
+            self._inbox.post(ClientError(failure))
         return False
 
-    def _fetch(self, node: int, choice: _Choice, share: int, now: float, view: View) -> Fetch | None:
+    def _fetch(self, node: int, choice: _Choice, share: int, now: float, view: ClusterView) -> Fetch | None:
         """What to ask the node for, if there is room; `share` is how much of it all one node may have."""
         reserved = sum([fetch.reserved_bytes for fetch in self._in_flight.values()])
-        room = self._inbox.room(reserved, min(share, self._partition_bytes))
+        room = self._inbox.capacity(reserved, min(share, self._partition_bytes))
         if room == 0:
             return None
         asked = choice.ready
@@ -296,7 +309,7 @@ class Fetcher:
             version = view.version(node, FetchRequest, fetch.version_max)
         except UnsupportedVersionError as error:
             self._resting[node] = now + self._request_timeout_ms / 1000
-            self._inbox.post(Trouble(error))
+            self._inbox.post(ClientError(error))
             return None
         count = max(1, max_bytes // self._partition_bytes)
         if version < MAX_BYTES_SINCE and len(asked) > count:
@@ -324,18 +337,18 @@ class Fetcher:
             wait_ms = min(wait_ms, max(_HELD_WAIT_MIN_MS, held_ms))
         return wait_ms
 
-    def _to_the_back(self, position: Position) -> None:
+    def _to_the_back(self, position: PartitionState) -> None:
         if self._positions.get(position.key) is position:
             del self._positions[position.key]
             self._positions[position.key] = position
 
-    def _call(self, fetch: Fetch, view: View) -> Call:
+    def _call(self, fetch: Fetch, view: ClusterView) -> PendingRequest:
         self._fetches += 1
         self._fetched[fetch.node] = self._fetches
         self._in_flight[fetch.node] = fetch
         for asked in fetch.asked:
             asked.position.is_in_flight = True
-        return Call(
+        return PendingRequest(
             ToNode(fetch.node),
             FetchRequest,
             partial(fetch.request, self._options),
@@ -346,7 +359,7 @@ class Fetcher:
 
     # -- answers
 
-    def _done(self, fetch: Fetch, view: View, result: Response | KwireError | None, now: float) -> None:
+    def _done(self, fetch: Fetch, view: ClusterView, result: Response | KwireError | None, now: float) -> None:
         del self._in_flight[fetch.node]
         for asked in fetch.asked:
             asked.position.is_in_flight = False
@@ -363,11 +376,11 @@ class Fetcher:
         answers = fetch.answers(result)
         hints = leader_hints(answers)
         if hints:
-            view.learn_leaders(hints, endpoints(result))
+            view.update_leaders(hints, endpoints(result))
         for asked, answer in answers:
             position = asked.position
             # Replaced by a seek or an assignment while this was in flight (see `position`), or parked: nobody waits.
-            if self._positions.get(position.key) is not position or position.state is not State.FETCHING:
+            if self._positions.get(position.key) is not position or position.state is not FetchState.FETCHING:
                 continue
             if answer is None:
                 self._answered_with_code(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, now, view)
@@ -379,11 +392,11 @@ class Fetcher:
     def _request_failed(self, fetch: Fetch, error: KwireError, now: float) -> None:
         if not error.is_retriable and fetch.node not in self._told:
             self._told.add(fetch.node)
-            self._inbox.post(Trouble(error))
+            self._inbox.post(ClientError(error))
         for asked in fetch.asked:
             self._retry(asked.position, error, now)
 
-    def _answered(self, fetch: Fetch, asked: Asked, answer: FetchResponse.Topic.Partition, now: float) -> None:
+    def _answered(self, fetch: Fetch, asked: FetchPosition, answer: FetchResponse.Topic.Partition, now: float) -> None:
         position = asked.position
         position.attempts = 0
         position.unknown_since = position.last_error = None
@@ -396,13 +409,13 @@ class Fetcher:
         self._idle_since[fetch.node] = now
         self._to_the_back(position)
         records = memoryview(answer.records)
-        extent = extent_of(records)
+        extent = batch_bounds(records)
         if extent.whole_bytes:
             if extent.next_offset <= asked.offset:
-                self._fail(position, failures.no_progress(position, extent.next_offset))
+                self._fail(position, partition.no_progress(position, extent.next_offset))
                 return
             aborted = self._aborted(answer.aborted_transactions) if answer.aborted_transactions else ()
-            self._inbox.post(Chunk(position.generation, asked.offset, records[: extent.whole_bytes], aborted))
+            self._inbox.post(CompletedFetch(position.generation, asked.offset, records[: extent.whole_bytes], aborted))
             position.offset = extent.next_offset
             if position.end is not None:
                 position.stand(position.offset)
@@ -410,7 +423,7 @@ class Fetcher:
             if extent.needed_bytes:
                 position.fetch_bytes = worth_asking(extent.needed_bytes, self._partition_bytes)
         if extent.is_broken:
-            self._fail(position, failures.broken_envelope(position))
+            self._fail(position, partition.broken_envelope(position))
         elif not extent.whole_bytes:
             self._grow(position, extent.needed_bytes)
 
@@ -421,30 +434,30 @@ class Fetcher:
             return ()
         return tuple(AbortedTransaction(one.producer_id, one.first_offset) for one in told)
 
-    def _grow(self, position: Position, needed_bytes: int) -> None:
+    def _grow(self, position: PartitionState, needed_bytes: int) -> None:
         """Not one whole batch came: brokers before Kafka 0.10.1 cut off what is over the limit. Ask for as much."""
         if position.fetch_bytes >= self._batch_bytes_max or needed_bytes > self._batch_bytes_max:
-            self._fail(position, failures.too_large(position, needed_bytes, self._batch_bytes_max))
+            self._fail(position, partition.too_large(position, needed_bytes, self._batch_bytes_max))
             return
         position.fetch_bytes = min(max(needed_bytes, 2 * position.fetch_bytes), self._batch_bytes_max)
 
-    def _answered_with_code(self, asked: Asked, code: int, now: float, view: View) -> None:
+    def _answered_with_code(self, asked: FetchPosition, code: int, now: float, view: ClusterView) -> None:
         position = asked.position
         error = broker_error(code, api="Fetch", topic=position.topic, partition=position.partition, offset=asked.offset)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(position)
         elif code == ErrorCode.CORRUPT_MESSAGE:
-            self._fail(position, failures.corrupt_at_broker(position))
+            self._fail(position, partition.corrupt_at_broker(position))
         elif code in _UNKNOWN and self._is_unknown_too_long(position, now):
             self._fail(position, error)
         elif error.is_retriable or (code == ErrorCode.UNKNOWN_SERVER_ERROR and position.attempts < _ATTEMPTS_MAX):
             # Where a newer leader is known by now, from this answer at the latest, there is nothing to back off for.
-            place = locate(view.snapshot, position.topic, position.partition)
+            place = leader_of(view.snapshot, position.topic, position.partition)
             self._retry(position, error, now, backs_off=place.leader_epoch <= asked.place.leader_epoch)
         else:
             self._fail(position, error)
 
-    def _retry(self, position: Position, error: KwireError, now: float, *, backs_off: bool = True) -> None:
+    def _retry(self, position: PartitionState, error: KwireError, now: float, *, backs_off: bool = True) -> None:
         position.replica = None
         position.last_error = error
         if backs_off:
@@ -452,28 +465,28 @@ class Fetcher:
             position.not_before = now + self._backoff.seconds(position.attempts, self._random)
         self._refresh_reason = f"fetch of {position.topic}-{position.partition}: {error.message}"
 
-    def _fail(self, position: Position, error: KwireError) -> None:
+    def _fail(self, position: PartitionState, error: KwireError) -> None:
         self._abandon(position)
         position.last_error = error
-        position.move(State.PARKED)
+        position.move(FetchState.PARKED)
         self._topics = None
-        self._inbox.post(Failure(position.generation, error))
+        self._inbox.post(PartitionFailed(position.generation, error))
 
     # -- offsets
 
     def _resolve(self) -> None:
         for position in self._positions.values():
-            if position.state is State.RESOLVING and position.want is None:
+            if position.state is FetchState.RESOLVING and position.want is None:
                 assert not isinstance(position.start, int)
                 self._look_up(position, wire_timestamp(position.start), partial(self._found, position))
 
     def _look_up(
-        self, position: Position, timestamp: int, on_done: Callable[[Found | KwireError, float], None]
+        self, position: PartitionState, timestamp: int, on_done: Callable[[FoundOffset | KwireError, float], None]
     ) -> None:
-        position.want = Want(position.topic, position.partition, timestamp, on_done)
+        position.want = OffsetRequest(position.topic, position.partition, timestamp, on_done)
         self._lookup.want([position.want])
 
-    def _found(self, position: Position, result: Found | KwireError, now: float) -> None:
+    def _found(self, position: PartitionState, result: FoundOffset | KwireError, now: float) -> None:
         position.want = None
         if self._is_closed:
             return
@@ -483,57 +496,59 @@ class Fetcher:
             position.start = "latest"  # no record is that young; `_resolve` asks again
         else:
             position.stand(result.offset)
-            self._inbox.post(Moved(position.generation, result.offset))
+            self._inbox.post(PositionResolved(position.generation, result.offset))
 
-    def _out_of_range(self, position: Position) -> None:
+    def _out_of_range(self, position: PartitionState) -> None:
         if position.replica is not None:
             position.replica = None  # a follower may lag behind; what the log holds is for its leader to say
             return
-        position.move(State.RESOLVING)
+        position.move(FetchState.RESOLVING)
         if self._options.on_out_of_range != "error":
             position.start = self._options.on_out_of_range
         else:
             self._look_up(position, EARLIEST, partial(self._measured_start, position))
 
-    def _measured_start(self, position: Position, result: Found | KwireError, now: float) -> None:
+    def _measured_start(self, position: PartitionState, result: FoundOffset | KwireError, now: float) -> None:
         position.want = None
         if isinstance(result, KwireError):
             self._measured(position, None, now)
         else:
             self._look_up(position, LATEST, partial(self._measured_end, position, result.offset))
 
-    def _measured_end(self, position: Position, log_start: int, result: Found | KwireError, now: float) -> None:
+    def _measured_end(
+        self, position: PartitionState, log_start: int, result: FoundOffset | KwireError, now: float
+    ) -> None:
         position.want = None
         self._measured(position, None if isinstance(result, KwireError) else (log_start, result.offset), now)
 
-    def _measured(self, position: Position, log_range: tuple[int, int] | None, now: float) -> None:
+    def _measured(self, position: PartitionState, log_range: tuple[int, int] | None, now: float) -> None:
         if self._is_closed:
             return
-        error = failures.out_of_range(position, log_range)
+        error = partition.out_of_range(position, log_range)
         is_inside = log_range is not None and log_range[0] <= position.offset <= log_range[1]
         if is_inside and position.attempts < _ATTEMPTS_MAX:
             # The log has it after all: a new leader was still finding out how far its log reaches.
-            position.move(State.FETCHING)
+            position.move(FetchState.FETCHING)
             self._retry(position, error, now)
         else:
             self._fail(position, error)
 
     # -- when nothing can be reached
 
-    def _watch(self, now: float, view: View) -> None:
+    def _watch(self, now: float, view: ClusterView) -> None:
         """Tell the user, once per outage, when no broker can be reached at all."""
-        trouble = view.trouble
+        trouble = view.connection_error
         if trouble is None:
             self._trouble_since, self._has_told_trouble = None, False
             return
         if self._trouble_since is None:
             self._trouble_since = now
         patience = self._request_timeout_ms / 1000 if view.snapshot.brokers else _FIRST_PATIENCE
-        due = self._trouble_since + (0.0 if view.is_hopeless else patience)
+        due = self._trouble_since + (0.0 if view.has_fatal_error else patience)
         if self._has_told_trouble:
             return
         if now >= due:
             self._has_told_trouble = True
-            self._inbox.post(Trouble(trouble))
+            self._inbox.post(ClientError(trouble))
         else:
             self._wake_at(due)

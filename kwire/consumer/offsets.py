@@ -1,26 +1,38 @@
-"""Where in a log to stand: earliest, latest, or by time; and the lookup that asks the leaders for it (ListOffsets).
+"""Offsets by position or time, and the ListOffsets requests that find them.
 
-`OffsetLookup` takes wants, one per partition and timestamp, and resolves each exactly once. Wants for the same leader
+Where in a log to stand: earliest, latest, or by time; and the lookup that asks the leaders for it (ListOffsets).
+
+`OffsetFetcher` takes wants, one per partition and timestamp, and resolves each exactly once. Wants for the same leader
 share a request. A leader that moved, a broker that is gone or a topic that is only just being created is retried with
 back-off until the want expires; what waiting does not cure fails at once.
 
 ListOffsets v0 (brokers before 0.10.1) answers a list of segment starts, newest first, not later than the time asked
 for: the first of them is the best start known, and an empty list means that the whole log is younger.
+
+Questions that a user's thread asks and waits for: offsets of many partitions, the partitions of a topic.
+
+Each is a state machine that joins the event loop until it has its answer. One failure fails the whole question: half of
+the offsets are of no use to whoever asked for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from kwire.cluster import Backoff
-from kwire.cluster.calls import Call, ToNode, View
-from kwire.cluster.snapshot import NO_NODE
-from kwire.consumer.place import Place, locate
+from kwire.cluster.metadata import NO_NODE
+from kwire.cluster.requests import ClusterView, PendingRequest, StateMachine, ToNode
+from kwire.cluster.thread import LoopThread
+from kwire.consumer.routing import LeaderAndEpoch, leader_of, no_such_topic
 from kwire.errors import (
     BrokerError,
+    ClosedError,
     ConfigurationError,
     ErrorCode,
     KwireError,
@@ -60,7 +72,7 @@ def wire_timestamp(start: Literal["earliest", "latest"] | AtTimestamp) -> int:
     return EARLIEST if start == "earliest" else LATEST
 
 
-class Found(NamedTuple):
+class FoundOffset(NamedTuple):
     """`offset` is -1 when no record is that young; `timestamp_ms` that of the record, -1 where unknown."""
 
     offset: int
@@ -69,13 +81,13 @@ class Found(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Want:
+class OffsetRequest:
     """One partition's question. `timeout` (seconds, None: for ever) counts from the first turn that sees it."""
 
     topic: str
     partition: int
     timestamp: int
-    on_done: Callable[[Found | KwireError, float], None]
+    on_done: Callable[[FoundOffset | KwireError, float], None]
     timeout: float | None = None
     expires_at: float | None = field(default=None, init=False)
     unknown_since: float | None = field(default=None, init=False)
@@ -86,7 +98,7 @@ class Want:
     last_error: KwireError | None = field(default=None, init=False)
 
 
-class OffsetLookup:
+class OffsetFetcher:
     """A state machine. `want` and `drop` belong to the loop's thread, as everything here."""
 
     def __init__(
@@ -96,17 +108,17 @@ class OffsetLookup:
         self._unknown_patience = unknown_topic_timeout_ms / 1000
         self._backoff = backoff
         self._random = random
-        self._wants: dict[Want, None] = {}  # a set that keeps its order
+        self._wants: dict[OffsetRequest, None] = {}  # a set that keeps its order
         self._refresh_reason: str | None = None
         self._end: KwireError | None = None
         self._now = 0.0  # of the last turn
 
-    def want(self, wants: Iterable[Want]) -> None:
+    def want(self, wants: Iterable[OffsetRequest]) -> None:
         self._wants.update(dict.fromkeys(wants))
         if self._end is not None:
             self.closed(self._end)
 
-    def drop(self, want: Want) -> None:
+    def drop(self, want: OffsetRequest) -> None:
         """Nobody waits for it any more; its answer, if one is under way, is ignored."""
         self._wants.pop(want, None)
 
@@ -130,18 +142,18 @@ class OffsetLookup:
         for want in list(self._wants):
             self._finish(want, error, self._now)
 
-    def turn(self, now: float, view: View) -> list[Call]:
+    def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
         self._now = now
         if not self._wants:
             return []
         if self._refresh_reason is not None:
             view.request_metadata(self._refresh_reason)
             self._refresh_reason = None
-        by_node: dict[int, list[tuple[Want, Place]]] = {}
+        by_node: dict[int, list[tuple[OffsetRequest, LeaderAndEpoch]]] = {}
         for want in list(self._wants):
             if self._has_expired(want, now, view) or want.is_asked or now < want.not_before:
                 continue
-            place = locate(view.snapshot, want.topic, want.partition)
+            place = leader_of(view.snapshot, want.topic, want.partition)
             if place.node != NO_NODE:
                 if view.is_ready(place.node):
                     by_node.setdefault(place.node, []).append((want, place))
@@ -151,25 +163,30 @@ class OffsetLookup:
 
     # -- what becomes of a want
 
-    def _finish(self, want: Want, result: Found | KwireError, now: float) -> None:
+    def _finish(self, want: OffsetRequest, result: FoundOffset | KwireError, now: float) -> None:
         if want in self._wants:  # else it was dropped or has expired while its answer was under way
             del self._wants[want]
             want.on_done(result, now)
 
-    def _has_expired(self, want: Want, now: float, view: View) -> bool:
+    def _has_expired(self, want: OffsetRequest, now: float, view: ClusterView) -> bool:
         if not want.is_seen:
             want.is_seen = True
             want.expires_at = None if want.timeout is None else now + want.timeout
         # Who waits without end is told of the trouble by the fetcher, once for all partitions.
-        if view.is_hopeless and view.trouble is not None and not want.is_asked and want.timeout is not None:
-            self._finish(want, view.trouble, now)
+        if (
+            view.has_fatal_error
+            and view.connection_error is not None
+            and not want.is_asked
+            and want.timeout is not None
+        ):
+            self._finish(want, view.connection_error, now)
             return True
         if want.expires_at is None or now < want.expires_at:
             return False
         self._finish(want, _too_late(want, view), now)
         return True
 
-    def _without_leader(self, want: Want, place: Place, now: float, view: View) -> None:
+    def _without_leader(self, want: OffsetRequest, place: LeaderAndEpoch, now: float, view: ClusterView) -> None:
         if place.error is None:
             view.request_metadata(f"{want.topic}-{want.partition} has no known leader")
             return
@@ -179,7 +196,7 @@ class OffsetLookup:
         if place.is_lasting or now >= want.unknown_since + self._unknown_patience:
             self._finish(want, place.error, now)
 
-    def _failed(self, want: Want, error: KwireError, now: float) -> None:
+    def _failed(self, want: OffsetRequest, error: KwireError, now: float) -> None:
         """Try again later, or give up."""
         want.is_asked = False
         want.last_error = error
@@ -198,7 +215,7 @@ class OffsetLookup:
 
     # -- the request
 
-    def _call(self, node: int, asked: list[tuple[Want, Place]]) -> Call:
+    def _call(self, node: int, asked: list[tuple[OffsetRequest, LeaderAndEpoch]]) -> PendingRequest:
         """The request has the client's timeout, not its wants': one that runs out closes the connection, with the
         fetches on it, and a want that expires first merely stops waiting."""
         wants = {(want.topic, want.partition): want for want, _ in asked}
@@ -219,10 +236,10 @@ class OffsetLookup:
             for want in wants.values():
                 self._failed(want, result, now)
 
-        return Call(ToNode(node), ListOffsetsRequest, build, done)
+        return PendingRequest(ToNode(node), ListOffsetsRequest, build, done)
 
     def _answered(
-        self, wants: Mapping[tuple[str, int], Want], response: ListOffsetsResponse, version: int, now: float
+        self, wants: Mapping[tuple[str, int], OffsetRequest], response: ListOffsetsResponse, version: int, now: float
     ) -> None:
         unanswered = dict(wants)
         for topic in response.topics:
@@ -233,13 +250,15 @@ class OffsetLookup:
         for want in unanswered.values():  # a broker that leaves a partition out has nothing to say about it now
             self._answered_with_code(want, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, now)
 
-    def _answered_one(self, want: Want, answer: ListOffsetsResponse.Topic.Partition, version: int, now: float) -> None:
+    def _answered_one(
+        self, want: OffsetRequest, answer: ListOffsetsResponse.Topic.Partition, version: int, now: float
+    ) -> None:
         if answer.error_code:
             self._answered_with_code(want, answer.error_code, now)
             return
-        found = Found(answer.offset, answer.timestamp, answer.leader_epoch)
+        found = FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)
         if version == 0:
-            found = Found(answer.old_style_offsets[0] if answer.old_style_offsets else NO_OFFSET)
+            found = FoundOffset(answer.old_style_offsets[0] if answer.old_style_offsets else NO_OFFSET)
             if found.offset == NO_OFFSET and want.timestamp >= 0:
                 # No segment is that old: everything in the log is younger, so its start is what was asked for.
                 want.timestamp, want.is_asked = EARLIEST, False
@@ -249,18 +268,20 @@ class OffsetLookup:
         else:
             self._finish(want, found, now)
 
-    def _answered_with_code(self, want: Want, code: int, now: float) -> None:
+    def _answered_with_code(self, want: OffsetRequest, code: int, now: float) -> None:
         self._failed(want, broker_error(code, api="ListOffsets", topic=want.topic, partition=want.partition), now)
 
 
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
-def _without_duplicates(placed: list[tuple[Want, Place]]) -> Iterator[list[tuple[Want, Place]]]:
+def _without_duplicates(
+    placed: list[tuple[OffsetRequest, LeaderAndEpoch]],
+) -> Iterator[list[tuple[OffsetRequest, LeaderAndEpoch]]]:
     """Split into requests that name each partition once: brokers refuse one that asks twice about the same."""
     while placed:
-        asked: dict[tuple[str, int], tuple[Want, Place]] = {}
-        rest: list[tuple[Want, Place]] = []
+        asked: dict[tuple[str, int], tuple[OffsetRequest, LeaderAndEpoch]] = {}
+        rest: list[tuple[OffsetRequest, LeaderAndEpoch]] = []
         for want, place in placed:
             if asked.setdefault((want.topic, want.partition), (want, place))[0] is not want:
                 rest.append((want, place))
@@ -268,7 +289,9 @@ def _without_duplicates(placed: list[tuple[Want, Place]]) -> Iterator[list[tuple
         placed = rest
 
 
-def list_offsets_request(asked: list[tuple[Want, Place]], isolation_level: int, version: int) -> ListOffsetsRequest:
+def list_offsets_request(
+    asked: list[tuple[OffsetRequest, LeaderAndEpoch]], isolation_level: int, version: int
+) -> ListOffsetsRequest:
     by_topic: dict[str, list[ListOffsetsRequest.Topic.Partition]] = {}
     for want, place in asked:
         partition = ListOffsetsRequest.Topic.Partition(
@@ -284,10 +307,10 @@ def list_offsets_request(asked: list[tuple[Want, Place]], isolation_level: int, 
     )
 
 
-def _too_late(want: Want, view: View) -> KwireError:
+def _too_late(want: OffsetRequest, view: ClusterView) -> KwireError:
     """What a want that expired is told: the error it kept meeting says more than the clock does."""
-    leader = locate(view.snapshot, want.topic, want.partition).node
-    cause = want.last_error or (view.failure(leader) if leader != NO_NODE else None) or view.trouble
+    leader = leader_of(view.snapshot, want.topic, want.partition).node
+    cause = want.last_error or (view.failure(leader) if leader != NO_NODE else None) or view.connection_error
     if isinstance(cause, BrokerError) and cause.code in _UNKNOWN:
         return cause
     why = f"; the last failure was: {cause}" if cause is not None else ""
@@ -300,3 +323,105 @@ def _too_late(want: Want, view: View) -> KwireError:
     )
     error.__cause__ = cause
     return error
+
+
+T = TypeVar("T")
+
+# Seconds beyond the machine's own deadline, after which the loop must have broken without a word.
+_GRACE = 5.0
+
+
+def ask(runtime: LoopThread, machine: StateMachine, future: Future[T], timeout: float) -> T:
+    """Let the machine take part in the loop until `future`, which it resolves, has its result."""
+    runtime.add(machine)
+    try:
+        return future.result(timeout + _GRACE)
+    except TimeoutError as error:
+        if isinstance(error, KwireError):  # the machine's own answer
+            raise
+        raise RequestTimeoutError("the event loop did not answer") from error
+    finally:
+        with suppress(ClosedError):
+            runtime.remove(machine)
+
+
+class OffsetsQuery:
+    """Puts its wants into `lookup`, which is the machine; `future` gets all that was found, or the first error."""
+
+    def __init__(self, lookup: OffsetFetcher, timestamps: Mapping[tuple[str, int], int], timeout: float) -> None:
+        self.future: Future[dict[tuple[str, int], FoundOffset]] = Future()
+        self._found: dict[tuple[str, int], FoundOffset] = {}
+        self._order = list(timestamps)
+        if not timestamps:
+            self.future.set_result({})
+        lookup.want(
+            OffsetRequest(topic, partition, timestamp, partial(self._answered, (topic, partition)), timeout)
+            for (topic, partition), timestamp in timestamps.items()
+        )
+
+    def _answered(self, key: tuple[str, int], result: FoundOffset | KwireError, now: float) -> None:
+        if self.future.done():
+            return
+        if isinstance(result, KwireError):
+            self.future.set_exception(result)
+            return
+        self._found[key] = result
+        if len(self._found) == len(self._order):
+            self.future.set_result({one: self._found[one] for one in self._order})
+
+
+class PartitionsQuery:
+    """A `StateMachine`; `future` gets the number of a topic's partitions, from metadata newer than the question."""
+
+    def __init__(self, topic: str, *, timeout: float, unknown_topic_timeout_ms: int) -> None:
+        self.future: Future[int] = Future()
+        self._topic = topic
+        self._timeout = timeout
+        self._unknown_patience = unknown_topic_timeout_ms / 1000
+        self._since: float | None = None
+
+    def topics(self) -> Collection[str]:
+        return () if self.future.done() else (self._topic,)
+
+    def deadline(self) -> float | None:
+        if self._since is None or self.future.done():
+            return None
+        return self._since + min(self._timeout, self._unknown_patience)
+
+    def closed(self, error: KwireError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
+        if self.future.done():
+            return []
+        if self._since is None:
+            self._since = now
+            view.request_metadata(f"the partitions of {self._topic} were asked for")
+        waited = now - self._since
+        topic = view.snapshot.topics.get(self._topic) if view.snapshot.at > self._since else None
+        code = 0 if topic is None else topic.error_code
+        if topic is not None and topic.partitions and not code:
+            self.future.set_result(len(topic.partitions))
+        elif view.has_fatal_error and view.connection_error is not None:
+            self.future.set_exception(view.connection_error)
+        elif code in _UNKNOWN and waited >= self._unknown_patience:
+            self.future.set_exception(no_such_topic(self._topic))
+        elif code and code not in _UNKNOWN and not broker_error(code).is_retriable:
+            self.future.set_exception(broker_error(code, topic=self._topic))
+        elif waited >= self._timeout:
+            self.future.set_exception(self._too_late(code, view.connection_error))
+        return []
+
+    def _too_late(self, code: int, trouble: KwireError | None) -> KwireError:
+        if code in _UNKNOWN:
+            return no_such_topic(self._topic)
+        cause = broker_error(code, topic=self._topic) if code else trouble
+        why = f"; the last failure was: {cause}" if cause is not None else ""
+        error = RequestTimeoutError(
+            f"no metadata of the topic in time{why}",
+            topic=self._topic,
+            remedy="check that the brokers are up and that the addresses they advertise can be reached from here",
+        )
+        error.__cause__ = cause
+        return error

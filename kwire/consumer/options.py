@@ -51,9 +51,7 @@ class ConsumerOptions:
     )  # fmt: skip
     min_bytes: int = option(1, Whole(0, INT32_MAX), "a broker waits for so much, up to max_wait_ms", unit="bytes")
     max_bytes: int = option(16 * 1024 * 1024, Whole(1, INT32_MAX), "of one fetch from one broker", unit="bytes")
-    partition_max_bytes: int = option(
-        1024 * 1024, Whole(1, INT32_MAX), "of one partition in one fetch", unit="bytes"
-    )
+    partition_max_bytes: int = option(1024 * 1024, Whole(1, INT32_MAX), "of one partition in one fetch", unit="bytes")
     max_buffered_bytes: int = option(
         64 * 1024 * 1024, Whole(1, INT32_MAX), "fetched, or being fetched, and not yet read; what paused partitions "
         "hold is not counted", unit="bytes"

@@ -40,10 +40,10 @@ resolver are arguments: on a `VirtualClock` a test of a ten-second timeout takes
 
 Imports: wire.
 """
+
 from kwire.net.clock import Clock, SystemClock, VirtualClock
-from kwire.net.resolver import Address, Resolver, ThreadResolver, show_address
-from kwire.net.results import Disconnection, Node, Receive, Sent
-from kwire.net.selector import KafkaSelector
+from kwire.net.dial import Address, Resolver, ThreadResolver, show_address
+from kwire.net.selector import Disconnection, KafkaSelector, Node, Receive, Sent
 from kwire.net.tls import Tls
 
 __all__ = [

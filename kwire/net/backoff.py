@@ -2,6 +2,7 @@
 
 Chance and time are arguments; nothing here waits.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass

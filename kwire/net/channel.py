@@ -1,19 +1,115 @@
 """One open connection: a socket, its TLS if any, frames in and frames out.
 
+The frames waiting to be written to one connection, as a queue of pieces for vectored writes.
+
+Owns the size prefix and the accounting of which frame is wholly written. Refuses to join large pieces: a batch of a
+megabyte goes from the producer's buffer to the kernel without another copy.
+
+One open connection: a socket, its TLS if any, frames in and frames out.
+
 Owns the socket, what is queued for it and how far its next frame has come. Refuses to wait: every call does what the
 socket allows now. Raises a NodeError when the connection is over; the selector then closes it.
 """
+
 from __future__ import annotations
 
 import contextlib
 import selectors
 import socket
+from collections import deque
+from collections.abc import Sequence
 
-from kwire.errors import DisconnectedError, NodeError
-from kwire.net.outgoing import Outgoing
+from kwire.errors import DisconnectedError, EncodeError, NodeError
 from kwire.net.tls import RECORD_BYTES, TlsFilter
 from kwire.wire.accel import receive_into, send_pieces
-from kwire.wire.frame import BytesLike, Frame, FrameReader
+from kwire.wire.frame import SIZE, BytesLike, Frame, FrameReader
+
+# Below this a copy is cheaper than one more entry in the vector.
+SMALL_BYTES = 1024
+_MAX_SIZE = 2**31 - 1
+_WHOLE = bytes, bytearray, memoryview
+
+
+class SendQueue:
+    __slots__ = ("_done", "_ends", "_queued", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: deque[memoryview] = deque()  # what is left to be written, frame after frame; to look at
+        self._ends: deque[tuple[int, Frame]] = deque()  # position in the stream at which each frame ends
+        self._queued = 0  # bytes ever pushed
+        self._done = 0  # bytes ever taken away by `advance`
+
+    def push(self, frame: Frame) -> None:
+        """Queue a frame, its size in front. Its bytes must not change until `advance` has answered the frame."""
+        parts: Sequence[BytesLike] = [frame] if isinstance(frame, _WHOLE) else frame  # pyright: ignore[reportAssignmentType]
+        size, pieces = 0, []
+        first = small = bytearray(SIZE.size)
+        for part in parts:
+            view = memoryview(part).cast("B")
+            size += len(view)
+            if len(view) < SMALL_BYTES:
+                small += view
+                continue
+            if small:
+                pieces.append(memoryview(small))
+                small = bytearray()
+            pieces.append(view)
+        if small:
+            pieces.append(memoryview(small))
+        if size > _MAX_SIZE:
+            raise EncodeError(f"a frame of {size:,} bytes: its size does not fit four bytes")
+        SIZE.pack_into(first, 0, size)
+        self.pieces += pieces
+        self._queued += SIZE.size + size
+        self._ends.append((self._queued, frame))
+
+    def push_raw(self, data: bytes) -> None:
+        """Queue bytes as they are, without a size: what a peer that breaks the framing would send."""
+        if data:
+            self.pieces.append(memoryview(data))
+        self._queued += len(data)
+        self._ends.append((self._queued, data))
+
+    def chunk(self, max_bytes: int) -> BytesLike:
+        """The next bytes in one piece, for a writer that has no vectors; only pieces below `max_bytes` are joined."""
+        first = self.pieces[0]
+        if len(first) >= max_bytes or len(self.pieces) == 1:
+            return first[:max_bytes]
+        joined = bytearray()
+        for piece in self.pieces:
+            joined += piece[: max_bytes - len(joined)]
+            if len(joined) == max_bytes:
+                break
+        return joined
+
+    def advance(self, count: int) -> list[Frame]:
+        """The first `count` bytes are written. Answers the frames that are now done with, in order."""
+        self._done += count
+        while count:
+            first = self.pieces[0]
+            if len(first) > count:
+                self.pieces[0] = first[count:]
+                break
+            count -= len(first)
+            self.pieces.popleft()
+        frames: list[Frame] = []
+        while self._ends and self._ends[0][0] <= self._done:
+            frames.append(self._ends.popleft()[1])
+        return frames
+
+    def clear(self) -> None:
+        self.pieces.clear()
+        self._ends.clear()
+        self._queued = self._done = 0
+
+    @property
+    def bytes_queued(self) -> int:
+        return self._queued - self._done
+
+    @property
+    def frames_queued(self) -> int:
+        return len(self._ends)
+
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 # Encrypted ahead of what the socket takes.
@@ -45,7 +141,7 @@ class Channel:
         self._sock = sock
         self._tls = tls
         self._reader = reader
-        self._outgoing = Outgoing()
+        self._outgoing = SendQueue()
         self.push, self.push_raw = self._outgoing.push, self._outgoing.push_raw
         self._sealed = memoryview(b"")  # encrypted, not yet taken by the socket
         self._sealed_frames: list[Frame] = []  # whose last byte is in `_sealed`
@@ -164,8 +260,8 @@ class Channel:
         return frames
 
     def _settle(self) -> None:
-        """What it waits for now. It is not read while it is paused, unless a write has failed: the end must be found.
-        """
+        """What it waits for now. It is not read while it is paused, unless a write has failed: the end must be
+        found."""
         is_waiting = bool(self._sealed or self._sealed_frames or (self._outgoing.pieces and self.is_established))
         if self._failure is not None:
             self.wants = READ

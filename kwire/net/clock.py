@@ -3,6 +3,7 @@
 Owns the two readings (monotonic seconds for deadlines, milliseconds since 1970 for timestamps) and the wait for
 sockets, because waiting is the third thing that real and virtual time do differently. Nothing else in kwire reads time.
 """
+
 from __future__ import annotations
 
 import operator

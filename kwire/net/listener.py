@@ -2,6 +2,7 @@
 
 Owns the socket and the context of its TLS. Refuses to decide anything about a connection: that is the selector's.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -10,7 +11,7 @@ import ssl
 from typing import Any
 
 from kwire.errors import ConnectError
-from kwire.net.resolver import show_address
+from kwire.net.dial import show_address
 
 _BACKLOG = 128
 # More than this at once wait for the next turn, so that a crowd at the door does not starve those inside.

@@ -1,10 +1,15 @@
 """KafkaSelector: frames to and from many nodes, on one thread, over the standard `selectors`.
 
+What a poll tells: plain tuples, in lists that the selector fills anew each time.
+
+KafkaSelector: frames to and from many nodes, on one thread, over the standard `selectors`.
+
 It keeps each connection from `connect` to its end: back-off, name resolution, connecting, TLS handshake, reading,
 writing, idleness; and the listeners of a broker. It knows frames and no message. The shape is that of Kafka's own
 Selector: `connect`, `disconnect`, and a `poll` after which lists say what happened. `kwire.net` is the page to read
 before using it.
 """
+
 from __future__ import annotations
 
 import logging
@@ -18,20 +23,50 @@ from functools import partial
 from itertools import count
 from math import inf
 from random import Random
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from kwire.errors import ClosedError, ConfigurationError, DisconnectedError, NodeError
 from kwire.net.backoff import Backoff, ReconnectBackoff
 from kwire.net.channel import READ, WRITE, Channel
 from kwire.net.clock import Clock, SystemClock
-from kwire.net.dial import Dial, Stage
+from kwire.net.dial import Dial, Outcome, Resolver, Stage, ThreadResolver, show_address
 from kwire.net.listener import Listener
-from kwire.net.resolver import Outcome, Resolver, ThreadResolver, show_address
-from kwire.net.results import Disconnection, Node, Receive, Sent
 from kwire.net.timers import Timer, Timers
 from kwire.net.tls import Tls, TlsFilter
 from kwire.net.wakeup import Wakeup
-from kwire.wire.frame import MAX_FRAME_BYTES, Frame, FrameReader
+from kwire.wire.frame import MAX_FRAME_BYTES, BytesLike, Frame, FrameReader
+
+# The caller's own name for a connection: a broker id, or any other hashable value. Any, so that what goes in as an int
+# comes out as one to the type checker; the selector itself does nothing with it but look it up.
+Node: TypeAlias = Any
+
+
+class Receive(NamedTuple):
+    """A whole frame, its size taken off: bytes, unless the selector lends frames."""
+
+    node: Node
+    frame: BytesLike
+
+
+class Sent(NamedTuple):
+    """A frame, the very object that was given to `poll`, whose last byte the kernel has taken."""
+
+    node: Node
+    frame: Frame
+
+
+class Disconnection(NamedTuple):
+    """A connection, or an attempt at one, that ended without `disconnect` having been called.
+
+    `unsent` counts the frames given for the node that were not wholly written, so that the peer cannot have acted on
+    them. `is_idle` says that nothing is wrong: the connection was closed here because it had not been used.
+    """
+
+    node: Node
+    cause: NodeError
+    unsent: int = 0
+    is_idle: bool = False
+
 
 _log = logging.getLogger("kwire.net")
 

@@ -2,6 +2,7 @@
 
 The caller reads the clock and passes the time to `run`, so timers work on virtual time too.
 """
+
 from __future__ import annotations
 
 import heapq

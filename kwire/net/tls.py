@@ -8,6 +8,7 @@ through our hands, so that a plaintext peer is named instead of WRONG_VERSION_NU
 
 Owns contexts, handshake and the translation of OpenSSL's reasons; refuses to touch a socket.
 """
+
 from __future__ import annotations
 
 import contextlib

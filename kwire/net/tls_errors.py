@@ -2,6 +2,7 @@
 
 Owns no state. The tables are what somebody who set up TLS for the first time runs into.
 """
+
 from __future__ import annotations
 
 import ssl

@@ -2,6 +2,7 @@
 
 A socket pair and not an eventfd, because it works with every `selectors` implementation and every system.
 """
+
 from __future__ import annotations
 
 import socket

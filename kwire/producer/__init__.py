@@ -32,11 +32,11 @@ Imports: cluster, protocol, records, wire.
 
 from kwire.producer.bulk import BulkResponse, BulkResult
 from kwire.producer.explain import Explanation, Hold, Reason
+from kwire.producer.futures import ProduceResponse, RecordMetadata
 from kwire.producer.message import Message
-from kwire.producer.partitioners import Partitioner
+from kwire.producer.partitioner import Partitioner
 from kwire.producer.producer import Producer
 from kwire.producer.producer_request import ProducerRequest
-from kwire.producer.response import ProduceResponse, RecordMetadata
 from kwire.producer.transaction import GroupMetadata
 
 __all__ = [

@@ -12,12 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kwire.errors import KwireError
-from kwire.producer.response import resolve
+from kwire.producer.futures import resolve
 from kwire.records import Compression, encode_batch, encode_run
-from kwire.wire.accel import NewRecord, Run
+from kwire.wire.accel import BatchBuilder, NewRecord
 
 if TYPE_CHECKING:
-    from kwire.producer.producer_request import Terms
+    from kwire.producer.producer_request import DeliveryOptions
 
 NO_SEQUENCE = -1
 
@@ -25,22 +25,48 @@ NO_SEQUENCE = -1
 SEQUENCES = 2**31
 
 
-class Batch:
+class ProducerBatch:
     """`partition` is negative until the batch is given one. Times are seconds of the loop's clock."""
 
     __slots__ = (
-        "_start", "append_time_ms", "attempts", "base_offset", "buffered_bytes", "count", "created_at", "deadline",
-        "encoded", "error", "is_decided", "is_overdue", "is_piece", "is_transactional", "is_unsure", "last_error",
-        "line", "magic", "number", "producer_epoch", "producer_id", "retries", "run", "sequence", "size_bytes", "terms",
-        "topic", "tried_at", "was_designated", "was_named",
+        "_start",
+        "append_time_ms",
+        "attempts",
+        "base_offset",
+        "buffered_bytes",
+        "count",
+        "created_at",
+        "deadline",
+        "encoded",
+        "error",
+        "is_decided",
+        "is_overdue",
+        "is_piece",
+        "is_transactional",
+        "last_error",
+        "line",
+        "magic",
+        "number",
+        "possibly_persisted",
+        "producer_epoch",
+        "producer_id",
+        "retries",
+        "run",
+        "sequence",
+        "size_bytes",
+        "terms",
+        "topic",
+        "tried_at",
+        "was_designated",
+        "was_named",
     )  # fmt: skip
 
-    def __init__(self, run: Run, now: float, deadline: float) -> None:
+    def __init__(self, run: BatchBuilder, now: float, deadline: float) -> None:
         self.run = run
         self.topic = run.topic
         self.created_at = now
         self.deadline = deadline
-        self.terms: Terms | None = run.terms  # those of its first record
+        self.terms: DeliveryOptions | None = run.terms  # those of its first record
         self._start = 0
         # Until it is closed, -1: more may join the run. What it has as an uncompressed v2 batch, and what its records
         # were counted as when they came in, which is what they have at most in a batch of any format.
@@ -54,11 +80,11 @@ class Batch:
         self.was_named = False  # some request asked for its topic by name, not by id
         self.last_error: KwireError | None = None
         # True when a request that carried it may have been applied: no answer came, or one that leaves it open.
-        self.is_unsure = False
+        self.possibly_persisted = False
         # Its outcome is known, and told when the batches before it in the partition's line are decided too (rule 10).
         self.is_decided = False
         self.error: KwireError | None = None  # of a batch that is decided; None: it was acknowledged
-        self.line: deque[Batch] | None = None  # None where no order is kept
+        self.line: deque[ProducerBatch] | None = None  # None where no order is kept
         self.is_overdue = False  # its responses were told that their time is up while a request carried it
         self.sequence = NO_SEQUENCE
         self.is_transactional = False
@@ -69,17 +95,17 @@ class Batch:
         # Where the broker put it; -1 where it did not say.
         self.base_offset = self.append_time_ms = -1
 
-    def piece(self, start: int, end: int, size_bytes: int, buffered_bytes: int) -> Batch:
+    def piece(self, start: int, end: int, size_bytes: int, buffered_bytes: int) -> ProducerBatch:
         """A batch of its records start .. end - 1, of these sizes; with its past and its identity."""
         assert self.is_closed
-        piece = Batch(self.run, self.created_at, self.deadline)
+        piece = ProducerBatch(self.run, self.created_at, self.deadline)
         piece._start, piece.count, piece.is_piece = self._start + start, end - start, True
         piece.size_bytes, piece.buffered_bytes = size_bytes, buffered_bytes
         piece.was_designated, piece.was_named = self.was_designated, self.was_named
-        for name in ("attempts", "is_transactional", "is_unsure", "last_error", "line", "retries", "tried_at"):
+        for name in ("attempts", "is_transactional", "possibly_persisted", "last_error", "line", "retries", "tried_at"):
             setattr(piece, name, getattr(self, name))
         if self.is_sequenced:
-            piece.stamp(self.producer_id, self.producer_epoch, self.sequence_of(start))
+            piece.set_producer_state(self.producer_id, self.producer_epoch, self.sequence_of(start))
         return piece
 
     @property
@@ -115,7 +141,7 @@ class Batch:
     def is_sequenced(self) -> bool:
         return self.sequence != NO_SEQUENCE
 
-    def stamp(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
+    def set_producer_state(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
         """Give the batch its identity, at its first write."""
         assert self.run.is_closed
         assert self.sequence == NO_SEQUENCE
@@ -126,9 +152,9 @@ class Batch:
         """The sequence of its record at `index`, or of what comes behind its last one."""
         return (self.sequence + index) % SEQUENCES
 
-    def unstamp(self) -> None:
+    def clear_producer_state(self) -> None:
         """Take the identity back after an epoch bump. Only when it is sure that no broker stored the batch."""
-        assert not self.is_unsure
+        assert not self.possibly_persisted
         self.sequence = NO_SEQUENCE
         self.encoded = None
 

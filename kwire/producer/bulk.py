@@ -1,4 +1,8 @@
-"""What `send_many` answers: a `BulkResponse`, which will know where each record of the call went or why it did not.
+"""Many records in one call: the columns that go in, and the future of their results.
+
+What a caller may give to `send_many`, and its conversion to columns: what is wrong is found before any is sent.
+
+What `send_many` answers: a `BulkResponse`, which will know where each record of the call went or why it did not.
 
 It remembers stretches of records that follow each other in a run, not an object for each record: what is known of a
 record is the run's, and columns of it are made when somebody asks. `Bulk` is the records while they go in.
@@ -9,15 +13,122 @@ from __future__ import annotations
 import logging
 import threading
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import chain, repeat
-from typing import NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast, overload
 
-from kwire.errors import ErrorCode, KwireError, RecordTooLargeError, RequestTimeoutError
+from kwire.arguments import wrong_type
+from kwire.errors import ConfigurationError, ErrorCode, KwireError, RecordTooLargeError, RequestTimeoutError
 from kwire.producer.failures import Failure, Failures
-from kwire.producer.response import RecordMetadata, check_callback
-from kwire.producer.waiting import awaiting, wait_for
-from kwire.wire.accel import Dispatch, Door, ManyColumns, Part, Place, Run
+from kwire.producer.futures import RecordMetadata, awaiting, check_callback, wait_for
+from kwire.producer.message import Data, Headers, to_bytes, to_headers
+from kwire.wire.accel import (
+    BatchBuilder,
+    BatchResult,
+    Dispatch,
+    ManyColumns,
+    RecordAccumulator,
+    RecordFuture,
+    all_bytes,
+)
+
+if TYPE_CHECKING:
+    from kwire.wire.accel import Headers as HeadersOfOne
+
+Values = Iterable[Data]
+Keys = Iterable[Data] | None
+ManyHeaders = Mapping[str, Data] | Iterable[Headers] | None
+Timestamps = int | Iterable[int | None] | None
+Partitions = int | Iterable[int | None] | None
+
+C = TypeVar("C", bound=Sized)
+
+
+def slice_of(
+    values: Values,
+    keys: Keys,
+    headers: ManyHeaders,
+    timestamps_ms: Timestamps,
+    partitions: Partitions,
+    now_ms: int,
+) -> Slice:
+    """Raises TypeError or ValueError for what no records can have."""
+    own_values = _data(values, "values")
+    count = len(own_values)
+    columns = ManyColumns(
+        own_values,
+        None if keys is None else _as_many(_data(keys, "keys"), count, "keys"),
+        _headers(headers, count),
+        now_ms if timestamps_ms is None else _numbers(timestamps_ms, count, "timestamps_ms", "q", now_ms),
+        None if partitions is None else _numbers(partitions, count, "partitions", "i", -1),
+    )
+    return Slice(columns, count)
+
+
+def pyarrow_is_missing() -> ConfigurationError:
+    return ConfigurationError("pyarrow is not installed", remedy="install kwire[arrow], or use send_many")
+
+
+def check_column(items: object, name: str) -> None:
+    """Raise TypeError for what is one record's and not a column."""
+    if isinstance(items, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"{name} is {type(items).__name__}: it must be a sequence with an item for each record")
+
+
+def _data(items: Iterable[Data], name: str) -> list[bytes | None]:
+    check_column(items, name)
+    own = list(items)
+    if all_bytes(own):
+        return own  # type: ignore[return-value]
+    return [to_bytes(item, f"item {index} of {name}") for index, item in enumerate(own)]
+
+
+def _headers(headers: ManyHeaders, count: int) -> list[HeadersOfOne] | None:
+    if headers is None:
+        return None
+    if isinstance(headers, Mapping):
+        for_all: list[HeadersOfOne] = []
+        for_all.append(to_headers(headers))  # pyright: ignore[reportArgumentType]
+        return for_all * count
+    own = list(headers)
+    if own and isinstance(own[0], tuple) and own[0] and isinstance(own[0][0], str):
+        raise TypeError("headers are the pairs of one record: give a mapping for all, or an item for each record")
+    found: list[HeadersOfOne] = [to_headers(one) for one in own]
+    return _as_many(found, count, "headers")
+
+
+def _numbers(given: int | Iterable[int | None], count: int, name: str, typecode: str, absent: int) -> int | array[int]:
+    """One number for all, or one for each; `absent` stands for None."""
+    bits = array(typecode).itemsize * 8 - 1
+    what = "must be milliseconds since 1970" if typecode == "q" else f"must be from 0 to 2**{bits} - 1"
+    if isinstance(given, int):
+        if isinstance(given, bool) or not 0 <= given < 1 << bits:
+            raise ValueError(f"{name} is {given}: it {what}")
+        return given
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise wrong_type(name, given, f"one int for all records, or an item for each: it {what}")
+    own = list(given)
+    column: array[int]
+    try:
+        column = array(typecode, cast("list[int]", own))  # None is a TypeError
+        is_fine = min(column, default=0) >= 0
+    except (TypeError, OverflowError):
+        is_fine = False
+    if not is_fine:
+        for index, number in enumerate(own):
+            if number is not None and not isinstance(number, int):
+                raise TypeError(f"item {index} of {name} is {type(number).__name__}: it {what}, or None")
+            if number is not None and not 0 <= number < 1 << bits:
+                raise ValueError(f"item {index} of {name} is {number}: it {what}")
+        column = array(typecode, [absent if number is None else number for number in own])
+    return _as_many(column, count, name)
+
+
+def _as_many(column: C, count: int, name: str) -> C:
+    if len(column) != count:
+        raise ValueError(f"{name} has {len(column)} items for {count} values")
+    return column
+
 
 T = TypeVar("T")
 
@@ -34,7 +145,7 @@ _LOOKED_AT = 16_384
 class _Stretch(NamedTuple):
     """Records that follow each other: in a run, or (`run` None) refused with `error`."""
 
-    run: Run | None
+    run: BatchBuilder | None
     first: int
     length: int
     error: Failure | None = None
@@ -52,12 +163,12 @@ class _Stretch(NamedTuple):
                 return at
         return None
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[BatchResult]:
         """What is known, with a part for what is not: the whole stretch, in order."""
         end = self.first + self.length
         if self.run is None:
             return [(self.first, end, -1, -1, -1, self.error)]
-        found: list[Part] = []
+        found: list[BatchResult] = []
         at = self.first
         for part in self.run.outcomes(self.first, end):
             if at < part[0]:
@@ -248,7 +359,7 @@ class BulkResponse:
 
     # -- for who puts the records in, before anybody else has the response
 
-    def placed(self, count: int, stretches: Iterable[tuple[Run, int, int]], order: bytes | None) -> None:
+    def placed(self, count: int, stretches: Iterable[tuple[BatchBuilder, int, int]], order: bytes | None) -> None:
         self._groups.append(_Group([_Stretch(*stretch) for stretch in stretches], order))
         self._count += count
 
@@ -274,7 +385,7 @@ class BulkResponse:
         """Wait for one record after the other that has no outcome yet; of most runs all get it at once."""
         while (pending := self._pending()) is not None:
             run, number = pending
-            if run.tell_late(number, Place(run, number), self._look, None):
+            if run.add_waiter(number, RecordFuture(run, number), self._look, None):
                 return
         with self._lock:
             self._is_done = True
@@ -282,7 +393,7 @@ class BulkResponse:
         for action in actions:
             action()
 
-    def _pending(self) -> tuple[Run, int] | None:
+    def _pending(self) -> tuple[BatchBuilder, int] | None:
         """The first record that has no outcome yet."""
         group_at, at, number = self._at
         for group in self._groups[group_at:]:
@@ -343,7 +454,7 @@ class Bulk:
         self.left = sum(one.length for one in self._slices)
         self.has_begun = False
 
-    def enter(self, door: Door) -> BulkResponse | None:
+    def enter(self, door: RecordAccumulator) -> BulkResponse | None:
         """The response, once all are in or refused."""
         while self._slices:
             columns, length = self._slices[-1]

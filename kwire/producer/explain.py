@@ -1,4 +1,10 @@
-"""Why is it not sent? The reasons that hold a partition's batches back now, each with since when, until when, and why.
+"""Why records are not sent yet.
+
+What a wait that took too long says: what is being waited for, since which failure, and what to do.
+
+For `flush`, and for each step of a transaction. It asks the same places as `explain`, and changes nothing.
+
+Why is it not sent? The reasons that hold a partition's batches back now, each with since when, until when, and why.
 
 Every place in which the sender decides not to send has its reason here. All that hold are told, those first without
 which the others could not end. It changes nothing, but that a connection is begun to a broker that has none and for
@@ -10,19 +16,98 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from kwire.cluster import Partition, Topic, View
-from kwire.cluster.snapshot import NO_NODE
-from kwire.errors import ErrorCode, KwireError, broker_error
-from kwire.producer.batch import Batch
-from kwire.producer.identity import Identity, IdentityState
-from kwire.producer.intake import Intake
-from kwire.producer.outcomes import Outcomes
-from kwire.producer.partition_queue import PartitionQueue
-from kwire.producer.settings import ProducerSettings
-from kwire.producer.topic_queue import TopicQueue
-from kwire.producer.transaction import Transaction
+from kwire.cluster import ClusterView, Partition, PendingRequest, ToCoordinator, Topic
+from kwire.cluster.metadata import NO_NODE
+from kwire.errors import ErrorCode, KwireError, RequestTimeoutError, broker_error
+from kwire.producer.batch import ProducerBatch
+from kwire.producer.buffer_pool import BufferPool
+from kwire.producer.options import ProducerSettings
+from kwire.producer.partition import PartitionQueue
+from kwire.producer.producer_id import IdStatus, ProducerIdState
+from kwire.producer.responses import ResponseHandler
+from kwire.producer.topic import TopicQueue
+from kwire.producer.transaction import Transaction, TransactionState
+
+_TOPICS_MAX = 3  # that one message tells of
+
+
+class Awaited(NamedTuple):
+    """What stands between a caller and the end of its wait. `where` is the request that is under way."""
+
+    detail: str
+    cause: KwireError | None
+    where: dict[str, Any]
+
+
+def awaited(
+    transaction: Transaction | None,
+    identity_call: PendingRequest | None,
+    explainer: Explainer,
+    now: float,
+    view: ClusterView,
+) -> Awaited | None:
+    """The first of: the producer id, the records that go before, the transaction's own request."""
+    if transaction is not None and transaction.state is TransactionState.INITIALIZING:
+        cause = explainer.identity.last_error
+        return _answer(f"the producer id of {transaction.transactional_id!r}", identity_call, cause, view)
+    if transaction is None or transaction.state in (TransactionState.COMMITTING, TransactionState.ABORTING):
+        records = _records(explainer, now, view)
+        if records is not None:
+            return records
+    if transaction is None or (transaction.asked is None and transaction.last_error is None):
+        return None
+    part = "end" if transaction.state in (TransactionState.COMMITTING, TransactionState.ABORTING) else "next step"
+    return _answer(f"the transaction's {part}", transaction.asked, transaction.last_error, view)
+
+
+def timeout_error(what: str, timeout: float | None, waits: Awaited | None) -> RequestTimeoutError:
+    remedy = f"it goes on all the same: call {what} again to wait longer, or ask producer.explain(topic)"
+    if waits is None:
+        return RequestTimeoutError(f"{what} is not done after {timeout} s", remedy=remedy)
+    where, told = dict(waits.where), f"{what} is not done after {timeout} s: awaited is {waits.detail}"
+    if waits.cause is not None:
+        where = {**waits.cause.where, **where}
+        told = f"{told}; the last failure was: {waits.cause.message}"
+        remedy = f"{waits.cause.remedy}; {remedy}" if waits.cause.remedy else remedy
+    error = RequestTimeoutError(told, remedy=remedy, **where)
+    error.__cause__ = waits.cause
+    return error
+
+
+def _answer(what: str, call: PendingRequest | None, cause: KwireError | None, view: ClusterView) -> Awaited:
+    """`what` a request is to bring; `call` is that request, unless it is between two attempts."""
+    if call is None:
+        return Awaited(f"{what}, which will be asked for again", cause or view.connection_error, {})
+    api = call.api.__name__.removesuffix("Request")
+    whom = "a broker"
+    if isinstance(call.route, ToCoordinator):
+        whom = f"the coordinator of {call.route.kind} {call.route.key!r}"
+    cause = call.last_error or cause or view.connection_error
+    if call.broker is None:
+        return Awaited(f"{what}: {whom}, to be asked {api}, is not found or not reached", cause, {"api": api})
+    where = {"broker": call.broker, "api": api, "version": call.version}
+    return Awaited(f"{what}: the answer of {whom} to {api}", cause, where)
+
+
+def _records(explainer: Explainer, now: float, view: ClusterView) -> Awaited | None:
+    told: list[str] = []
+    cause: KwireError | None = None
+    for name, topic in explainer.topics.items():
+        if topic.is_idle:
+            continue
+        held = explainer.explain(name, None, now, view)
+        out = sum(len(batch) for queue in topic.partitions.values() for batch in queue.in_flight())
+        why = next((f" ({reason.hold}: {reason.detail})" for reason in held.reasons), "")
+        told.append(f"{held.records_queued + out} of topic {name}{why}")
+        cause = cause or next((reason.cause for reason in held.reasons if reason.cause is not None), None)
+    if not told:
+        return None
+    more = f", and of {len(told) - _TOPICS_MAX} topics more" if len(told) > _TOPICS_MAX else ""
+    return Awaited(
+        f"the delivery of records: {', '.join(told[:_TOPICS_MAX])}{more}", cause or view.connection_error, {}
+    )
 
 
 class Hold(StrEnum):
@@ -104,12 +189,12 @@ class Explainer(NamedTuple):
 
     settings: ProducerSettings
     topics: Mapping[str, TopicQueue]
-    identity: Identity
-    outcomes: Outcomes
+    identity: ProducerIdState
+    outcomes: ResponseHandler
     transaction: Transaction | None
-    intake: Intake
+    intake: BufferPool
 
-    def explain(self, topic: str, partition: int | None, now: float, view: View) -> Explanation:
+    def explain(self, topic: str, partition: int | None, now: float, view: ClusterView) -> Explanation:
         held = self.topics.get(topic)
         queues = [] if held is None else list(held.partitions.values())
         if partition is not None:
@@ -119,7 +204,7 @@ class Explainer(NamedTuple):
         records = sum(map(len, waiting))
         reasons: list[Reason] = []
         if held is not None and partition is None:
-            unplaced = [*held.unrouted, *held.undesignated]
+            unplaced = [*held.awaiting_metadata, *held.undesignated]
             waiting += unplaced
             records += sum(map(len, unplaced))
             reasons = self._of_topic(held, now, view)
@@ -139,27 +224,27 @@ class Explainer(NamedTuple):
             min((batch.deadline - now for batch in unresolved), default=None),
         )
 
-    def why(self, batch: Batch, now: float, view: View) -> list[Reason]:
+    def why(self, batch: ProducerBatch, now: float, view: ClusterView) -> list[Reason]:
         """What holds this batch back, which may have been taken out of its queue already."""
         if batch.partition < 0:
             return self._unplaced(self.topics[batch.topic], now, view)
         return self._held(self.topics[batch.topic].partition(batch.partition), batch, now, view)
 
-    def cause(self, batch: Batch, now: float, view: View) -> KwireError | str | None:
+    def cause(self, batch: ProducerBatch, now: float, view: ClusterView) -> KwireError | str | None:
         """What to blame for a batch that was never sent: a failure, or in words what held it back where none was."""
         reasons = self.why(batch, now, view)
         for reason in reasons:
             if reason.cause is not None:
                 return reason.cause
-        if view.trouble is not None or not reasons:
-            return view.trouble
+        if view.connection_error is not None or not reasons:
+            return view.connection_error
         return reasons[0].detail
 
     # -- of a topic, of a partition
 
-    def _of_topic(self, held: TopicQueue, now: float, view: View) -> list[Reason]:
+    def _of_topic(self, held: TopicQueue, now: float, view: ClusterView) -> list[Reason]:
         reasons: list[Reason] = []
-        if held.undesignated or held.unrouted:
+        if held.undesignated or held.awaiting_metadata:
             reasons += self._unplaced(held, now, view)
             if held.undesignated:
                 reasons += self._linger(held.undesignated[0], now)
@@ -169,7 +254,7 @@ class Explainer(NamedTuple):
         told = {reason.hold for reason in reasons}
         return reasons + [reason for reason in merged.values() if reason.hold not in told]
 
-    def _of_partition(self, queue: PartitionQueue, now: float, view: View) -> list[Reason]:
+    def _of_partition(self, queue: PartitionQueue, now: float, view: ClusterView) -> list[Reason]:
         waiting = queue.waiting()
         if waiting:
             return self._held(queue, waiting[0], now, view)
@@ -181,7 +266,7 @@ class Explainer(NamedTuple):
         sent = f"{len(out)} batches are at {broker}, whose answer is awaited"
         return [Reason(Hold.ANSWER, sent, now - out[0].created_at, cause=out[0].last_error)]
 
-    def _unplaced(self, held: TopicQueue, now: float, view: View) -> list[Reason]:
+    def _unplaced(self, held: TopicQueue, now: float, view: ClusterView) -> list[Reason]:
         """Why records that have no partition yet get none."""
         known = view.snapshot.topics.get(held.name)
         unknown = self._unknown(held.name, known, held.unknown_since, now, view)
@@ -208,7 +293,7 @@ class Explainer(NamedTuple):
         until = max(0.0, held.footing.tries_at - now)
         return [Reason(Hold.BACK_OFF, "leaders have not heard yet that they are to lead", until=until, cause=cause)]
 
-    def _held(self, queue: PartitionQueue, head: Batch, now: float, view: View) -> list[Reason]:
+    def _held(self, queue: PartitionQueue, head: ProducerBatch, now: float, view: ClusterView) -> list[Reason]:
         """Why the first batch of a partition is not sent."""
         known = view.snapshot.topics.get(queue.topic)
         held = self.topics[queue.topic]
@@ -225,7 +310,7 @@ class Explainer(NamedTuple):
     # -- each kind
 
     def _unknown(
-        self, topic: str, known: Topic | None, unknown_since: float | None, now: float, view: View
+        self, topic: str, known: Topic | None, unknown_since: float | None, now: float, view: ClusterView
     ) -> Reason | None:
         if known is not None and known.partitions:
             return None
@@ -240,13 +325,15 @@ class Explainer(NamedTuple):
         if status.asked_node is not None:
             asked = f"broker {view.describe(status.asked_node)} is being asked for the topic's partitions"
             return Reason(Hold.METADATA, asked, now - status.asked_at, cause=status.last_error)
-        cause_or_none = view.trouble or status.last_error
-        if view.trouble is not None:
+        cause_or_none = view.connection_error or status.last_error
+        if view.connection_error is not None:
             return Reason(Hold.METADATA, "no broker can be reached to ask for the topic", cause=cause_or_none)
         pause = max(0.0, status.next_at - now)
         return Reason(Hold.METADATA, "the topic's partitions will be asked for", until=pause, cause=cause_or_none)
 
-    def _at_leader(self, partition: Partition, queue: PartitionQueue | None, now: float, view: View) -> list[Reason]:
+    def _at_leader(
+        self, partition: Partition, queue: PartitionQueue | None, now: float, view: ClusterView
+    ) -> list[Reason]:
         """What stands between a partition's queue and its leader."""
         node = partition.leader
         if node == NO_NODE:
@@ -256,14 +343,14 @@ class Explainer(NamedTuple):
             cause = broker_error(partition.error_code or ErrorCode.LEADER_NOT_AVAILABLE, **status.place)
             return [Reason(Hold.LEADER, "the partition has no leader; newer metadata is awaited", since, until, cause)]
         broker = f"broker {view.describe(node)}"
-        outage = view.outage(node)
+        outage = view.unreachable_since(node)
         if outage is not None:
             until = max(0.0, outage.probe_at - now)
             return [Reason(Hold.UNREACHABLE, f"{broker} cannot be reached", now - outage.since, until, outage.cause)]
         reasons: list[Reason] = []
         if not view.is_ready(node):
             reasons.append(Reason(Hold.CONNECTING, f"a connection to {broker} is being made", cause=view.failure(node)))
-        elif view.room(node) < 1:
+        elif view.capacity(node) < 1:
             reasons.append(Reason(Hold.BUSY, f"{broker} has as many requests to answer as max_in_flight allows"))
         muted = self.outcomes.muted_until.get(node, 0.0)
         if now < muted:
@@ -273,7 +360,7 @@ class Explainer(NamedTuple):
         return (self._window(partition, queue, now) if queue is not None else []) + reasons
 
     def _window(self, partition: Partition, queue: PartitionQueue, now: float) -> list[Reason]:
-        closed = queue.closed_by((partition.leader, partition.leader_epoch), now)
+        closed = queue.blocked_reason((partition.leader, partition.leader_epoch), now)
         if closed is None:
             return []
         waiting = queue.waiting()
@@ -284,17 +371,19 @@ class Explainer(NamedTuple):
         out = queue.in_flight()
         return [Reason(Hold.WINDOW, closed, now - out[0].created_at if out else None, cause=cause)]
 
-    def _of_producer(self, place: tuple[PartitionQueue, Batch] | None, now: float) -> list[Reason]:
+    def _of_producer(self, place: tuple[PartitionQueue, ProducerBatch] | None, now: float) -> list[Reason]:
         reasons: list[Reason] = []
         identity, transaction = self.identity, self.transaction
         until = identity.retry_at - now if identity.retry_at > now else None
         match identity.state:
-            case IdentityState.UNKNOWN:
+            case IdStatus.UNKNOWN:
                 wanted = "the producer has no id yet, and is to ask for one"
                 reasons.append(Reason(Hold.IDENTITY, wanted, until=until, cause=identity.last_error))
-            case IdentityState.ASKED:
+            case IdStatus.ASKED:
                 reasons.append(Reason(Hold.IDENTITY, "the producer's id is being asked for", cause=identity.last_error))
-            case IdentityState.BROKEN if place is None or not place[1].is_sequenced or not place[0].sequenced_unsure():
+            case IdStatus.BROKEN if (
+                place is None or not place[1].is_sequenced or not place[0].sequenced_possibly_persisted()
+            ):
                 broken = "a sequence was lost: what is on its way is settled first, then a new producer id is asked for"
                 reasons.append(Reason(Hold.IDENTITY, broken, until=until, cause=identity.last_error))
         if transaction is not None and not transaction.sends_records:
@@ -307,7 +396,7 @@ class Explainer(NamedTuple):
                 reasons.append(Reason(Hold.TRANSACTION, "the partition is being added to the transaction", until=pause))
         return reasons
 
-    def _linger(self, batch: Batch, now: float) -> list[Reason]:
+    def _linger(self, batch: ProducerBatch, now: float) -> list[Reason]:
         until = batch.created_at + self.settings.linger_ms / 1000 - now
         if batch.is_closed or until <= 0:
             return []

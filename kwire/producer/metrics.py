@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from kwire.cluster import ClusterMetrics, Distribution
 from kwire.cluster.metrics import Histogram
 from kwire.errors import KwireError
-from kwire.producer.batch import Batch
-from kwire.producer.intake import Intake
-from kwire.producer.topic_queue import TopicQueue
+from kwire.producer.batch import ProducerBatch
+from kwire.producer.buffer_pool import BufferPool
+from kwire.producer.topic import TopicQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Counters:
         self.failures: Counter[str] = Counter()
         self.queue_time = Histogram()
 
-    def sent(self, batches: Sequence[Batch], now: float) -> None:
+    def sent(self, batches: Sequence[ProducerBatch], now: float) -> None:
         """One request with these batches is being written."""
         self.requests_sent += 1
         self.batches_sent += len(batches)
@@ -89,26 +89,26 @@ class Counters:
         if count:
             self.queue_time.observe(now - since, count)
 
-    def retried(self, batch: Batch) -> None:
+    def retried(self, batch: ProducerBatch) -> None:
         self.batches_retried += 1
         self.records_retried += batch.count
 
-    def cut(self, batch: Batch) -> None:
+    def cut(self, batch: ProducerBatch) -> None:
         self.batches_cut += 1
 
-    def failed(self, batch: Batch, error: KwireError) -> None:
+    def failed(self, batch: ProducerBatch, error: KwireError) -> None:
         self.batches_failed += 1
         self.failures[type(error).__name__] += batch.count
 
 
 def producer_metrics(
-    counters: Counters, topics: Iterable[TopicQueue], intake: Intake, cluster: ClusterMetrics
+    counters: Counters, topics: Iterable[TopicQueue], intake: BufferPool, cluster: ClusterMetrics
 ) -> ProducerMetrics:
     """The counts, and what is in the queues now; on the loop's thread."""
-    in_flight: list[Batch] = []
-    queued: list[Batch] = []
+    in_flight: list[ProducerBatch] = []
+    queued: list[ProducerBatch] = []
     for topic in topics:
-        queued += topic.unrouted
+        queued += topic.awaiting_metadata
         queued += topic.undesignated
         for queue in topic.partitions.values():
             in_flight += queue.in_flight()

@@ -3,7 +3,7 @@
 On the thread that calls it, `send` runs serializers, hashes the key once the partitions are known, puts the record
 into its batch (with C in its final bytes, with their CRC) and returns a `ProduceResponse`. The loop's thread
 compresses, builds requests and reads answers, in the `Sender`. `kwire.aio.Producer` is the face for asyncio, over the
-same `Core`.
+same `ProducerClient`.
 """
 
 from __future__ import annotations
@@ -26,18 +26,16 @@ from kwire.errors import (
     TransactionError,
     UndeliveredError,
 )
-from kwire.producer.bulk import BulkResponse, Slice
-from kwire.producer.columns import Keys, ManyHeaders, Partitions, Timestamps, Values
-from kwire.producer.core import CLOSE_SECONDS, RAISED_SECONDS, UNREACHED_SECONDS, Core, check_topic
+from kwire.producer.buffer_pool import PendingRecord
+from kwire.producer.bulk import BulkResponse, Keys, ManyHeaders, Partitions, Slice, Timestamps, Values
+from kwire.producer.client import CLOSE_SECONDS, RAISED_SECONDS, UNREACHED_SECONDS, ProducerClient, check_topic
 from kwire.producer.explain import Explanation
-from kwire.producer.intake import Incoming
+from kwire.producer.futures import Callback, ProduceResponse, check_callback, wait_for
 from kwire.producer.message import Data, Headers, Message, check_message
 from kwire.producer.metrics import ProducerMetrics
-from kwire.producer.producer_request import ProducerRequest, Terms
-from kwire.producer.response import Callback, ProduceResponse, check_callback
-from kwire.producer.settings import ProducerKwargs
+from kwire.producer.options import ProducerKwargs
+from kwire.producer.producer_request import DeliveryOptions, ProducerRequest
 from kwire.producer.transaction import GroupMetadata
-from kwire.producer.waiting import wait_for
 
 # How long the loop's thread may take to say what a wait is about.
 _GRACE = 5.0
@@ -72,7 +70,7 @@ class Producer:
     compression_level        [None] the codec's own level; None: its default
     partitioner              ["murmur2"] "murmur2" (Java's hash of the key), "crc32" (librdkafka's), "round_robin",
                              "sticky", "single_broker", a pair such as "crc32+sticky", or a function of a `Message` and
-                             a `Topic`: see `kwire.producer.partitioners`
+                             a `Topic`: see `kwire.producer.partitioner`
     partitioner_ignore_keys  [False] True spreads records with a key by batches, as those without: keys choose no
                              partition
     single_broker_switch_ms  [30_000 ms] how long the partitioner "single_broker" keeps to a broker
@@ -125,7 +123,7 @@ class Producer:
     """
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerKwargs]) -> None:
-        self._core = Core("kwire.Producer", bootstrap, options, partial(Producer._send, self))
+        self._core = ProducerClient("kwire.Producer", bootstrap, options, partial(Producer._send, self))
         self._runtime = self._core.runtime
         self._intake = self._core.intake
         self._serializers = self._core.serializers
@@ -209,12 +207,12 @@ class Producer:
         """
         return self._send_all(messages, None)
 
-    def _send_all(self, messages: Iterable[Message], terms: Terms | None) -> list[ProduceResponse]:
+    def _send_all(self, messages: Iterable[Message], terms: DeliveryOptions | None) -> list[ProduceResponse]:
         core, clock = self._core, self._runtime.clock
         prepared = [core.prepared(self._placed(core.serialized(message)), terms) for message in messages]
         responses: list[ProduceResponse] = []
         for one in prepared:
-            if isinstance(one, Incoming):
+            if isinstance(one, PendingRecord):
                 try:
                     limit = None if terms is None or terms.timeout is None else max(0.0, terms.deadline - clock.now())
                     responses.append(core.put(one, limit))
@@ -330,9 +328,7 @@ class Producer:
         transaction = self._core.transaction()
         member = GroupMetadata(group) if isinstance(group, str) else group
         positions = dict(offsets)
-        self._await_loop(
-            "send_offsets()", lambda future: transaction.add_offsets(positions, member, future), timeout
-        )
+        self._await_loop("send_offsets()", lambda future: transaction.add_offsets(positions, member, future), timeout)
 
     def commit(self, timeout: float | None = 60.0) -> None:
         """Deliver what was sent, then make it visible. Returns when that is certain.
@@ -446,7 +442,7 @@ class Producer:
     def _close(
         self, timeout: float | None, unreached: float | None, patience: float = _PATIENCE
     ) -> UndeliveredError | None:
-        """See `Core.drain_steps`; `patience` is how many seconds the threads may take to end."""
+        """See `ProducerClient.drain_steps`; `patience` is how many seconds the threads may take to end."""
         core, late = self._core, None
         if self._runtime.is_forked:  # the records are the parent's affair
             return None

@@ -32,9 +32,9 @@ from collections.abc import Iterator
 from typing import NamedTuple, Self
 
 from kwire.errors import ConfigurationError
+from kwire.producer.futures import warn_of_milliseconds
 from kwire.producer.message import Data, Headers, Message
-from kwire.producer.settings import ALL_IN_SYNC, ProducerSettings
-from kwire.producer.waiting import warn_of_milliseconds
+from kwire.producer.options import ALL_IN_SYNC, ProducerSettings
 
 # A record may lose this part of its time limit by joining a batch that was begun earlier.
 _LIMIT_SHARED = 0.1
@@ -43,7 +43,7 @@ _LIMIT_SHARED = 0.1
 _LONG = 1_000
 
 
-class Terms(NamedTuple):
+class DeliveryOptions(NamedTuple):
     """What the sender of a record asked for, where that is not what the producer does anyway.
 
     `acks` is 0, 1 or -1. `timeout` is the limit in seconds, `deadline` the loop's time at which it is over; None for
@@ -55,7 +55,7 @@ class Terms(NamedTuple):
     deadline: float = math.inf
 
 
-def may_share(batch: Terms | None, record: Terms | None) -> bool:
+def may_share(batch: DeliveryOptions | None, record: DeliveryOptions | None) -> bool:
     """Whether a record may join a batch whose first record came with the terms `batch`."""
     if batch is None or record is None:
         return batch is record
@@ -121,12 +121,12 @@ class ProducerRequest:
         self._acks = count
         return self
 
-    def terms(self, settings: ProducerSettings, now: float) -> Terms | None:
+    def terms(self, settings: ProducerSettings, now: float) -> DeliveryOptions | None:
         """What its records ask for beyond what a producer with these settings does anyway."""
         acks = settings.required_acks if self._acks is None or settings.wants_idempotence else self._acks
         if self._timeout is not None:
-            return Terms(acks, self._timeout, now + self._timeout)
-        return None if acks == settings.required_acks else Terms(acks)
+            return DeliveryOptions(acks, self._timeout, now + self._timeout)
+        return None if acks == settings.required_acks else DeliveryOptions(acks)
 
     def __iter__(self) -> Iterator[Message]:
         return iter(tuple(self._messages))

@@ -1,4 +1,11 @@
-"""The producer's state machine: it turns records into ProduceRequests and answers into outcomes.
+"""The producer's state machine.
+
+Batches of many partitions into the requests to the broker that leads them, just before these are written.
+
+It takes from each partition's queue what may go out now, and gives it its sequence. What may not is put aside in the
+agenda. It refuses to know which partitions there are, and what an answer means.
+
+The producer's state machine: it turns records into ProduceRequests and answers into outcomes.
 
 Each turn: take in what was sent, give up what is too old, see to the producer's identity, give unkeyed batches their
 partitions, and collate what is due by the broker that leads it, many partitions to a request, just before it is
@@ -16,8 +23,8 @@ from concurrent.futures import Future
 from random import Random
 from uuid import UUID
 
-from kwire.cluster import Backoff, Call, ClusterMetrics, Snapshot, ToAny, View
-from kwire.cluster.snapshot import NO_NODE
+from kwire.cluster import Backoff, ClusterMetrics, ClusterView, Partition, PendingRequest, Snapshot, ToAny, ToNode
+from kwire.cluster.metadata import NO_NODE
 from kwire.errors import (
     AbortableError,
     ErrorCode,
@@ -27,25 +34,203 @@ from kwire.errors import (
     UnsupportedVersionError,
     broker_error,
 )
-from kwire.producer.agenda import Agenda
-from kwire.producer.batch import Batch
-from kwire.producer.collator import Collator, Led
-from kwire.producer.explain import Explainer, Explanation
-from kwire.producer.identity import Identity, IdentityState
-from kwire.producer.intake import Intake
-from kwire.producer.lateness import awaited, late
+from kwire.producer.batch import NO_SEQUENCE, ProducerBatch
+from kwire.producer.buffer_pool import BufferPool
+from kwire.producer.explain import Explainer, Explanation, awaited, timeout_error
 from kwire.producer.metrics import ProducerMetrics, producer_metrics
-from kwire.producer.outcomes import Outcomes
-from kwire.producer.partition_queue import PartitionQueue
-from kwire.producer.partitioners import routing
-from kwire.producer.request import version_limit
-from kwire.producer.settings import IDEMPOTENT_WINDOW, ProducerSettings
-from kwire.producer.split import SizeLimit
-from kwire.producer.topic_queue import TopicQueue
+from kwire.producer.options import IDEMPOTENT_WINDOW, ProducerSettings
+from kwire.producer.partition import PartitionQueue
+from kwire.producer.partitioner import routing
+from kwire.producer.producer_id import IdStatus, ProducerIdState
+from kwire.producer.ready import ReadyQueue
+from kwire.producer.responses import (
+    REFUSES_NOTHING_SINCE,
+    SEQUENCES_SINCE,
+    InFlightProduce,
+    ResponseHandler,
+    Taken,
+    build_request,
+    names_topics,
+    refusal,
+    version_limit,
+)
+from kwire.producer.splitting import BatchSizeEstimator
+from kwire.producer.topic import TopicQueue
 from kwire.producer.transaction import Transaction
 from kwire.protocol import Response
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kwire.protocol.messages.produce import ProduceRequest
 from kwire.records import Compression
+
+# How many batches that do not fit are passed over for the sake of smaller ones, when a request is filled.
+_MISFITS_MAX = 8
+
+# How many partitions a request carries that their leader has acknowledged nothing of yet. The first records of a
+# partition cost a broker more than a thousand later ones: it makes and syncs files, and answers when all have them.
+_NEW_MAX = 100
+
+Led = dict[PartitionQueue, Partition]  # what one broker leads and has something to send, in the order of their turns
+
+
+class RequestBuilder:
+    """All methods are for the loop's thread."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        identity: ProducerIdState,
+        outcomes: ResponseHandler,
+        transaction: Transaction | None,
+        agenda: ReadyQueue,
+        request_timeout_ms: int,
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._outcomes = outcomes
+        self._transaction = transaction
+        self._agenda = agenda
+        self._request_timeout_ms = request_timeout_ms
+        self._acks_by_default = settings.required_acks
+        self._request_bytes_max = settings.request_bytes_max
+
+    def requests(
+        self, node: int, led: Led, version_max: int | None, now: float, view: ClusterView
+    ) -> list[PendingRequest]:
+        """Requests to one broker, as many as its connection has room for: a batch of each partition, then again."""
+        calls: list[PendingRequest] = []
+        if now < self._outcomes.muted_until.get(node, 0.0):
+            return calls
+        if self._transaction is not None:
+            version_max = self._transaction.produce_limit(version_max)
+        version = view.version(node, ProduceRequest, version_max)
+        for _ in range(view.capacity(node)):
+            taken = self._fill(led, version, now, view)
+            if taken:
+                calls.append(self._call(node, taken, version, now, view))
+            if not led:
+                break
+        return calls
+
+    def _fill(self, led: Led, version: int, now: float, view: ClusterView) -> Taken:
+        """Take one batch of each partition until the request is full; all for the same acknowledgements.
+
+        What did not fit comes first next time, and what was taken last.
+        """
+        settings, identity, transaction = self._settings, self._identity, self._transaction
+        is_sequencing = identity.state is IdStatus.KNOWN and version >= SEQUENCES_SINCE
+        taken: Taken = []
+        held: list[PartitionQueue] = []
+        size_bytes = acks = misfits = new = 0
+        for queue, partition in led.items():
+            leader = partition.leader, partition.leader_epoch
+            if self._is_held(queue, leader, version, now):
+                held.append(queue)
+                continue
+            if transaction is not None and not transaction.may_send((queue.topic, queue.index)):
+                continue
+            batch, limit = queue.queued[0], queue.limit
+            if batch.count < 0:
+                batch.close()  # its size is looked at, and must not grow until it is taken
+            if limit.learns and limit.is_exceeded(batch):
+                self._outcomes.cut(queue, batch)
+                batch = queue.queued[0]
+            sent_bytes = batch.size_bytes if version >= SEQUENCES_SINCE else batch.buffered_bytes  # at most, before v2
+            if limit.learns:
+                sent_bytes = limit.sent_bytes(sent_bytes)
+            is_new = queue.acknowledged_by != leader
+            batch_acks = self._acks_by_default if batch.terms is None else batch.terms.acks
+            if not taken:
+                acks = batch_acks
+            elif (
+                size_bytes + sent_bytes > self._request_bytes_max or batch_acks != acks or (is_new and new == _NEW_MAX)
+            ):
+                misfits += 1
+                if misfits == _MISFITS_MAX:
+                    break
+                continue
+            refused = refusal(batch, version, settings) if version < REFUSES_NOTHING_SINCE else None
+            if refused is not None:
+                if batch.is_sequenced:
+                    identity.require_epoch_bump()
+                    is_sequencing = False
+                self._outcomes.give_up(queue.queued.popleft(), refused.at(broker=view.describe(partition.leader)))
+                self._agenda.mark_ready(queue)
+                continue
+            new += is_new
+            queue.take(leader)
+            if is_sequencing and batch.sequence == NO_SEQUENCE:
+                queue.sequence(batch, identity.producer_id, identity.producer_epoch)
+                batch.is_transactional = transaction is not None
+            size_bytes += sent_bytes
+            taken.append((queue, batch))
+        for queue in held:
+            del led[queue]
+        for queue, _ in taken:
+            partition = led.pop(queue)
+            if queue.queued:
+                led[queue] = partition
+        return taken
+
+    def _is_held(self, queue: PartitionQueue, leader: tuple[int, int], version: int, now: float) -> bool:
+        """Whether nothing of the partition may go out before something stirs it."""
+        if not queue.queued:
+            return True
+        head = queue.queued[0]
+        if head.count < 0 and not self._agenda.is_due(head, now):
+            self._agenda.linger(queue, head)
+            return True
+        if self._identity.state is IdStatus.BROKEN and not (head.is_sequenced and queue.sequenced_possibly_persisted()):
+            self._agenda.awaits_identity = True
+            return True  # only what must still be settled under the old identity may go, and what stands before it
+        if version < SEQUENCES_SINCE and queue.out and self._settings.ordered:
+            return True  # without sequences nothing but this keeps order, whatever the other brokers can
+        if queue.blocked_reason(leader, now) is None:
+            return False
+        if now < queue.retry_at:
+            self._agenda.wake(queue, queue.retry_at)
+        self._agenda.block(queue)
+        return True
+
+    def _call(self, node: int, taken: Taken, version: int, now: float, view: ClusterView) -> PendingRequest:
+        batches = [batch for _, batch in taken]
+        tried_at, is_named = (view.describe(node), version), names_topics(version)
+        for batch in batches:
+            batch.tried_at = tried_at
+            batch.was_named |= is_named
+        first = batches[0].terms
+        acks = self._acks_by_default if first is None else first.acks
+        replicas_ms = self._replicas_ms(batches)
+        carried = InFlightProduce(node, version, taken, view.snapshot, acks)
+
+        def build(negotiated: int) -> ProduceRequest:
+            request = build_request(batches, negotiated, carried.snapshot, self._settings, acks, replicas_ms)
+            self._outcomes.counters.sent(batches, now)
+            return request
+
+        def done(result: Response | KwireError | None, now: float) -> None:
+            self._outcomes.settle(carried, result, now, view, was_written=call.was_written)
+            self._agenda.answered(taken)
+
+        call = PendingRequest(
+            ToNode(node),
+            ProduceRequest,
+            build,
+            done,
+            timeout_ms=self._request_timeout_ms,
+            at_most=version,
+            has_answer=acks != 0,
+        )
+        return call
+
+    def _replicas_ms(self, batches: list[ProducerBatch]) -> int:
+        """How long the replicas may take to follow: as long as the most patient of the batches."""
+        longest_ms = 1
+        for batch in batches:
+            if batch.terms is None or batch.terms.timeout is None:
+                return self._request_timeout_ms
+            longest_ms = max(longest_ms, int(batch.terms.timeout * 1000))
+        return min(self._request_timeout_ms, longest_ms)
+
 
 # A topic's own error, as metadata tells it, that waiting does not cure.
 _LASTING_TOPIC_ERRORS = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
@@ -61,25 +246,31 @@ class Sender:
     """A `Machine` of the event loop. All methods are for the loop's thread."""
 
     def __init__(
-        self, settings: ProducerSettings, intake: Intake, *, backoff: Backoff, request_timeout_ms: int, random: Random
+        self,
+        settings: ProducerSettings,
+        intake: BufferPool,
+        *,
+        backoff: Backoff,
+        request_timeout_ms: int,
+        random: Random,
     ) -> None:
         self._settings = settings
         self._intake = intake
         self._backoff = backoff
         self._request_timeout_ms = request_timeout_ms
         self._random = random
-        self._identity = Identity(
+        self._identity = ProducerIdState(
             settings.wants_idempotence,
             transactional_id=settings.transactional_id,
             timeout_ms=settings.transaction_timeout_ms,
         )
-        self._identity_call: Call | None = None
+        self._identity_call: PendingRequest | None = None
         self.transaction: Transaction | None = None
         if settings.transactional_id is not None:
             self.transaction = Transaction(
                 settings.transactional_id, self._identity, backoff=backoff, random=random, on_renewed=self._restart
             )
-        self._outcomes = Outcomes(
+        self._outcomes = ResponseHandler(
             self._identity, intake, backoff, random, self._take_back, self.transaction, retries_max=settings.retries
         )
         make_spread = routing(settings.partitioner).spread
@@ -87,8 +278,8 @@ class Sender:
         self._topics: dict[str, TopicQueue] = {}
         self._names: frozenset[str] | None = None  # of the topics; one object while none is new
         self._explainer = Explainer(settings, self._topics, self._identity, self._outcomes, self.transaction, intake)
-        self._agenda = Agenda(settings.linger_ms / 1000)
-        self._collator = Collator(
+        self._agenda = ReadyQueue(settings.linger_ms / 1000)
+        self._collator = RequestBuilder(
             settings, self._identity, self._outcomes, self.transaction, self._agenda, request_timeout_ms
         )
         self._led: dict[int, Led] = {}  # by leader; in the order in which it is their turn
@@ -96,7 +287,7 @@ class Sender:
         self._snapshot = Snapshot()  # the one that the last turn saw
         self._version_max = version_limit(has_ids=False)  # of Produce, for that
         self._now = 0.0  # of the last turn
-        self._view: View | None = None
+        self._view: ClusterView | None = None
         self._linger = settings.linger_ms / 1000
         self._idle_max = settings.metadata_max_idle_ms / 1000
         self._forget_at = math.inf  # no topic has been idle for so long before this
@@ -114,7 +305,7 @@ class Sender:
     def deadline(self) -> float | None:
         return self._next_deadline
 
-    def turn(self, now: float, view: View) -> list[Call]:
+    def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
         self._now, self._view = now, view
         self._agenda.lingers = not self._intake.is_full
         self._take_in(now)
@@ -135,7 +326,7 @@ class Sender:
             calls = self._collate(now, view)
         else:
             calls = self._identity_calls(now, view)
-            if self._identity.state is IdentityState.BROKEN:
+            if self._identity.state is IdStatus.BROKEN:
                 calls += self._collate(now, view)
         if self._agenda.awaits_identity:  # what was refused just now may have broken it
             calls += self._identity_calls(now, view)
@@ -170,15 +361,15 @@ class Sender:
         self._close_batches()
         self._outcomes.add_flush([batch for topic in self._topics.values() for batch in topic.unresolved()], on_done)
 
-    def explain(self, topic: str, partition: int | None, now: float, view: View) -> Explanation:
+    def explain(self, topic: str, partition: int | None, now: float, view: ClusterView) -> Explanation:
         """Why a partition's, or a topic's, records are not sent now."""
         self._take_in(now)
         return self._explainer.explain(topic, partition, now, view)
 
-    def late(self, what: str, timeout: float | None, now: float, view: View) -> RequestTimeoutError:
+    def late(self, what: str, timeout: float | None, now: float, view: ClusterView) -> RequestTimeoutError:
         """What to raise when `what` took longer than its caller wants to wait."""
         self._take_in(now)
-        return late(what, timeout, awaited(self.transaction, self._identity_call, self._explainer, now, view))
+        return timeout_error(what, timeout, awaited(self.transaction, self._identity_call, self._explainer, now, view))
 
     def metrics(self, cluster: ClusterMetrics) -> ProducerMetrics:
         return producer_metrics(self._outcomes.counters, self._topics.values(), self._intake, cluster)
@@ -220,7 +411,7 @@ class Sender:
 
     def _is_drained(self) -> bool:
         return all(queue.is_idle for queue in self._agenda.active) and not any(
-            topic.unrouted or topic.undesignated for topic in self._unsettled
+            topic.awaiting_metadata or topic.undesignated for topic in self._unsettled
         )
 
     def _new_topic(self, name: str) -> TopicQueue:
@@ -268,12 +459,12 @@ class Sender:
         # Not for each topic apart, where there are thousands.
         self._forget_at = max(first, now + self._idle_max / 8)
         if len(self._sequences) > _FORGOTTEN_MAX and self.transaction is None:
-            self._identity.break_sequences()  # under a new producer id all of them begin anew
+            self._identity.require_epoch_bump()  # under a new producer id all of them begin anew
 
-    def _size_limit(self) -> SizeLimit:
+    def _size_limit(self) -> BatchSizeEstimator:
         settings = self._settings
         is_compressed = settings.codec is not Compression.NONE
-        return SizeLimit(settings.batch_bytes, settings.request_bytes_max if is_compressed else None)
+        return BatchSizeEstimator(settings.batch_bytes, settings.request_bytes_max if is_compressed else None)
 
     def _close_batches(self) -> None:
         for topic in self._topics.values():
@@ -288,20 +479,20 @@ class Sender:
             self._version_max = version_limit(has_ids=has_ids)
             self._unsettled.update((t, None) for t in self._topics.values() if known.get(t.name) is not t.known)
             self._led.clear()
-            self._agenda.stir_all()
-        if self._agenda.awaits_identity and self._identity.state is not IdentityState.BROKEN:
+            self._agenda.mark_all_ready()
+        if self._agenda.awaits_identity and self._identity.state is not IdStatus.BROKEN:
             self._agenda.awaits_identity = False
-            self._agenda.stir_all()
+            self._agenda.mark_all_ready()
 
     def _route(self, now: float) -> None:
         """Tell the door the partitions; what waited for them comes back in new runs, ahead of what comes later."""
         for topic in list(self._unsettled):
             known = self._snapshot.topics.get(topic.name)
-            if known is topic.known and not (topic.unrouted and known is not None and known.partitions):
+            if known is topic.known and not (topic.awaiting_metadata and known is not None and known.partitions):
                 continue
             topic.known = known
             topic.was_seen |= known is not None and bool(known.partitions)
-            waiting = list(topic.unrouted)
+            waiting = list(topic.awaiting_metadata)
             # What others join lingers; and it is the present transaction's, though that may take no more records.
             apart = self._outcomes.is_flushing(waiting)
             apart |= self.transaction is not None and not self.transaction.takes_records
@@ -310,7 +501,7 @@ class Sender:
                 self._take_in(now)
                 self._outcomes.replaced(waiting, topic.unresolved())
 
-    def _ask_for_needed(self, view: View) -> None:
+    def _ask_for_needed(self, view: ClusterView) -> None:
         """Want metadata of the topics that need it; let those be created that no broker ever had."""
         for topic in list(self._unsettled):
             if not topic.is_needed:
@@ -321,8 +512,8 @@ class Sender:
 
     # -- giving up
 
-    def _give_up(self, now: float, view: View) -> None:
-        hopeless = view.trouble if view.is_hopeless else None
+    def _give_up(self, now: float, view: ClusterView) -> None:
+        hopeless = view.connection_error if view.has_fatal_error else None
         causes: _Causes = {}
         for topic in list(self._unsettled if hopeless is None else self._topics.values()):
             error = hopeless or self._topic_error(topic, now, view)
@@ -334,16 +525,17 @@ class Sender:
             for queue in self._agenda.active:
                 for batch in queue.expired(now):
                     if batch.is_sequenced:
-                        self._identity.break_sequences()  # its sequence never comes: the next one would be out of order
+                        # Its sequence never comes: the next one would be out of order
+                        self._identity.require_epoch_bump()
                     self._expire(batch, causes, now, view)
-                    self._agenda.stir(queue)
+                    self._agenda.mark_ready(queue)
             self._agenda.overdue_at = min((queue.overdue_at for queue in self._agenda.active), default=math.inf)
         limited = self._outcomes.limited
         for batch in [batch for batch in limited if batch.deadline <= now] if limited else ():
             queue = self._topics[batch.topic].partition(batch.partition)
             self._outcomes.tell_overdue(batch, is_out=queue.is_out(batch))
 
-    def _topic_error(self, topic: TopicQueue, now: float, view: View) -> KwireError | None:
+    def _topic_error(self, topic: TopicQueue, now: float, view: ClusterView) -> KwireError | None:
         """Why a topic's records can never be delivered: the error of its metadata, once it is certain."""
         known = self._snapshot.topics.get(topic.name)
         if known is None or (known.partitions and not known.error_code) or topic.is_idle:
@@ -365,19 +557,19 @@ class Sender:
 
     def _fail_topic(self, topic: TopicQueue, error: KwireError) -> None:
         """Give up what is not out; what is out will be answered, or its connection will end."""
-        for waiting in (topic.unrouted, topic.undesignated):
+        for waiting in (topic.awaiting_metadata, topic.undesignated):
             while waiting:
                 self._outcomes.give_up(waiting.popleft(), error)
         for queue in topic.partitions.values():
             if queue.queued:
-                self._agenda.stir(queue)
+                self._agenda.mark_ready(queue)
             while queue.queued:
                 batch = queue.queued.popleft()
                 if batch.is_sequenced:
-                    self._identity.break_sequences()
+                    self._identity.require_epoch_bump()
                 self._outcomes.give_up(batch, error)
 
-    def _expire(self, batch: Batch, causes: _Causes, now: float, view: View) -> None:
+    def _expire(self, batch: ProducerBatch, causes: _Causes, now: float, view: ClusterView) -> None:
         """Its time is over, unsent: what held it back is the cause, where no attempt left one."""
         cause: KwireError | str | None = batch.last_error
         if cause is None:
@@ -396,7 +588,7 @@ class Sender:
 
     # -- identity
 
-    def _identity_calls(self, now: float, view: View) -> list[Call]:
+    def _identity_calls(self, now: float, view: ClusterView) -> list[PendingRequest]:
         identity = self._identity
         if not identity.is_to_be_asked:
             return []
@@ -407,7 +599,7 @@ class Sender:
             known = view.snapshot.topics.get(queue.topic)
             if known is not None:
                 queue.is_of(known.id)  # what was open in a topic that was deleted needs no settling any more
-        is_drained = not any(queue.out or queue.sequenced_unsure() for queue in self._agenda.active)
+        is_drained = not any(queue.out or queue.sequenced_possibly_persisted() for queue in self._agenda.active)
         if not identity.must_ask(now, is_drained):
             return []
         identity.ask()
@@ -416,10 +608,12 @@ class Sender:
         def done(result: Response | KwireError | None, now: float) -> None:
             self._identified(call, result, now)
 
-        call = self._identity_call = Call(route, InitProducerIdRequest, identity.request, done, may_retry=True)
+        call = self._identity_call = PendingRequest(
+            route, InitProducerIdRequest, identity.request, done, may_retry=True
+        )
         return [call]
 
-    def _identified(self, call: Call, result: Response | KwireError | None, now: float) -> None:
+    def _identified(self, call: PendingRequest, result: Response | KwireError | None, now: float) -> None:
         if isinstance(result, InitProducerIdResponse) and not result.error_code:
             self._identity.answered(result)
             self._identity_call = None
@@ -456,7 +650,7 @@ class Sender:
             for queue in topic.partitions.values():
                 queue.restart_sequences()
 
-    def _transaction_calls(self, transaction: Transaction, now: float, view: View) -> list[Call]:
+    def _transaction_calls(self, transaction: Transaction, now: float, view: ClusterView) -> list[PendingRequest]:
         if not transaction.sends_records:
             self._throw_away(transaction)
         return transaction.calls(now, view, is_drained=self._is_drained())
@@ -469,7 +663,7 @@ class Sender:
 
     # -- records out
 
-    def _designate(self, now: float, view: View) -> None:
+    def _designate(self, now: float, view: ClusterView) -> None:
         """Give due unkeyed batches to partitions whose leader could be sent one right now."""
         for topic in list(self._unsettled):
             known = self._snapshot.topics.get(topic.name)
@@ -481,26 +675,26 @@ class Sender:
             if topic.is_settled:
                 del self._unsettled[topic]
 
-    def _take_back(self, batch: Batch) -> None:
+    def _take_back(self, batch: ProducerBatch) -> None:
         topic = self._topics[batch.topic]
         topic.take_back(batch)
         self._unsettled[topic] = None
 
-    def _collate(self, now: float, view: View) -> list[Call]:
+    def _collate(self, now: float, view: ClusterView) -> list[PendingRequest]:
         """Requests by broker, from the partitions in turn, so that none starves."""
         for queue in self._agenda.due(now):
             if queue.queued:
                 self._look(queue, now, view)
             elif queue.is_idle:
                 self._agenda.active.pop(queue, None)
-        calls: list[Call] = []
+        calls: list[PendingRequest] = []
         if self.transaction is None or self.transaction.sends_records:
             for node, led in self._led.items():
                 if led and view.is_ready(node):
                     calls += self._collator.requests(node, led, self._version_max, now, view)
         return calls
 
-    def _look(self, queue: PartitionQueue, now: float, view: View) -> None:
+    def _look(self, queue: PartitionQueue, now: float, view: ClusterView) -> None:
         """Put a partition, which has something to send, among those of its leader."""
         known = self._snapshot.topics.get(queue.topic)
         count = 0 if known is None else len(known.partitions)
@@ -519,7 +713,7 @@ class Sender:
                 led = self._led[partition.leader] = {}
             led[queue] = partition
 
-    def _miss(self, queue: PartitionQueue, count: int, now: float, view: View) -> None:
+    def _miss(self, queue: PartitionQueue, count: int, now: float, view: ClusterView) -> None:
         """The metadata lacks the partition, which may be newer than that: it is given up when this is excluded."""
         if now < queue.queued[0].created_at + self._settings.unknown_topic_timeout_ms / 1000:
             if now >= queue.retry_at:
@@ -539,9 +733,9 @@ class Sender:
         while queue.queued:
             batch = queue.queued.popleft()
             if batch.is_sequenced:
-                self._identity.break_sequences()
+                self._identity.require_epoch_bump()
             self._outcomes.give_up(batch, missing)
-        self._agenda.stir(queue)
+        self._agenda.mark_ready(queue)
 
     # -- time
 
@@ -552,8 +746,8 @@ class Sender:
             if led and (queued := next(iter(led)).queued):
                 times.append(queued[0].created_at + self._linger)
         for topic in self._unsettled:
-            if topic.unrouted:
-                times.append(min(batch.deadline for batch in topic.unrouted))
+            if topic.awaiting_metadata:
+                times.append(min(batch.deadline for batch in topic.awaiting_metadata))
             if topic.undesignated:
                 head = topic.undesignated[0]
                 footing = topic.footing

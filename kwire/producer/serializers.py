@@ -55,9 +55,7 @@ class Serializers:
     def message(self, message: Message) -> Message:
         """Return the message with its key and value serialized."""
         topic = message.topic
-        return message._replace(
-            key=self.one(topic, "key", message.key), value=self.one(topic, "value", message.value)
-        )
+        return message._replace(key=self.one(topic, "key", message.key), value=self.one(topic, "value", message.value))
 
     def many(self, topic: str, argument: str, items: Iterable[Any]) -> Iterable[Data]:
         """Return the items of a column, "key" or "value", in the form that `send_many` takes."""

@@ -1,4 +1,26 @@
-"""A transactional producer's state machine: begin, offsets, commit, abort, and what errors do to them.
+"""The transactional producer's state machine.
+
+The states of a transactional producer and the moves between them: a table; any other move raises.
+
+    UNINITIALIZED --INIT--> INITIALIZING --INITIALIZED--> READY --BEGIN--> OPEN --COMMIT--> COMMITTING --ENDED--> READY
+                                                                             '---ABORT--> ABORTING ----ENDED----'
+    OPEN, COMMITTING --FAIL--> ABORTABLE --ABORT--> ABORTING           any --DIE--> FATAL
+
+After an end that leaves the identity in doubt or broken the producer is INITIALIZING once more (RENEW), and then READY.
+Kafka's TransactionManager.State has the same, with its initial states in one.
+
+What an error code means for a transaction: a table, as in Kafka's TransactionManager and KIP-1050.
+
+    RETRY        ask again after a pause
+    COORDINATOR  ask again, of another broker
+    ABORTABLE    abort the transaction; the producer can go on
+    FENCED       a newer producer has the transactional id
+    FATAL        the producer cannot go on
+
+Codes that are not listed are RETRY where Kafka calls them retriable, else ABORTABLE in a transaction's own requests:
+what cannot be done must not be committed without it.
+
+A transactional producer's state machine: begin, offsets, commit, abort, and what errors do to them.
 
 It asks one thing at a time, in the protocol's order, and answers the calls; the sender carries the records. Both
 protocols are spoken (KIP-890): before transaction.version 2 each partition is announced by AddPartitionsToTxn and a
@@ -16,15 +38,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from enum import Enum, auto
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from kwire.cluster import Backoff, Call, ToCoordinator, View
-from kwire.errors import AbortableError, ErrorCode, KwireError, TransactionError, broker_error
-from kwire.producer.identity import Identity, IdentityState
-from kwire.producer.transaction_state import Event, State, moved
-from kwire.producer.transaction_verdicts import Verdict, transaction_error, verdict
+from kwire.cluster import Backoff, ClusterView, PendingRequest, ToCoordinator
+from kwire.errors import (
+    AbortableError,
+    BrokerError,
+    ErrorCode,
+    FatalError,
+    FencedError,
+    KwireError,
+    NodeError,
+    RequestTimeoutError,
+    TransactionError,
+    broker_error,
+)
+from kwire.producer.producer_id import IdStatus, ProducerIdState
 from kwire.protocol import Request, Response
 from kwire.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kwire.protocol.messages.add_partitions_to_txn import (
@@ -34,6 +66,127 @@ from kwire.protocol.messages.add_partitions_to_txn import (
 )
 from kwire.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kwire.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+
+class TransactionState(Enum):
+    UNINITIALIZED = auto()
+    INITIALIZING = auto()
+    READY = auto()
+    OPEN = auto()
+    COMMITTING = auto()
+    ABORTING = auto()
+    ABORTABLE = auto()
+    FATAL = auto()
+
+
+class TransactionEvent(Enum):
+    INIT = auto()
+    INITIALIZED = auto()
+    BEGIN = auto()
+    COMMIT = auto()
+    ABORT = auto()
+    ENDED = auto()
+    RENEW = auto()
+    FAIL = auto()
+    DIE = auto()
+
+
+MOVES: dict[tuple[TransactionState, TransactionEvent], TransactionState] = {
+    (TransactionState.UNINITIALIZED, TransactionEvent.INIT): TransactionState.INITIALIZING,
+    (TransactionState.INITIALIZING, TransactionEvent.INITIALIZED): TransactionState.READY,
+    (TransactionState.READY, TransactionEvent.BEGIN): TransactionState.OPEN,
+    (TransactionState.OPEN, TransactionEvent.COMMIT): TransactionState.COMMITTING,
+    (TransactionState.OPEN, TransactionEvent.ABORT): TransactionState.ABORTING,
+    (TransactionState.OPEN, TransactionEvent.FAIL): TransactionState.ABORTABLE,
+    (TransactionState.COMMITTING, TransactionEvent.ENDED): TransactionState.READY,
+    (TransactionState.COMMITTING, TransactionEvent.RENEW): TransactionState.INITIALIZING,
+    (TransactionState.COMMITTING, TransactionEvent.FAIL): TransactionState.ABORTABLE,
+    (TransactionState.ABORTABLE, TransactionEvent.ABORT): TransactionState.ABORTING,
+    (TransactionState.ABORTABLE, TransactionEvent.FAIL): TransactionState.ABORTABLE,
+    (TransactionState.ABORTING, TransactionEvent.ENDED): TransactionState.READY,
+    (TransactionState.ABORTING, TransactionEvent.RENEW): TransactionState.INITIALIZING,
+    (
+        TransactionState.ABORTING,
+        TransactionEvent.FAIL,
+    ): TransactionState.ABORTING,  # what fails is being thrown away already
+    **{(state, TransactionEvent.DIE): TransactionState.FATAL for state in TransactionState},
+    **{
+        (TransactionState.FATAL, event): TransactionState.FATAL
+        for event in (TransactionEvent.FAIL, TransactionEvent.DIE)
+    },
+}
+
+
+def next_state(state: TransactionState, event: TransactionEvent) -> TransactionState:
+    """The next state; RuntimeError for a move that is not in the table, which is a defect of ours."""
+    if (state, event) not in MOVES:
+        raise RuntimeError(f"a transactional producer that is {state.name} cannot {event.name}")
+    return MOVES[state, event]
+
+
+class TransactionErrorAction(Enum):
+    RETRY = auto()
+    COORDINATOR = auto()
+    ABORTABLE = auto()
+    FENCED = auto()
+    FATAL = auto()
+
+
+_ACTIONS = {
+    ErrorCode.NOT_COORDINATOR: TransactionErrorAction.COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: TransactionErrorAction.COORDINATOR,
+    ErrorCode.INVALID_PRODUCER_EPOCH: TransactionErrorAction.FENCED,
+    ErrorCode.PRODUCER_FENCED: TransactionErrorAction.FENCED,
+    ErrorCode.INVALID_TXN_STATE: TransactionErrorAction.FATAL,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: TransactionErrorAction.FATAL,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: TransactionErrorAction.FATAL,
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: TransactionErrorAction.FATAL,
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: TransactionErrorAction.FATAL,
+    ErrorCode.UNSUPPORTED_VERSION: TransactionErrorAction.FATAL,
+}
+
+# Of a ProduceRequest: the epoch may be old because the coordinator timed the transaction out, which InitProducerId
+# tells from a fence for certain (KIP-588); so abort first.
+_IN_PRODUCE = {
+    ErrorCode.INVALID_PRODUCER_EPOCH: TransactionErrorAction.ABORTABLE,
+}
+
+_REMEDY = {
+    TransactionErrorAction.ABORTABLE: "abort this transaction and begin another",
+    TransactionErrorAction.FENCED: (
+        "close this producer: another one has its transactional id, or it took longer than its timeout"
+    ),
+    TransactionErrorAction.FATAL: "close this producer; see the cause",
+}
+_KIND: dict[TransactionErrorAction, type[TransactionError]] = {
+    TransactionErrorAction.ABORTABLE: AbortableError,
+    TransactionErrorAction.FENCED: FencedError,
+    TransactionErrorAction.FATAL: FatalError,
+}
+
+
+def transaction_error_action(error: KwireError, *, in_produce: bool = False) -> TransactionErrorAction:
+    """Of an error that took a request's place, or that a response carries."""
+    if isinstance(error, BrokerError):
+        known = _ACTIONS.get(error.code)  # type: ignore[call-overload]  # a plain int finds its IntEnum twin
+        if in_produce:
+            known = _IN_PRODUCE.get(error.code, known)  # type: ignore[call-overload]
+        if known is not None:
+            return known  # type: ignore[no-any-return]
+        return TransactionErrorAction.RETRY if error.is_retriable else TransactionErrorAction.ABORTABLE
+    if isinstance(error, (NodeError, RequestTimeoutError)):
+        return TransactionErrorAction.COORDINATOR
+    return TransactionErrorAction.FATAL if not in_produce else TransactionErrorAction.ABORTABLE
+
+
+def transaction_error(error: KwireError, kind: TransactionErrorAction) -> TransactionError:
+    """The error to give to the caller: its class says what can be done, its cause what happened."""
+    if isinstance(error, TransactionError):
+        return error
+    typed = _KIND[kind](f"the transaction failed: {error.message}", remedy=_REMEDY[kind], **error.where)
+    typed.__cause__ = error
+    return typed
+
 
 Place = tuple[str, int]
 
@@ -68,14 +221,14 @@ class Transaction:
     def __init__(
         self,
         transactional_id: str,
-        identity: Identity,
+        identity: ProducerIdState,
         *,
         backoff: Backoff,
         random: Random,
         on_renewed: Callable[[], None],
     ) -> None:
         self.transactional_id = transactional_id
-        self.state = State.UNINITIALIZED
+        self.state = TransactionState.UNINITIALIZED
         self.error: TransactionError | None = None
         self.is_v2 = False
         self._identity = identity
@@ -89,9 +242,9 @@ class Transaction:
         self._offsets: deque[_Offsets] = deque()
         self._has_begun = False  # at the brokers: something was, or may have been, written or announced
         self._is_sure_begun = False  # and not just may
-        self._view: View | None = None  # the newest
+        self._view: ClusterView | None = None  # the newest
         self._waiting: list[Future[None]] = []  # for the present move: init, commit or abort
-        self.asked: Call | None = None  # the one request that is under way
+        self.asked: PendingRequest | None = None  # the one request that is under way
         self.last_error: KwireError | None = None  # why the last one is to be asked again
         self._has_doubt = False  # a request of this transaction got no answer: it may come late
         self._attempts = 0
@@ -101,35 +254,35 @@ class Transaction:
 
     def init(self, future: Future[None]) -> None:
         """Get the producer id and fence whoever had the transactional id before."""
-        if self.state is State.FATAL:
+        if self.state is TransactionState.FATAL:
             self._reject(future)
-        elif self.state in (State.UNINITIALIZED, State.INITIALIZING):
-            if self.state is State.UNINITIALIZED:
-                self._move(Event.INIT)
+        elif self.state in (TransactionState.UNINITIALIZED, TransactionState.INITIALIZING):
+            if self.state is TransactionState.UNINITIALIZED:
+                self._move(TransactionEvent.INIT)
             self._waiting.append(future)
         else:
             future.set_result(None)
 
-    def begin(self, view: View) -> None:
+    def begin(self, view: ClusterView) -> None:
         """Raises TransactionError unless the producer is between transactions."""
-        if self.state is not State.READY:
+        if self.state is not TransactionState.READY:
             raise self.not_now("begin")
         self.is_v2 = view.feature(FEATURE) >= _V2
-        self._move(Event.BEGIN)
+        self._move(TransactionEvent.BEGIN)
 
     def add_offsets(self, offsets: Mapping[Place, int], group: GroupMetadata, future: Future[None]) -> None:
-        if self.state is State.OPEN:
+        if self.state is TransactionState.OPEN:
             self._offsets.append(_Offsets(group, offsets, future))
         else:
             self._reject(future)
 
     def end(self, *, is_commit: bool, future: Future[None]) -> None:
         """Commit or abort. Asked for again while it is under way, the same end answers both."""
-        under_way = State.COMMITTING if is_commit else State.ABORTING
+        under_way = TransactionState.COMMITTING if is_commit else TransactionState.ABORTING
         if self.state is under_way:
             self._waiting.append(future)
-        elif self.state is State.OPEN or (self.state is State.ABORTABLE and not is_commit):
-            self._move(Event.COMMIT if is_commit else Event.ABORT)
+        elif self.state is TransactionState.OPEN or (self.state is TransactionState.ABORTABLE and not is_commit):
+            self._move(TransactionEvent.COMMIT if is_commit else TransactionEvent.ABORT)
             self._waiting.append(future)
             if not is_commit:
                 self._drop_offsets(AbortableError("the transaction was aborted"))
@@ -140,16 +293,16 @@ class Transaction:
 
     @property
     def takes_records(self) -> bool:
-        return self.state is State.OPEN
+        return self.state is TransactionState.OPEN
 
     @property
     def sends_records(self) -> bool:
         """Whether batches may go out: not once the transaction is to be thrown away."""
-        return self.state in (State.OPEN, State.COMMITTING)
+        return self.state in (TransactionState.OPEN, TransactionState.COMMITTING)
 
     @property
     def wants_identity(self) -> bool:
-        return self.state is State.INITIALIZING
+        return self.state is TransactionState.INITIALIZING
 
     def produce_limit(self, limit: int | None) -> int | None:
         """The highest version of Produce: from v12 on a write joins the transaction by itself."""
@@ -159,10 +312,10 @@ class Transaction:
 
     def may_ask_again(self, error: KwireError) -> bool:
         """Whether InitProducerId that was refused so is to be sent again; forgets a coordinator that is none."""
-        kind = verdict(error)
-        if kind is Verdict.COORDINATOR and self._view is not None:
+        kind = transaction_error_action(error)
+        if kind is TransactionErrorAction.COORDINATOR and self._view is not None:
             self._view.forget_coordinator(self.route)
-        return kind in (Verdict.COORDINATOR, Verdict.RETRY)
+        return kind in (TransactionErrorAction.COORDINATOR, TransactionErrorAction.RETRY)
 
     def has_joined(self, place: Place) -> bool:
         """Whether the partition needs no announcement any more, or never did."""
@@ -178,40 +331,47 @@ class Transaction:
 
     def initialized(self) -> None:
         """The identity is there."""
-        self._move(Event.INITIALIZED)
+        self._move(TransactionEvent.INITIALIZED)
         self._attempts = 0
         self._resolve_waiting()
 
     def fail(self, error: KwireError, *, in_produce: bool = False) -> None:
         """Something that belongs to the transaction went wrong for good: it must not be committed without it."""
-        kind = verdict(error, in_produce=in_produce)
-        if kind in (Verdict.FATAL, Verdict.FENCED):
+        kind = transaction_error_action(error, in_produce=in_produce)
+        if kind in (TransactionErrorAction.FATAL, TransactionErrorAction.FENCED):
             self.die(error)
-        elif self.state in (State.OPEN, State.COMMITTING, State.ABORTABLE, State.ABORTING):
-            was_committing = self.state is State.COMMITTING
-            self.error = self.error or transaction_error(error, Verdict.ABORTABLE)
-            self._move(Event.FAIL)
+        elif self.state in (
+            TransactionState.OPEN,
+            TransactionState.COMMITTING,
+            TransactionState.ABORTABLE,
+            TransactionState.ABORTING,
+        ):
+            was_committing = self.state is TransactionState.COMMITTING
+            self.error = self.error or transaction_error(error, TransactionErrorAction.ABORTABLE)
+            self._move(TransactionEvent.FAIL)
             self._drop_offsets(self.error)
             if was_committing:
                 self._resolve_waiting(self.error)
 
     def die(self, error: KwireError) -> None:
-        kind = verdict(error)
-        self.error = transaction_error(error, kind if kind is Verdict.FENCED else Verdict.FATAL)
-        self._move(Event.DIE)
+        kind = transaction_error_action(error)
+        self.error = transaction_error(
+            error, kind if kind is TransactionErrorAction.FENCED else TransactionErrorAction.FATAL
+        )
+        self._move(TransactionEvent.DIE)
         self._drop_offsets(self.error)
         self._resolve_waiting(self.error)
 
     def closed(self, error: KwireError) -> None:
-        if self.state is not State.FATAL:
+        if self.state is not TransactionState.FATAL:
             self.die(error)
 
     # -- the protocol
 
-    def calls(self, now: float, view: View, *, is_drained: bool) -> list[Call]:
+    def calls(self, now: float, view: ClusterView, *, is_drained: bool) -> list[PendingRequest]:
         """The one request that is next, if any. `is_drained`: no batch is unresolved."""
         self._view = view
-        if self.asked is not None or now < self.retry_at or self.state is State.FATAL:
+        if self.asked is not None or now < self.retry_at or self.state is TransactionState.FATAL:
             return []
         # What a request says is settled here, not when it is written: the coordinator may have to be found first, and
         # the transaction may fail meanwhile.
@@ -221,11 +381,11 @@ class Transaction:
             return [self._ask(AddPartitionsToTxnRequest, build, self._partitions_added, _ADD_PARTITIONS_MAX)]
         if self._offsets and self.sends_records:
             return [self._ask_offsets(self._offsets[0])]
-        if self.state in (State.COMMITTING, State.ABORTING) and is_drained:
+        if self.state in (TransactionState.COMMITTING, TransactionState.ABORTING) and is_drained:
             if not self._has_begun:
                 self._ended()
                 return []
-            build_end = partial(self._end, self.state is State.COMMITTING)
+            build_end = partial(self._end, self.state is TransactionState.COMMITTING)
             return [self._ask(EndTxnRequest, build_end, self._end_answered, None if self.is_v2 else _END_MAX)]
         return []
 
@@ -236,12 +396,12 @@ class Transaction:
         on_answer: Callable[[Any], None],
         at_most: int | None,
         route: ToCoordinator | None = None,
-    ) -> Call:
+    ) -> PendingRequest:
         target = route or self.route
 
         def done(result: Response | KwireError | None, now: float) -> None:
             self.asked = None
-            if self.state is State.FATAL:
+            if self.state is TransactionState.FATAL:
                 return
             try:
                 if isinstance(result, KwireError):
@@ -254,15 +414,15 @@ class Transaction:
             except KwireError as error:
                 self._judge(error.at(broker=call.broker, version=call.version), target, now)
 
-        self.asked = call = Call(target, api, build, done, at_most=at_most)
+        self.asked = call = PendingRequest(target, api, build, done, at_most=at_most)
         return call
 
     def _judge(self, error: KwireError, route: ToCoordinator, now: float) -> None:
-        kind = verdict(error)
-        if kind is Verdict.COORDINATOR:
+        kind = transaction_error_action(error)
+        if kind is TransactionErrorAction.COORDINATOR:
             assert self._view is not None
             self._view.forget_coordinator(route)
-        if kind in (Verdict.COORDINATOR, Verdict.RETRY):
+        if kind in (TransactionErrorAction.COORDINATOR, TransactionErrorAction.RETRY):
             self._attempts += 1
             self.last_error = error
             self.retry_at = now + self._backoff.seconds(self._attempts, self._random)
@@ -298,7 +458,7 @@ class Transaction:
         if first_error is not None:
             raise first_error
 
-    def _ask_offsets(self, one: _Offsets) -> Call:
+    def _ask_offsets(self, one: _Offsets) -> PendingRequest:
         if not self.is_v2 and one.group.group_id not in self._groups:
             group = one.group.group_id
             return self._ask(
@@ -375,14 +535,14 @@ class Transaction:
 
     def _is_abort_of_nothing(self, code: int) -> bool:
         """Whether the older protocol says that there is no transaction: what was asked, and got no answer, was lost."""
-        is_nothing = self.state is State.ABORTING and not self.is_v2 and not self._is_sure_begun
+        is_nothing = self.state is TransactionState.ABORTING and not self.is_v2 and not self._is_sure_begun
         return is_nothing and code == ErrorCode.INVALID_TXN_STATE
 
     def _ended(self) -> None:
-        is_in_doubt = self._identity.state is IdentityState.BROKEN or (self._has_doubt and not self.is_v2)
+        is_in_doubt = self._identity.state is IdStatus.BROKEN or (self._has_doubt and not self.is_v2)
         if is_in_doubt:
-            self._identity.break_sequences()
-        self._move(Event.RENEW if is_in_doubt else Event.ENDED)
+            self._identity.require_epoch_bump()
+        self._move(TransactionEvent.RENEW if is_in_doubt else TransactionEvent.ENDED)
         self._added.clear()
         self._wanted.clear()
         self._groups.clear()
@@ -393,8 +553,8 @@ class Transaction:
 
     # -- small parts
 
-    def _move(self, event: Event) -> None:
-        self.state = moved(self.state, event)
+    def _move(self, event: TransactionEvent) -> None:
+        self.state = next_state(self.state, event)
 
     def _resolve_waiting(self, error: KwireError | None = None) -> None:
         waiting, self._waiting = self._waiting, []

@@ -11,6 +11,7 @@ Kafka's own schema and classes. This room knows nothing of connections, and leav
 
 Imports: wire.
 """
+
 from typing import TYPE_CHECKING, Any
 
 from kwire.protocol.api import Api, ApiKey, api, message_class

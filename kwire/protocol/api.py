@@ -1,4 +1,5 @@
 """Every API of Kafka by number and name, and the classes of its messages, imported when first asked for."""
+
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import cache

@@ -7,6 +7,7 @@ broker can read it of any request); v2, of the flexible versions, adds tagged fi
 only ever that of ControlledShutdown v0. Response headers: v0 is the correlation id; v1, of the flexible versions, adds
 tagged fields. ApiVersions responses have v0 in every version: the client may not know yet what the broker speaks.
 """
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 
 from kwire.errors import DecodeError, EncodeError
 from kwire.protocol.api import ApiKey, api
-from kwire.protocol.compiler import UNDECODABLE
+from kwire.protocol.codegen import UNDECODABLE
 from kwire.protocol.primitives import read_tagged, write_tagged
 from kwire.protocol.schema import BytesLike, Message, Request, Response
 

@@ -12,13 +12,14 @@ A type is the API_KEY of its classes; that of a coordinator's key was called its
 here have the one version 0. The records of Kafka 2.8's metadata log, an early access that no other release could read,
 are not among these.
 """
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
 
 from kwire.errors import DecodeError, EncodeError
-from kwire.protocol.annotate import decode_prefix
 from kwire.protocol.api import message_class
+from kwire.protocol.diagnose import decode_prefix
 from kwire.protocol.messages import control_records
 from kwire.protocol.primitives import read_uvarint, uvarint
 from kwire.protocol.schema import Message

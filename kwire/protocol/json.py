@@ -8,6 +8,7 @@ place of `records`, which would lose them; we write their bytes, which its reade
 
 This module turns messages into dicts and lists; the text is the standard library's business.
 """
+
 import binascii
 from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
@@ -15,8 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from kwire.errors import EncodeError
-from kwire.protocol.fields import Field, default_of, type_name
-from kwire.protocol.types import Array, Fixed, Sized
+from kwire.protocol.fields import Array, Field, Fixed, Sized, default_of, type_name
 
 
 def camel_case(name: str) -> str:

@@ -2,13 +2,14 @@
 
 They raise what compiled code may raise (`compiler.UNDECODABLE`, `compiler.UNENCODABLE`), not the public errors.
 """
+
 from collections.abc import Callable, Mapping
 from functools import cache
 from struct import Struct
 from typing import Any
 from uuid import UUID
 
-from kwire.protocol.types import STRING_BYTES_MAX
+from kwire.protocol.fields import STRING_BYTES_MAX
 
 # Records of at least this size are handed on uncopied; smaller ones are joined to their neighbours, because a socket
 # call takes only so many pieces.

@@ -5,13 +5,14 @@ A class body lists the fields in the order of the wire (`fields` has the grammar
 uses a few dozen of the several hundred classes. One object stands for a message in every version, as in Kafka's own
 classes: the version is an argument of encode and decode, not a type.
 """
+
 import sys
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar, dataclass_transform
 
 from kwire.errors import EncodeError, UnsupportedVersionError
-from kwire.protocol import annotate, compiler, shown, validate
+from kwire.protocol import codegen, diagnose, documentation
 from kwire.protocol import json as kafka_json
 from kwire.protocol.fields import REQUIRED, Field, field_of, since, tagged
 
@@ -60,12 +61,12 @@ class _Declaration(type):
     def __doc__(cls) -> str | None:  # type: ignore[override]
         """What `help` shows: the fields with their types, versions and defaults."""
         own: str | None = cls.__dict__.get("__doc__")
-        return shown.documentation(cls, own)
+        return documentation.documentation(cls, own)
 
     @property
     def __signature__(cls) -> Any:
         """What `inspect.signature` and `help` show of the constructor, which is compiled with the first use."""
-        return shown.signature(cls)
+        return documentation.signature(cls)
 
 
 def _annotations(namespace: dict[str, Any]) -> Mapping[str, Any]:
@@ -73,10 +74,10 @@ def _annotations(namespace: dict[str, Any]) -> Mapping[str, Any]:
     if sys.version_info >= (3, 14):
         import annotationlib
 
-        annotate = annotationlib.get_annotate_from_class_namespace(namespace)
-        if annotate is None:
+        diagnose = annotationlib.get_annotate_from_class_namespace(namespace)
+        if diagnose is None:
             return {}
-        return annotationlib.call_annotate_function(annotate, annotationlib.Format.VALUE)
+        return annotationlib.call_annotate_function(diagnose, annotationlib.Format.VALUE)
     annotations: dict[str, Any] = namespace.get("__annotations__", {})
     return annotations
 
@@ -103,7 +104,7 @@ class Struct(metaclass=_Declaration):
         # Only ever the first construction of a class comes here: from then on the class has its own, compiled.
         self.unknown_tagged_fields: dict[int, bytes] | None = None
         cls = type(self)
-        constructor = compiler.constructor(cls)
+        constructor = codegen.constructor(cls)
         cls.__init__ = constructor  # type: ignore[method-assign]
         constructor(self, **fields)
 
@@ -136,8 +137,8 @@ class Message(Struct):
     API_KEY: ClassVar[int | None] = None
     VERSIONS: ClassVar[range]
     FLEXIBLE: ClassVar[int | None]
-    _decoders: ClassVar[dict[int, compiler.Decoder]]
-    _encoders: ClassVar[dict[int, compiler.Encoder]]
+    _decoders: ClassVar[dict[int, codegen.Decoder]]
+    _encoders: ClassVar[dict[int, codegen.Encoder]]
 
     @classmethod
     def decode(cls, data: BytesLike, version: int, start: int = 0) -> Self:
@@ -150,15 +151,15 @@ class Message(Struct):
         except KeyError:
             decoder = None
         if decoder is None:
-            decoder = cls._decoders[version] = compiler.decoder(cls.supported(version), version)
+            decoder = cls._decoders[version] = codegen.decoder(cls.supported(version), version)
         if type(data) is not bytes and not (type(data) is memoryview and data.readonly):
             data = bytes(data)  # the views handed out must not change under their reader
         try:
             message: Self | None = decoder(data, start)
-        except compiler.UNDECODABLE:
+        except codegen.UNDECODABLE:
             message = None
         if message is None:
-            raise annotate.decode_error(cls, data, start, version)
+            raise diagnose.decode_error(cls, data, start, version)
         return message
 
     def encode(self, version: int) -> bytes:
@@ -173,14 +174,14 @@ class Message(Struct):
         """`encode_parts` with a header's bytes before it."""
         encoder = self._encoders.get(version)
         if encoder is None:
-            encoder = self._encoders[version] = compiler.encoder(self.supported(version), version)
+            encoder = self._encoders[version] = codegen.encoder(self.supported(version), version)
         parts: list[BytesLike] = [header]
         alone: list[int] = []
         try:
             encoder(self, parts, alone)
             return _joined(parts, alone) if alone else [b"".join(parts)]
-        except compiler.UNENCODABLE as error:
-            raise validate.encode_error(self, version) from error
+        except codegen.UNENCODABLE as error:
+            raise diagnose.encode_error(self, version) from error
 
     def to_json(self, version: int) -> dict[str, Any]:
         """The message as Kafka's JsonConverter shows it (see `json`): dicts, lists, str, int, float, bool, None."""
@@ -190,7 +191,7 @@ class Message(Struct):
         except EncodeError:
             raise
         except (AttributeError, TypeError, ValueError) as error:
-            raise validate.encode_error(self, version) from error
+            raise diagnose.encode_error(self, version) from error
 
     @classmethod
     def from_json(cls, obj: Mapping[str, Any], version: int) -> Self:

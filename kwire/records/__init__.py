@@ -3,12 +3,22 @@
 Imports: wire.
 """
 
-from kwire.records.batch import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Batch
-from kwire.records.codec import decode_batches, encode_batch
+from kwire.records.batch import (
+    CREATE_TIME,
+    LOG_APPEND_TIME,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    Batch,
+    Header,
+    Record,
+)
 from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Compression
 from kwire.records.control import ControlRecord
 from kwire.records.convert import convert
-from kwire.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, Header, Record
+from kwire.records.formats import decode_batches, encode_batch
 from kwire.records.v2 import assign_offsets, encode_control_batch, encode_run
 from kwire.wire.rows import BATCH_OVERHEAD_BYTES, record_bytes_max
 

@@ -1,4 +1,11 @@
-"""A batch of records as it was found in a log or a response, of any format, its records decoded on demand.
+"""A record, and a batch of records as it was found in a log or a response.
+
+One record, as it was read.
+
+In bulk a record is the plain tuple of its fields (`kwire.wire.accel.Row`), which costs half as much; a Record is that
+tuple with names.
+
+A batch of records as it was found in a log or a response, of any format, its records decoded on demand.
 
 A v2 batch is one Batch. In the older formats a message is one: a plain message holds one record, a compressed one the
 records of the message set inside it.
@@ -8,13 +15,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from kwire.errors import CorruptRecordsError
 from kwire.records.compression import Compression
 from kwire.records.control import ControlRecord, decode_control
-from kwire.records.record import CREATE_TIME, Record
-from kwire.wire.accel import Cursor, Row
+from kwire.wire.accel import RecordReader, Row
+
+Header = tuple[str, bytes | None]
+
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+NO_TIMESTAMP_TYPE = -1
+NO_TIMESTAMP = -1
+
+
+class Record(NamedTuple):
+    """`timestamp_ms` is milliseconds since 1970, -1 if there is none (message format v0).
+
+    A header's name that is no UTF-8 keeps its bytes as Python's `surrogateescape` does, and so can be written again.
+    """
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -53,7 +80,7 @@ class Batch:
         self,
         raw: memoryview,
         rows: Callable[[], list[Row]],
-        open_cursor: Callable[..., Cursor],
+        open_cursor: Callable[..., RecordReader],
         *,
         magic: int,
         base_offset: int,
@@ -114,7 +141,7 @@ class Batch:
         """
         return self._rows()
 
-    def cursor(self, kind: type[Any], topic: str, partition: int, position: int) -> Cursor:
+    def cursor(self, kind: type[Any], topic: str, partition: int, position: int) -> RecordReader:
         """A way through the records from `position` on, which are made when they are handed out, as `kind`.
 
         All are checked now: CorruptRecordsError as for `rows`. In C the cursor keeps what it reads: `raw`, or what that

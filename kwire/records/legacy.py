@@ -13,10 +13,9 @@ from typing import Any
 from zlib import crc32
 
 from kwire.errors import ConfigurationError, CorruptRecordsError, EncodeError
-from kwire.records.batch import Batch
+from kwire.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, NO_TIMESTAMP_TYPE, Batch
 from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression, compress, decompress
-from kwire.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, NO_TIMESTAMP_TYPE
-from kwire.wire.accel import Cursor, NewRecord, Row
+from kwire.wire.accel import NewRecord, RecordReader, Row
 
 # Offset, size, CRC, magic, attributes, in v1 the timestamp, and the length of the key.
 _HEADS = struct.Struct(">qiIbbi"), struct.Struct(">qiIbbqi")
@@ -128,8 +127,8 @@ def decode_message(
 
     def open_cursor(
         kind: type[Any], topic: str, partition: int, timestamp_type: int, position: int, next_offset: int
-    ) -> Cursor:
-        return Cursor(kind, topic, partition, timestamp_type, position, next_offset, rows, size_bytes)
+    ) -> RecordReader:
+        return RecordReader(kind, topic, partition, timestamp_type, position, next_offset, rows, size_bytes)
 
     return Batch(
         raw,

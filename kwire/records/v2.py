@@ -13,17 +13,19 @@ from typing import Any, TypeVar
 
 from kwire.errors import CorruptRecordsError
 from kwire.records.batch import (
+    CREATE_TIME,
+    LOG_APPEND_TIME,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    NO_TIMESTAMP,
     Batch,
 )
 from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression, compress, decompress
 from kwire.records.control import encode_end_transaction
-from kwire.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
 from kwire.wire import accel
-from kwire.wire.accel import NewRecord, Run
+from kwire.wire.accel import BatchBuilder, NewRecord
 from kwire.wire.header import HEADER, batch_header
 from kwire.wire.rows import BATCH_OVERHEAD_BYTES
 
@@ -93,7 +95,7 @@ def encode_v2(
 
 
 def encode_run(
-    run: Run,
+    run: BatchBuilder,
     *,
     compression: Compression,
     level: int | None,

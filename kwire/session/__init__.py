@@ -4,31 +4,33 @@
 
 Imports: wire, protocol.
 """
+
 from kwire.session.events import (
-    Answered,
-    Broken,
-    Closed,
+    ConnectionBroken,
+    ConnectionClosed,
     Event,
-    Failed,
-    Ready,
+    HandshakeDone,
+    RequestFailed,
     RequestInfo,
     RequestReceived,
+    ResponseReceived,
+    Role,
+    State,
     TrailingBytes,
 )
 from kwire.session.sasl import MECHANISMS, Sasl, SaslServer
 from kwire.session.session import Session
-from kwire.session.state import Role, State
 
 __all__ = [
     "MECHANISMS",
-    "Answered",
-    "Broken",
-    "Closed",
+    "ConnectionBroken",
+    "ConnectionClosed",
     "Event",
-    "Failed",
-    "Ready",
+    "HandshakeDone",
+    "RequestFailed",
     "RequestInfo",
     "RequestReceived",
+    "ResponseReceived",
     "Role",
     "Sasl",
     "SaslServer",

@@ -9,6 +9,7 @@ Both ends keep the same FIFO: Kafka answers in order, so a client checks a corre
 broker holds a finished response back until those before it are finished. Never reads a clock, never touches a socket:
 time comes in as `now`, frames go in and out.
 """
+
 from __future__ import annotations
 
 import copy
@@ -29,7 +30,7 @@ from kwire.errors import (
     UnsupportedVersionError,
 )  # fmt: skip
 from kwire.protocol import ApiKey, api
-from kwire.protocol.annotate import decode_front
+from kwire.protocol.diagnose import decode_front
 from kwire.protocol.headers import (
     RequestHeader,
     decode_answer,
@@ -39,21 +40,29 @@ from kwire.protocol.headers import (
     peek_correlation_id,
 )  # fmt: skip
 from kwire.protocol.schema import Request, Response
-from kwire.session.broker_greeting import OWN_APIS, BrokerGreeting
-from kwire.session.client_greeting import Ask, Greeted, greet, greet_again
 from kwire.session.events import (
-    Answered,
-    Broken,
-    Closed,
+    ConnectionBroken,
+    ConnectionClosed,
     Event,
-    Failed,
-    Ready,
+    HandshakeDone,
+    RequestFailed,
     RequestInfo,
     RequestReceived,
+    ResponseReceived,
+    Role,
+    State,
     TrailingBytes,
+    moved,
+)
+from kwire.session.handshake import (
+    OWN_APIS,
+    BrokerHandshake,
+    HandshakeRequest,
+    Negotiated,
+    client_handshake,
+    reauthenticate,
 )
 from kwire.session.sasl import Sasl, SaslServer
-from kwire.session.state import Role, State, moved
 from kwire.session.versions import VersionRanges, highest_common, show
 from kwire.version import VERSION
 from kwire.wire.frame import BytesLike
@@ -66,7 +75,7 @@ _OVER = (State.BROKEN, State.CLOSED)
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class InFlightRequest:
     """Client: a request on its way. `request` is None for a bare SASL message."""
 
     request: Request[Any] | None
@@ -91,7 +100,7 @@ class _Asked:
 
 
 @dataclass(slots=True, eq=False)
-class _Owed:
+class PendingResponse:
     """Broker: a response to be given, and its frame once it is."""
 
     header: RequestHeader
@@ -106,25 +115,25 @@ class Session:
         self.role = role
         self.peer = peer
         self._state = State.NEW
-        self._out: deque[tuple[_Asked | None, list[BytesLike]]] = deque()
+        self._out: deque[tuple[InFlightRequest | None, list[BytesLike]]] = deque()
         # Client
         self._client_id: str | None = None
         self._sasl: Sasl | None = None
         self._request_timeout_ms: float = 30_000
         self._max_in_flight = MAX_IN_FLIGHT
-        self._greeting: Generator[Ask, bytes, Greeted] | None = None
-        self._terms: Greeted | None = None  # what the greeting came to
+        self._greeting: Generator[HandshakeRequest, bytes, Negotiated] | None = None
+        self._terms: Negotiated | None = None  # what the greeting came to
         self._versions: dict[tuple[type[Request[Any]], int | None], int] = {}  # by these terms, as far as asked for
-        self._waiting: deque[_Asked] = deque()
-        self._in_flight: deque[_Asked] = deque()
+        self._waiting: deque[InFlightRequest] = deque()
+        self._in_flight: deque[InFlightRequest] = deque()
         self._next_id = 0
         self._renew_at = inf
         self._has_answered = False  # the peer, anything
         self._has_served = False  # the peer, an ordinary request
         # Broker
         self._apis: VersionRanges = {}
-        self._entrance: BrokerGreeting | None = None
-        self._owed: deque[_Owed] = deque()
+        self._entrance: BrokerHandshake | None = None
+        self._owed: deque[PendingResponse] = deque()
 
     @classmethod
     def client(
@@ -148,7 +157,7 @@ class Session:
         session._sasl = sasl
         session._request_timeout_ms = request_timeout_ms
         session._max_in_flight = max_in_flight
-        session._greeting = greet(node, assume=assume, sasl=sasl, software=software)
+        session._greeting = client_handshake(node, assume=assume, sasl=sasl, software=software)
         return session
 
     @classmethod
@@ -165,7 +174,7 @@ class Session:
         `features` are those of the cluster (KIP-584): {name: (level, highest level there is)}, level 0 for none."""
         session = cls(Role.BROKER, peer)
         session._apis = {key: versions for key, versions in {**OWN_APIS, **apis}.items() if versions}
-        session._entrance = BrokerGreeting(session._apis, sasl, peer, features)
+        session._entrance = BrokerHandshake(session._apis, sasl, peer, features)
         session._move(State.READY if sasl is None else State.NEGOTIATING)
         return session
 
@@ -213,7 +222,7 @@ class Session:
         return self._in_flight[0].info if self._in_flight else None
 
     def receive(self, frame: BytesLike, now: float) -> list[Event]:
-        """A frame came, whole and without its size. After `Broken` frames are ignored."""
+        """A frame came, whole and without its size. After `ConnectionBroken` frames are ignored."""
         if self._state in _OVER:
             return []
         return self._receive_response(frame, now) if self.role is Role.CLIENT else self._receive_request(frame)
@@ -244,7 +253,7 @@ class Session:
             assert self._sasl is not None
             assert self._terms is not None
             self._renew_at = inf
-            self._greeting = greet_again(self.peer, self._sasl, self._terms)
+            self._greeting = reauthenticate(self.peer, self._sasl, self._terms)
             events += self._advance(None, now)
         return events
 
@@ -263,7 +272,7 @@ class Session:
         for queue in (self._in_flight, self._waiting, self._out, self._owed):
             queue.clear()
         self._greeting = None
-        events.append(Closed(cause, died_during_negotiation=died and self.role is Role.CLIENT))
+        events.append(ConnectionClosed(cause, died_during_negotiation=died and self.role is Role.CLIENT))
         return events
 
     # Client
@@ -298,7 +307,7 @@ class Session:
             self._require(Role.CLIENT)
             raise ClosedError(f"the connection is {self._state.value}", broker=self.peer)
         limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
-        asked = _Asked(request, version, token, now + limit_ms / 1000, limit_ms, now, expects_response)
+        asked = InFlightRequest(request, version, token, now + limit_ms / 1000, limit_ms, now, expects_response)
         if self._waiting or not self._has_room():
             self._waiting.append(asked)
         else:
@@ -326,7 +335,7 @@ class Session:
     def _has_room(self) -> bool:
         return self._state is State.READY and len(self._in_flight) < self._max_in_flight
 
-    def _transmit(self, asked: _Asked, now: float) -> None:
+    def _transmit(self, asked: InFlightRequest, now: float) -> None:
         assert asked.request is not None
         if asked.version is None:
             asked.version = self.version(type(asked.request))
@@ -335,7 +344,7 @@ class Session:
         self._next_id = 0 if self._next_id == _CORRELATION_ID_MAX else self._next_id + 1
         self._enqueue(asked, frame, now)
 
-    def _enqueue(self, asked: _Asked, frame: list[BytesLike], now: float) -> None:
+    def _enqueue(self, asked: InFlightRequest, frame: list[BytesLike], now: float) -> None:
         asked.sent_at = now
         self._out.append((asked, frame))
         if asked.expects_response:
@@ -372,7 +381,7 @@ class Session:
             return self._break(error.at(api=asked.api, version=asked.version))
         self._in_flight.popleft()
         self._has_answered = self._has_served = True
-        answered = Answered(asked.token, asked.request, response, asked.version, asked.sent_at)
+        answered = ResponseReceived(asked.token, asked.request, response, asked.version, asked.sent_at)
         return [answered, *self._pump(now)] if self._waiting else [answered]
 
     def _advance(self, frame: BytesLike | None, now: float) -> list[Event]:
@@ -387,21 +396,23 @@ class Session:
         if self._state is not ask.state:
             self._move(ask.state)
         deadline = now + self._request_timeout_ms / 1000
-        asked = _Asked(ask.request, ask.version, None, deadline, self._request_timeout_ms, now, is_greeting=True)
+        asked = InFlightRequest(
+            ask.request, ask.version, None, deadline, self._request_timeout_ms, now, is_greeting=True
+        )
         if ask.request is None:
             self._enqueue(asked, [ask.bare], now)
         else:
             self._transmit(asked, now)
         return []
 
-    def _greeted(self, greeted: Greeted, now: float) -> list[Event]:
+    def _greeted(self, greeted: Negotiated, now: float) -> list[Event]:
         self._greeting = None
         self._terms = greeted
         self._versions.clear()
         lifetime = greeted.session_lifetime_ms / 1000
         self._renew_at = now + lifetime * _RENEW_AT if lifetime > 0 else inf
         self._move(State.READY)
-        return [Ready(greeted.versions, greeted.session_lifetime_ms), *self._pump(now)]
+        return [HandshakeDone(greeted.versions, greeted.session_lifetime_ms), *self._pump(now)]
 
     # Broker
 
@@ -422,7 +433,7 @@ class Session:
         is dropped. Raises EncodeError, and RuntimeError for a second answer.
         """
         self._require(Role.BROKER)
-        assert isinstance(tag, _Owed)
+        assert isinstance(tag, PendingResponse)
         if tag.is_answered:
             raise RuntimeError(f"answered twice: {tag.header}")
         if response is not None:
@@ -454,7 +465,7 @@ class Session:
         except KwireError as error:
             return self._break(error)
         events: list[Event] = [TrailingBytes(header, trailing)] if trailing else []
-        owed = _Owed(header)
+        owed = PendingResponse(header)
         self._owed.append(owed)
         if key not in OWN_APIS:
             return [*events, RequestReceived(header, request, owed)]
@@ -462,7 +473,7 @@ class Session:
         self.respond(owed, reply.response)
         return [*events, *self._enter(reply.state, reply.error)]
 
-    def _receive_bare(self, entrance: BrokerGreeting, message: bytes) -> list[Event]:
+    def _receive_bare(self, entrance: BrokerHandshake, message: bytes) -> list[Event]:
         answer, state, error = entrance.bare(message)
         if error is None:
             self._out.append((None, [answer]))
@@ -477,9 +488,9 @@ class Session:
             self._move(state)
         return []
 
-    def _answer_unread(self, entrance: BrokerGreeting, header: RequestHeader) -> None:
+    def _answer_unread(self, entrance: BrokerHandshake, header: RequestHeader) -> None:
         """ApiVersions in a version newer than ours: its body is not read, and the answer has the form of v0."""
-        owed = _Owed(RequestHeader(header.api_key, 0, header.correlation_id))
+        owed = PendingResponse(RequestHeader(header.api_key, 0, header.correlation_id))
         self._owed.append(owed)
         self.respond(owed, entrance.api_versions(None, 0))
 
@@ -494,13 +505,13 @@ class Session:
 
     def _break(self, error: KwireError) -> list[Event]:
         self._move(State.BROKEN)
-        return [Broken(error.at(broker=self.peer))]
+        return [ConnectionBroken(error.at(broker=self.peer))]
 
-    def _failed(self, asked: _Asked, error: KwireError) -> Failed:
+    def _failed(self, asked: InFlightRequest, error: KwireError) -> RequestFailed:
         assert asked.request is not None
-        return Failed(asked.token, asked.request, error, asked.is_sent)
+        return RequestFailed(asked.token, asked.request, error, asked.is_sent)
 
-    def _ended(self, asked: _Asked, cause: KwireError, now: float) -> KwireError:
+    def _ended(self, asked: InFlightRequest, cause: KwireError, now: float) -> KwireError:
         """Each request's own error, so that none grows a traceback of another's; `__cause__` is what ended them all."""
         error: KwireError
         if isinstance(cause, RequestTimeoutError):
@@ -514,7 +525,7 @@ class Session:
         error.__cause__ = cause
         return error.at(api=asked.api, version=asked.version)
 
-    def _too_late(self, asked: _Asked) -> RequestTimeoutError:
+    def _too_late(self, asked: InFlightRequest) -> RequestTimeoutError:
         limit = f"{asked.timeout_ms:,.0f} ms"
         where: dict[str, object] = {"broker": self.peer, "api": asked.api, "version": asked.version}
         if self._state is State.NEGOTIATING:
@@ -562,7 +573,7 @@ def _decode_request_body(frame: BytesLike, header: RequestHeader, start: int) ->
         return request, bytes(frame[end:])
 
 
-def _out_of_order(frame: BytesLike, asked: _Asked) -> DecodeError:
+def _out_of_order(frame: BytesLike, asked: InFlightRequest) -> DecodeError:
     return DecodeError(
         f"the response has correlation id {peek_correlation_id(frame)}, but the oldest request in flight has "
         f"{asked.correlation_id}",

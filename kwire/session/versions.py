@@ -2,6 +2,7 @@
 
 Owns the intersection of two ranges and the table of brokers older than ApiVersions (0.10.0, KIP-35).
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -33,6 +33,7 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
 }
 _IGNORED = frozenset({"offset", "timestamptype"})
 
+
 class Fault(NamedTuple):
     """Why a row is no record: "it `what`"."""
 

@@ -1,4 +1,4 @@
-/* A closed run as a v2 batch, in C: `Run.batch`; see `_run.py` and `header.py`, its specification. */
+/* A closed run as a v2 batch, in C: `BatchBuilder.batch`; see `_run.py` and `header.py`, its specification. */
 #include "_speedups.h"
 
 #include "_run.h"

@@ -1,4 +1,4 @@
-/* Many records at once, in C: `all_bytes`, `Door.append_many`, `Run.outcomes`; `_door.py` and `_bulk.py` are their specification.
+/* Many records at once, in C: `all_bytes`, `RecordAccumulator.append_many`, `BatchBuilder.outcomes`; `_door.py` and `_bulk.py` are their specification.
  *
  * Keys and values go from a list of bytes, or from Arrow's buffers, straight into runs. Objects are made only after the
  * last record is in, so that nothing else runs in between but what the door itself asks (`may_share`).

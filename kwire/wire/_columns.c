@@ -304,7 +304,7 @@ columns_of(PyTypeObject *slab_type, const part *parts, Py_ssize_t count, int has
     return value;
 }
 
-/* (pieces: sequence of Piece, has_headers: bool) -> tuple of buffers | None; see `_cursor.columns` */
+/* (pieces: sequence of RecordSlice, has_headers: bool) -> tuple of buffers | None; see `_cursor.columns` */
 PyObject *
 columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -312,7 +312,7 @@ columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         Py_RETURN_NONE;
     }
     PyObject *pieces = PySequence_Tuple(args[0]); /* which cannot change while the lock is given up */
-    PyObject *type = pieces == NULL ? NULL : PyObject_GetAttrString(module, "Piece");
+    PyObject *type = pieces == NULL ? NULL : PyObject_GetAttrString(module, "RecordSlice");
     PyObject *slab_type = type == NULL ? NULL : PyObject_GetAttrString(module, "Slab");
     Py_ssize_t count = slab_type == NULL ? 0 : PyTuple_Size(pieces);
     part *parts = slab_type == NULL ? NULL : PyMem_Malloc((size_t)(count ? count : 1) * sizeof(part));

@@ -113,7 +113,7 @@ static PyType_Slot stream_slots[] = {
 };
 
 static PyType_Spec stream_spec = {
-    "kwire.wire._speedups.RecordStream", sizeof(stream), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, stream_slots,
+    "kwire.wire._speedups.RecordIterator", sizeof(stream), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, stream_slots,
 };
 
 /* ---- frames ---------------------------------------------------------------------------------------------------- */
@@ -147,8 +147,8 @@ static PyMethodDef functions[] = {
     {"open_batches", (PyCFunction)(void (*)(void))open_batches, METH_FASTCALL,
      "(kind, topic, partition, position, data, pos, check_crc, enough, /)"},
     {"record_class", record_class, METH_O, "record_class(full_name, /) -> type"},
-    {"blank", blank, METH_O, "blank(size, /) -> (bytes, memoryview)"},
-    {"room", room, METH_O, "room(size, /) -> (bytes or Slab, memoryview)"},
+    {"alloc", blank, METH_O, "blank(size, /) -> (bytes, memoryview)"},
+    {"alloc_pooled", room, METH_O, "room(size, /) -> (bytes or Slab, memoryview)"},
     {"columns", (PyCFunction)(void (*)(void))columns, METH_FASTCALL, "(pieces, has_headers, /)"},
     {NULL, NULL, 0, NULL},
 };
@@ -160,9 +160,9 @@ add_consume(PyObject *module)
         const char *name;
         PyType_Spec *spec;
     } TYPES[] = {{"RecordFields", &record_spec},
-                 {"Cursor", &cursor_spec},
-                 {"Piece", &piece_spec},
-                 {"RecordStream", &stream_spec},
+                 {"RecordReader", &cursor_spec},
+                 {"RecordSlice", &piece_spec},
+                 {"RecordIterator", &stream_spec},
                  {"Slab", &slab_spec}};
     for (size_t index = 0; index < sizeof(TYPES) / sizeof(*TYPES); index++) {
         PyObject *type = PyType_FromSpec(TYPES[index].spec);

@@ -238,7 +238,7 @@ free_cursor(PyObject *object)
 }
 
 static PyMethodDef cursor_methods[] = {
-    {"cut", cursor_cut, METH_O, "cut(count) -> Piece of the next records, which count as handed out"},
+    {"cut", cursor_cut, METH_O, "cut(count) -> RecordSlice of the next records, which count as handed out"},
     {"take", cursor_take, METH_O, "take(count) -> list of the next records, which count as handed out"},
     {"stop", cursor_stop, METH_NOARGS, "stop() -> the position; nothing more is handed out"},
     {"detach", cursor_detach, METH_NOARGS, "detach(): records that are alive get bytes of their own"},
@@ -266,7 +266,7 @@ static PyType_Slot cursor_slots[] = {
 };
 
 PyType_Spec cursor_spec = {
-    "kwire.wire._speedups.Cursor", sizeof(cursor), 0,
+    "kwire.wire._speedups.RecordReader", sizeof(cursor), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, cursor_slots,
 };
 
@@ -310,8 +310,8 @@ get_reader(PyObject *module, PyObject *kind, PyObject *topic, PyObject *partitio
 static cursor *
 new_cursor(PyObject *module, const reader *by, Py_buffer *data)
 {
-    PyObject *type = PyObject_GetAttrString(module, "Cursor");
-    PyObject *piece_type = type == NULL ? NULL : PyObject_GetAttrString(module, "Piece");
+    PyObject *type = PyObject_GetAttrString(module, "RecordReader");
+    PyObject *piece_type = type == NULL ? NULL : PyObject_GetAttrString(module, "RecordSlice");
     cursor *made = NULL;
     if (piece_type != NULL) {
         made = (cursor *)((allocfunc)PyType_GetSlot((PyTypeObject *)type, Py_tp_alloc))((PyTypeObject *)type, 0);
@@ -334,7 +334,7 @@ new_cursor(PyObject *module, const reader *by, Py_buffer *data)
 }
 
 /* (kind, topic, partition, timestamp_type, position, next_offset,
- *  data, pos, count, base_offset, base_timestamp, last_delta, timestamp | None) -> Cursor | None */
+ *  data, pos, count, base_offset, base_timestamp, last_delta, timestamp | None) -> RecordReader | None */
 PyObject *
 open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -386,7 +386,7 @@ open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return (PyObject *)made;
 }
 
-/* (kind, topic, partition, position, data, pos, check_crc, enough) -> (Cursor, end) | None; see `_cursor.open_batches` */
+/* (kind, topic, partition, position, data, pos, check_crc, enough) -> (RecordReader, end) | None; see `_cursor.open_batches` */
 PyObject *
 open_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -450,5 +450,5 @@ static PyType_Slot piece_slots[] = {
 };
 
 PyType_Spec piece_spec = {
-    "kwire.wire._speedups.Piece", sizeof(piece), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, piece_slots,
+    "kwire.wire._speedups.RecordSlice", sizeof(piece), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, piece_slots,
 };

@@ -1,6 +1,7 @@
 """The records of a batch as a consumer hands them out, in Python: one by one, in lists, or as columns.
 
-A `Cursor` stands in one batch and knows how far it was handed out. It can be asked by several threads at once, and
+A `RecordReader` stands in one batch and knows how far it was handed out. It can be asked by several threads at once,
+and
 hands out each record once. Owns the position within the batch; refuses to know where batches come from.
 """
 
@@ -40,7 +41,7 @@ def record_class(written: type[T]) -> type[T]:
     return written
 
 
-class Cursor:
+class RecordReader:
     """Iterate, or `cut` pieces, whose records or columns are made when they are asked for.
 
     `position` is the offset of the next record to be handed out: `position` as given at the start, `next_offset` at
@@ -70,7 +71,7 @@ class Cursor:
         """How many are still to be handed out."""
         return operator.length_hint(self._unread)
 
-    def __iter__(self) -> Cursor:
+    def __iter__(self) -> RecordReader:
         return self
 
     def __next__(self) -> Any:
@@ -92,10 +93,10 @@ class Cursor:
             return self._next_offset
         return self._start if left == len(self._rows) else self._rows[-left - 1][0] + 1
 
-    def cut(self, count: int) -> Piece:
+    def cut(self, count: int) -> RecordSlice:
         """The next records, at most `count`, which count as handed out."""
         taken = list(islice(self._unread, max(0, count)))
-        return Piece(self, self._rows[taken[0] : taken[0] + len(taken)] if taken else [])
+        return RecordSlice(self, self._rows[taken[0] : taken[0] + len(taken)] if taken else [])
 
     def take(self, count: int) -> list[Any]:
         """The records of `cut(count)`."""
@@ -122,12 +123,12 @@ class Cursor:
         return records
 
 
-class Piece:
+class RecordSlice:
     """Some records of a cursor."""
 
     __slots__ = ("_rows", "cursor")
 
-    def __init__(self, cursor: Cursor, rows: list[Row]) -> None:
+    def __init__(self, cursor: RecordReader, rows: list[Row]) -> None:
         self.cursor = cursor
         self._rows = rows
 
@@ -145,15 +146,15 @@ class Piece:
 def open_cursor(
     kind: type[Any], topic: str, partition: int, timestamp_type: int, position: int, next_offset: int,
     data: Bytes, pos: int, count: int, base_offset: int, base_timestamp: int, last_delta: int, timestamp: int | None,
-) -> Cursor:  # fmt: skip
+) -> RecordReader:  # fmt: skip
     """A cursor over the records of a v2 batch, which `data` from `pos` on is; all of them are checked now."""
     rows = decode_records(data, pos, count, base_offset, base_timestamp, last_delta, timestamp)
-    return Cursor(kind, topic, partition, timestamp_type, position, next_offset, rows, len(data) - pos)
+    return RecordReader(kind, topic, partition, timestamp_type, position, next_offset, rows, len(data) - pos)
 
 
 def open_batches(
     kind: type[Any], topic: str, partition: int, position: int, data: Bytes, pos: int, check_crc: bool, enough: int
-) -> tuple[Cursor, int] | None:
+) -> tuple[RecordReader, int] | None:
     """A cursor over whole v2 batches in a row, from the one at `pos` of `data` on, and where they end.
 
     Takes as many as `enough` bytes need. None if the first is one that kwire.records has to look at: of an older
@@ -162,7 +163,7 @@ def open_batches(
     return None
 
 
-class RecordStream:
+class RecordIterator:
     """Iterates over the cursors that `_next_cursor` answers; StopIteration there ends it.
 
     `_reading` is the one at hand. To set it to None makes the next step ask for another.
@@ -202,7 +203,7 @@ Columns = tuple[
 ]  # fmt: skip
 
 
-def columns(pieces: Sequence[Piece], has_headers: bool) -> Columns:
+def columns(pieces: Sequence[RecordSlice], has_headers: bool) -> Columns:
     """The records of some pieces as columns, one under the other.
 
     A record without headers has null for its list. Names that are no UTF-8 have U+FFFD for what is wrong.

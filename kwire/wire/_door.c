@@ -1,4 +1,4 @@
-/* Door in C: see `_door.py`, its specification, for what it is.
+/* RecordAccumulator in C: see `_door.py`, its specification, for what it is.
  *
  * No Python code runs between looking at a door and changing it, so that the interpreter's lock is all the lock there is.
  * Where Python is asked in between (`may_share`), everything is looked at again afterwards.
@@ -259,12 +259,12 @@ door_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     PyObject *module = PyType_GetModule(type);
-    PyObject *run_type = module == NULL ? NULL : PyObject_GetAttrString(module, "Run");
-    PyObject *base = run_type == NULL ? NULL : PyObject_GetAttrString(module, "Place");
+    PyObject *run_type = module == NULL ? NULL : PyObject_GetAttrString(module, "BatchBuilder");
+    PyObject *base = run_type == NULL ? NULL : PyObject_GetAttrString(module, "RecordFuture");
     door_t *door = NULL;
     int is_remade = 0;
     if (base != NULL && (!PyType_Check(place) || !PyType_IsSubtype((PyTypeObject *)place, (PyTypeObject *)base))) {
-        PyErr_SetString(PyExc_TypeError, "place is to be a kind of Place");
+        PyErr_SetString(PyExc_TypeError, "place is to be a kind of RecordFuture");
     }
     else if (base != NULL && (is_remade = is_remade_type((PyTypeObject *)place)) >= 0) {
         door = (door_t *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
@@ -386,7 +386,7 @@ static PyType_Slot door_slots[] = {
 };
 
 static PyType_Spec door_spec = {
-    "kwire.wire._speedups.Door", sizeof(door_t), 0,
+    "kwire.wire._speedups.RecordAccumulator", sizeof(door_t), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE, door_slots,
 };
 
@@ -398,7 +398,7 @@ add_door(PyObject *module)
     if (type == NULL) {
         return -1;
     }
-    int failed = PyModule_AddObjectRef(module, "Door", type) < 0;
+    int failed = PyModule_AddObjectRef(module, "RecordAccumulator", type) < 0;
     Py_DECREF(type);
     return failed ? -1 : 0;
 }

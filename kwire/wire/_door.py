@@ -1,6 +1,7 @@
 """How records of any thread come together in runs: the door. In Python.
 
-The `Door` has the open runs, appends what threads send, bounds the memory, and tells who drains it of new runs and of
+The `RecordAccumulator` has the open runs, appends what threads send, bounds the memory, and tells who drains it of
+new runs and of
 full ones: nobody hears of single records. It refuses to know about brokers, errors and time.
 
     partition >= 0   records that have that partition, or got it by their key
@@ -32,7 +33,7 @@ from zlib import crc32
 
 from kwire.wire._bulk import ManyColumns
 from kwire.wire._pure import murmur2
-from kwire.wire._run import Dispatch, Place, Reports, Run
+from kwire.wire._run import BatchBuilder, DeliveryCallbacks, Dispatch, RecordFuture
 from kwire.wire.rows import RECORD_OVERHEAD_BYTES_MAX, Headers, record_bytes_max
 
 UNDESIGNATED, UNROUTED = -1, -2
@@ -41,10 +42,10 @@ UNDESIGNATED, UNROUTED = -1, -2
 SHARE = 16
 
 # Records that follow each other in a run: the number of the first, and how many.
-Stretch = tuple[Run, int, int]
+RecordSpan = tuple[BatchBuilder, int, int]
 # Which is the first that is not in, its size if it is too large to be ever let in, else 0; where the others are; and
 # the stretch of each as uint32s: None where they come one after the other.
-Placed = tuple[int, int, list[Stretch], bytes | None]
+AppendResult = tuple[int, int, list[RecordSpan], bytes | None]
 
 # Bytes; the partitions of no longer keys are remembered.
 _SHORT_KEY = 64
@@ -69,13 +70,13 @@ class _Topic:
         self.is_awaited = False
         self.count = 0  # of partitions; 0: not known
         self.keyless: int | None = UNROUTED
-        self.joined: Run | None = None
+        self.joined: BatchBuilder | None = None
         self.ring: tuple[int, ...] = ()
         self.next = 0
-        self.open: dict[int, Run] = {}
+        self.open: dict[int, BatchBuilder] = {}
 
 
-class Door:
+class RecordAccumulator:
     """`refer` is asked for all that `send` finds out of the ordinary, with the same arguments.
 
     That is while `is_open` is not set: nothing was started yet, or all is over. `key_hash` is "murmur2", "crc32", ""
@@ -87,7 +88,7 @@ class Door:
     def __init__(
         self,
         *,
-        place: type[Place],
+        place: type[RecordFuture],
         dispatch: Dispatch | None,
         batch_bytes: int,
         bytes_max: int,
@@ -114,7 +115,7 @@ class Door:
         self._refer = refer
         self._lock = threading.RLock()
         self._topics: dict[str, _Topic] = {}
-        self._new: list[Run] = []
+        self._new: list[BatchBuilder] = []
         self._is_woken = False
         self._gathers = False
 
@@ -143,7 +144,7 @@ class Door:
             return self._send_any(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         size = RECORD_OVERHEAD_BYTES_MAX + len(value)
         now = self._time_ms()
-        place: Place = _blank(self._place)
+        place: RecordFuture = _blank(self._place)
         # Taken and given back by hand it would cost half as much, and be kept where Ctrl-C comes before the `try`.
         with self._lock:
             state = self._topics.get(topic)
@@ -197,7 +198,7 @@ class Door:
             and (partition is None or _is_from_0(partition, 1 << 31))
             and (on_delivery is None or callable(on_delivery))
         ):  # fmt: skip
-            place: Place = _blank(self._place)
+            place: RecordFuture = _blank(self._place)
             with self._lock:
                 is_known = self._topics.get(topic) is state  # it may have been forgotten since
                 has_room = self.is_open and is_known and not state.is_awaited and self._has_room(state, size)
@@ -222,7 +223,7 @@ class Door:
         headers: Headers,
         size_bytes: int,
         terms: Any,
-    ) -> tuple[Run, int] | None:
+    ) -> tuple[BatchBuilder, int] | None:
         """Take a record in, whoever waits; None where there is no room for it."""
         with self._lock:
             state = self._topic(topic)
@@ -235,7 +236,7 @@ class Door:
             self._wake()
         return run, number
 
-    def append_many(self, topic: str, columns: ManyColumns, start: int, end: int) -> Placed:
+    def append_many(self, topic: str, columns: ManyColumns, start: int, end: int) -> AppendResult:
         """Take in records start .. end - 1 of the columns, as far as there is room."""
         with self._lock:
             state = self._topic(topic)
@@ -252,10 +253,10 @@ class Door:
 
     def _append_each(
         self, topic: str, state: _Topic, columns: ManyColumns, start: int, end: int
-    ) -> tuple[Placed, bool]:
+    ) -> tuple[AppendResult, bool]:
         """`append_many` for any records."""
-        stretches: list[Stretch] = []
-        by_run: dict[Run, int] = {}
+        stretches: list[RecordSpan] = []
+        by_run: dict[BatchBuilder, int] = {}
         order, is_mixed, too_large, must_wake = array("I"), False, 0, False
         for timestamp, key, value, headers, partition in columns.rows(start, end):
             size = record_bytes_max(key, value, headers)
@@ -278,14 +279,14 @@ class Door:
 
     def _append_values(
         self, topic: str, state: _Topic, slot: int, timestamp: int, values: list[bytes], start: int
-    ) -> tuple[Placed, bool]:
+    ) -> tuple[AppendResult, bool]:
         """`append_many` for values alone that go to one slot: as many at once as a run takes without being full."""
         sizes = [RECORD_OVERHEAD_BYTES_MAX + size for size in map(len, values)]
         totals = list(accumulate(sizes, initial=0))  # what the records before each count as
         end, largest = len(values), max(sizes, default=0)
         if largest > self._record_bytes_max:
             end = next(number for number, size in enumerate(sizes) if size > self._record_bytes_max)
-        stretches: list[Stretch] = []
+        stretches: list[RecordSpan] = []
         at, must_wake = 0, False
         while at < end:
             run = state.open.get(slot)
@@ -315,9 +316,10 @@ class Door:
         return (start + at, too_large, stretches, None), must_wake
 
     def _fitting(
-        self, run: Run, values: list[bytes], totals: list[int], at: int, end: int, room: int
+        self, run: BatchBuilder, values: list[bytes], totals: list[int], at: int, end: int, room: int
     ) -> tuple[int, int]:
-        """How many values from `at` on fit into `room`, and into the run like its last, so that it is not full yet; and
+        """How many values from `at` on fit into `capacity`, and into the run like its last, so that it is not full
+        yet; and
         what they have there. The last few that fit may be left out."""
         left = run.bytes_max - run.size_bytes - RECORD_OVERHEAD_BYTES_MAX
         if run.is_closed or left <= 0:
@@ -331,7 +333,7 @@ class Door:
 
     # -- for who drains
 
-    def take(self) -> list[Run]:
+    def take(self) -> list[BatchBuilder]:
         """The runs that are new since the last time; from now on one more wakes."""
         with self._lock:
             taken, self._new = self._new, []
@@ -382,7 +384,7 @@ class Door:
             self._topics.pop(topic, None)
             return True
 
-    def route(self, topic: str, count: int, ring: Iterable[int], waiting: Iterable[Run], apart: bool) -> None:
+    def route(self, topic: str, count: int, ring: Iterable[int], waiting: Iterable[BatchBuilder], apart: bool) -> None:
         """The topic has `count` partitions, and records without a hash take turns on those of the `ring`.
 
         The records that wait for that, in `waiting` and in runs that are not taken yet, are put where they belong,
@@ -433,7 +435,7 @@ class Door:
     def _admit(
         self, topic: str, state: _Topic, slot: int | None, timestamp: int, key: bytes | None, value: bytes | None,
         headers: Headers, size: int, terms: Any,
-    ) -> tuple[Run, int, bool]:  # fmt: skip
+    ) -> tuple[BatchBuilder, int, bool]:  # fmt: skip
         """Take a record in, for which there is room; where it is, and whether whoever drains is to be woken."""
         self._use(state, size)
         if slot is None:
@@ -463,7 +465,7 @@ class Door:
             self._wakeup()
             raise
 
-    def _is_joined(self, run: Run | None, size: int, terms: Any) -> bool:
+    def _is_joined(self, run: BatchBuilder | None, size: int, terms: Any) -> bool:
         """Whether a record can join the run; asked of the terms first, where anything may happen meanwhile."""
         if run is None or ((terms is not None or run.terms is not None) and not self._may_share(run.terms, terms)):
             return False
@@ -471,7 +473,7 @@ class Door:
 
     def _begin(self, topic: str, state: _Topic, slot: int, terms: Any) -> bool:
         """Begin a run; True where that ends one that was open."""
-        run = Run(topic, slot, state.bytes_max, terms, self._dispatch, self._lock)
+        run = BatchBuilder(topic, slot, state.bytes_max, terms, self._dispatch, self._lock)
         before = state.open.get(slot)
         ends = before is not None and not before.is_closed
         if before is not None:
@@ -493,9 +495,9 @@ class Door:
         state.next = chosen + 1
         return chosen
 
-    def _route(self, state: _Topic, run: Run) -> None:
+    def _route(self, state: _Topic, run: BatchBuilder) -> None:
         run.is_closed = True
-        children: list[tuple[Run, int]] = []
+        children: list[tuple[BatchBuilder, int]] = []
         left = run.buffered_bytes
         for timestamp, key, value, headers in run._rows():
             size, slot = record_bytes_max(key, value, headers), self._slot(state, key)
@@ -514,7 +516,7 @@ class Door:
             child, index = children[number]
             child._late = child._late or []
             child._late.append((index, place, call, dispatch))
-        run._children, run._late, run._reports = children, None, Reports()
+        run._children, run._late, run._reports = children, None, DeliveryCallbacks()
         run.drop(len(run))
 
 

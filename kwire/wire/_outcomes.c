@@ -126,7 +126,7 @@ done:
 }
 
 PyObject *
-run_tell_late(run_t *self, PyObject *args)
+run_add_waiter(run_t *self, PyObject *args)
 {
     unsigned int number;
     PyObject *place, *call, *dispatch;

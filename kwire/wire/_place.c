@@ -1,4 +1,4 @@
-/* Place in C: see `_run.py`, its specification, for what it is. */
+/* RecordFuture in C: see `_run.py`, its specification, for what it is. */
 #include "_speedups.h"
 
 #include "_run.h"
@@ -184,22 +184,22 @@ static PyType_Slot place_slots[] = {
 };
 
 static PyType_Spec place_spec = {
-    "kwire.wire._speedups.Place", sizeof(place_t), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, place_slots,
+    "kwire.wire._speedups.RecordFuture", sizeof(place_t), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, place_slots,
 };
 
-/* (name) -> a class derived from Place
+/* (name) -> a class derived from RecordFuture
  *
  * One that is written in Python has a part for the garbage collector, which would look at each record that waits, again
  * and again, and could not follow it anyway: a run is not the collector's. */
 static PyObject *
-place_class(PyObject *module, PyObject *full_name)
+future_class(PyObject *module, PyObject *full_name)
 {
     PyType_Slot slots[] = {{Py_tp_dealloc, place_dealloc}, {Py_tp_methods, place_methods}, {0, NULL}};
-    return derived_class(module, "Place", full_name, sizeof(place_t), slots);
+    return derived_class(module, "RecordFuture", full_name, sizeof(place_t), slots);
 }
 
 static PyMethodDef place_functions[] = {
-    {"place_class", place_class, METH_O, "place_class(full_name, /) -> type"},
+    {"future_class", future_class, METH_O, "future_class(full_name, /) -> type"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -211,7 +211,7 @@ add_places(PyObject *module, PyTypeObject *type_of_runs)
     if (type == NULL) {
         return -1;
     }
-    int failed = PyModule_AddFunctions(module, place_functions) < 0 || PyModule_AddObjectRef(module, "Place", type) < 0;
+    int failed = PyModule_AddFunctions(module, place_functions) < 0 || PyModule_AddObjectRef(module, "RecordFuture", type) < 0;
     Py_DECREF(type);
     return failed ? -1 : 0;
 }

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.util import find_spec
 
 from kwire.wire._bulk import all_bytes
-from kwire.wire._cursor import RecordFields, RecordStream, columns, open_batches, open_cursor, record_class
+from kwire.wire._cursor import RecordFields, RecordIterator, columns, open_batches, open_cursor, record_class
 from kwire.wire._decode import decode_records
 from kwire.wire._encode import encode_records
 from kwire.wire._sockets import receive_into, send_pieces
@@ -21,9 +21,10 @@ from kwire.wire.rows import Bytes
 
 __all__ = [
     "RecordFields",
-    "RecordStream",
+    "RecordIterator",
     "all_bytes",
-    "blank",
+    "alloc",
+    "alloc_pooled",
     "columns",
     "crc32c",
     "decode_records",
@@ -34,7 +35,6 @@ __all__ = [
     "open_cursor",
     "receive_into",
     "record_class",
-    "room",
     "send_pieces",
 ]
 
@@ -68,7 +68,7 @@ def message_reader(plan: object) -> None:
     """Nothing here reads by a plan: messages are read by the functions in Python that kwire.protocol writes."""
 
 
-def blank(size: int) -> tuple[Bytes, memoryview]:
+def alloc(size: int) -> tuple[Bytes, memoryview]:
     """Memory for `size` bytes, and a view to write them through, which must be let go of before the bytes are used.
 
     `bytes()` of the former is then what was written; in C it is that already, so that nothing is copied.
@@ -77,9 +77,9 @@ def blank(size: int) -> tuple[Bytes, memoryview]:
     return whole, memoryview(whole)
 
 
-def room(size: int) -> tuple[Bytes, memoryview]:
-    """As `blank`, but in C it is memory that goes round: of fresh memory the system clears every page first."""
-    return blank(size)
+def alloc_pooled(size: int) -> tuple[Bytes, memoryview]:
+    """As `alloc`, but in C it is memory that goes round: of fresh memory the system clears every page first."""
+    return alloc(size)
 
 
 def murmur2(data: Bytes) -> int:

@@ -214,7 +214,7 @@ take_place(run_t *run, callbacks_t *all, uint32_t number)
     return place;
 }
 
-/* ---- Reports ----------------------------------------------------------------------------------------------------- */
+/* ---- DeliveryCallbacks ----------------------------------------------------------------------------------------------------- */
 
 static PyObject *
 reports_list(reports_t *self, PyObject *Py_UNUSED(none))
@@ -337,7 +337,7 @@ static PyType_Slot reports_slots[] = {
 };
 
 static PyType_Spec reports_spec = {
-    "kwire.wire._speedups.Reports", sizeof(reports_t), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    "kwire.wire._speedups.DeliveryCallbacks", sizeof(reports_t), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     reports_slots,
 };
 
@@ -345,5 +345,5 @@ int
 add_reports(PyObject *module)
 {
     reports_type = (PyTypeObject *)PyType_FromSpec(&reports_spec);
-    return reports_type == NULL ? -1 : PyModule_AddObjectRef(module, "Reports", (PyObject *)reports_type);
+    return reports_type == NULL ? -1 : PyModule_AddObjectRef(module, "DeliveryCallbacks", (PyObject *)reports_type);
 }

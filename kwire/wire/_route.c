@@ -1,4 +1,4 @@
-/* `Door.route` in C: a topic's partitions become known, and the records that wait for that go where they belong.
+/* `RecordAccumulator.route` in C: a topic's partitions become known, and the records that wait for that go where they belong.
  * `_door.py` is the specification.
  */
 #include "_speedups.h"

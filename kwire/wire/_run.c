@@ -1,4 +1,4 @@
-/* Run in C, as it is filled, sent and dropped: see `_run.py`, its specification, for what it is.
+/* BatchBuilder in C, as it is filled, sent and dropped: see `_run.py`, its specification, for what it is.
  *
  * Records stand in a run in their final form, so that a batch needs no more than a header. No Python code runs between
  * looking at a run and changing it, so the interpreter's lock is all the lock there is.
@@ -359,7 +359,7 @@ run_rows(run_t *run, PyObject *args)
     return rows;
 }
 
-/* ---- the rest of Run --------------------------------------------------------------------------------------------- */
+/* ---- the rest of BatchBuilder --------------------------------------------------------------------------------------------- */
 
 static PyObject *
 run_append(run_t *run, PyObject *args)
@@ -424,7 +424,7 @@ static PyMethodDef run_methods[] = {
     {"outcome", (PyCFunction)(void (*)(void))run_outcome, METH_O, "(partition, offset, timestamp, error) | None"},
     {"outcomes", (PyCFunction)(void (*)(void))run_outcomes, METH_VARARGS, "(start, end) -> what is known of those"},
     {"report", (PyCFunction)(void (*)(void))run_report, METH_VARARGS, "(number, place, callback) -> bool"},
-    {"tell_late", (PyCFunction)(void (*)(void))run_tell_late, METH_VARARGS, "(number, place, call, dispatch)"},
+    {"add_waiter", (PyCFunction)(void (*)(void))run_add_waiter, METH_VARARGS, "(number, place, call, dispatch)"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -461,7 +461,7 @@ static PyType_Slot run_slots[] = {
 };
 
 static PyType_Spec run_spec = {
-    "kwire.wire._speedups.Run", sizeof(run_t), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, run_slots,
+    "kwire.wire._speedups.BatchBuilder", sizeof(run_t), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, run_slots,
 };
 
 int
@@ -471,7 +471,7 @@ add_runs(PyObject *module)
     if (type == NULL) {
         return -1;
     }
-    int failed = PyModule_AddObjectRef(module, "Run", type) < 0 || add_reports(module) < 0 ||
+    int failed = PyModule_AddObjectRef(module, "BatchBuilder", type) < 0 || add_reports(module) < 0 ||
                  add_places(module, (PyTypeObject *)type) < 0;
     Py_DECREF(type);
     return failed ? -1 : 0;

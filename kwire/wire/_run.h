@@ -163,7 +163,7 @@ const part_t *run_part(const run_t *run, uint32_t number);
 PyObject *run_done(run_t *run, PyObject *number);
 PyObject *run_outcome(run_t *run, PyObject *number);
 PyObject *run_resolve(run_t *run, PyObject *args);
-PyObject *run_tell_late(run_t *run, PyObject *args);
+PyObject *run_add_waiter(run_t *run, PyObject *args);
 
 /* The run that has the record now, and its number there. */
 static inline run_t *

@@ -1,6 +1,7 @@
 """A run: records of one topic that are to travel together, in the order in which they came. In Python.
 
-A `Run` is open while records join it, then closed for good, and resolved in one part or several. A `Place` is where a
+A `BatchBuilder` is open while records join it, then closed for good, and resolved in one part or several. A
+`RecordFuture` is where a
 record is: its run and its number there; all that there is for a record. It refuses to know how runs come about, which
 is the `Door`'s affair.
 
@@ -30,18 +31,18 @@ T = TypeVar("T")
 
 Dispatch = Callable[..., object]
 # (number in the run, place, what to call, where: None for at once)
-Late = tuple[int, "Place", Callable[..., object], Dispatch | None]
-Report = tuple[int, "Place", Callable[..., object]]
+Waiter = tuple[int, "RecordFuture", Callable[..., object], Dispatch | None]
+Report = tuple[int, "RecordFuture", Callable[..., object]]
 # from which record to before which, base offset, append time, error
 Resolved = tuple[int, int, int, int, BaseException | None]
 # partition, offset, timestamp, error; -1 for an offset that is not known
 Outcome = tuple[int, int, int, BaseException | None]
 # The same of records start .. end - 1 of a run: start, end, partition, offset of the first, append time (-1: they have
 # their own timestamps), error.
-Part = tuple[int, int, int, int, int, BaseException | None]
+BatchResult = tuple[int, int, int, int, int, BaseException | None]
 
 
-class Run:
+class BatchBuilder:
     """`size_bytes`: what it has as an uncompressed v2 batch; `buffered_bytes`: what its records were counted as, each
     as the most that it can have. It is full when it would have `bytes_max` if its last record had the most.
     `since`: when it began, for who keeps time.
@@ -86,9 +87,9 @@ class Run:
         self._encoded: bytearray | None = None  # between `body` and `batch`
         self._parts: list[Resolved] = []
         self._whole: Resolved | None = None  # the part that is all of it
-        self._reports = Reports()
-        self._late: list[Late] | None = None
-        self._children: list[tuple[Run, int]] | None = None  # of a run that was routed
+        self._reports = DeliveryCallbacks()
+        self._late: list[Waiter] | None = None
+        self._children: list[tuple[BatchBuilder, int]] | None = None  # of a run that was routed
         self._lock = lock or threading.RLock()
 
     def __len__(self) -> int:
@@ -210,10 +211,10 @@ class Run:
 
     def resolve(
         self, start: int, end: int, base_offset: int, append_time_ms: int, error: BaseException | None
-    ) -> tuple[Reports | None, list[Late] | None]:
+    ) -> tuple[DeliveryCallbacks | None, list[Waiter] | None]:
         """The outcome of records start .. end - 1; answers who wants to know. `append_time_ms` -1: their own times.
 
-        Whoever asks a place is told either here or by `tell_late`, which looks at the same parts under the same lock.
+        Whoever asks a place is told either here or by `add_waiter`, which looks at the same parts under the same lock.
         """
         with self._lock:
             assert self.is_closed
@@ -222,7 +223,7 @@ class Run:
             self._parts.append(part)
             if start == 0 and end == self._count:
                 self._whole = part
-                reports, self._reports = self._reports, Reports()
+                reports, self._reports = self._reports, DeliveryCallbacks()
                 late, self._late = self._late, None
             else:
                 reports = self._reports.take(start, end)
@@ -255,7 +256,7 @@ class Run:
         offset = -1 if base_offset < 0 else base_offset + number - start
         return self.partition, offset, self.timestamp(number) if append_time_ms < 0 else append_time_ms, error
 
-    def outcomes(self, start: int, end: int) -> list[Part]:
+    def outcomes(self, start: int, end: int) -> list[BatchResult]:
         """What is known of the outcomes of records start .. end - 1, in their order."""
         if self._children is None:
             known = [
@@ -264,7 +265,7 @@ class Run:
                 for first, last, offset, append_time_ms, error in self._parts if max(start, first) < min(end, last)
             ]  # fmt: skip
             return sorted(known, key=itemgetter(0))
-        found: list[Part] = []
+        found: list[BatchResult] = []
         while start < end:
             run, index = self._children[start]
             after = start + 1
@@ -278,7 +279,7 @@ class Run:
     def timestamp(self, number: int) -> int:
         return self._mark_times[bisect_right(self._marks, number) - 1]
 
-    def report(self, number: int, place: Place, callback: Callable[..., object]) -> bool:
+    def report(self, number: int, place: RecordFuture, callback: Callable[..., object]) -> bool:
         """Have a callback come with the reports, as one that came with its record; False where it is too late."""
         with self._lock:
             if self._children is not None or self.done(number) or self._reports.last() >= number:
@@ -286,12 +287,14 @@ class Run:
             self._reports.add(number, place, callback)
             return True
 
-    def tell_late(self, number: int, place: Place, call: Callable[..., object], dispatch: Dispatch | None) -> bool:
+    def add_waiter(
+        self, number: int, place: RecordFuture, call: Callable[..., object], dispatch: Dispatch | None
+    ) -> bool:
         """Have `call` come with the record's outcome; False when that is there already."""
         with self._lock:
             if self._children is not None:
                 run, number = self._children[number]
-                return run.tell_late(number, place, call, dispatch)
+                return run.add_waiter(number, place, call, dispatch)
             if self.done(number):
                 return False
             self._late = self._late or []
@@ -299,7 +302,7 @@ class Run:
             return True
 
 
-class Place:
+class RecordFuture:
     """Where a record is: all that there is for one.
 
     A kind of it that is asked for its `exception` before that is known has a `_wait`, which blocks until it is.
@@ -307,7 +310,7 @@ class Place:
 
     __slots__ = ("_number", "_run")
 
-    def __init__(self, run: Run, number: int) -> None:
+    def __init__(self, run: BatchBuilder, number: int) -> None:
         self._run = run
         self._number = number
 
@@ -333,12 +336,12 @@ class Place:
         raise NotImplementedError
 
 
-def place_class(written: type[T]) -> type[T]:
+def future_class(written: type[T]) -> type[T]:
     """For a class derived from Place that adds no slots: what to make places of. C has its own."""
     return written
 
 
-class Reports:
+class DeliveryCallbacks:
     """The callbacks that came with records of a run, in the records' order; by the column, as the records are."""
 
     __slots__ = ("_callbacks", "_last", "_numbers", "_places")
@@ -346,13 +349,13 @@ class Reports:
     def __init__(self) -> None:
         self._last = -1  # of those that were taken out
         self._numbers: list[int] = []
-        self._places: list[Place] = []
+        self._places: list[RecordFuture] = []
         self._callbacks: list[Callable[..., object]] = []
 
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def add(self, number: int, place: Place, callback: Callable[..., object]) -> None:
+    def add(self, number: int, place: RecordFuture, callback: Callable[..., object]) -> None:
         self._numbers.append(number)
         self._places.append(place)
         self._callbacks.append(callback)
@@ -361,10 +364,10 @@ class Reports:
         """The number of the last record that has one, or had one that was taken out; -1 for none."""
         return max(self._last, self._numbers[-1] if self._numbers else -1)
 
-    def take(self, start: int, end: int) -> Reports:
+    def take(self, start: int, end: int) -> DeliveryCallbacks:
         """Take out those of records start .. end - 1."""
         self._last = self.last()
-        taken, where = Reports(), slice(bisect_left(self._numbers, start), bisect_left(self._numbers, end))
+        taken, where = DeliveryCallbacks(), slice(bisect_left(self._numbers, start), bisect_left(self._numbers, end))
         for own, others in zip(self._columns(), taken._columns(), strict=True):
             others += own[where]
             del own[where]

@@ -1,4 +1,4 @@
-/* `Door.send` in C: see `_door.py`, its specification.
+/* `RecordAccumulator.send` in C: see `_door.py`, its specification.
  *
  * It is what a program calls for each record: no Python code runs in it from the first look at a topic to the record in
  * its run, so that the interpreter's lock is all the lock there is. What is out of the ordinary it refers to Python: that is

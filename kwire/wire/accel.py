@@ -16,9 +16,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from kwire.wire import _pure
 from kwire.wire._bulk import BytesBuffers, BytesCells, ManyColumns
-from kwire.wire._cursor import BytesColumn, Columns, Cursor, Piece
-from kwire.wire._door import SHARE, UNDESIGNATED, UNROUTED, Door, Stretch, crc32_partition, murmur2_partition
-from kwire.wire._run import Dispatch, Late, Part, Place, Reports, Run, place_class
+from kwire.wire._cursor import BytesColumn, Columns, RecordReader, RecordSlice
+from kwire.wire._door import (
+    SHARE,
+    UNDESIGNATED,
+    UNROUTED,
+    RecordAccumulator,
+    RecordSpan,
+    crc32_partition,
+    murmur2_partition,
+)
+from kwire.wire._run import BatchBuilder, BatchResult, DeliveryCallbacks, Dispatch, RecordFuture, Waiter, future_class
 from kwire.wire._sockets import Sock
 from kwire.wire.rows import Bytes, Header, Headers, NewRecord, Row
 
@@ -27,31 +35,32 @@ __all__ = [
     "SHARE",
     "UNDESIGNATED",
     "UNROUTED",
+    "BatchBuilder",
+    "BatchResult",
     "BytesBuffers",
     "BytesCells",
     "BytesColumn",
     "Columns",
-    "Cursor",
+    "DeliveryCallbacks",
     "Dispatch",
-    "Door",
     "Header",
     "Headers",
-    "Late",
     "ManyColumns",
     "NewRecord",
-    "Part",
-    "Piece",
-    "Place",
     "Plan",
     "ReadMessage",
+    "RecordAccumulator",
     "RecordFields",
-    "RecordStream",
-    "Reports",
+    "RecordFuture",
+    "RecordIterator",
+    "RecordReader",
+    "RecordSlice",
+    "RecordSpan",
     "Row",
-    "Run",
-    "Stretch",
+    "Waiter",
     "all_bytes",
-    "blank",
+    "alloc",
+    "alloc_pooled",
     "can_build",
     "columns",
     "crc32_partition",
@@ -59,15 +68,14 @@ __all__ = [
     "decode_records",
     "described",
     "encode_records",
+    "future_class",
     "message_reader",
     "murmur2",
     "murmur2_partition",
     "open_batches",
     "open_cursor",
-    "place_class",
     "receive_into",
     "record_class",
-    "room",
     "send_pieces",
     "warn_if_slow",
 ]
@@ -91,18 +99,18 @@ class Accelerated:
         self._reader = speedups.MessageReader
         self._open = speedups.open_cursor
         self._columns = speedups.columns
-        self._place_class, self._record_class = speedups.place_class, speedups.record_class
+        self._future_class, self._record_class = speedups.future_class, speedups.record_class
         self.send_pieces = getattr(speedups, "send_pieces", _pure.send_pieces)
         self.receive_into = getattr(speedups, "receive_into", _pure.receive_into)
         self.all_bytes = speedups.all_bytes
-        self.blank = speedups.blank
-        self.room = speedups.room
+        self.alloc = speedups.alloc
+        self.alloc_pooled = speedups.alloc_pooled
         self.open_batches = speedups.open_batches
         self.RecordFields = speedups.RecordFields
-        self.RecordStream = speedups.RecordStream
+        self.RecordIterator = speedups.RecordIterator
         self.crc32c = speedups.crc32c
-        self.Door, self.Place = speedups.Door, speedups.Place
-        self.Reports, self.Run = speedups.Reports, speedups.Run
+        self.RecordAccumulator, self.RecordFuture = speedups.RecordAccumulator, speedups.RecordFuture
+        self.DeliveryCallbacks, self.BatchBuilder = speedups.DeliveryCallbacks, speedups.BatchBuilder
         self.murmur2 = speedups.murmur2
 
     def encode_records(
@@ -135,17 +143,17 @@ class Accelerated:
             return None
         return read
 
-    def open_cursor(self, *batch: Any) -> Cursor:
-        cursor: Cursor | None = self._open(*batch)
+    def open_cursor(self, *batch: Any) -> RecordReader:
+        cursor: RecordReader | None = self._open(*batch)
         return _pure.open_cursor(*batch) if cursor is None else cursor
 
-    def place_class(self, written: type[T]) -> type[T]:
-        return _made_anew(self._place_class, written)
+    def future_class(self, written: type[T]) -> type[T]:
+        return _made_anew(self._future_class, written)
 
     def record_class(self, written: type[T]) -> type[T]:
         return _made_anew(self._record_class, written)
 
-    def columns(self, pieces: Sequence[Piece], has_headers: bool) -> Columns:
+    def columns(self, pieces: Sequence[RecordSlice], has_headers: bool) -> Columns:
         found: Columns | None = self._columns(pieces, has_headers)
         return _pure.columns(pieces, has_headers) if found is None else found
 
@@ -222,15 +230,14 @@ murmur2: Callable[..., int] = _chosen.murmur2
 encode_records = _chosen.encode_records
 decode_records = _chosen.decode_records
 message_reader: Callable[[Plan], ReadMessage | None] = _chosen.message_reader
-open_cursor: Callable[..., Cursor] = _chosen.open_cursor
-open_batches: Callable[..., tuple[Cursor, int] | None] = _chosen.open_batches
+open_cursor: Callable[..., RecordReader] = _chosen.open_cursor
+open_batches: Callable[..., tuple[RecordReader, int] | None] = _chosen.open_batches
 columns = _chosen.columns
 all_bytes: Callable[[list[Any]], bool] = _chosen.all_bytes
-blank: Callable[[int], tuple[Bytes, memoryview]] = _chosen.blank
-room: Callable[[int], tuple[Bytes, memoryview]] = _chosen.room
+alloc: Callable[[int], tuple[Bytes, memoryview]] = _chosen.alloc
+alloc_pooled: Callable[[int], tuple[Bytes, memoryview]] = _chosen.alloc_pooled
 send_pieces: Callable[[Sock, Sequence[Any]], int] = _chosen.send_pieces
 receive_into: Callable[[Sock, Any], int] = _chosen.receive_into
-
 
 
 def record_class(written: type[T]) -> type[T]:
@@ -240,10 +247,15 @@ def record_class(written: type[T]) -> type[T]:
 
 
 if TYPE_CHECKING:
-    from kwire.wire._cursor import RecordFields, RecordStream
+    from kwire.wire._cursor import RecordFields, RecordIterator
 else:
     RecordFields = _chosen.RecordFields
-    RecordStream = _chosen.RecordStream
+    RecordIterator = _chosen.RecordIterator
     if _chosen is not _pure:
-        Door, Place, Reports, Run = _chosen.Door, _chosen.Place, _chosen.Reports, _chosen.Run
-        place_class = _chosen.place_class
+        RecordAccumulator, RecordFuture, DeliveryCallbacks, BatchBuilder = (
+            _chosen.RecordAccumulator,
+            _chosen.RecordFuture,
+            _chosen.DeliveryCallbacks,
+            _chosen.BatchBuilder,
+        )
+        future_class = _chosen.future_class

@@ -7,6 +7,7 @@ first four bytes of HTTP or of a TLS record make an absurd size, and saying "thi
 A frame above the limit is refused on its size alone, before anything is allocated for it; below the limit memory is in
 proportion to the bytes that really came, of the frame or of the one before it.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from kwire.errors import NotKafkaError
-from kwire.wire.accel import blank, room
+from kwire.wire.accel import alloc, alloc_pooled
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 # A frame to be written: whole, or in parts that are written one after the other without being joined.
@@ -137,7 +138,7 @@ class FrameReader:
     def _make_room(self, size: int) -> None:
         got = len(self._partial)
         if size - got >= _LARGE_BYTES and size <= _SHARE_BEFORE * max(got, self._before):
-            self._whole, self._room = room(size) if self._lends else blank(size)
+            self._whole, self._room = alloc_pooled(size) if self._lends else alloc(size)
             self._room[:got] = self._partial
             self._partial, self.vacancy = bytearray(), self._room[got:]
 
@@ -201,9 +202,7 @@ def not_kafka(sample: bytes) -> NotKafkaError | None:
     """Name the protocol that a stream beginning with `sample` (a few bytes) speaks, if it is one that we know."""
     if sample.startswith((b"HTTP", *_HTTP_VERBS)):
         role = "the peer answers in HTTP" if sample.startswith(b"HTTP") else "the peer is an HTTP client"
-        return NotKafkaError(
-            f"{role}: {_first_line(sample)!r}", remedy="this is no Kafka listener; check the port"
-        )
+        return NotKafkaError(f"{role}: {_first_line(sample)!r}", remedy="this is no Kafka listener; check the port")
     if len(sample) >= 2 and sample[0] in _TLS_RECORD_TYPES and sample[1] == _TLS_MAJOR:
         return NotKafkaError(
             f"the peer speaks TLS (it sent {_TLS_RECORD_TYPES[sample[0]]}), and this connection is plaintext",

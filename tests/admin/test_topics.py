@@ -228,12 +228,12 @@ def test_the_controller_has_less_time_than_the_caller(timeout: float, controller
 
 def test_no_answer_at_all() -> None:
     turns = Turns(create(NewTopic("a"), timeout=3.0), 7)
-    turns.view.trouble = ConnectError("refused")
+    turns.view.connection_error = ConnectError("refused")
     turns.ask()
     turns.ask(3.0)
     error = turns.operation.future.exception(0)
     assert isinstance(error, RequestTimeoutError)
-    assert error.__cause__ is turns.view.trouble
+    assert error.__cause__ is turns.view.connection_error
     turns.answer(DISAPPEARED)
 
 
@@ -256,9 +256,9 @@ def test_without_a_known_controller_any_broker_is_asked() -> None:
 
 def test_no_hope() -> None:
     turns = Turns(create(NewTopic("a")), 7)
-    turns.view.trouble, turns.view.is_hopeless = AuthenticationError("no"), True
+    turns.view.connection_error, turns.view.has_fatal_error = AuthenticationError("no"), True
     assert turns.ask() is None
-    assert turns.operation.future.exception(0) is turns.view.trouble
+    assert turns.operation.future.exception(0) is turns.view.connection_error
 
 
 def test_the_end() -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 import pytest
 
 from kwire.aio.waiting import Signal, result_of
-from kwire.cluster.mailbox import mailbox_of
+from kwire.cluster.callbacks import asyncio_bridge
 from kwire.errors import RequestTimeoutError
 
 PATIENCE = 30
@@ -73,8 +73,8 @@ def test_the_result_of_a_future_of_another_thread() -> None:
 def test_a_mailbox_wakes_its_loop_once_for_many_calls_and_keeps_their_order() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        box = mailbox_of(loop)
-        assert mailbox_of(loop) is box
+        box = asyncio_bridge(loop)
+        assert asyncio_bridge(loop) is box
         wakes: list[object] = []
         call_soon = loop.call_soon_threadsafe
         loop.call_soon_threadsafe = lambda *args: (wakes.append(args), call_soon(*args))[1]  # type: ignore[method-assign, func-returns-value]
@@ -97,7 +97,7 @@ def test_a_mailbox_wakes_its_loop_once_for_many_calls_and_keeps_their_order() ->
 
 def test_a_mailbox_of_a_closed_loop_takes_nothing() -> None:
     loop = asyncio.new_event_loop()
-    box = mailbox_of(loop)
+    box = asyncio_bridge(loop)
     loop.close()
     assert not box.post(print)
     del loop

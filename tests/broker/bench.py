@@ -1,4 +1,5 @@
 """Bench: a cluster on virtual time with a topic, and records good and bad to be sent to it."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -115,5 +116,3 @@ BAD_RECORDS = [
     ("a timestamp from the past", batch(b"v", time_ms=WALL_MS - 2_000), 13,
      {"message.timestamp.before.max.ms": "1000"}, ErrorCode.INVALID_TIMESTAMP),
 ]  # fmt: skip
-
-

@@ -1,4 +1,5 @@
 """A client of one broker, for tests that ask by hand: kwire's own selector and session, and nothing above them."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -6,7 +7,7 @@ from typing import Any
 
 from kwire.net import KafkaSelector, Tls
 from kwire.protocol.schema import Request
-from kwire.session import Answered, Broken, Ready, Sasl, Session
+from kwire.session import ConnectionBroken, HandshakeDone, ResponseReceived, Sasl, Session
 
 PATIENCE_SECONDS = 10.0
 
@@ -23,18 +24,18 @@ class Client:
         self._until(lambda: bool(self.selector.connected) or self.cause is not None)
         if self.cause is None:
             self.session.start(0.0)
-            self._until(lambda: self._has(Ready) or self._has(Broken) or self.cause is not None)
+            self._until(lambda: self._has(HandshakeDone) or self._has(ConnectionBroken) or self.cause is not None)
 
     def ask(self, request: Request[Any], version: int | None = None) -> Any:
         """The response; None when the connection ended instead."""
         before = len(self.events)
         self.session.send(request, 0.0, version=version)
         self._until(lambda: len(self.events) > before or self.cause is not None)
-        answered = [event for event in self.events[before:] if isinstance(event, Answered)]
+        answered = [event for event in self.events[before:] if isinstance(event, ResponseReceived)]
         return answered[0].response if answered else None
 
     def wait_for_answers(self, count: int) -> None:
-        self._until(lambda: sum(isinstance(event, Answered) for event in self.events) >= count)
+        self._until(lambda: sum(isinstance(event, ResponseReceived) for event in self.events) >= count)
 
     def wait_for_the_end(self) -> Exception:
         self._until(lambda: self.cause is not None)

@@ -1,4 +1,5 @@
 """Clusters on real sockets for the tests of this folder."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

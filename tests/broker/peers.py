@@ -3,6 +3,7 @@
 `write` sends records to a topic and returns when they are acknowledged; `read` reads a topic from the beginning until
 it has as many as are wanted. A record is (key, value, headers).
 """
+
 from __future__ import annotations
 
 import asyncio

@@ -1,4 +1,5 @@
 """The two brokers that are to answer alike, real Kafka and the embedded one, and how a case asks either."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
@@ -44,9 +45,7 @@ class Side:
         self.made += 1
         name = f"{self.case}-{self.made}"
         chosen = [CreateTopicsRequest.Topic.Config(name=name, value=value) for name, value in configs.items()]
-        topic = CreateTopicsRequest.Topic(
-            name=name, num_partitions=partitions, replication_factor=1, configs=chosen
-        )
+        topic = CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1, configs=chosen)
         (made,) = self.ask(CreateTopicsRequest(topics=[topic])).topics
         assert made.error_code == 0, made
         self.until_led(name, partitions)

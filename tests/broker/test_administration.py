@@ -1,4 +1,5 @@
 """The APIs of administrators, in every version, on virtual time. test_like_kafka compares them with Kafka's."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -45,9 +46,7 @@ def test_where_an_epoch_ended(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", DeleteRecordsRequest.VERSIONS)
-@pytest.mark.parametrize(
-    ("offset", "error", "start"), [(1, 0, 1), (-1, 0, 2), (3, ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
-)
+@pytest.mark.parametrize(("offset", "error", "start"), [(1, 0, 1), (-1, 0, 2), (3, ErrorCode.OFFSET_OUT_OF_RANGE, -1)])
 def test_deletion_of_records(version: int, offset: int, error: int, start: int) -> None:
     bench = Bench()
     bench.produce(GOOD)

@@ -1,4 +1,5 @@
 """Cluster: real sockets, its thread and its controls. What brokers answer is tested elsewhere, on virtual time."""
+
 from __future__ import annotations
 
 import os
@@ -31,7 +32,7 @@ from kwire.protocol.messages.describe_cluster import DescribeClusterRequest
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.records import encode_batch
-from kwire.session import Broken, Ready, Sasl
+from kwire.session import ConnectionBroken, HandshakeDone, Sasl
 from tests.broker.client import Client
 from tests.broker.conftest import StartCluster
 
@@ -158,7 +159,7 @@ class TestLifecycle:
         cluster = start(1, api_versions={ApiKey.METADATA: range(0, 6), ApiKey.DESCRIBE_CLUSTER: range(0)})
         client = connect(cluster)
         assert client.session.version(MetadataRequest) == 5
-        (ready,) = [event for event in client.events if isinstance(event, Ready)]
+        (ready,) = [event for event in client.events if isinstance(event, HandshakeDone)]
         assert ApiKey.DESCRIBE_CLUSTER not in ready.versions
 
 
@@ -288,7 +289,7 @@ class TestSecurity:
         client = connect(cluster, sasl=Sasl(mechanism, "alice", "secret"))
         assert client.ask(MetadataRequest(topics=[])).brokers
         wrong = connect(cluster, sasl=Sasl(mechanism, "alice", "wrong"))
-        (broken,) = [event for event in wrong.events if isinstance(event, Broken)]
+        (broken,) = [event for event in wrong.events if isinstance(event, ConnectionBroken)]
         assert isinstance(broken.error, AuthenticationError)
 
     def test_without_sasl_where_it_is_needed(self, start: StartCluster, connect: Connect) -> None:
@@ -301,7 +302,6 @@ class TestSecurity:
         cluster = start(1, tls=listener)
         assert connect(cluster, tls=trust).ask(MetadataRequest(topics=[])).brokers
         assert isinstance(connect(cluster, tls=Tls()).cause, TlsError)
-
 
     def test_on_ipv6(self, start: StartCluster, tmp_path: Path) -> None:
         """Certificate, bootstrap, and what brokers advertise: an address with colons goes all the way."""

@@ -1,4 +1,5 @@
 """What the brokers log about clients: why a connection ends, what is tolerated, and what they refuse aloud."""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,4 +1,5 @@
 """Faults: which requests they take, and what becomes of those; then the same through a connection's frames."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from kwire.broker.connection import Connection, Raw
-from kwire.broker.exchange import Answer
+from kwire.broker.exchange import Reply
 from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Effect, Fault, Faults, Mute, Refuse, make_fault
 from kwire.broker.handlers.table import HANDLERS
 from kwire.errors import ConfigurationError, ErrorCode, error_name
@@ -138,11 +139,11 @@ class Produced:
 
     @property
     def outcome(self) -> str:
-        """"pending", an error's name, or what became of the connection."""
+        """ "pending", an error's name, or what became of the connection."""
         if self.asked.is_pending:
             return "pending"
         (outcome,) = self.asked.outcomes
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, Reply):
             return error_name(self.asked.response.responses[0].partition_responses[0].error_code)
         return type(outcome).__name__
 
@@ -151,14 +152,14 @@ EFFECTS = [
     # effect, (applied, outcome) at once, and 150 ms later
     (Refuse(ErrorCode.KAFKA_STORAGE_ERROR), (False, "KAFKA_STORAGE_ERROR"), (False, "KAFKA_STORAGE_ERROR")),
     (Refuse(ErrorCode.REQUEST_TIMED_OUT, applied=True), (True, "REQUEST_TIMED_OUT"), (True, "REQUEST_TIMED_OUT")),
-    (Disconnect(), (False, "HangUp"), (False, "HangUp")),
-    (Disconnect(applied=True), (True, "HangUp"), (True, "HangUp")),
+    (Disconnect(), (False, "CloseConnection"), (False, "CloseConnection")),
+    (Disconnect(applied=True), (True, "CloseConnection"), (True, "CloseConnection")),
     (Cut(9), (True, "CutAnswer"), (True, "CutAnswer")),
     (Delay(100), (False, "pending"), (True, "NONE")),
     (Delay(100, applied=True), (True, "pending"), (True, "NONE")),
     (Mute(), (False, "pending"), (False, "pending")),
     (Mute(applied=True), (True, "pending"), (True, "pending")),
-    (ApplyLate(100), (False, "HangUp"), (True, "HangUp")),
+    (ApplyLate(100), (False, "CloseConnection"), (True, "CloseConnection")),
 ]
 
 
@@ -328,4 +329,3 @@ class TestConnection:
         assert client.connection.is_closing is closing
         client.advance(0.2)
         assert len(client.answers()) == answers
-

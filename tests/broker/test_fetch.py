@@ -1,4 +1,5 @@
 """Fetch: waiting, errors, limits, isolation."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -159,5 +160,3 @@ class TestTransactionsInFetch:
         assert listed == [(1, 0)]
         assert [part.is_control for part in decode_batches(found.records)] == [False, False, True, True]
         assert bench.fetch().aborted_transactions is None
-
-

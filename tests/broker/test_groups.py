@@ -2,13 +2,14 @@
 
 `Members` plays the clients: it joins, syncs and beats, and remembers ids and generations as a consumer would.
 """
+
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
 
-from kwire.broker.group import GroupState
+from kwire.broker.groups import GroupState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.heartbeat import HeartbeatRequest
 from kwire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -116,9 +117,7 @@ class Members:
         return self.cluster.answer(self.node, request, version).topics[0].partitions[0].error_code
 
     def committed(self) -> int:
-        request = OffsetFetchRequest(
-            group_id=GROUP, topics=[OffsetFetchRequest.Topic(name="t", partition_indexes=[0])]
-        )
+        request = OffsetFetchRequest(group_id=GROUP, topics=[OffsetFetchRequest.Topic(name="t", partition_indexes=[0])])
         return self.cluster.answer(self.node, request, 7).topics[0].partitions[0].committed_offset
 
     def stable(self, count: int) -> list[JoinGroupResponse]:

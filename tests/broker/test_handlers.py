@@ -1,4 +1,5 @@
 """ListOffsets, Metadata, leadership and the small APIs, in every version, on virtual time."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -359,4 +360,3 @@ def required(cls: Any) -> dict[str, Any]:
                 getattr(field.type, "name", ""), [] if type(field.type).__name__ == "Array" else 0
             )
     return values
-

@@ -3,6 +3,7 @@
 Each case is a function that asks, and tells what matters of the answers; what it tells must be the same of both
 brokers. What differs by nature (ids, ports, times) is left out by the case.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -115,9 +116,7 @@ def limits_of_fetch(side: Side) -> Iterator[Any]:
     limits = [(9, 9), (2, 9), (9, 1), (9, 0.1), (0, 9), (0.1, 9), (9, 4), (2, 3), (2.5, 9), (9, 4.5), (9, 3.5)]
     for limit, max_bytes in limits:
         each = int(limit * size)
-        asked = [
-            FetchRequest.Topic.Partition(partition=p, fetch_offset=0, partition_max_bytes=each) for p in (0, 1)
-        ]
+        asked = [FetchRequest.Topic.Partition(partition=p, fetch_offset=0, partition_max_bytes=each) for p in (0, 1)]
         request = FetchRequest(
             max_wait_ms=0, min_bytes=0, max_bytes=int(max_bytes * size),
             topics=[FetchRequest.Topic(topic=name, topic_id=id, partitions=asked)],
@@ -207,9 +206,11 @@ def topics(side: Side) -> Iterator[Any]:
     yield "names", [create(name=name)[0] for name in (taken, "", ".", "..", "a/b", "x" * 249, "x" * 250)]
     yield "partitions", [create(num_partitions=n) for n in (0, -2, -1, 3)]
     yield "replicas", [create(replication_factor=n) for n in (0, 2, -2, -1)]
-    yield "configs", [
-        configs(retention_ms=value)[0] for value in ("1", "soon", "-1", "-2", None)
-    ], [configs(cleanup_policy=value)[0] for value in ("compact", "compact,delete", "burn", "")]
+    yield (
+        "configs",
+        [configs(retention_ms=value)[0] for value in ("1", "soon", "-1", "-2", None)],
+        [configs(cleanup_policy=value)[0] for value in ("compact", "compact,delete", "burn", "")],
+    )
     yield "configs", configs(no_such="1")[0], configs(compression_type="zip")[0], configs(min_insync_replicas="0")[0]
     both = {"num_partitions": -1, "replication_factor": -1}
     yield "assigned", assigned((0, [1]))[0], assigned((0, [1]), **both)[0], assigned((1, [1]), **both)[0]
@@ -388,9 +389,7 @@ def configs(side: Side) -> Iterator[Any]:
     name, _ = side.topic(configs={"retention.ms": "1000"})
 
     def ask(version: int, names: list[str] | None = None, type: int = 2, resource: str = name, **more: bool) -> Any:
-        asked = DescribeConfigsRequest.Resource(
-            resource_type=type, resource_name=resource, configuration_keys=names
-        )
+        asked = DescribeConfigsRequest.Resource(resource_type=type, resource_name=resource, configuration_keys=names)
         (found,) = side.ask(DescribeConfigsRequest(resources=[asked], **more), version).results
         # The source of these two depends on how the real broker was started.
         shown = {

@@ -1,4 +1,5 @@
 """The partition log: offsets, reading, time, epochs, transactions, retention, truncation."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

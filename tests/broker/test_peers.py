@@ -1,6 +1,7 @@
 """Real clients against the embedded cluster: what each writes is in the log, what is in the log each reads, groups, and
 a broker that goes away under a producer.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -387,4 +388,3 @@ class TestSecurity:
         )  # fmt: skip
         assert next(iter(consumer)).value == b"over TLS"
         consumer.close()
-

@@ -1,4 +1,5 @@
 """Produce, in every version: codecs, what is refused, idempotence, replication."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -20,9 +21,7 @@ class TestProduceAndFetch:
     def test_every_version_and_codec_arrives(self, version: int, codec: Compression) -> None:
         bench = Bench()
         magic = 2 if version >= 3 else version // 2
-        results = [
-            bench.produce(batch(b"one", b"two", magic=magic, compression=codec), version) for _ in range(2)
-        ]
+        results = [bench.produce(batch(b"one", b"two", magic=magic, compression=codec), version) for _ in range(2)]
         assert [(r.error_code, r.base_offset) for r in results] == [(0, 0), (0, 2)]
         found = bench.fetch()
         assert bench.values(found.records) == [b"one", b"two"] * 2
@@ -77,12 +76,12 @@ class TestProduceAndFetch:
         bench = Bench()
         asked = bench.ask(bench.leader("t"), bench.produce_request(batch(b"v"), acks=acks))
         assert bench.topic.partitions[0].log.end_offset == 1
-        assert [type(outcome).__name__ for outcome in asked.outcomes] == ["NoAnswer" if acks == 0 else "Answer"]
+        assert [type(outcome).__name__ for outcome in asked.outcomes] == ["NoReply" if acks == 0 else "Reply"]
 
     def test_acks_0_hears_of_an_error_by_a_closed_connection(self) -> None:
         bench = Bench()
         asked = bench.ask(bench.follower, bench.produce_request(batch(b"v"), acks=0))
-        assert [type(outcome).__name__ for outcome in asked.outcomes] == ["HangUp"]
+        assert [type(outcome).__name__ for outcome in asked.outcomes] == ["CloseConnection"]
 
 
 @pytest.mark.parametrize(
@@ -195,5 +194,3 @@ class TestReplication:
         waiting = bench.ask(bench.leader("t"), bench.produce_request(GOOD))
         bench.advance(1.1)
         assert waiting.response.responses[0].partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
-
-

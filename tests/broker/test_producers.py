@@ -1,10 +1,11 @@
 """Sequences and epochs, as one partition sees its producers: a table of (known, batch, verdict)."""
+
 from __future__ import annotations
 
 import pytest
 
 from kwire.broker.options import INT_MAX, FirstSequence
-from kwire.broker.producers import Producers, Written, following
+from kwire.broker.producer_state import ProducerStateManager, Written, following
 from kwire.errors import BrokerError, ErrorCode
 
 PID = 7
@@ -12,9 +13,9 @@ OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 FENCED = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def producers_after(writes: list[tuple[int, int, int]]) -> Producers:
+def producers_after(writes: list[tuple[int, int, int]]) -> ProducerStateManager:
     """`writes` are (epoch, first sequence, last sequence), one offset a record."""
-    known = Producers(first_sequence=FirstSequence.ANY, max_producers=100)
+    known = ProducerStateManager(first_sequence=FirstSequence.ANY, max_producers=100)
     offset = 0
     for epoch, first, last in writes:
         count = (last - first) % (INT_MAX + 1) + 1
@@ -69,7 +70,7 @@ def test_check(writes: list[tuple[int, int, int]], batch: tuple[int, int, int], 
 def test_the_first_sequence_of_an_unknown_producer(
     rule: FirstSequence, first: int, log_is_new: bool, accepted: bool
 ) -> None:
-    known = Producers(first_sequence=rule, max_producers=100)
+    known = ProducerStateManager(first_sequence=rule, max_producers=100)
     if accepted:
         assert known.check(PID, 0, first, first, log_is_new=log_is_new) is None
     else:
@@ -87,7 +88,7 @@ def test_after_a_marker_alone_an_epoch_begins_at_0() -> None:
 
 
 def test_transactions_open_and_end() -> None:
-    known = Producers(first_sequence=FirstSequence.ANY, max_producers=100)
+    known = ProducerStateManager(first_sequence=FirstSequence.ANY, max_producers=100)
     for id, offset in [(1, 10), (2, 20), (1, 30)]:
         known.appended(id, 0, Written(offset, offset, offset, offset, -1), transactional=True, now_ms=0)
     assert known.first_open_offset() == 10
@@ -99,7 +100,7 @@ def test_transactions_open_and_end() -> None:
 
 
 def test_the_longest_idle_is_forgotten_but_never_one_with_an_open_transaction() -> None:
-    known = Producers(first_sequence=FirstSequence.ANY, max_producers=3)
+    known = ProducerStateManager(first_sequence=FirstSequence.ANY, max_producers=3)
     for id in (1, 2, 3):
         known.appended(id, 0, Written(0, 0, id, id, -1), transactional=id == 1, now_ms=id)
     known.appended(2, 0, Written(1, 1, 9, 9, -1), transactional=False, now_ms=9)

@@ -1,4 +1,5 @@
 """Transactions on virtual time: the coordinator's states, epochs, markers, timeouts, pending offsets, coordinators."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -8,7 +9,7 @@ import pytest
 
 from kwire.broker.offsets import offsets_partition
 from kwire.broker.producer_ids import EPOCH_MAX, LAST_EPOCH, Identity
-from kwire.broker.transaction import Transaction, TransactionState
+from kwire.broker.transactions import Transaction, TransactionState
 from kwire.errors import ConfigurationError, ErrorCode
 from kwire.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kwire.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -558,9 +559,7 @@ def test_a_delayed_end_of_the_older_protocol_ends_the_next_transaction() -> None
         tx = room.tx()
         tx.add(("t", 0))
         tx.produce(room.t, b"first", version=11)
-        late = EndTxnRequest(
-            transactional_id="tx", producer_id=tx.pid, producer_epoch=tx.epoch, committed=True
-        )
+        late = EndTxnRequest(transactional_id="tx", producer_id=tx.pid, producer_epoch=tx.epoch, committed=True)
         assert tx.end(COMMIT, version)[0] == 0
         tx.add(("t", 0))
         tx.produce(room.t, b"second", version=11)

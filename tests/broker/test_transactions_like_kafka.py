@@ -2,6 +2,7 @@
 
 As in `test_like_kafka`; what a transaction left in the logs is compared too, markers and their epochs included.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -4,6 +4,7 @@ Each does the same steps with the transactional id tx: commit, abort and commit 
 three partitions and an offset of the group g; leave one open; then a second producer with the id takes over, and the
 first one must learn that it is fenced.
 """
+
 from __future__ import annotations
 
 import asyncio
@@ -98,9 +99,7 @@ def by_kafka_python(bootstrap: str) -> bool:
 
 def by_aiokafka(bootstrap: str) -> bool:
     async def make() -> aiokafka.AIOKafkaProducer:
-        producer = aiokafka.AIOKafkaProducer(
-            bootstrap_servers=bootstrap, transactional_id="tx", retry_backoff_ms=10
-        )
+        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="tx", retry_backoff_ms=10)
         await producer.start()
         return producer
 

@@ -2,6 +2,7 @@
 
 `ask(request, version)` answers the response, whichever broker or cluster is behind it, and may choose the broker.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -101,9 +102,7 @@ class Tx:
     ) -> tuple[int, int]:
         """(error, epoch by how much more than the one that was named); the new one is taken over."""
         who = self._who(pid, epoch)
-        request = EndTxnRequest(
-            transactional_id=self.id, producer_id=who[0], producer_epoch=who[1], committed=commit
-        )
+        request = EndTxnRequest(transactional_id=self.id, producer_id=who[0], producer_epoch=who[1], committed=commit)
         told = self.ask(request, version)
         while told.error_code == CONCURRENT and patient:
             told = self.ask(request, version)

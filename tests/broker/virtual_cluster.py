@@ -1,10 +1,11 @@
 """A cluster without sockets, on virtual time: requests and responses go through their wire form, and that is all."""
+
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from kwire.broker.apis import Broker
-from kwire.broker.exchange import Answer, Exchange, Outcome
+from kwire.broker.broker import Broker
+from kwire.broker.exchange import Outcome, Reply, RequestContext
 from kwire.broker.options import Options
 from kwire.broker.state import ClusterState, Node
 from kwire.protocol.schema import Request, Response
@@ -28,7 +29,7 @@ class Asked:
     @property
     def response(self) -> Any:
         (outcome,) = self.outcomes
-        assert isinstance(outcome, Answer), outcome
+        assert isinstance(outcome, Reply), outcome
         return type(outcome.response).decode(outcome.response.encode(self.version), self.version)
 
 
@@ -44,7 +45,7 @@ class VirtualCluster:
         version = type(request).VERSIONS[-1] if version is None else version
         asked = Asked(request, version)
         decoded = type(request).decode(request.encode(version), version)
-        exchange = Exchange(
+        exchange = RequestContext(
             decoded, version, client_id=client_id, client_host="10.0.0.1", finish=asked.outcomes.append
         )
         self.brokers[node].handle(exchange, self.now)

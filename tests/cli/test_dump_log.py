@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from kwire.protocol import encode_internal_record
+from kwire.protocol.fields import NO_ID
 from kwire.protocol.internal_topics import InternalRecord
 from kwire.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
 from kwire.protocol.messages.metadata_topic_records import TopicRecord
 from kwire.protocol.messages.producer_snapshot import ProducerSnapshot
-from kwire.protocol.types import NO_ID
 from kwire.records import Compression, encode_batch, encode_control_batch
 from kwire.wire.accel import crc32c
 from tests.cli.running import Ran, run
@@ -193,9 +193,7 @@ def test_leader_epochs_that_fall(tmp_path: Path) -> None:
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
 def test_old_formats(magic: int, codec: Compression, tmp_path: Path) -> None:
     records = [(1_700_000_000_000, b"k", b"v%d" % n, ()) for n in range(5)]
-    data = b"".join(
-        encode_batch(records, magic=magic, compression=codec, base_offset=offset) for offset in (100, 105)
-    )
+    data = b"".join(encode_batch(records, magic=magic, compression=codec, base_offset=offset) for offset in (100, 105))
     file = tmp_path / f"{SEGMENT}.log"
     file.write_bytes(data)
     ran = run("dump-log", str(file), "--print-data")

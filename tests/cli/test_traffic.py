@@ -31,9 +31,7 @@ from tests.cli.test_process import ROOT, environment
 FIXTURES = ROOT / "fixtures"
 NAME = re.compile(r"(?P<stem>(?P<api>.+?)_v(?P<version>\d+).*)_request")
 
-REFUSED = MetadataResponse(
-    brokers=[], topics=[MetadataResponse.Topic(error_code=3, name="orders", partitions=[])]
-)
+REFUSED = MetadataResponse(brokers=[], topics=[MetadataResponse.Topic(error_code=3, name="orders", partitions=[])])
 SAID: list[Exchanged] = [
     (ApiVersionsRequest(client_software_name="k", client_software_version="1"), 3,
      ApiVersionsResponse(error_code=0, api_keys=[])),

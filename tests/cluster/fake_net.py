@@ -15,7 +15,7 @@ from kwire.cluster import ClientConfig, EventLoop
 from kwire.errors import ConnectError, DisconnectedError, NodeError
 from kwire.net import Disconnection, Receive, VirtualClock
 from kwire.protocol import Request, Response
-from kwire.session import Broken, RequestReceived, Session
+from kwire.session import ConnectionBroken, RequestReceived, Session
 
 Handler = Callable[[Request[Any]], Response | None]
 Address = tuple[str, int]
@@ -120,7 +120,7 @@ class FakeSelector:
             self._lose(node, DisconnectedError("the peer closed the connection", broker=str(node)))
             return []
         for event in connection.session.receive(frame, self.clock.now()):
-            if isinstance(event, Broken):
+            if isinstance(event, ConnectionBroken):
                 self._lose(node, DisconnectedError("the peer closed the connection", broker=str(node)))
                 return []
             assert isinstance(event, RequestReceived)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from kwire.cluster.snapshot import Snapshot
+from kwire.cluster.metadata import Snapshot
 from kwire.protocol.messages.metadata import MetadataResponse
 
 Leaders = Sequence[tuple[int, int]]  # (leader, leader epoch) of partition 0, 1, ...

@@ -70,7 +70,7 @@ def test_a_broker_fails_once_and_recovers_once() -> None:
     assert isinstance(failed, BrokerFailed)
     assert isinstance(recovered, BrokerRecovered)
     assert (failed.broker.id, recovered.broker.id) == (2, 2)
-    assert 10.0 <= recovered.outage < 12.0
+    assert 10.0 <= recovered.unreachable_since < 12.0
 
 
 def test_events_come_on_the_callback_thread_until_they_are_not_wanted(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.cluster.greetings import Greeting, Greetings
+from kwire.cluster.connections import HandshakeMode, VersionProbes
 
 HERE, THERE = ("here", 9092), ("there", 9092)
-NEW, PROBE, OLD = Greeting.API_VERSIONS, Greeting.PROBE, Greeting.OLD
+NEW, PROBE, OLD = HandshakeMode.API_VERSIONS, HandshakeMode.PROBE, HandshakeMode.OLD
 
 
 @pytest.mark.parametrize(
@@ -29,23 +29,23 @@ NEW, PROBE, OLD = Greeting.API_VERSIONS, Greeting.PROBE, Greeting.OLD
         ("xax", NEW),
     ],
 )
-def test_what_ends_and_answers_teach(ends: str, then: Greeting) -> None:
+def test_what_ends_and_answers_teach(ends: str, then: HandshakeMode) -> None:
     """x: the next connection ends without an answer; a: it is answered."""
-    greetings = Greetings()
+    greetings = VersionProbes()
     for one in ends:
         (greetings.ended if one == "x" else greetings.answered)(HERE, greetings.next(HERE))
     assert greetings.next(HERE) is then
 
 
 def test_each_address_for_itself() -> None:
-    greetings = Greetings()
+    greetings = VersionProbes()
     for _ in range(2):
         greetings.ended(HERE, NEW)
     assert (greetings.next(HERE), greetings.next(THERE)) == (PROBE, NEW)
 
 
 def test_one_that_answers_api_versions_speaks_for_the_cluster() -> None:
-    greetings = Greetings()
+    greetings = VersionProbes()
     greetings.answered(THERE, NEW)
     for _ in range(9):
         greetings.ended(HERE, NEW)

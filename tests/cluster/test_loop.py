@@ -8,9 +8,20 @@ from typing import Any
 
 import pytest
 
-from kwire.cluster import Broker, Call, LeaderHint, Route, ToAny, ToController, ToCoordinator, ToLeader, ToNode, View
-from kwire.cluster.calls import Purpose
-from kwire.cluster.snapshot import STEP
+from kwire.cluster import (
+    Broker,
+    ClusterView,
+    CurrentLeader,
+    PendingRequest,
+    Route,
+    ToAny,
+    ToController,
+    ToCoordinator,
+    ToLeader,
+    ToNode,
+)
+from kwire.cluster.metadata import STEP
+from kwire.cluster.requests import Purpose
 from kwire.errors import (
     AuthenticationError,
     BrokerError,
@@ -76,7 +87,9 @@ class World:
         """Ask for a producer id by some route; what comes back is put into the list that is answered."""
         outcome: list[Any] = []
         self.net.loop.call(
-            Call(route, InitProducerIdRequest, build_id, lambda result, now: outcome.append(result), **options)
+            PendingRequest(
+                route, InitProducerIdRequest, build_id, lambda result, now: outcome.append(result), **options
+            )
         )
         return outcome
 
@@ -96,7 +109,7 @@ class Watcher:
         self.turns = 0
         self.closed_with: KwireError | None = None
 
-    def turn(self, now: float, view: View) -> list[Call]:
+    def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
         self.turns += 1
         return []
 
@@ -294,7 +307,7 @@ def test_what_waiting_cannot_cure_ends_the_waiting(cause: Any) -> None:
     outcome = world.call(ToAny(), timeout_ms=30_000)
     world.net.run(lambda: outcome, seconds=2.0)
     assert outcome == [cause]
-    assert world.net.loop.view("general").is_hopeless
+    assert world.net.loop.view("general").has_fatal_error
 
 
 def test_one_address_that_may_still_come_keeps_hope() -> None:
@@ -372,7 +385,7 @@ class Learner(Watcher):
         super().__init__("t")
         self.comes: list[str] = []
 
-    def turn(self, now: float, view: View) -> list[Call]:
+    def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
         self.names = (*self.names, *self.comes)
         self.comes.clear()
         return []
@@ -398,7 +411,7 @@ def test_a_leader_that_a_broker_names_is_used_without_asking_for_metadata() -> N
     world.net.run(lambda: world.net.loop.snapshot.topics)
     topic = world.net.loop.snapshot.topics["t"]
     asked = len(world.asked("Metadata"))
-    news = world.net.loop.learn_leaders([LeaderHint("t", topic.id, 0, 4, 9)], [Broker(4, "host-4", 9094)])
+    news = world.net.loop.update_leaders([CurrentLeader("t", topic.id, 0, 4, 9)], [Broker(4, "host-4", 9094)])
     assert news == {("t", 0)}
     outcome = world.call(ToLeader("t", 0))
     world.net.run(lambda: outcome)
@@ -476,12 +489,12 @@ class _Asker(Watcher):
         self.log = log
         self.is_to_send = False
 
-    def turn(self, now: float, view: View) -> list[Call]:
+    def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
         self.log.append("machine")
         if not self.is_to_send:
             return []
         self.is_to_send = False
-        return [Call(ToNode(1), FindCoordinatorRequest, _find, lambda result, now: None)]
+        return [PendingRequest(ToNode(1), FindCoordinatorRequest, _find, lambda result, now: None)]
 
 
 def _find(version: int) -> FindCoordinatorRequest:
@@ -506,10 +519,10 @@ def test_a_turn_writes_then_handles_answers_then_asks_for_metadata_then_sends_wa
         log.append("answer")
         machine.is_to_send = True  # in the same turn: the machines come after the answers
         loop.request_metadata("a test")
-        loop.call(Call(ToNode(1), InitProducerIdRequest, build_id, lambda result, now: None))
+        loop.call(PendingRequest(ToNode(1), InitProducerIdRequest, build_id, lambda result, now: None))
 
     loop.post(lambda: log.append("posted"))
-    loop.call(Call(ToNode(1), InitProducerIdRequest, build_id, answered))
+    loop.call(PendingRequest(ToNode(1), InitProducerIdRequest, build_id, answered))
     log.clear()
     loop.turn(0.0)  # sends the call
     assert log == ["posted", "machine"], "what is queued in a turn is written by the next one"
@@ -521,6 +534,10 @@ def test_a_turn_writes_then_handles_answers_then_asks_for_metadata_then_sends_wa
     assert log[:3] == ["Metadata", "InitProducerId", "FindCoordinator"], "in which order the turn before queued them"
 
 
+def _note(outcomes: list[Any], result: Any, now: float) -> None:
+    outcomes.append(result)
+
+
 class _Sender(Watcher):
     """A machine that sends one request to node 1 whenever it is told to."""
 
@@ -528,11 +545,10 @@ class _Sender(Watcher):
         super().__init__(*names)
         self.wishes: list[list[Any]] = []
 
-    def turn(self, now: float, view: View) -> list[Call]:
+    def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
         wishes, self.wishes = self.wishes, []
         return [
-            Call(ToNode(1), InitProducerIdRequest, build_id, lambda result, now, to=outcome: to.append(result))  # type: ignore[misc]
-            for outcome in wishes
+            PendingRequest(ToNode(1), InitProducerIdRequest, build_id, partial(_note, outcome)) for outcome in wishes
         ]
 
     def send(self) -> list[Any]:
@@ -604,8 +620,8 @@ def test_a_broker_that_failed_is_probed_by_the_connection_that_was_lost() -> Non
     outcome = machine.send()
     world.net.run(lambda: outcome)
     hosts[1].is_up = False
-    world.net.run(lambda: loop.outage(1) is not None)
+    world.net.run(lambda: loop.unreachable_since(1) is not None)
     hosts[1].is_up = True
-    world.net.run(lambda: loop.outage(1) is None)
+    world.net.run(lambda: loop.unreachable_since(1) is None)
     assert loop.view("produce").failure(1) is None
     assert loop.is_ready(1, "produce")

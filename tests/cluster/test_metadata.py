@@ -8,9 +8,8 @@ from random import Random
 
 import pytest
 
-from kwire.cluster import Broker, LeaderHint
-from kwire.cluster.metadata import MetadataStatus, MetadataUpdater
-from kwire.cluster.snapshot import STEP
+from kwire.cluster import Broker, CurrentLeader
+from kwire.cluster.metadata import STEP, MetadataStatus, MetadataUpdater
 from kwire.errors import DisconnectedError, ErrorCode
 from kwire.net.backoff import Backoff
 from tests.cluster.snapshots import metadata
@@ -125,7 +124,7 @@ def test_an_answer_that_takes_several_steps_is_seen_at_its_end_and_hints_given_m
     assert not one.answered(metadata({"t": [(2, 6)] * count}), 20.0)
     assert (one.snapshot, one.taking is not None, one.due_at) == (before, True, inf)
     topic = before.topics["t"]
-    hints = [LeaderHint("t", topic.id, 0, 3, 6), LeaderHint("t", topic.id, 1, 4, 7)]
+    hints = [CurrentLeader("t", topic.id, 0, 3, 6), CurrentLeader("t", topic.id, 1, 4, 7)]
     assert one.learn(hints, [Broker(4, "host-4", 9094)]) == {("t", 0), ("t", 1)}
     assert [one.snapshot.leader("t", index) for index in (0, 1, 2)] == [3, 4, 1]
     while not one.go_on():
@@ -198,9 +197,7 @@ def test_a_failed_request_for_a_new_topic_is_made_again() -> None:
 
 
 def test_nothing_may_be_created_where_the_client_does_not_want_that() -> None:
-    one = MetadataUpdater(
-        max_age_ms=300_000, backoff=Backoff(100, 1_000), random=Random(1), allow_auto_create=False
-    )
+    one = MetadataUpdater(max_age_ms=300_000, backoff=Backoff(100, 1_000), random=Random(1), allow_auto_create=False)
     one.allow_creation("new")
     one.want({"new"})
     assert names(one) == (["new"], False)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kwire.cluster import Runtime, ToAny, client_config
-from kwire.cluster.dispatcher import Dispatcher
+from kwire.cluster import LoopThread, ToAny, client_config
+from kwire.cluster.callbacks import CallbackThread
 from kwire.cluster.loop import EventLoop
 from kwire.errors import ClosedError
 from kwire.producer import Producer
@@ -61,19 +61,19 @@ def outcome_of(function: Callable[[], Any]) -> list[Any]:
 
 
 @pytest.fixture
-def runtime() -> Iterator[Runtime]:
-    runtime = Runtime(client_config("localhost:1", {}))
+def runtime() -> Iterator[LoopThread]:
+    runtime = LoopThread(client_config("localhost:1", {}))
     runtime.start()
     yield runtime
     runtime.close()
 
 
-def test_what_is_posted_while_another_thread_closes_is_run(runtime: Runtime, beside_post: CloseBesidePost) -> None:
+def test_what_is_posted_while_another_thread_closes_is_run(runtime: LoopThread, beside_post: CloseBesidePost) -> None:
     beside_post.arm(runtime.close)
     assert outcome_of(lambda: runtime.run(lambda: 5)) == [5]
 
 
-def test_a_request_beside_close_gets_an_error(runtime: Runtime, beside_post: CloseBesidePost) -> None:
+def test_a_request_beside_close_gets_an_error(runtime: LoopThread, beside_post: CloseBesidePost) -> None:
     beside_post.arm(runtime.close)
     [error] = outcome_of(lambda: runtime.ask(ToAny(), MetadataRequest, lambda _: MetadataRequest(topics=None)))
     assert isinstance(error, ClosedError)
@@ -87,14 +87,14 @@ def test_a_producers_call_beside_close_returns(call: Callable[[Producer], Any], 
     outcome_of(lambda: call(producer))
 
 
-def test_what_is_posted_after_close_is_refused(runtime: Runtime) -> None:
+def test_what_is_posted_after_close_is_refused(runtime: LoopThread) -> None:
     runtime.close()
     with pytest.raises(ClosedError):
         runtime.call_soon(print)
 
 
 def test_a_callback_after_close_may_hand_over_another() -> None:
-    dispatcher = Dispatcher("callbacks")
+    dispatcher = CallbackThread("callbacks")
     dispatcher.close(None)
     ran: list[str] = []
 

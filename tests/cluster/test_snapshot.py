@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from kwire.cluster import Broker, LeaderHint
-from kwire.cluster.snapshot import MISSING_MAX, STEP
+from kwire.cluster import Broker, CurrentLeader
+from kwire.cluster.metadata import MISSING_MAX, STEP
 from kwire.protocol.messages.metadata import MetadataResponse
 from tests.cluster.snapshots import metadata, snapshot
 
@@ -108,18 +108,18 @@ FOUR = Broker(4, "host-4", 9094)
 @pytest.mark.parametrize(
     ("hint", "leader"),
     [
-        (LeaderHint("t", A, 1, 3, 6), 3),
-        (LeaderHint("t", A, 1, 4, 6), 4),
-        (LeaderHint("t", A, 1, 3, 5), 2),
-        (LeaderHint("t", A, 1, 3, 4), 2),
-        (LeaderHint("t", B, 1, 3, 6), 2),
-        (LeaderHint("t", A, 1, 5, 6), 2),
-        (LeaderHint("t", A, 9, 3, 6), 2),
-        (LeaderHint("other", A, 1, 3, 6), 2),
+        (CurrentLeader("t", A, 1, 3, 6), 3),
+        (CurrentLeader("t", A, 1, 4, 6), 4),
+        (CurrentLeader("t", A, 1, 3, 5), 2),
+        (CurrentLeader("t", A, 1, 3, 4), 2),
+        (CurrentLeader("t", B, 1, 3, 6), 2),
+        (CurrentLeader("t", A, 1, 5, 6), 2),
+        (CurrentLeader("t", A, 9, 3, 6), 2),
+        (CurrentLeader("other", A, 1, 3, 6), 2),
     ],
     ids=["newer", "and its address", "no news", "older", "another topic", "no address", "no partition", "no topic"],
 )
-def test_a_hint_is_believed_when_it_is_newer_and_leads_somewhere(hint: LeaderHint, leader: int) -> None:
+def test_a_hint_is_believed_when_it_is_newer_and_leads_somewhere(hint: CurrentLeader, leader: int) -> None:
     known = snapshot({"t": [(1, 5), (2, 5)]}, ids={"t": A})
     learnt, news = known.with_leaders([hint], [FOUR])
     assert learnt.leader("t", 1) == leader
@@ -131,14 +131,14 @@ def test_a_hint_is_believed_when_it_is_newer_and_leads_somewhere(hint: LeaderHin
 
 def test_a_hint_ends_the_time_without_a_leader() -> None:
     known = snapshot({"t": [(-1, 5)]}, ids={"t": A})
-    learnt, _ = known.with_leaders([LeaderHint("t", A, 0, 2, 6)], [])
+    learnt, _ = known.with_leaders([CurrentLeader("t", A, 0, 2, 6)], [])
     partition = learnt.partition("t", 0)
     assert partition is not None
     assert (partition.leader, partition.error_code, partition.leaderless_since) == (2, 0, None)
 
 
 def test_an_answer_that_is_older_than_a_hint_takes_neither_the_leader_nor_its_broker_away() -> None:
-    learnt, _ = snapshot({"t": [(1, 5)]}, ids={"t": A}).with_leaders([LeaderHint("t", A, 0, 4, 6)], [FOUR])
+    learnt, _ = snapshot({"t": [(1, 5)]}, ids={"t": A}).with_leaders([CurrentLeader("t", A, 0, 4, 6)], [FOUR])
     after = learnt.updated(metadata({"t": [(1, 5)]}, ids={"t": A}), 2.0)
     assert (after.leader("t", 0), after.brokers[4]) == (4, FOUR)
     later = after.updated(metadata({"t": [(2, 7)]}, ids={"t": A}), 3.0)
@@ -147,5 +147,5 @@ def test_an_answer_that_is_older_than_a_hint_takes_neither_the_leader_nor_its_br
 
 def test_a_known_broker_keeps_its_address_until_metadata_moves_it() -> None:
     known = snapshot({"t": [(1, 5)]}, ids={"t": A})
-    learnt, _ = known.with_leaders([LeaderHint("t", A, 0, 2, 6)], [Broker(2, "elsewhere", 1)])
+    learnt, _ = known.with_leaders([CurrentLeader("t", A, 0, 2, 6)], [Broker(2, "elsewhere", 1)])
     assert learnt.brokers[2] == known.brokers[2]

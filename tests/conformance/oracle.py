@@ -3,6 +3,7 @@
 A version of a message is judged by the newest release that still has it: 4.x dropped old versions, and 3.x older ones.
 Requests and responses are in the clients' jar, the records of topics and logs in those of coordinators and controllers.
 """
+
 import functools
 import json
 import os
@@ -122,7 +123,7 @@ def _parse(text: str) -> Any:
 
 
 def versions(text: str | None, valid: range = range(2**15)) -> range:
-    """"3+", "1-4", "2" or "none", cut to what is valid."""
+    """ "3+", "1-4", "2" or "none", cut to what is valid."""
     if text is None or text == "none":
         return range(0)
     first, dash, last = text.rstrip("+").partition("-")

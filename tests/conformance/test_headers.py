@@ -1,4 +1,5 @@
 """Headers of requests and responses are, byte for byte, those of Kafka's classes; and the right ones for each API."""
+
 import json
 from typing import Any
 

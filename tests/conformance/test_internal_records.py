@@ -1,4 +1,5 @@
 """Records of internal topics are, byte for byte, those that Kafka's coordinators and controllers read and write."""
+
 from collections.abc import Iterator
 from random import Random
 

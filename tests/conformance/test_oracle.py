@@ -1,4 +1,5 @@
 """kwire's bytes are Kafka's bytes and kwire's JSON is Kafka's JSON, both ways, for every message and version."""
+
 import json
 from collections.abc import Iterator
 from random import Random
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from kwire.protocol import Message
-from kwire.protocol.types import Array, Sized
+from kwire.protocol.fields import Array, Sized
 from tests.conformance import oracle
 from tests.protocol.samples import declared_messages, random_message
 

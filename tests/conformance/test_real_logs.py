@@ -1,4 +1,5 @@
 """The logs of a real broker that has coordinated groups and a transaction: we read them as kafka-dump-log does."""
+
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping

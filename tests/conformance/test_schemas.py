@@ -1,4 +1,5 @@
 """Every declaration, field by field and version by version, against Kafka's schemas as read out of the jars."""
+
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -6,9 +7,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from kwire.protocol import Message
-from kwire.protocol.fields import REQUIRED, Field
+from kwire.protocol.fields import NO_ID, REQUIRED, Array, Field, Fixed, Sized
 from kwire.protocol.json import camel_case
-from kwire.protocol.types import NO_ID, Array, Fixed, Sized
 from tests.conformance import oracle
 from tests.protocol.samples import declared_messages
 

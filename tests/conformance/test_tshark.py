@@ -9,6 +9,7 @@ test_oracle.py has Kafka's own classes read and write, and the fixtures came fro
 more. Not asked here: records that are null, which it calls a message set of the wrong size, and the times of a batch,
 whose milliseconds it shows as nanoseconds.
 """
+
 from __future__ import annotations
 
 import re
@@ -24,8 +25,8 @@ import kwire
 from kwire.broker import Cluster
 from kwire.cli.capture import CapturedFrame, read_capture
 from kwire.protocol import Api, ApiKey, api
-from kwire.protocol.annotate import FieldBytes, annotate
-from kwire.protocol.fields import default_of
+from kwire.protocol.diagnose import FieldBytes, annotate
+from kwire.protocol.fields import NO_ID, Array, Fixed, Sized, default_of
 from kwire.protocol.headers import (
     decode_request_header,
     encode_request,
@@ -33,7 +34,6 @@ from kwire.protocol.headers import (
     response_header_version,
 )
 from kwire.protocol.messages.produce import ProduceRequest
-from kwire.protocol.types import NO_ID, Array, Fixed, Sized
 from kwire.records import encode_batch
 from tests.cli.captures import BROKER, CLIENT, Talk, pcap, sized, timed
 from tests.conformance import oracle
@@ -123,8 +123,14 @@ NAMES: Mapping[str, Sequence[str]] = {
     "num_partitions": ["num_partitions"],
     "offline_id": ["offline_replicas"],
     "offset": [
-        "base_offset", "committed_offset", "end_offset", "fetch_offset", "high_watermark", "low_watermark",
-        "offset", "old_style_offsets"
+        "base_offset",
+        "committed_offset",
+        "end_offset",
+        "fetch_offset",
+        "high_watermark",
+        "low_watermark",
+        "offset",
+        "old_style_offsets",
     ],
     "offset_lag": ["offset_lag"],
     "offset_time": ["log_append_time_ms", "timestamp"],
@@ -142,8 +148,15 @@ NAMES: Mapping[str, Sequence[str]] = {
     "rebalance_timeout": ["rebalance_timeout_ms"],
     "renew_time": ["renew_period_ms"],
     "replica_id": [
-        "adding_replicas", "broker_ids", "isr", "offline_replicas", "preferred_read_replica", "removing_replicas",
-        "replica_id", "replica_nodes", "replicas"
+        "adding_replicas",
+        "broker_ids",
+        "isr",
+        "offline_replicas",
+        "preferred_read_replica",
+        "removing_replicas",
+        "replica_id",
+        "replica_nodes",
+        "replicas",
     ],
     "replication_factor": ["replication_factor"],
     "require_stable_offset": ["require_stable"],
@@ -365,8 +378,7 @@ def unknown_to_wireshark(seen: Iterable[tuple[Sent, Dissected]]) -> set[tuple[Ap
     return {
         (sent.api.key, sent.version)
         for sent, found in seen
-        if sent.kind == "request"
-        and any(map(UNKNOWN.match, found.complaints))
+        if sent.kind == "request" and any(map(UNKNOWN.match, found.complaints))
     }
 
 

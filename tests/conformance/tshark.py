@@ -1,4 +1,5 @@
 """Wireshark's Kafka dissector, as tshark has it: what it makes of packets, field by field, with their positions."""
+
 from __future__ import annotations
 
 import re

@@ -39,9 +39,7 @@ def append(cluster: Cluster, topic: str, partition: int, data: bytes) -> None:
 def transaction(cluster: Cluster, topic: str, partition: int, producer_id: int, sequence: int, *values: bytes) -> int:
     """Append a batch of an open transaction; answers the producer's next sequence."""
     rows = [(START_MS, None, value, ()) for value in values]
-    data = encode_batch(
-        rows, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, is_transactional=True
-    )
+    data = encode_batch(rows, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, is_transactional=True)
     append(cluster, topic, partition, data)
     return sequence + len(values)
 
@@ -84,5 +82,3 @@ def numbers(records: Sequence[ConsumerRecord]) -> dict[int, list[int]]:
     for record in records:
         found.setdefault(record.partition, []).append(number_of(record))
     return found
-
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.consumer.aborted import AbortedTransaction, BatchFilter
+from kwire.consumer.buffer import AbortedTransaction, BatchFilter
 from kwire.records import decode_batches, encode_batch, encode_control_batch
 
 A, B = 1, 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.consumer.extent import Extent, extent_of, worth_asking
+from kwire.consumer.fetch_request import BatchBounds, batch_bounds, worth_asking
 from kwire.records import Compression, decode_batches, encode_batch
 
 ROW = (1_000, b"k", b"value", ())
@@ -24,10 +24,10 @@ SETS = [
 
 @pytest.mark.parametrize(("data", "next_offset"), SETS)
 def test_cut_anywhere(data: bytes, next_offset: int) -> None:
-    assert extent_of(memoryview(data)) == Extent(len(data), next_offset)
+    assert batch_bounds(memoryview(data)) == BatchBounds(len(data), next_offset)
     for length in range(len(data)):
         part = memoryview(data)[:length]
-        extent = extent_of(part)
+        extent = batch_bounds(part)
         batches = list(decode_batches(part))
         assert not extent.is_broken
         assert extent.whole_bytes == sum(batch.size_bytes for batch in batches)
@@ -40,13 +40,13 @@ def test_cut_anywhere(data: bytes, next_offset: int) -> None:
 @pytest.mark.parametrize("size", [-(2**31), -1, 0, 13])
 def test_a_size_that_cannot_be(size: int) -> None:
     wrong = bytes(8) + size.to_bytes(4, "big", signed=True) + bytes(30)
-    assert extent_of(memoryview(wrong)) == Extent(0, -1, 0, is_broken=True)
+    assert batch_bounds(memoryview(wrong)) == BatchBounds(0, -1, 0, is_broken=True)
     whole = encode_batch([ROW], base_offset=7)
-    assert extent_of(memoryview(whole + wrong)) == Extent(len(whole), 8, 0, is_broken=True)
+    assert batch_bounds(memoryview(whole + wrong)) == BatchBounds(len(whole), 8, 0, is_broken=True)
 
 
 def test_nothing() -> None:
-    assert extent_of(memoryview(b"")) == Extent(0, -1)
+    assert batch_bounds(memoryview(b"")) == BatchBounds(0, -1)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kwire.cluster.snapshot import NO_ID
-from kwire.consumer.inbox import Chunk, Failure
+from kwire.cluster.metadata import NO_ID
+from kwire.consumer.buffer import CompletedFetch, PartitionFailed
 from kwire.consumer.offsets import AtTimestamp
 from kwire.errors import (
     AuthenticationError,
@@ -556,7 +556,7 @@ def test_an_unexplained_error_of_the_broker_is_retried_for_a_while() -> None:
             sent.answer(codes={T0: ErrorCode.UNKNOWN_SERVER_ERROR})
             attempts += 1
     assert attempts == 11
-    assert isinstance(posted[0], Failure)
+    assert isinstance(posted[0], PartitionFailed)
 
 
 def test_an_impossible_size_is_reported_where_it_is() -> None:
@@ -701,7 +701,9 @@ def test_an_answer_that_comes_before_the_loop_hears_of_the_seek_is_thrown_away_b
     late.answer({T0: batch(6, b"old too")})
     assert world.turn_one().offsets == {T0: 100}
     posted = world.posted()
-    assert [item.generation for item in posted if isinstance(item, Chunk)] == [1], "the reader of generation 2 drops it"
+    assert [item.generation for item in posted if isinstance(item, CompletedFetch)] == [1], (
+        "the reader of generation 2 drops it"
+    )
 
 
 def test_a_seek_to_a_partition_that_is_no_longer_assigned_changes_nothing() -> None:
@@ -880,19 +882,19 @@ def test_aborted_transactions_are_hidden_only_from_those_who_asked() -> None:
 def test_a_client_that_never_reached_a_broker_says_why() -> None:
     world = World({})
     world.view.snapshot = snapshot({}, brokers=())
-    world.view.trouble = ConnectError("refused")
+    world.view.connection_error = ConnectError("refused")
     world.assign(("t", 0, 5))
     world.turn()
     assert world.posted() == []
     world.until_deadline()
     world.read()
-    assert world.troubles == [world.view.trouble]
+    assert world.troubles == [world.view.connection_error]
     world.turn(60.0)
     world.read()
     assert len(world.troubles) == 1, "once"
-    world.view.trouble = None
+    world.view.connection_error = None
     world.turn()
-    world.view.trouble = ConnectError("refused again")
+    world.view.connection_error = ConnectError("refused again")
     world.turn()
     world.turn(2.0)
     world.read()
@@ -902,7 +904,7 @@ def test_a_client_that_never_reached_a_broker_says_why() -> None:
 def test_hopeless_trouble_is_told_at_once_and_fails_no_partition() -> None:
     world = World({})
     world.view.snapshot = snapshot({}, brokers=())
-    world.view.trouble, world.view.is_hopeless = AuthenticationError("no"), True
+    world.view.connection_error, world.view.has_fatal_error = AuthenticationError("no"), True
     world.assign(("t", 0, "earliest"))
     world.turn()
     world.turn()
@@ -914,7 +916,7 @@ def test_an_outage_of_a_cluster_that_was_there_gets_the_request_timeout() -> Non
     world = World()
     world.assign(("t", 0, 5))
     world.view.down = {1, 2, 3}
-    world.view.trouble = ConnectError("refused")
+    world.view.connection_error = ConnectError("refused")
     world.turn()
     world.turn(29.0)
     assert world.posted() == []

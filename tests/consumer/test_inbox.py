@@ -9,20 +9,20 @@ from collections.abc import Callable
 
 import pytest
 
-from kwire.consumer.inbox import Chunk, Inbox, Moved
+from kwire.consumer.buffer import CompletedFetch, FetchBuffer, PositionResolved
 from kwire.errors import ClosedError
 
 
 class Post:
     def __init__(self, max_bytes: int = 100) -> None:
         self.wakes = 0
-        self.inbox = Inbox(max_bytes=max_bytes, wake_loop=self.wake)
+        self.inbox = FetchBuffer(max_bytes=max_bytes, wake_loop=self.wake)
 
     def wake(self) -> None:
         self.wakes += 1
 
-    def chunk(self, generation: int, size_bytes: int) -> Chunk:
-        chunk = Chunk(generation, 0, memoryview(bytes(size_bytes)), ())
+    def chunk(self, generation: int, size_bytes: int) -> CompletedFetch:
+        chunk = CompletedFetch(generation, 0, memoryview(bytes(size_bytes)), ())
         self.inbox.post(chunk)
         return chunk
 
@@ -36,16 +36,16 @@ def test_what_was_posted_is_taken_once_in_order() -> None:
 
 def test_room_is_what_is_neither_held_nor_reserved() -> None:
     post = Post(100)
-    assert post.inbox.room(0, 10) == 100
+    assert post.inbox.capacity(0, 10) == 100
     chunk = post.chunk(1, 40)
-    assert post.inbox.room(30, 10) == 30
+    assert post.inbox.capacity(30, 10) == 30
     post.inbox.release(chunk)
     assert post.wakes == 0, "nobody waited for it"
     chunk = post.chunk(1, 95)
-    assert post.inbox.room(0, 10) == 0
+    assert post.inbox.capacity(0, 10) == 0
     post.inbox.release(chunk)
     assert post.wakes == 1
-    assert post.inbox.room(0, 10) == 100
+    assert post.inbox.capacity(0, 10) == 100
 
 
 def test_a_generation_that_holds_much_is_told_from_the_others() -> None:
@@ -62,16 +62,16 @@ def test_paused_generations_do_not_count() -> None:
     first, second = post.chunk(1, 90), post.chunk(2, 5)
     post.inbox.pause(1, True)
     post.inbox.pause(1, True)
-    assert post.inbox.room(0, 1) == 95
+    assert post.inbox.capacity(0, 1) == 95
     more = post.chunk(1, 50)
-    assert post.inbox.room(0, 1) == 95
+    assert post.inbox.capacity(0, 1) == 95
     post.inbox.release(first)
-    assert post.inbox.room(0, 1) == 95
+    assert post.inbox.capacity(0, 1) == 95
     post.inbox.pause(1, False)
-    assert post.inbox.room(0, 1) == 45
+    assert post.inbox.capacity(0, 1) == 45
     post.inbox.release(more)
     post.inbox.release(second)
-    assert post.inbox.room(0, 1) == 100
+    assert post.inbox.capacity(0, 1) == 100
 
 
 def test_releasing_twice_is_a_defect() -> None:
@@ -98,7 +98,7 @@ def test_a_wait_ends_with_the_news(how: str) -> None:
     assert has_begun.wait(10.0)
     # Whether the thread sleeps already or only comes to it, the news must end its wait.
     if how == "post":
-        post.inbox.post(Moved(1, 0))
+        post.inbox.post(PositionResolved(1, 0))
     elif how == "nudge":
         post.inbox.nudge()
     else:

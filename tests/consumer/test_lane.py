@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from kwire.consumer import lane as lane_module
-from kwire.consumer.aborted import AbortedTransaction
-from kwire.consumer.inbox import Chunk, Failure, Moved
-from kwire.consumer.lane import Lane
+from kwire.consumer import buffer as lane_module
+from kwire.consumer.buffer import AbortedTransaction, CompletedFetch, PartitionBuffer, PartitionFailed, PositionResolved
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import AuthorizationError, CorruptRecordsError, ErrorCode
 from kwire.records import Compression, encode_batch, encode_control_batch
-from kwire.wire.accel import IMPLEMENTATION, Cursor
+from kwire.wire.accel import IMPLEMENTATION, RecordReader
 from tests.consumer.world import batch, take
 
 
@@ -22,14 +20,16 @@ class Reading:
     """A lane, and what it released."""
 
     def __init__(self, position: int | None = 5, *, check_crc: bool = True) -> None:
-        self.released: list[Chunk] = []
-        self.retired: list[Cursor] = []
-        self.lane = Lane(
+        self.released: list[CompletedFetch] = []
+        self.retired: list[RecordReader] = []
+        self.lane = PartitionBuffer(
             "t", 3, 1, position, check_crc=check_crc, release=self.released.append, retire=self.retired.append
         )
 
-    def put(self, offset: int, *parts: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> Chunk:
-        chunk = Chunk(1, offset, memoryview(b"".join(parts)), tuple(AbortedTransaction(*one) for one in aborted))
+    def put(self, offset: int, *parts: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> CompletedFetch:
+        chunk = CompletedFetch(
+            1, offset, memoryview(b"".join(parts)), tuple(AbortedTransaction(*one) for one in aborted)
+        )
         self.lane.put(chunk)
         return chunk
 
@@ -163,7 +163,7 @@ def test_an_error_waits_behind_the_records_before_it() -> None:
     reading = Reading()
     reading.put(5, batch(5, b"a"))
     failure = AuthorizationError("no", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    reading.lane.put(Failure(1, failure))
+    reading.lane.put(PartitionFailed(1, failure))
     assert (reading.lane.error, reading.take()) == (None, [b"a"])
     assert not reading.lane.has_next()
     assert reading.lane.error is failure
@@ -174,7 +174,7 @@ def test_a_move_takes_its_place_in_the_order(position: int | None) -> None:
     reading = Reading(position)
     if position is not None:
         reading.put(5, batch(5, b"a"))
-    reading.lane.put(Moved(1, 30))
+    reading.lane.put(PositionResolved(1, 30))
     reading.put(30, batch(30, b"b"))
     assert reading.lane.position == (30 if position is None else 5)
     values = reading.take() + reading.take()
@@ -185,7 +185,7 @@ def test_a_move_takes_its_place_in_the_order(position: int | None) -> None:
 def test_an_error_before_the_position_was_found_is_there_at_once() -> None:
     reading = Reading(None)
     failure = AuthorizationError("no", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    reading.lane.put(Failure(1, failure))
+    reading.lane.put(PartitionFailed(1, failure))
     assert (reading.lane.error, reading.lane.position) == (failure, None)
 
 

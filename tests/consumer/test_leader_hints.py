@@ -6,7 +6,7 @@ import pytest
 
 from kwire import Consumer
 from kwire.broker import Cluster
-from kwire.cluster.snapshot import NO_ID
+from kwire.cluster.metadata import NO_ID
 from kwire.errors import ErrorCode
 from kwire.protocol import ApiKey
 from kwire.protocol.messages.fetch import FetchRequest

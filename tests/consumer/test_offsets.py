@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.consumer.offsets import AtTimestamp, Found, Want, is_start_offset
+from kwire.consumer.offsets import AtTimestamp, FoundOffset, OffsetRequest, is_start_offset
 from kwire.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -31,19 +31,21 @@ class Asking:
 
     def __init__(self, *asked: tuple[str, int, int], timeout: float | None = 10.0, **options: object) -> None:
         self.world = World(**options)  # type: ignore[arg-type]
-        self.found: dict[tuple[Key, int], Found | KwireError] = {}
+        self.found: dict[tuple[Key, int], FoundOffset | KwireError] = {}
         self.count = 0
         self.want(*asked, timeout=timeout)
 
-    def want(self, *asked: tuple[str, int, int], timeout: float | None = 10.0) -> list[Want]:
+    def want(self, *asked: tuple[str, int, int], timeout: float | None = 10.0) -> list[OffsetRequest]:
         wants = []
         for topic, partition, timestamp in asked:
 
-            def done(result: Found | KwireError, now: float, key: object = ((topic, partition), timestamp)) -> None:
+            def done(
+                result: FoundOffset | KwireError, now: float, key: object = ((topic, partition), timestamp)
+            ) -> None:
                 self.found[key] = result  # type: ignore[index]
                 self.count += 1
 
-            wants.append(Want(topic, partition, timestamp, done, timeout))
+            wants.append(OffsetRequest(topic, partition, timestamp, done, timeout))
         self.world.lookup.want(wants)
         return wants
 
@@ -65,7 +67,7 @@ def test_wants_of_a_leader_share_a_request(version: int, isolation: str) -> None
     assert first.request.topics[0].partitions[0].current_leader_epoch == (7 if version >= 4 else -1)
     first.answer_offsets({T0: [3], T1: [5, 2]} if version == 0 else {T0: 3, T1: 5})
     second.answer_offsets({T2: [9]} if version == 0 else {T2: 9})
-    offsets = {key: found.offset for (key, _), found in asking.found.items() if isinstance(found, Found)}
+    offsets = {key: found.offset for (key, _), found in asking.found.items() if isinstance(found, FoundOffset)}
     assert offsets == {T0: 3, T1: 5, T2: 9}
     assert asking.world.lookup.topics() == set()
     assert asking.world.lookup.deadline() is None
@@ -83,7 +85,7 @@ def test_two_questions_about_one_partition_go_in_two_requests() -> None:
 def test_no_record_that_young() -> None:
     asking = Asking(("t", 0, 77))
     asking.world.turn_one().answer_offsets({T0: -1})
-    assert asking.found == {(T0, 77): Found(-1)}
+    assert asking.found == {(T0, 77): FoundOffset(-1)}
 
 
 def test_v0_without_a_segment_that_old_means_the_start() -> None:
@@ -93,7 +95,7 @@ def test_v0_without_a_segment_that_old_means_the_start() -> None:
     second = asking.world.turn_one()
     assert second.timestamps == {T0: EARLIEST}
     second.answer_offsets({T0: [12]})
-    assert asking.found == {(T0, 77): Found(12)}
+    assert asking.found == {(T0, 77): FoundOffset(12)}
 
 
 PASSING = [
@@ -117,7 +119,7 @@ def test_what_passes_is_asked_again(code: ErrorCode) -> None:
     again = asking.world.until_deadline()[0]
     assert again.node == 3
     again.answer_offsets({T0: 9})
-    assert asking.found == {(T0, LATEST): Found(9)}
+    assert asking.found == {(T0, LATEST): FoundOffset(9)}
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_what_does_not_pass_fails_at_once(code: ErrorCode, cls: type[Exception])
     asking = Asking(("t", 0, LATEST), ("t", 1, LATEST))
     asking.world.turn_one().answer_offsets({T1: 4}, codes={T0: code})
     assert type(asking.found[T0, LATEST]) is cls
-    assert asking.found[T1, LATEST] == Found(4)
+    assert asking.found[T1, LATEST] == FoundOffset(4)
 
 
 @pytest.mark.parametrize(
@@ -164,14 +166,14 @@ def test_a_partition_that_the_broker_left_out_is_asked_for_again() -> None:
 def test_a_want_expires_and_tells_what_it_waited_for() -> None:
     asking = Asking(("t", 0, LATEST), timeout=3.0)
     asking.world.view.down = {1}
-    asking.world.view.trouble = ConnectError("refused")
+    asking.world.view.connection_error = ConnectError("refused")
     assert asking.world.turn() == []
     asking.world.turn(2.9)
     assert asking.found == {}
     asking.world.until_deadline()
     error = asking.failure()
     assert isinstance(error, RequestTimeoutError)
-    assert error.__cause__ is asking.world.view.trouble
+    assert error.__cause__ is asking.world.view.connection_error
 
 
 def test_a_want_whose_leader_is_down_tells_what_is_wrong_with_it() -> None:
@@ -224,10 +226,10 @@ def test_a_broker_that_keeps_disowning_a_partition() -> None:
 
 def test_hopeless_trouble_fails_those_who_wait_for_an_answer() -> None:
     asking = Asking(("t", 0, LATEST))
-    asking.world.view.down, asking.world.view.is_hopeless = {1, 2, 3}, True
-    asking.world.view.trouble = AuthenticationError("no")
+    asking.world.view.down, asking.world.view.has_fatal_error = {1, 2, 3}, True
+    asking.world.view.connection_error = AuthenticationError("no")
     asking.world.turn()
-    assert asking.failure() is asking.world.view.trouble
+    assert asking.failure() is asking.world.view.connection_error
 
 
 def test_the_end_resolves_everything_and_what_comes_after() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kwire.consumer.offsets import StartOffset
-from kwire.consumer.position import Position, State
+from kwire.consumer.partition import FetchState, PartitionState
 
-RESOLVING, FETCHING, PARKED, DONE = State.RESOLVING, State.FETCHING, State.PARKED, State.DONE
+RESOLVING, FETCHING, PARKED, DONE = FetchState.RESOLVING, FetchState.FETCHING, FetchState.PARKED, FetchState.DONE
 ALLOWED = {
     (RESOLVING, FETCHING),
     (RESOLVING, PARKED),
@@ -19,10 +19,10 @@ ALLOWED = {
 }
 
 
-@pytest.mark.parametrize("after", State)
-@pytest.mark.parametrize("before", State)
-def test_moves(before: State, after: State) -> None:
-    position = Position("t", 0, 1, "earliest", 100)
+@pytest.mark.parametrize("after", FetchState)
+@pytest.mark.parametrize("before", FetchState)
+def test_moves(before: FetchState, after: FetchState) -> None:
+    position = PartitionState("t", 0, 1, "earliest", 100)
     position.state = before
     if (before, after) in ALLOWED:
         position.move(after)
@@ -33,8 +33,8 @@ def test_moves(before: State, after: State) -> None:
 
 
 @pytest.mark.parametrize(("start", "state"), [(0, FETCHING), (7, FETCHING), ("earliest", RESOLVING)])
-def test_where_it_begins(start: StartOffset, state: State) -> None:
-    position = Position("t", 3, 1, start, 100)
+def test_where_it_begins(start: StartOffset, state: FetchState) -> None:
+    position = PartitionState("t", 3, 1, start, 100)
     assert (position.state, position.key) == (state, ("t", 3))
     assert position.offset == (start if isinstance(start, int) else -1)
 
@@ -42,9 +42,9 @@ def test_where_it_begins(start: StartOffset, state: State) -> None:
 @pytest.mark.parametrize(
     ("end", "offset", "state"), [(None, 9, FETCHING), (9, 8, FETCHING), (9, 9, DONE), (9, 10, DONE), (0, 0, DONE)]
 )
-def test_nothing_is_fetched_from_the_end_on(end: int | None, offset: int, state: State) -> None:
-    position = Position("t", 0, 1, offset, 100, end)
+def test_nothing_is_fetched_from_the_end_on(end: int | None, offset: int, state: FetchState) -> None:
+    position = PartitionState("t", 0, 1, offset, 100, end)
     assert (position.state, position.offset) == (state, offset)
-    position = Position("t", 0, 1, "earliest", 100, end)
+    position = PartitionState("t", 0, 1, "earliest", 100, end)
     position.stand(offset)
     assert (position.state, position.offset) == (state, offset)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kwire.cluster import Snapshot
-from kwire.consumer.offsets import Found
-from kwire.consumer.queries import OffsetsQuery, PartitionsQuery
+from kwire.consumer.offsets import FoundOffset, OffsetsQuery, PartitionsQuery
 from kwire.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -64,18 +63,18 @@ def test_a_topic_that_is_not_to_be_had(code: ErrorCode, timeout: float, seconds:
 
 
 def test_no_metadata_at_all() -> None:
-    asked, view = query(3.0), FakeView(trouble=ConnectError("refused"))
+    asked, view = query(3.0), FakeView(connection_error=ConnectError("refused"))
     asked.turn(10.0, view)
     assert asked.deadline() == 13.0
     asked.turn(13.0, view)
     error = asked.future.exception(0)
     assert isinstance(error, RequestTimeoutError)
-    assert error.__cause__ is view.trouble
+    assert error.__cause__ is view.connection_error
 
 
 def test_no_hope() -> None:
     asked = query()
-    asked.turn(10.0, FakeView(trouble=AuthenticationError("no"), is_hopeless=True))
+    asked.turn(10.0, FakeView(connection_error=AuthenticationError("no"), has_fatal_error=True))
     assert isinstance(asked.future.exception(0), AuthenticationError)
 
 
@@ -93,7 +92,7 @@ def test_offsets_of_many_are_all_or_the_first_error() -> None:
     first.answer_offsets({("t", 0): 4})
     assert not whole.future.done()
     second.answer_offsets({("t", 2): 6})
-    assert whole.future.result(0) == {("t", 0): Found(4), ("t", 2): Found(6)}
+    assert whole.future.result(0) == {("t", 0): FoundOffset(4), ("t", 2): FoundOffset(6)}
     failed = OffsetsQuery(world.lookup, {("t", 0): LATEST, ("t", 2): LATEST}, 10.0)
     first, second = world.turn()
     first.answer_offsets({}, codes={("t", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED})

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from kwire.consumer.inbox import Trouble
+from kwire.consumer.buffer import ClientError
 from kwire.errors import DisconnectedError, ErrorCode, RequestTimeoutError
 from tests.cluster.snapshots import snapshot
 from tests.consumer.world import Key, Sent, World, batch, take
@@ -117,7 +117,7 @@ class History:
 
     def absorb(self) -> None:
         for item in self.world.posted():
-            assert not isinstance(item, Trouble)
+            assert not isinstance(item, ClientError)
             lane = self.world.lanes[item.generation]
             if item.generation == self.generations[lane.topic, lane.partition]:
                 lane.put(item)

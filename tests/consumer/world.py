@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from kwire.cluster import Backoff, Broker, Call, LeaderHint, Snapshot, ToCoordinator, ToNode
+from kwire.cluster import Backoff, Broker, CurrentLeader, PendingRequest, Snapshot, ToCoordinator, ToNode
 from kwire.cluster.metadata import MetadataStatus
 from kwire.cluster.recovery import Failure
+from kwire.consumer.buffer import ClientError, FetchBuffer, Item, PartitionBuffer
 from kwire.consumer.fetcher import Fetcher, Start
-from kwire.consumer.inbox import Inbox, Item, Trouble
-from kwire.consumer.lane import Lane
-from kwire.consumer.offsets import OffsetLookup, StartOffset
+from kwire.consumer.offsets import OffsetFetcher, StartOffset
 from kwire.consumer.options import ConsumerOptions
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import KwireError, UnsupportedVersionError
@@ -35,12 +34,10 @@ class FakeView:
     """Every broker is ready and speaks the newest Fetch and ListOffsets, unless a test says otherwise."""
 
     snapshot: Snapshot = field(default_factory=Snapshot)
-    trouble: KwireError | None = None
-    is_hopeless: bool = False
+    connection_error: KwireError | None = None
+    has_fatal_error: bool = False
     down: set[int] = field(default_factory=set)
-    versions: dict[type[Request[Any]], int] = field(
-        default_factory=lambda: {FetchRequest: 18, ListOffsetsRequest: 11}
-    )
+    versions: dict[type[Request[Any]], int] = field(default_factory=lambda: {FetchRequest: 18, ListOffsetsRequest: 11})
     failures: dict[int, KwireError] = field(default_factory=dict)
     refreshes: list[str] = field(default_factory=list)
     creatable: list[str] = field(default_factory=list)
@@ -48,7 +45,7 @@ class FakeView:
     def is_ready(self, node: int) -> bool:
         return node not in self.down
 
-    def room(self, node: int) -> int:
+    def capacity(self, node: int) -> int:
         return 5
 
     def version(self, node: int, api: type[Request[Any]], at_most: int | None = None) -> int:
@@ -71,7 +68,7 @@ class FakeView:
     def describe(self, node: int) -> str:
         return f"{node} at host-{node}:9092"
 
-    def outage(self, node: int) -> Failure | None:
+    def unreachable_since(self, node: int) -> Failure | None:
         return None
 
     def metadata_status(self) -> MetadataStatus:
@@ -83,7 +80,7 @@ class FakeView:
     def allow_topic_creation(self, topic: str) -> None:
         self.creatable.append(topic)
 
-    def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
+    def update_leaders(self, hints: Iterable[CurrentLeader], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         self.snapshot, news = self.snapshot.with_leaders(hints, endpoints)
         return news
 
@@ -93,7 +90,7 @@ def batch(base_offset: int, *values: bytes, **options: Any) -> bytes:
     return encode_batch([(1_000, None, value, ()) for value in values], base_offset=base_offset, **options)
 
 
-def take(lane: Lane, count: int) -> list[ConsumerRecord]:
+def take(lane: PartitionBuffer, count: int) -> list[ConsumerRecord]:
     """The next records of a lane that has some."""
     assert lane.cursor is not None
     return lane.cursor.take(count)
@@ -104,7 +101,7 @@ class Sent:
     """A request that a machine wants sent: to whom, what is in it, and how to answer it."""
 
     world: World
-    call: Call
+    call: PendingRequest
     version: int
     request: Any
 
@@ -170,9 +167,7 @@ class Sent:
                 for one in topic.partitions
                 if (self._name(topic), one.partition) not in leave_out
             ]
-            responses.append(
-                FetchResponse.Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
-            )
+            responses.append(FetchResponse.Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
         self.respond(FetchResponse(responses=responses, **top))
 
     def _name(self, topic: FetchRequest.Topic) -> str:
@@ -224,9 +219,9 @@ class World:
         self.view = FakeView(snapshot({"t": [(1, 7), (1, 7), (2, 7)]} if topics is None else topics))
         self.options = ConsumerOptions(**options)
         self.wakes = 0
-        self.inbox = Inbox(max_bytes=self.options.max_buffered_bytes, wake_loop=self._wake)
+        self.inbox = FetchBuffer(max_bytes=self.options.max_buffered_bytes, wake_loop=self._wake)
         backoff, random = Backoff(100, 1_000), Random(5)
-        self.lookup = OffsetLookup(
+        self.lookup = OffsetFetcher(
             is_committed_only=self.options.is_committed_only,
             unknown_topic_timeout_ms=self.options.unknown_topic_timeout_ms,
             backoff=backoff,
@@ -243,7 +238,7 @@ class World:
             replica_max_age_ms=300_000,
         )
         self.generation = 0
-        self.lanes: dict[int, Lane] = {}
+        self.lanes: dict[int, PartitionBuffer] = {}
         self.failures: dict[int, KwireError] = {}
         self.troubles: list[KwireError] = []
 
@@ -257,8 +252,13 @@ class World:
         """A new generation, with its lane."""
         self.generation += 1
         position = start if isinstance(start, int) else None
-        self.lanes[self.generation] = Lane(
-            topic, partition, self.generation, position, check_crc=True, release=self.inbox.release,
+        self.lanes[self.generation] = PartitionBuffer(
+            topic,
+            partition,
+            self.generation,
+            position,
+            check_crc=True,
+            release=self.inbox.release,
             retire=lambda cursor: None,
         )
         return Start(topic, partition, self.generation, start)
@@ -293,7 +293,7 @@ class World:
         """Read all that arrived, as a user would: values by partition. Errors go to `failures` and `troubles`."""
         values: dict[Key, list[bytes | None]] = {}
         for item in self.posted():
-            if isinstance(item, Trouble):
+            if isinstance(item, ClientError):
                 self.troubles.append(item.error)
             else:
                 self.lanes[item.generation].put(item)
@@ -303,5 +303,3 @@ class World:
             if lane.error is not None:
                 self.failures[lane.generation] = lane.error
         return values
-
-

@@ -32,9 +32,7 @@ def cluster() -> Iterator[KafkaCluster]:
     ],
     ids=["produce", "keys", "consume", "bulk-consume", "latency", "memory", "codecs"],
 )
-def test_bench(
-    arguments: list[str], cluster: KafkaCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bench(arguments: list[str], cluster: KafkaCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if arguments[0] not in ("memory", "codecs"):  # one stops its broker for a while, the other has none
         arguments = [*arguments, "--bootstrap", cluster.bootstrap]
     files = tmp_path / "found.json", tmp_path / "found.svg"

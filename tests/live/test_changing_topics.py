@@ -17,9 +17,7 @@ PATIENCE = 60
 
 @pytest.mark.parametrize("backend", MODERN, indirect=True)
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_batches_that_are_too_large_for_the_topic(
-    backend: Backend, topic_name: str, codec: str
-) -> None:
+def test_batches_that_are_too_large_for_the_topic(backend: Backend, topic_name: str, codec: str) -> None:
     chance = random.Random(7)
     values = [b"%05d" % n + chance.randbytes(60) for n in range(2_000)]
     with Admin(backend.bootstrap) as admin, Producer(backend.bootstrap, compression=Compression.of(codec)) as producer:
@@ -39,9 +37,10 @@ def test_batches_that_are_too_large_for_the_topic(
 
 @pytest.mark.parametrize("backend", MODERN, indirect=True)
 def test_a_topic_that_is_created_again(backend: Backend, topic_name: str) -> None:
-    with Admin(backend.bootstrap) as admin, Producer(
-        backend.bootstrap, linger_ms=1, batch_bytes=2_000, allow_auto_create_topics=False
-    ) as producer:
+    with (
+        Admin(backend.bootstrap) as admin,
+        Producer(backend.bootstrap, linger_ms=1, batch_bytes=2_000, allow_auto_create_topics=False) as producer,
+    ):
         admin.create_topics([NewTopic(topic_name, partitions=1, replication_factor=1)])
         for n in range(50):
             producer.send(topic_name, b"old %d" % n, partition=0).result(PATIENCE)
@@ -68,5 +67,3 @@ def create_again(admin: Admin, topic: str) -> None:
         else:
             return
     raise AssertionError("never created")
-
-

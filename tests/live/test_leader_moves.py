@@ -10,7 +10,7 @@ import pytest
 from brokers.cluster import KafkaCluster
 
 from kwire import Admin, Consumer, NewTopic, Producer
-from kwire.cluster import ClientConfig, ClientKwargs, Runtime, ToController
+from kwire.cluster import ClientConfig, ClientKwargs, LoopThread, ToController
 from kwire.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kwire.protocol.messages.elect_leaders import ElectLeadersRequest
 
@@ -22,8 +22,8 @@ SLOW: ClientKwargs = {"retry_backoff_ms": 20_000, "retry_backoff_ms_max": 20_000
 
 
 @pytest.fixture
-def runtime(three_brokers: KafkaCluster) -> Iterator[Runtime]:
-    with closing(Runtime(ClientConfig(three_brokers.bootstrap))) as runtime:
+def runtime(three_brokers: KafkaCluster) -> Iterator[LoopThread]:
+    with closing(LoopThread(ClientConfig(three_brokers.bootstrap))) as runtime:
         yield runtime
 
 
@@ -32,7 +32,7 @@ def leader(admin: Admin, topic: str) -> int:
     return -1 if found is None else found.leader
 
 
-def move(runtime: Runtime, admin: Admin, topic: str) -> None:
+def move(runtime: LoopThread, admin: Admin, topic: str) -> None:
     """Make the next replica the preferred one and then the leader."""
     partition = admin.metadata([topic]).partition(topic, 0)
     assert partition is not None
@@ -62,7 +62,7 @@ def move(runtime: Runtime, admin: Admin, topic: str) -> None:
 
 @pytest.mark.timeout(120)
 def test_producer_and_consumer_follow_a_leader_by_the_old_ones_word(
-    three_brokers: KafkaCluster, runtime: Runtime, topic_name: str
+    three_brokers: KafkaCluster, runtime: LoopThread, topic_name: str
 ) -> None:
     bootstrap = three_brokers.bootstrap
     with Admin(bootstrap) as admin:

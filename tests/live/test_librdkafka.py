@@ -1,4 +1,5 @@
 """An old release of confluent-kafka against the embedded broker. All of them: tools/librdkafkas."""
+
 from __future__ import annotations
 
 import subprocess

@@ -51,7 +51,7 @@ def test_a_patch_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
     mutant = replace(MUTANTS["held-batches-return-reversed"], old="no such text")
     (verdict,) = mutating.try_all([mutant])
     assert verdict.error is not None
-    assert "occurs 0 times in kwire/producer/partition_queue.py" in verdict.error
+    assert "occurs 0 times in kwire/producer/partition.py" in verdict.error
     with pytest.raises(MutantError, match="occurs 2 times"):
         Mutant("twice", "", "a.py", "x", "y", ()).patched("x x")
 

@@ -2,6 +2,7 @@
 
 A peer is a plain socket in the test's own thread: loopback delivers before `send` returns, so nothing has to wait.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
 from kwire.net import Disconnection, KafkaSelector, Node, Receive, Sent
-from kwire.net.resolver import Address, Outcome
+from kwire.net.dial import Address, Outcome
 from kwire.wire.frame import SIZE, BytesLike, Frame
 
 # A failing test ends after this long; a passing one never waits for it.

@@ -1,4 +1,5 @@
 """Connections that come about, or do not: addresses, names, time limits, back-off, idleness, the wake-up, the end."""
+
 from __future__ import annotations
 
 import contextlib
@@ -14,8 +15,8 @@ import pytest
 import kwire.net.wakeup
 from kwire.errors import ClosedError, ConfigurationError, ConnectError, DisconnectedError, ResolveError
 from kwire.net import KafkaSelector, ThreadResolver, VirtualClock
+from kwire.net.dial import MAX_THREADS, Address, Outcome, literal_address, show_address, system_lookup
 from kwire.net.listener import Listener
-from kwire.net.resolver import MAX_THREADS, Address, Outcome, literal_address, show_address, system_lookup
 from tests.net.harness import (
     Driver,
     FakeResolver,
@@ -663,4 +664,3 @@ class Blackhole:
     def close(self) -> None:
         for sock in (self._listener, *self._fillers):
             sock.close()
-

@@ -1,4 +1,5 @@
 """Frames through real loopback sockets: cut anywhere, many in flight, very large, at both ends of a selector."""
+
 from __future__ import annotations
 
 import doctest
@@ -121,7 +122,6 @@ class TestReceiving:
             for _ in range(2):
                 driver.selector.resume(1)
             assert driver.poll(timeout=5) == [Receive(1, b"waits")]
-
 
     def test_the_end_of_a_paused_node_is_found_by_a_write(self) -> None:
         with joined() as (driver, peer):

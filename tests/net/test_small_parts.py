@@ -1,4 +1,5 @@
 """The parts of the room that need no socket: back-off, timers, clocks, the queue of outgoing pieces."""
+
 from __future__ import annotations
 
 import doctest
@@ -13,7 +14,7 @@ import kwire.net.clock
 from kwire.errors import ConfigurationError, EncodeError
 from kwire.net import SystemClock, Tls, VirtualClock
 from kwire.net.backoff import JITTER, Backoff, ReconnectBackoff
-from kwire.net.outgoing import SMALL_BYTES, Outgoing
+from kwire.net.channel import SMALL_BYTES, SendQueue
 from kwire.wire.frame import SIZE, BytesLike, Frame, FrameReader
 
 
@@ -125,7 +126,7 @@ FRAMES: list[tuple[Frame, bytes]] = [
 class TestOutgoing:
     @pytest.mark.parametrize("step", [1, 3, 7, 1000, 10**6])
     def test_frames_come_out_whole_however_little_is_written_at_a_time(self, step: int) -> None:
-        queue, reader = Outgoing(), FrameReader()
+        queue, reader = SendQueue(), FrameReader()
         for frame, _ in FRAMES:
             queue.push(frame)
         out: list[BytesLike] = []
@@ -142,18 +143,18 @@ class TestOutgoing:
 
     def test_large_pieces_are_not_copied(self) -> None:
         large = bytes(100_000)
-        queue = Outgoing()
+        queue = SendQueue()
         queue.push([b"head", large, b"tail"])
         assert [piece.obj is large for piece in queue.pieces] == [False, True, False]
 
     def test_small_ones_share_a_piece_with_the_size(self) -> None:
-        queue = Outgoing()
+        queue = SendQueue()
         queue.push([b"a", b"b", b"c"])
         assert [bytes(piece) for piece in queue.pieces] == [SIZE.pack(3) + b"abc"]
 
     @pytest.mark.parametrize("max_bytes", [1, 5, 64, 16384])
     def test_chunks_are_the_same_bytes(self, max_bytes: int) -> None:
-        queue, reader, out = Outgoing(), FrameReader(), list[BytesLike]()
+        queue, reader, out = SendQueue(), FrameReader(), list[BytesLike]()
         for frame, _ in FRAMES:
             queue.push(frame)
         while queue.pieces:
@@ -164,7 +165,7 @@ class TestOutgoing:
         assert out == [expected for _, expected in FRAMES]
 
     def test_what_no_size_field_can_say_is_refused_before_anything_is_queued(self) -> None:
-        queue = Outgoing()
+        queue = SendQueue()
         half = memoryview(bytes(2**20)).cast("B")
         with pytest.raises(EncodeError, match="2,147,483,648 bytes"):
             queue.push([half] * 2048)

@@ -1,4 +1,5 @@
 """Timers: order, cancelling, and that one run always ends."""
+
 from __future__ import annotations
 
 import random

@@ -1,4 +1,5 @@
 """TLS in the same loop: both directions, both ways of trust, and what people get wrong when they set it up."""
+
 from __future__ import annotations
 
 import contextlib

@@ -8,16 +8,15 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from kwire.cluster import Backoff, Broker, Call, LeaderHint, Snapshot, ToCoordinator
-from kwire.cluster.metadata import MetadataStatus
+from kwire.cluster import Backoff, Broker, CurrentLeader, PendingRequest, Snapshot, ToCoordinator
+from kwire.cluster.metadata import NO_ID, MetadataStatus
 from kwire.cluster.recovery import Failure
-from kwire.cluster.snapshot import NO_ID
 from kwire.errors import KwireError, UnsupportedVersionError
-from kwire.producer.intake import Incoming, Intake, make_door
-from kwire.producer.producer_request import Terms
-from kwire.producer.response import ProduceResponse
+from kwire.producer.buffer_pool import BufferPool, PendingRecord, make_door
+from kwire.producer.futures import ProduceResponse
+from kwire.producer.options import ProducerSettings
+from kwire.producer.producer_request import DeliveryOptions
 from kwire.producer.sender import Sender
-from kwire.producer.settings import ProducerSettings
 from kwire.protocol import Request
 from kwire.protocol.messages import produce
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -31,8 +30,8 @@ class FakeView:
     """Every broker is ready and speaks Produce v12 (by name) unless a test says otherwise."""
 
     snapshot: Snapshot = field(default_factory=Snapshot)
-    trouble: KwireError | None = None
-    is_hopeless: bool = False
+    connection_error: KwireError | None = None
+    has_fatal_error: bool = False
     down: set[int] = field(default_factory=set)
     versions: dict[type[Request[Any]], int] = field(
         default_factory=lambda: {ProduceRequest: 12, InitProducerIdRequest: 5}
@@ -49,7 +48,7 @@ class FakeView:
     def is_ready(self, node: int) -> bool:
         return node not in self.down
 
-    def room(self, node: int) -> int:
+    def capacity(self, node: int) -> int:
         return self.rooms.get(node, 5)
 
     def version(self, node: int, api: type[Request[Any]], at_most: int | None = None) -> int:
@@ -72,7 +71,7 @@ class FakeView:
     def describe(self, node: int) -> str:
         return f"{node} at host-{node}:9092"
 
-    def outage(self, node: int) -> Failure | None:
+    def unreachable_since(self, node: int) -> Failure | None:
         return self.outages.get(node)
 
     def metadata_status(self) -> MetadataStatus:
@@ -84,7 +83,7 @@ class FakeView:
     def allow_topic_creation(self, topic: str) -> None:
         self.creatable.append(topic)
 
-    def learn_leaders(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
+    def update_leaders(self, hints: Iterable[CurrentLeader], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         self.snapshot, news = self.snapshot.with_leaders(hints, endpoints)
         return news
 
@@ -93,7 +92,7 @@ class FakeView:
 class Sent:
     """A ProduceRequest that the sender wants sent: what is in it, and how to answer it."""
 
-    call: Call
+    call: PendingRequest
     node: int
     version: int
     request: ProduceRequest
@@ -169,13 +168,13 @@ class Bench:
         self.now = 1.0
         self.wakes = 0
         self.settings = ProducerSettings(**{"linger_ms": 0, **settings})
-        self.intake = Intake(make_door(self.settings, _run_now, self._wake), "raise", 0.0, self._wake)
+        self.intake = BufferPool(make_door(self.settings, _run_now, self._wake), "raise", 0.0, self._wake)
         self.sender = Sender(
             self.settings, self.intake, backoff=Backoff(100, 1_000), request_timeout_ms=30_000, random=Random(1)
         )
         self.identities = 0
         self.gives_ids = gives_ids
-        self.asked: list[Call] = []
+        self.asked: list[PendingRequest] = []
         if topics is not None:
             self.know(topics)
 
@@ -197,9 +196,9 @@ class Bench:
         partition: int | None = None,
         headers: tuple[tuple[str, bytes | None], ...] = (),
         size_bytes: int = 100,
-        terms: Terms | None = None,
+        terms: DeliveryOptions | None = None,
     ) -> ProduceResponse:
-        return self.intake.put(Incoming(topic, partition, (1_000, key, value, headers), size_bytes, terms))
+        return self.intake.put(PendingRecord(topic, partition, (1_000, key, value, headers), size_bytes, terms))
 
     def turn(self, after: float = 0.0) -> list[Sent]:
         self.now += after
@@ -220,7 +219,7 @@ class Bench:
         response = InitProducerIdResponse(error_code=0, producer_id=1_000 + self.identities, producer_epoch=0)
         self.asked.pop(0).on_done(response, self.now)
 
-    def _sent(self, call: Call) -> Sent:
+    def _sent(self, call: PendingRequest) -> Sent:
         node: int = call.route.node  # type: ignore[union-attr]
         version = self.view.version(node, ProduceRequest, call.at_most)
         request = call.build(version)

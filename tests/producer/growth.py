@@ -20,8 +20,8 @@ from kwire.broker.simulation.producer import SimulatedProducer
 from kwire.broker.simulation.trace import Trace
 from kwire.broker.simulation.world import World
 from kwire.cluster import ClientConfig
+from kwire.producer.options import ProducerSettings
 from kwire.producer.sender import Sender
-from kwire.producer.settings import ProducerSettings
 
 ROOT = Path(__file__).parents[2]
 # Without the wire, whose work is C's or Python's: the counts of the two would not be the same.

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import math
 
-from kwire.producer.agenda import Agenda
-from kwire.producer.batch import Batch
-from kwire.producer.footing import Footing
-from kwire.producer.partition_queue import PartitionQueue
-from kwire.producer.split import SizeLimit
-from kwire.wire.accel import Run
+from kwire.producer.batch import ProducerBatch
+from kwire.producer.partition import PartitionQueue
+from kwire.producer.ready import ReadyQueue
+from kwire.producer.splitting import BatchSizeEstimator
+from kwire.producer.topic import SlowStart
+from kwire.wire.accel import BatchBuilder
 
 LINGER = 5.0
 
 
 def queue_with(created_at: float = 0.0, deadline: float = 100.0) -> PartitionQueue:
     """A partition with an open batch."""
-    run = Run("topic", 0, 1_000)
+    run = BatchBuilder("topic", 0, 1_000)
     run.append(0, None, b"v", (), 10)
-    queue = PartitionQueue("topic", 0, 5, limit=SizeLimit(1_000), footing=Footing())
-    queue.add(Batch(run, created_at, deadline))
+    queue = PartitionQueue("topic", 0, 5, limit=BatchSizeEstimator(1_000), footing=SlowStart())
+    queue.add(ProducerBatch(run, created_at, deadline))
     return queue
 
 
-def agenda_of(*queues: PartitionQueue) -> Agenda:
+def agenda_of(*queues: PartitionQueue) -> ReadyQueue:
     """In which all of these were looked at and put aside to linger."""
-    agenda = Agenda(LINGER)
+    agenda = ReadyQueue(LINGER)
     for queue in queues:
         agenda.add(queue)
     assert list(agenda.due(0.0)) == list(queues)
@@ -37,11 +37,11 @@ def agenda_of(*queues: PartitionQueue) -> Agenda:
 def test_what_was_stirred_is_looked_at_once() -> None:
     first, second = queue_with(), queue_with()
     agenda = agenda_of(first, second)
-    agenda.stir(second)
-    agenda.stir(second)
+    agenda.mark_ready(second)
+    agenda.mark_ready(second)
     assert list(agenda.due(1.0)) == [second]
     assert list(agenda.due(1.0)) == []
-    agenda.stir_all()
+    agenda.mark_all_ready()
     assert list(agenda.due(1.0)) == [first, second]
 
 

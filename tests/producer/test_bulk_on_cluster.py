@@ -21,7 +21,7 @@ from kwire.errors import (
     TransactionError,
 )
 from kwire.producer import BulkResponse, RecordMetadata
-from kwire.producer.partitioners import murmur2_partition
+from kwire.producer.partitioner import murmur2_partition
 from kwire.protocol import ApiKey
 from tests.producer.conftest import PARTITIONS
 
@@ -326,7 +326,7 @@ def test_broken_offsets_are_found_before_anything_is_sent(cluster: Cluster) -> N
 
 
 def test_without_pyarrow(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kwire.producer.core.find_spec", lambda name: None)
+    monkeypatch.setattr("kwire.producer.client.find_spec", lambda name: None)
     with (
         kwire.Producer(cluster.bootstrap) as producer,
         pytest.raises(kwire.errors.ConfigurationError, match=r"kwire\[arrow\]"),

@@ -203,6 +203,7 @@ def test_a_transactions_commit_goes_on_while_the_producer_drains(cluster: Cluste
 
 def test_a_block_that_ends_with_undelivered_records_raises() -> None:
     began = time.monotonic()
+
     def block() -> None:
         with kwire.Producer(NOBODY) as producer:
             producer.send("t", b"1")
@@ -265,6 +266,7 @@ def test_records_that_somebody_looked_at_do_not_count(
 
 def test_a_record_with_a_callback_does_not_count_nor_twice() -> None:
     looked: list[object] = []
+
     def block() -> None:
         with kwire.Producer(NOBODY, delivery_timeout_ms=100) as producer:
             report: Callable[[ProduceResponse], object] = lambda one: looked.append(one.exception())  # noqa: E731
@@ -336,6 +338,7 @@ def test_a_block_that_raised_is_left_at_once_where_no_broker_answers(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     began = time.monotonic()
+
     def block() -> None:
         with kwire.Producer(NOBODY) as producer:
             producer.send("t", b"")

@@ -15,7 +15,7 @@ import kwire
 from kwire.broker import Cluster, Delay, Disconnect, FirstSequence
 from kwire.broker.faults import Effect
 from kwire.errors import BrokerError, DeliveryError, DisconnectedError, ErrorCode, TopicError
-from kwire.producer.partitioners import murmur2_partition
+from kwire.producer.partitioner import murmur2_partition
 from kwire.protocol import ApiKey
 from kwire.protocol.messages.produce import ProduceRequest
 from tests.cluster.snapshots import metadata

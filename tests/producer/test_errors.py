@@ -24,7 +24,7 @@ from kwire.errors import (
     TopicError,
     UnsupportedVersionError,
 )
-from kwire.producer.response import ProduceResponse
+from kwire.producer.futures import ProduceResponse
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kwire.protocol.messages.produce import ProduceRequest
 from tests.producer.fakes import Bench
@@ -86,7 +86,7 @@ def no_leader() -> ProduceResponse:
 
 def no_metadata() -> ProduceResponse:
     one = Bench(delivery_timeout_ms=1_000)
-    one.view.trouble = REFUSED
+    one.view.connection_error = REFUSED
     response = one.send(b"v", key=b"k")
     one.turn()
     one.turn(1.0)

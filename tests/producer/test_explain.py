@@ -13,8 +13,8 @@ from kwire.broker import Cluster, Mute
 from kwire.cluster.metadata import MetadataStatus
 from kwire.cluster.recovery import Failure
 from kwire.errors import DisconnectedError, ErrorCode
+from kwire.producer.buffer_pool import PendingRecord
 from kwire.producer.explain import Explanation, Hold, Reason
-from kwire.producer.intake import Incoming
 from kwire.protocol import ApiKey
 from tests.producer.fakes import Bench
 
@@ -50,7 +50,7 @@ def metadata_to_be_asked() -> Bench:
 
 def no_broker_at_all() -> Bench:
     bench = metadata_to_be_asked()
-    bench.view.trouble = CUT
+    bench.view.connection_error = CUT
     return bench
 
 
@@ -281,13 +281,13 @@ def test_full_memory_is_a_reason_for_the_topics_whose_senders_wait() -> None:
     bench = unreachable()
     bench.intake.door.bytes_max = 150
     bench.intake._when_full = "block"
-    bench.intake.offer(Incoming("t", 0, (0, None, b"", ()), 100), lambda error: None)
+    bench.intake.offer(PendingRecord("t", 0, (0, None, b"", ()), 100), lambda error: None)
     last = explained(bench).reasons[-1]
     assert (last.hold, last.detail) == (
         Hold.MEMORY, "1 senders wait for room: 100 of 150 bytes are buffered, most of them, 100, for t"
     )  # fmt: skip
     assert explained(bench, 0, "other").reasons == (), "its records find room"
-    bench.intake.offer(Incoming("other", None, (0, None, b"", ()), 140), lambda error: None)
+    bench.intake.offer(PendingRecord("other", None, (0, None, b"", ()), 140), lambda error: None)
     assert explained(bench, 0, "other").reasons == (last,)
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from kwire import Producer
 from kwire.broker import Cluster
-from kwire.cluster.snapshot import NO_ID
+from kwire.cluster.metadata import NO_ID
 from kwire.errors import BrokerError, ErrorCode
 from kwire.producer import sender as sender_module
-from kwire.producer.response import ProduceResponse
+from kwire.producer.futures import ProduceResponse
 from kwire.protocol import ApiKey
 from tests.cluster.snapshots import metadata
 from tests.producer.fakes import Bench

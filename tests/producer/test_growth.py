@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kwire.cluster import Call, View
-from kwire.producer import topic_queue
-from kwire.producer.partition_queue import PartitionQueue
+from kwire.cluster import ClusterView, PendingRequest
+from kwire.producer import topic
+from kwire.producer.partition import PartitionQueue
 from kwire.producer.sender import Sender
 from tests.producer.fakes import Bench
 from tests.producer.growth import Growth, Lines
@@ -94,21 +94,21 @@ def test_the_names_of_the_topics_are_one_object_while_none_is_new() -> None:
 class LooksThroughItsQueue(PartitionQueue):
     """For batches whose time is over, whenever it is asked what it is closed by: as it did every turn once."""
 
-    def closed_by(self, leader: tuple[int, int], now: float) -> str | None:
+    def blocked_reason(self, leader: tuple[int, int], now: float) -> str | None:
         overdue = []
         for batch in self.queued:
             if batch.deadline <= now:
                 overdue.append(batch)
         assert not overdue
-        return super().closed_by(leader, now)
+        return super().blocked_reason(leader, now)
 
 
 class LooksAtEveryPartition(Sender):
     """For batches to close, at every turn."""
 
-    def turn(self, now: float, view: View) -> list[Call]:
-        for topic in self._topics.values():
-            for queue in topic.partitions.values():
+    def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
+        for one in self._topics.values():
+            for queue in one.partitions.values():
                 if any(not batch.is_closed for batch in queue.waiting()) and queue.attempts > 100:
                     queue.narrow_window(1)
         return super().turn(now, view)
@@ -127,5 +127,5 @@ def test_growth_is_seen(
     growth: Callable[[type[Sender]], float],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(topic_queue, "PartitionQueue", queue)
+    monkeypatch.setattr(topic, "PartitionQueue", queue)
     assert growth(sender) > GROWTH_MAX

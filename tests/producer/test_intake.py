@@ -8,19 +8,19 @@ from collections.abc import Callable
 import pytest
 
 from kwire.errors import BufferFullError, ClosedError, KwireError
-from kwire.producer.intake import Incoming, Intake, Queued, make_door
-from kwire.producer.response import ProduceResponse
-from kwire.producer.settings import ProducerSettings, WhenFull
+from kwire.producer.buffer_pool import BlockedAppend, BufferPool, PendingRecord, make_door
+from kwire.producer.futures import ProduceResponse
+from kwire.producer.options import ProducerSettings, WhenFull
 from kwire.records import BATCH_OVERHEAD_BYTES
 
 
-def incoming(size_bytes: int, topic: str = "topic") -> Incoming:
-    return Incoming(topic, None, (0, None, b"", ()), size_bytes)
+def incoming(size_bytes: int, topic: str = "topic") -> PendingRecord:
+    return PendingRecord(topic, None, (0, None, b"", ()), size_bytes)
 
 
-def intake_of(bytes_max: int, when_full: WhenFull, block_s_max: float, wakes: Callable[[], object]) -> Intake:
+def intake_of(bytes_max: int, when_full: WhenFull, block_s_max: float, wakes: Callable[[], object]) -> BufferPool:
     settings = ProducerSettings(max_buffered_bytes=bytes_max, batch_bytes=BATCH_OVERHEAD_BYTES + 100)
-    return Intake(make_door(settings, lambda *_: None, wakes), when_full, block_s_max, wakes)
+    return BufferPool(make_door(settings, lambda *_: None, wakes), when_full, block_s_max, wakes)
 
 
 class Wakes:
@@ -141,8 +141,10 @@ def test_an_offer_goes_in_at_once_where_there_is_room_else_in_order() -> None:
     wakes, told = Wakes(), Told()
     intake = intake_of(100, "block", 0.0, wakes)
     assert isinstance(intake.offer(incoming(90), told(0)), ProduceResponse)
-    assert isinstance(intake.offer(incoming(60), told(1)), Queued)
-    assert isinstance(intake.offer(incoming(10), told(2)), Queued), "there is room for it, but not before the other"
+    assert isinstance(intake.offer(incoming(60), told(1)), BlockedAppend)
+    assert isinstance(intake.offer(incoming(10), told(2)), BlockedAppend), (
+        "there is room for it, but not before the other"
+    )
     assert (intake.waiting, intake.is_full, wakes.count) == (2, True, 3)
     (run,) = intake.door.take()
     intake.release({"topic": 90})
@@ -158,8 +160,8 @@ def test_an_offer_taken_back_lets_those_behind_it_in() -> None:
     intake.put(incoming(50))
     large = intake.offer(incoming(80), told(1))
     small = intake.offer(incoming(20), told(2))
-    assert isinstance(large, Queued)
-    assert isinstance(small, Queued)
+    assert isinstance(large, BlockedAppend)
+    assert isinstance(small, BlockedAppend)
     assert intake.withdraw(large)
     assert told.order == [(2, None)]
     assert not intake.withdraw(large)
@@ -214,7 +216,7 @@ def test_gathering_takes_no_wake_up_back() -> None:
 # -- each topic's share, and who is served first
 
 
-def full_of_one_topic(bytes_max: int = 1_700, when_full: WhenFull = "block") -> Intake:
+def full_of_one_topic(bytes_max: int = 1_700, when_full: WhenFull = "block") -> BufferPool:
     """A topic named dead has its share: 1,600 bytes, where 100 are free."""
     intake = intake_of(bytes_max, when_full, 0.0, Wakes())
     intake.put(incoming(100, "dead"))
@@ -225,7 +227,7 @@ def full_of_one_topic(bytes_max: int = 1_700, when_full: WhenFull = "block") -> 
 def test_a_topic_that_has_its_share_holds_up_no_other() -> None:
     intake, told = full_of_one_topic(), Told()
     blocked = [intake.offer(incoming(40, "dead"), told(number)) for number in range(3)]
-    assert all(isinstance(one, Queued) for one in blocked)
+    assert all(isinstance(one, BlockedAppend) for one in blocked)
     for _ in range(100):
         assert isinstance(intake.offer(incoming(90, "healthy"), told(9)), ProduceResponse)
         intake.release({"healthy": 90})
@@ -260,7 +262,7 @@ def test_a_large_record_is_not_passed_by_small_ones_for_ever() -> None:
     while isinstance(intake.offer(incoming(50, "flood"), told(0)), ProduceResponse):
         out += 50
     large = intake.offer(incoming(800, "large"), told(1))
-    assert isinstance(large, Queued)
+    assert isinstance(large, BlockedAppend)
     for _ in range(100):
         intake.release({"flood": 50})
         intake.offer(incoming(50, "flood"), told(0))
@@ -271,14 +273,14 @@ def test_a_large_record_is_not_passed_by_small_ones_for_ever() -> None:
 
 def test_a_large_record_for_which_there_never_is_room_holds_up_no_other_topic() -> None:
     intake, told = full_of_one_topic(17_000), Told()
-    assert isinstance(intake.offer(incoming(5_000, "large"), told(1)), Queued)
+    assert isinstance(intake.offer(incoming(5_000, "large"), told(1)), BlockedAppend)
     for _ in range(100):
         assert isinstance(intake.offer(incoming(50, "healthy"), told(2)), ProduceResponse)
         intake.release({"healthy": 50})
     assert told.order == []
 
 
-def blocked_senders(intake: Intake, wakes: Wakes, sizes: list[int]) -> tuple[list[threading.Thread], list[int]]:
+def blocked_senders(intake: BufferPool, wakes: Wakes, sizes: list[int]) -> tuple[list[threading.Thread], list[int]]:
     """Threads that wait for room, in the order of their sizes; the numbers of those that went in, in that order."""
     went_in: list[int] = []
 
@@ -315,7 +317,7 @@ def test_a_send_that_comes_later_is_behind_those_that_wait() -> None:
     intake.put(incoming(900))
     threads, went_in = blocked_senders(intake, wakes, [200])
     later = intake.offer(incoming(10), told(1))
-    assert isinstance(later, Queued), "though there is room for it"
+    assert isinstance(later, BlockedAppend), "though there is room for it"
     intake.release({"topic": 50})
     assert (went_in, told.order) == ([], [])
     intake.release({"topic": 850})
@@ -350,7 +352,7 @@ def test_an_error_of_what_waits_is_its_senders() -> None:
     told = Told()
     intake = intake_of(1_000, "block", 0.0, Wakes())
     intake.put(incoming(500))
-    assert isinstance(intake.offer(Broken(), told(1)), Queued)
+    assert isinstance(intake.offer(Broken(), told(1)), BlockedAppend)
     intake.release({"topic": 500})
     assert [(number, type(error)) for number, error in told.order] == [(1, ValueError)]
     assert (intake.waiting, isinstance(intake.put(incoming(10)), ProduceResponse)) == (0, True)
@@ -360,7 +362,7 @@ def test_what_waits_goes_in_past_other_topics_and_in_order_within_its_own() -> N
     intake, told = full_of_one_topic(), Told()
     intake.put(incoming(95, "healthy"))
     for number, (size_bytes, topic) in enumerate([(200, "dead"), (10, "dead"), (90, "healthy")]):
-        assert isinstance(intake.offer(incoming(size_bytes, topic), told(number)), Queued)
+        assert isinstance(intake.offer(incoming(size_bytes, topic), told(number)), BlockedAppend)
     intake.release({"dead": 60})
     assert told.order == [], "there is room for the 10 bytes, but not before the 200"
     intake.release({"healthy": 95})
@@ -372,10 +374,10 @@ def test_what_waits_goes_in_past_other_topics_and_in_order_within_its_own() -> N
 def test_the_doors_own_send_takes_no_room_from_those_that_wait() -> None:
     settings, told = ProducerSettings(max_buffered_bytes=1_000), Told()
     door = make_door(settings, lambda *_: None, Wakes(), lambda: 0, lambda *_, **__: "referred")
-    intake = Intake(door, "block", 0.0, Wakes())
+    intake = BufferPool(door, "block", 0.0, Wakes())
     door.is_open = True
     intake.put(incoming(800))
-    assert isinstance(intake.offer(incoming(500), told(0)), Queued)
+    assert isinstance(intake.offer(incoming(500), told(0)), BlockedAppend)
     assert door.send("topic", b"") == "referred"
     intake.release({"topic": 800})
     assert told.order == [(0, None)]

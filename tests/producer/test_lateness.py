@@ -32,9 +32,7 @@ class Case(NamedTuple):
     is_transactional: bool = True
 
 
-def begun(
-    step: Callable[[kwire.Producer], object], *, delivers: bool = False
-) -> Callable[[kwire.Producer], object]:
+def begun(step: Callable[[kwire.Producer], object], *, delivers: bool = False) -> Callable[[kwire.Producer], object]:
     """The step, in a transaction with one record."""
 
     def act(producer: kwire.Producer) -> object:

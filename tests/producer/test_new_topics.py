@@ -12,11 +12,11 @@ from random import Random
 import pytest
 
 from kwire.errors import DeliveryError, DisconnectedError, ErrorCode
-from kwire.producer.batch import Batch
+from kwire.producer.batch import ProducerBatch
 from kwire.producer.explain import Hold
-from kwire.producer.footing import Footing
-from kwire.producer.producer_request import Terms
-from kwire.wire.accel import Run
+from kwire.producer.producer_request import DeliveryOptions
+from kwire.producer.topic import SlowStart
+from kwire.wire.accel import BatchBuilder
 from tests.producer.fakes import Bench, Sent
 from tests.producer.growth import Lines
 
@@ -111,7 +111,7 @@ def test_a_number_of_retries_counts_here_too() -> None:
 
 def test_what_is_overdue_goes_nowhere() -> None:
     bench = Bench({"t": [(1, 0)] * 3})
-    response = bench.send(b"a", terms=Terms(-1, 0.5, bench.now + 0.5))
+    response = bench.send(b"a", terms=DeliveryOptions(-1, 0.5, bench.now + 0.5))
     (sent,) = bench.turn()
     bench.turn(0.6)
     assert response.done()
@@ -146,14 +146,14 @@ class Tries:
     """A footing, and the batches that try partitions."""
 
     def __init__(self) -> None:
-        self.footing = Footing()
-        self.out: list[Batch] = []
+        self.footing = SlowStart()
+        self.out: list[ProducerBatch] = []
 
     def try_some(self, now: float) -> int:
         """How many may be tried more; 50 stands for all."""
         count = 0
         while (self.footing.is_sure or self.footing.may_try(now)) and count < 50:
-            self.out.append(Batch(Run("t", count, 1_000), now, 100.0))
+            self.out.append(ProducerBatch(BatchBuilder("t", count, 1_000), now, 100.0))
             if not self.footing.is_sure:
                 self.footing.tries(self.out[-1], now)
             count += 1

@@ -28,7 +28,7 @@ from kwire.errors import (
     RequestTimeoutError,
     TopicError,
 )
-from kwire.producer.settings import CompressionName
+from kwire.producer.options import CompressionName
 from kwire.protocol import ApiKey
 from tests.producer.conftest import PARTITIONS
 
@@ -312,8 +312,8 @@ def test_the_interpreter_ends_though_nobody_closed(cluster: Cluster) -> None:
 
 
 EXITS = """
-import kwire, kwire.producer.core
-kwire.producer.core.EXIT_SECONDS = {seconds}
+import kwire, kwire.producer.client
+kwire.producer.client.EXIT_SECONDS = {seconds}
 producer = kwire.Producer({bootstrap!r}, linger_ms={linger_ms}{more})
 {begin}
 for n in range(100):

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.producer.batch import Batch
-from kwire.producer.footing import Footing
-from kwire.producer.partition_queue import PartitionQueue
-from kwire.producer.split import SizeLimit
-from kwire.wire.accel import Run
+from kwire.producer.batch import ProducerBatch
+from kwire.producer.partition import PartitionQueue
+from kwire.producer.splitting import BatchSizeEstimator
+from kwire.producer.topic import SlowStart
+from kwire.wire.accel import BatchBuilder
 
 LEADER, NEW_LEADER = (1, 7), (2, 8)
 
 
-def batch(name: str, records: int = 1) -> Batch:
-    run = Run("topic", 0, 1_000)
+def batch(name: str, records: int = 1) -> ProducerBatch:
+    run = BatchBuilder("topic", 0, 1_000)
     for number in range(records):
         run.append(0, None, f"{name}{number}".encode(), (), 10)
-    return Batch(run, 0.0, 100.0)
+    return ProducerBatch(run, 0.0, 100.0)
 
 
-def queue_of(*batches: Batch, window_max: int = 5) -> PartitionQueue:
-    queue = PartitionQueue("topic", 0, window_max, limit=SizeLimit(1_000), footing=Footing())
+def queue_of(*batches: ProducerBatch, window_max: int = 5) -> PartitionQueue:
+    queue = PartitionQueue("topic", 0, window_max, limit=BatchSizeEstimator(1_000), footing=SlowStart())
     for one in batches:
         queue.add(one)
     return queue
@@ -37,10 +37,10 @@ def test_rule_3_window_is_one_until_the_leader_has_acknowledged() -> None:
     a, b, c = batch("a"), batch("b"), batch("c")
     queue = queue_of(a, b, c)
     assert queue.take(LEADER) is a
-    assert queue.closed_by(LEADER, 0.0) == "window of 1"
+    assert queue.blocked_reason(LEADER, 0.0) == "window of 1"
     queue.acknowledged(a, 0.0)
     assert queue.take(LEADER) is b
-    assert queue.closed_by(LEADER, 0.0) is None
+    assert queue.blocked_reason(LEADER, 0.0) is None
     assert queue.take(LEADER) is c
 
 
@@ -50,7 +50,7 @@ def test_rule_3_window_is_bounded_and_closes_on_an_error() -> None:
     prove(queue)
     for expected in batches[:5]:
         assert queue.take(LEADER) is expected
-    assert queue.closed_by(LEADER, 0.0) == "window of 5"
+    assert queue.blocked_reason(LEADER, 0.0) == "window of 5"
     queue.failed(batches[0])
     assert queue.window(0.0) == 1
 
@@ -66,7 +66,7 @@ def test_rule_3_window_stays_closed_until_the_failed_batch_itself_is_acknowledge
     for other in batches[1:5]:
         queue.acknowledged(other, 0.0)
     assert queue.take(LEADER) is batches[0]
-    assert queue.closed_by(LEADER, 0.0) == "window of 1"
+    assert queue.blocked_reason(LEADER, 0.0) == "window of 1"
     queue.acknowledged(batches[0], 0.0)
     assert queue.window(0.0) == 5
 
@@ -77,8 +77,8 @@ def test_rule_3_window_is_one_again_when_the_leader_may_have_forgotten() -> None
     prove(queue)
     assert (queue.window(59.0), queue.window(61.0)) == (5, 1)
     queue.take(LEADER)
-    assert queue.closed_by(LEADER, 59.0) is None
-    assert queue.closed_by(LEADER, 61.0) == "window of 1"
+    assert queue.blocked_reason(LEADER, 59.0) is None
+    assert queue.blocked_reason(LEADER, 61.0) == "window of 1"
 
 
 def test_rule_3_window_is_one_again_with_a_new_leader_or_epoch() -> None:
@@ -86,7 +86,7 @@ def test_rule_3_window_is_one_again_with_a_new_leader_or_epoch() -> None:
         queue = queue_of(batch("a"), batch("b"))
         prove(queue)
         queue.take(changed)
-        assert queue.closed_by(changed, 0.0) == "window of 1"
+        assert queue.blocked_reason(changed, 0.0) == "window of 1"
 
 
 def test_rule_3_a_new_epoch_of_the_same_leader_has_acknowledged_nothing() -> None:
@@ -94,15 +94,15 @@ def test_rule_3_a_new_epoch_of_the_same_leader_has_acknowledged_nothing() -> Non
     queue = queue_of(*(batch(name) for name in "abcde"))
     prove(queue)
     a, next_epoch = queue.take(LEADER), (LEADER[0], LEADER[1] + 1)
-    assert queue.closed_by(LEADER, 0.0) is None
-    assert queue.closed_by(next_epoch, 0.0) == "window of 1"
+    assert queue.blocked_reason(LEADER, 0.0) is None
+    assert queue.blocked_reason(next_epoch, 0.0) == "window of 1"
     queue.acknowledged(a, 0.0)
     b = queue.take(next_epoch)
-    assert queue.closed_by(next_epoch, 0.0) == "window of 1"
+    assert queue.blocked_reason(next_epoch, 0.0) == "window of 1"
     queue.acknowledged(b, 0.0)
     assert queue.acknowledged_by == next_epoch
     queue.take(next_epoch)
-    assert queue.closed_by(next_epoch, 0.0) is None
+    assert queue.blocked_reason(next_epoch, 0.0) is None
 
 
 def test_rule_1_failed_batches_go_back_to_the_front_in_order() -> None:
@@ -112,7 +112,7 @@ def test_rule_1_failed_batches_go_back_to_the_front_in_order() -> None:
     for expected in (a, b, c):
         assert queue.take(LEADER) is expected
     queue.retry(a, retry_at=0.0)
-    assert queue.closed_by(LEADER, 0.0) is not None, "nothing overtakes while answers are out"
+    assert queue.blocked_reason(LEADER, 0.0) is not None, "nothing overtakes while answers are out"
     queue.retry(b, retry_at=0.0)
     queue.retry(c, retry_at=0.0)
     assert list(queue.queued) == [a, b, c, d]
@@ -135,16 +135,16 @@ def test_rule_4_a_new_leader_gets_nothing_before_the_old_one_has_answered() -> N
     queue = queue_of(a, b)
     prove(queue)
     queue.take(LEADER)
-    assert queue.closed_by(NEW_LEADER, 0.0) == "the old leader has not answered yet"
+    assert queue.blocked_reason(NEW_LEADER, 0.0) == "the old leader has not answered yet"
     queue.acknowledged(a, 0.0)
-    assert queue.closed_by(NEW_LEADER, 0.0) is None
+    assert queue.blocked_reason(NEW_LEADER, 0.0) is None
 
 
 def test_back_off_holds_the_partition() -> None:
     queue = queue_of(batch("a"))
     queue.retry(queue.take(LEADER), retry_at=5.0)
-    assert queue.closed_by(LEADER, 4.9) == "back-off"
-    assert queue.closed_by(LEADER, 5.0) is None
+    assert queue.blocked_reason(LEADER, 4.9) == "back-off"
+    assert queue.blocked_reason(LEADER, 5.0) is None
 
 
 def test_rule_2_sequences_follow_the_first_write_and_wrap() -> None:
@@ -186,9 +186,9 @@ def test_an_unsure_batch_is_never_given_a_new_identity() -> None:
     a = batch("a")
     queue = queue_of(a)
     queue.sequence(queue.take(LEADER), 9, 0)
-    a.is_unsure = True
+    a.possibly_persisted = True
     queue.retry(a, 0.0)
-    assert queue.sequenced_unsure()
+    assert queue.sequenced_possibly_persisted()
     with pytest.raises(AssertionError):
         queue.restart_sequences()
 
@@ -220,9 +220,9 @@ def test_rule_2_a_batch_is_let_go_with_its_sequence_which_the_next_one_gets() ->
     a, b = batch("a", 3), batch("b")
     queue = queue_of(a, b)
     queue.sequence(queue.take(LEADER), 9, 0)
-    assert queue.let_go(a, retry_at=0.5)
+    assert queue.unassign(a, retry_at=0.5)
     assert (a.is_sequenced, a.line, queue.unresolved()) == (False, None, [b])
-    assert queue.closed_by(LEADER, 0.4) == "back-off"
+    assert queue.blocked_reason(LEADER, 0.4) == "back-off"
     queue.sequence(queue.take(LEADER), 9, 0)
     assert b.sequence == 0
 
@@ -236,8 +236,8 @@ def test_rule_2_a_batch_is_not_let_go_where_a_later_one_was_sequenced(others: in
     for _ in batches:
         queue.sequence(queue.take(LEADER), 9, 0)
     for one in batches:
-        assert not queue.let_go(one, retry_at=0.5)
+        assert not queue.unassign(one, retry_at=0.5)
         queue.retry(one, retry_at=0.0)
     queue.take(LEADER)
-    assert not queue.let_go(batches[0], retry_at=0.5)
+    assert not queue.unassign(batches[0], retry_at=0.5)
     assert [one.sequence for one in batches] == list(range(len(batches)))

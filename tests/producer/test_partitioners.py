@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 from kwire.errors import ConfigurationError
-from kwire.producer.partitioners import crc32_partition, murmur2_partition, own_rule, routing
-from kwire.producer.spreads import ShortestQueue, SingleBroker, Sticky
+from kwire.producer.partitioner import (
+    ShortestQueue,
+    SingleBroker,
+    Sticky,
+    crc32_partition,
+    murmur2_partition,
+    own_rule,
+    routing,
+)
 from tests.producer.fakes import Bench
 
 

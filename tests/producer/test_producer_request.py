@@ -9,8 +9,8 @@ import pytest
 
 from kwire.errors import ConfigurationError
 from kwire.producer.message import Message
-from kwire.producer.producer_request import ProducerRequest, Terms, may_share
-from kwire.producer.settings import ProducerSettings
+from kwire.producer.options import ProducerSettings
+from kwire.producer.producer_request import DeliveryOptions, ProducerRequest, may_share
 
 
 def test_messages_in_the_proposals_order() -> None:
@@ -35,18 +35,18 @@ def test_messages_in_the_proposals_order() -> None:
         ({}, lambda r: r.await_acks(1), None),
         ({}, lambda r: r.await_acks(0), None),
         # Others do as they are told, up and down.
-        ({"idempotence": False}, lambda r: r.await_acks(1), Terms(1)),
-        ({"ordered": False}, lambda r: r.await_acks(0), Terms(0)),
-        ({"acks": 1}, lambda r: r.await_committed(), Terms(-1)),
-        ({"acks": 0}, lambda r: r.await_committed(), Terms(-1)),
-        ({"acks": 1}, lambda r: r.await_acks(1).await_committed(), Terms(-1)),
+        ({"idempotence": False}, lambda r: r.await_acks(1), DeliveryOptions(1)),
+        ({"ordered": False}, lambda r: r.await_acks(0), DeliveryOptions(0)),
+        ({"acks": 1}, lambda r: r.await_committed(), DeliveryOptions(-1)),
+        ({"acks": 0}, lambda r: r.await_committed(), DeliveryOptions(-1)),
+        ({"acks": 1}, lambda r: r.await_acks(1).await_committed(), DeliveryOptions(-1)),
         # A time limit counts from `send`.
-        ({}, lambda r: r.timeout(1.5), Terms(-1, 1.5, 11.5)),
-        ({"acks": 1}, lambda r: r.timeout(2).await_committed(), Terms(-1, 2.0, 12.0)),
-        ({}, lambda r: r.timeout(2).await_acks(1), Terms(-1, 2.0, 12.0)),
+        ({}, lambda r: r.timeout(1.5), DeliveryOptions(-1, 1.5, 11.5)),
+        ({"acks": 1}, lambda r: r.timeout(2).await_committed(), DeliveryOptions(-1, 2.0, 12.0)),
+        ({}, lambda r: r.timeout(2).await_acks(1), DeliveryOptions(-1, 2.0, 12.0)),
     ],
 )
-def test_terms(settings: dict[str, Any], ask: Any, expected: Terms | None) -> None:
+def test_terms(settings: dict[str, Any], ask: Any, expected: DeliveryOptions | None) -> None:
     assert ask(ProducerRequest()).terms(ProducerSettings(**settings), 10.0) == expected
 
 
@@ -66,20 +66,20 @@ def test_wrong_time_limits(seconds: float) -> None:
     ("batch", "record", "expected"),
     [
         (None, None, True),
-        (None, Terms(1), False),
-        (Terms(1), None, False),
-        (Terms(1), Terms(1), True),
-        (Terms(1), Terms(-1), False),
-        (Terms(-1, 1.0, 5.0), Terms(-1, 1.0, 5.0), True),
-        (Terms(-1, 1.0, 5.0), Terms(-1, 1.0, 5.1), True),  # loses a tenth of its limit
-        (Terms(-1, 1.0, 5.0), Terms(-1, 1.0, 5.11), False),
-        (Terms(-1, 1.0, 5.0), Terms(-1, 1.0, 4.99), False),  # the batch would be late for it
-        (Terms(-1, 1.0, 5.0), Terms(-1, 2.0, 5.0), False),
-        (Terms(-1, 1.0, 5.0), Terms(1, 1.0, 5.0), False),
-        (Terms(-1, 1.0, 5.0), Terms(-1), False),
+        (None, DeliveryOptions(1), False),
+        (DeliveryOptions(1), None, False),
+        (DeliveryOptions(1), DeliveryOptions(1), True),
+        (DeliveryOptions(1), DeliveryOptions(-1), False),
+        (DeliveryOptions(-1, 1.0, 5.0), DeliveryOptions(-1, 1.0, 5.0), True),
+        (DeliveryOptions(-1, 1.0, 5.0), DeliveryOptions(-1, 1.0, 5.1), True),  # loses a tenth of its limit
+        (DeliveryOptions(-1, 1.0, 5.0), DeliveryOptions(-1, 1.0, 5.11), False),
+        (DeliveryOptions(-1, 1.0, 5.0), DeliveryOptions(-1, 1.0, 4.99), False),  # the batch would be late for it
+        (DeliveryOptions(-1, 1.0, 5.0), DeliveryOptions(-1, 2.0, 5.0), False),
+        (DeliveryOptions(-1, 1.0, 5.0), DeliveryOptions(1, 1.0, 5.0), False),
+        (DeliveryOptions(-1, 1.0, 5.0), DeliveryOptions(-1), False),
     ],
 )
-def test_what_may_share_a_batch(batch: Terms | None, record: Terms | None, expected: bool) -> None:
+def test_what_may_share_a_batch(batch: DeliveryOptions | None, record: DeliveryOptions | None, expected: bool) -> None:
     assert may_share(batch, record) is expected
 
 

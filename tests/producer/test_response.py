@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kwire.errors import KwireError, RequestTimeoutError
-from kwire.producer.response import ProduceResponse, RecordMetadata, resolve
-from kwire.wire.accel import Run
+from kwire.producer.futures import ProduceResponse, RecordMetadata, resolve
+from kwire.wire.accel import BatchBuilder
 
 
 def run_now(function: Any, *args: Any) -> None:
@@ -22,7 +22,7 @@ class Sent:
     """A closed run of some records, and their responses."""
 
     def __init__(self, count: int) -> None:
-        self.run = Run("topic", 3, 1_000, None, run_now)
+        self.run = BatchBuilder("topic", 3, 1_000, None, run_now)
         self.responses = [
             ProduceResponse(self.run, self.run.append(1_000 + number, None, b"", (), 1)) for number in range(count)
         ]
@@ -171,7 +171,13 @@ def test_waiting_ends_with_the_outcome_or_the_timeout() -> None:
     sent = Sent(1)
     with pytest.raises(RequestTimeoutError):
         sent.responses[0].result(timeout=0)
-    thread = threading.Thread(target=sent.resolve, args=(5, -1,))
+    thread = threading.Thread(
+        target=sent.resolve,
+        args=(
+            5,
+            -1,
+        ),
+    )
     thread.start()
     assert sent.responses[0].result(timeout=10).offset == 5
     thread.join()

@@ -9,7 +9,7 @@ import pytest
 import kwire
 from kwire.broker import Cluster, Refuse
 from kwire.errors import BrokerError, ConfigurationError, DeliveryError, DisconnectedError, ErrorCode
-from kwire.producer.settings import ProducerSettings
+from kwire.producer.options import ProducerSettings
 from kwire.protocol import ApiKey
 from tests.producer.fakes import Bench, Sent
 

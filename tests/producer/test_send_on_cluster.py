@@ -19,7 +19,7 @@ from kwire.errors import (
     TopicError,
 )
 from kwire.producer import Message, ProducerRequest
-from kwire.producer.partitioners import crc32_partition, murmur2_partition
+from kwire.producer.partitioner import crc32_partition, murmur2_partition
 from kwire.protocol import ApiKey
 from tests.producer.conftest import PARTITIONS
 

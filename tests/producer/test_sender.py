@@ -19,8 +19,8 @@ from kwire.errors import (
     TopicError,
     UnsupportedVersionError,
 )
-from kwire.producer.partitioners import murmur2_partition
-from kwire.producer.response import ProduceResponse
+from kwire.producer.futures import ProduceResponse
+from kwire.producer.partitioner import murmur2_partition
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.records import record_bytes_max
@@ -419,7 +419,7 @@ def test_rule_2_what_is_open_is_settled_also_behind_a_batch_that_was_refused_for
     bench.view.down.add(1)
     bench.turn(1.0)
     bench.view.down.clear()
-    bench.sender._identity.break_sequences()  # another partition's doing
+    bench.sender._identity.require_epoch_bump()  # another partition's doing
     order = []
     for _ in range(4):
         for sent in bench.turn(1.0):
@@ -535,7 +535,7 @@ def test_passing_errors_are_retried_after_a_back_off(code: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "acks", "was_appended", "is_unsure"),
+    ("code", "acks", "was_appended", "possibly_persisted"),
     [
         # Answered before the append; or after it, with the offset, by a leader that lost the partition while it waited.
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, "all", False, False),
@@ -553,7 +553,7 @@ def test_passing_errors_are_retried_after_a_back_off(code: ErrorCode) -> None:
     ],
 )
 def test_rule_7_which_errors_leave_it_open_whether_the_batch_is_stored(
-    code: ErrorCode, acks: Any, was_appended: bool, is_unsure: bool
+    code: ErrorCode, acks: Any, was_appended: bool, possibly_persisted: bool
 ) -> None:
     bench = Bench({"t": [(1, 0)]}, acks=acks, delivery_timeout_ms=1_000)
     response = bench.send(b"v", partition=0)
@@ -562,7 +562,7 @@ def test_rule_7_which_errors_leave_it_open_whether_the_batch_is_stored(
     bench.turn(1.0)
     error = response.exception(0)
     assert isinstance(error, DeliveryError)
-    assert error.possibly_persisted is is_unsure
+    assert error.possibly_persisted is possibly_persisted
 
 
 def test_rule_7_a_broker_that_fails_in_an_unknown_way_may_have_stored_the_batch() -> None:
@@ -704,11 +704,11 @@ def test_headers_need_brokers_from_0_11() -> None:
 
 def test_what_waiting_cannot_cure_fails_at_once() -> None:
     bench = Bench()
-    bench.view.trouble = AuthenticationError("wrong password")
+    bench.view.connection_error = AuthenticationError("wrong password")
     response = bench.send(b"v")
     bench.turn()
     assert not response.done()
-    bench.view.is_hopeless = True
+    bench.view.has_fatal_error = True
     bench.turn()
     assert isinstance(response.exception(0), AuthenticationError)
 

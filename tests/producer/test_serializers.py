@@ -14,7 +14,7 @@ import kwire.aio
 from kwire.broker import Cluster
 from kwire.errors import ConfigurationError, SerializationError
 from kwire.producer import Message, ProducerRequest
-from kwire.producer.partitioners import murmur2_partition
+from kwire.producer.partitioner import murmur2_partition
 from tests.producer.conftest import PARTITIONS
 
 PATIENCE = 30

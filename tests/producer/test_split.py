@@ -10,12 +10,12 @@ import pytest
 import kwire
 from kwire.broker import Cluster, Delay, Disconnect
 from kwire.errors import DeliveryError, DisconnectedError, ErrorCode, RecordTooLargeError
-from kwire.producer.batch import SEQUENCES, Batch
-from kwire.producer.response import ProduceResponse
-from kwire.producer.split import SizeLimit, pieces
+from kwire.producer.batch import SEQUENCES, ProducerBatch
+from kwire.producer.futures import ProduceResponse
+from kwire.producer.splitting import BatchSizeEstimator, split_batch
 from kwire.protocol import ApiKey
 from kwire.records import BATCH_OVERHEAD_BYTES, Compression, record_bytes_max
-from kwire.wire.accel import Run
+from kwire.wire.accel import BatchBuilder
 from kwire.wire.sizes import lead_bytes, record_bytes
 from tests.producer.fakes import Bench, Sent
 from tests.producer.test_terms import within
@@ -57,12 +57,12 @@ def sequences(sent: list[Sent]) -> list[tuple[int, list[int]]]:
     ]
 
 
-def batch_of(*values: bytes) -> Batch:
-    run = Run("t", 0, 1_000_000)
+def batch_of(*values: bytes) -> ProducerBatch:
+    run = BatchBuilder("t", 0, 1_000_000)
     for value in values:
         run.append(0, None, value, (), record_bytes_max(None, value))
     run.close()
-    return Batch(run, 0.0, 100.0)
+    return ProducerBatch(run, 0.0, 100.0)
 
 
 # -- pieces
@@ -83,7 +83,7 @@ def batch_of(*values: bytes) -> Batch:
 )
 def test_pieces_fit_or_are_of_one_record(sizes: list[int], bytes_max: int, expected: list[int]) -> None:
     whole = batch_of(*(bytes(size) for size in sizes))
-    made = pieces(whole, bytes_max)
+    made = split_batch(whole, bytes_max)
     assert [len(piece) for piece in made] == expected
     assert [record for piece in made for record in piece.records] == whole.records
     assert sum(piece.buffered_bytes for piece in made) == whole.buffered_bytes
@@ -94,8 +94,8 @@ def test_pieces_fit_or_are_of_one_record(sizes: list[int], bytes_max: int, expec
 
 def test_pieces_share_the_sequences_of_the_whole_across_their_end() -> None:
     whole = batch_of(*[b"0000"] * 5)
-    whole.stamp(7, 3, SEQUENCES - 3)
-    made = pieces(whole, filled(2))
+    whole.set_producer_state(7, 3, SEQUENCES - 3)
+    made = split_batch(whole, filled(2))
     assert [(piece.producer_id, piece.producer_epoch, piece.sequence) for piece in made] == [
         (7, 3, SEQUENCES - 3), (7, 3, SEQUENCES - 1), (7, 3, 1)
     ]  # fmt: skip
@@ -104,7 +104,7 @@ def test_pieces_share_the_sequences_of_the_whole_across_their_end() -> None:
 # -- what is learnt
 
 
-def sized(limit: SizeLimit, size_bytes: int, compressed_to: float = 1.0) -> Batch:
+def sized(limit: BatchSizeEstimator, size_bytes: int, compressed_to: float = 1.0) -> ProducerBatch:
     batch = batch_of(b"", b"")
     batch.size_bytes = size_bytes
     batch.encoded = bytes(int(size_bytes * compressed_to))
@@ -113,7 +113,7 @@ def sized(limit: SizeLimit, size_bytes: int, compressed_to: float = 1.0) -> Batc
 
 @pytest.mark.parametrize("actual", [50_000, 51_000, 70_000, 99_999, 10_000, 300])
 def test_the_limit_is_found_within_a_factor_of_two_and_then_kept(actual: int) -> None:
-    limit, refusals = SizeLimit(100_000), []
+    limit, refusals = BatchSizeEstimator(100_000), []
     for number in range(200):
         batch = sized(limit, limit.bytes_max)
         if batch.size_bytes > actual:
@@ -127,7 +127,7 @@ def test_the_limit_is_found_within_a_factor_of_two_and_then_kept(actual: int) ->
 
 
 def test_records_that_compress_badly_for_a_while_do_not_keep_batches_small() -> None:
-    limit = SizeLimit(100_000)
+    limit = BatchSizeEstimator(100_000)
     limit.refused(sized(limit, 100_000, 0.9))
     assert limit.bytes_max == 50_000
     limit.taken(sized(limit, 1_000, 0.1))
@@ -138,7 +138,7 @@ def test_records_that_compress_badly_for_a_while_do_not_keep_batches_small() -> 
 
 
 def test_records_that_compress_fill_batches_by_what_is_sent() -> None:
-    limit = SizeLimit(100_000, 1_000_000)
+    limit = BatchSizeEstimator(100_000, 1_000_000)
     for _ in range(40):
         limit.taken(sized(limit, limit.bytes_max, 0.25))
     assert 380_000 < limit.bytes_max <= 400_000
@@ -153,13 +153,13 @@ def test_records_that_compress_fill_batches_by_what_is_sent() -> None:
 
 
 def test_what_is_not_compressed_is_filled_to_what_was_asked_for() -> None:
-    limit = SizeLimit(100_000)
+    limit = BatchSizeEstimator(100_000)
     limit.taken(sized(limit, 100_000, 0.9))  # sizes are counted from above
     assert limit.bytes_max == 100_000
 
 
 def test_a_refusal_counts_more_than_what_compresses() -> None:
-    limit = SizeLimit(100_000, 1_000_000)
+    limit = BatchSizeEstimator(100_000, 1_000_000)
     for _ in range(80):
         limit.taken(sized(limit, limit.bytes_max, 0.1))
     refused = sized(limit, 1_000_000, 0.12)

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from kwire.cluster import Partition
-from kwire.producer.spreads import ShortestQueue, SingleBroker, Spread, Sticky
+from kwire.producer.partitioner import ShortestQueue, SingleBroker, Sticky, UnkeyedPartitioner
 
 
 def partitions(*leaders: int) -> list[Partition]:
@@ -38,7 +38,13 @@ class Switches:
 
 
 def choices(
-    spread: Spread, among: list[Partition], room: Switches, count: int, *, size_bytes: int = 100, now: float = 0.0
+    spread: UnkeyedPartitioner,
+    among: list[Partition],
+    room: Switches,
+    count: int,
+    *,
+    size_bytes: int = 100,
+    now: float = 0.0,
 ) -> list[int | None]:
     chosen = [spread.choose("t", among, room, size_bytes, now) for _ in range(count)]
     return [None if partition is None else partition.index for partition in chosen]
@@ -90,7 +96,7 @@ def test_sticky_leaves_a_partition_that_cannot_take_more() -> None:
     assert choices(spread, among[:1], Switches(), 1) == [0], "a topic made anew may have fewer partitions"
 
 
-def first_node(spread: Spread, among: list[Partition], room: Switches, now: float) -> int | None:
+def first_node(spread: UnkeyedPartitioner, among: list[Partition], room: Switches, now: float) -> int | None:
     chosen = spread.choose("t", among, room, 1, now)
     return None if chosen is None else chosen.leader
 

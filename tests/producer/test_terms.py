@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kwire.errors import DeliveryError, DisconnectedError, ErrorCode
-from kwire.producer.producer_request import Terms
+from kwire.producer.producer_request import DeliveryOptions
 from tests.producer.fakes import Bench, Sent
 
 CUT = DisconnectedError("the connection broke")
-ALL, LEADER, NOBODY = Terms(-1), Terms(1), Terms(0)
+ALL, LEADER, NOBODY = DeliveryOptions(-1), DeliveryOptions(1), DeliveryOptions(0)
 
 
-def within(seconds: float, bench: Bench, acks: int = -1) -> Terms:
-    return Terms(acks, seconds, bench.now + seconds)
+def within(seconds: float, bench: Bench, acks: int = -1) -> DeliveryOptions:
+    return DeliveryOptions(acks, seconds, bench.now + seconds)
 
 
 def shown(sent: list[Sent]) -> list[tuple[int, list[tuple[int, list[bytes | None]]]]]:

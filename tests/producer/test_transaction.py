@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kwire.cluster import Call, ToCoordinator
+from kwire.cluster import PendingRequest, ToCoordinator
 from kwire.errors import (
     AbortableError,
     ClosedError,
@@ -21,9 +21,8 @@ from kwire.errors import (
     TransactionError,
 )
 from kwire.producer import GroupMetadata
-from kwire.producer.response import ProduceResponse
-from kwire.producer.transaction import FEATURE
-from kwire.producer.transaction_state import MOVES, Event, State, moved
+from kwire.producer.futures import ProduceResponse
+from kwire.producer.transaction import FEATURE, MOVES, TransactionEvent, TransactionState, next_state
 from kwire.protocol import Request, Response
 from kwire.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kwire.protocol.messages.add_partitions_to_txn import (
@@ -70,7 +69,7 @@ class TransactionBench:
         return self.bench.sender.transaction
 
     @property
-    def state(self) -> State:
+    def state(self) -> TransactionState:
         return self.transaction.state  # type: ignore[no-any-return]
 
     def send(self, value: bytes = b"v", partition: int = 0) -> ProduceResponse:
@@ -103,7 +102,7 @@ class TransactionBench:
             self.bench.now += 0.0 if calls else seconds / 3
         raise AssertionError("it does not come to rest")
 
-    def answer(self, call: Call) -> None:
+    def answer(self, call: PendingRequest) -> None:
         version = self.bench.view.version(1, call.api, call.at_most)
         request = call.build(version)
         request.encode(version)
@@ -182,7 +181,7 @@ def test_commit(bench: TransactionBench) -> None:
     assert isinstance(end, EndTxnRequest)
     assert (end.transactional_id, end.producer_id, end.producer_epoch, end.committed) == ("me", 7, 5, True)
     assert version == (5 if bench.v2 else 4)
-    assert bench.state is State.READY
+    assert bench.state is TransactionState.READY
 
 
 def test_batches_are_marked_and_sequenced(bench: TransactionBench) -> None:
@@ -199,7 +198,7 @@ def test_batches_are_marked_and_sequenced(bench: TransactionBench) -> None:
 def test_each_partition_is_announced_once_a_transaction() -> None:
     bench = TransactionBench(v2=False)
     for _ in range(2):
-        bench.open() if bench.state is State.UNINITIALIZED else bench.transaction.begin(bench.bench.view)
+        bench.open() if bench.state is TransactionState.UNINITIALIZED else bench.transaction.begin(bench.bench.view)
         for _ in range(3):
             bench.send()
             bench.settle()
@@ -243,7 +242,7 @@ def test_offsets(bench: TransactionBench) -> None:
 
 def test_nothing_sent_ends_without_a_request(bench: TransactionBench) -> None:
     for commit in (True, False):
-        bench.open() if bench.state is State.UNINITIALIZED else bench.transaction.begin(bench.bench.view)
+        bench.open() if bench.state is TransactionState.UNINITIALIZED else bench.transaction.begin(bench.bench.view)
         ended = bench.end(commit=commit)
         bench.settle()
         ended.result(0)
@@ -361,7 +360,7 @@ def test_an_abort_of_what_never_began(answers: list[int | KwireError], ends: lis
     aborted = bench.end(commit=False)
     bench.settle()
     aborted.result(0)
-    assert bench.state is State.READY
+    assert bench.state is TransactionState.READY
     assert bench.names.count("EndTxn") == len(ends or ())
 
 
@@ -401,7 +400,7 @@ def test_fatal_errors_are_the_end(api: type[Request[Any]], code: ErrorCode, kind
         init = bench.end(commit=True)
         bench.settle()
     assert type(init.exception(0)) is kind
-    assert bench.state is State.FATAL
+    assert bench.state is TransactionState.FATAL
     later = bench.send()
     bench.settle()
     assert type(later.exception(0)) is kind
@@ -419,7 +418,7 @@ def test_a_batch_that_expires_makes_the_transaction_abortable(bench: Transaction
     assert isinstance(committed.exception(0), AbortableError)
     bench.end(commit=False)
     bench.settle()
-    assert bench.state is State.READY
+    assert bench.state is TransactionState.READY
 
 
 def test_a_broken_sequence_means_a_new_epoch_before_the_next_transaction(bench: TransactionBench) -> None:
@@ -454,16 +453,14 @@ def test_a_request_in_doubt_means_a_new_epoch_in_the_older_protocol(
     bench.answers[api] = [CUT]
     bench.open()
     bench.send()
-    offsets = bench.future(
-        lambda future: bench.transaction.add_offsets({("in", 0): 1}, GroupMetadata("group"), future)
-    )
+    offsets = bench.future(lambda future: bench.transaction.add_offsets({("in", 0): 1}, GroupMetadata("group"), future))
     committed = bench.end(commit=True)
     bench.settle()
     offsets.result(0)
     committed.result(0)
     assert bench.names.count(api.__name__.removesuffix("Request")) == 2
     assert bench.names.count("InitProducerId") == (1 if bench.v2 else 2)
-    assert bench.state is State.READY
+    assert bench.state is TransactionState.READY
 
 
 def test_closing_resolves_what_waits(bench: TransactionBench) -> None:
@@ -493,16 +490,20 @@ def test_what_is_asked_at_the_wrong_time_is_refused(bench: TransactionBench) -> 
 
 
 def test_every_state_can_be_reached_and_left_only_by_the_table() -> None:
-    reached, frontier = {State.UNINITIALIZED}, [State.UNINITIALIZED]
+    reached, frontier = {TransactionState.UNINITIALIZED}, [TransactionState.UNINITIALIZED]
     while frontier:
         state = frontier.pop()
-        for event in Event:
+        for event in TransactionEvent:
             if (state, event) in MOVES:
-                if moved(state, event) not in reached:
-                    reached.add(moved(state, event))
-                    frontier.append(moved(state, event))
+                if next_state(state, event) not in reached:
+                    reached.add(next_state(state, event))
+                    frontier.append(next_state(state, event))
             else:
                 with pytest.raises(RuntimeError):
-                    moved(state, event)
-    assert reached == set(State)
-    assert {moved(State.FATAL, event) for event in Event if (State.FATAL, event) in MOVES} == {State.FATAL}
+                    next_state(state, event)
+    assert reached == set(TransactionState)
+    assert {
+        next_state(TransactionState.FATAL, event)
+        for event in TransactionEvent
+        if (TransactionState.FATAL, event) in MOVES
+    } == {TransactionState.FATAL}

@@ -20,7 +20,7 @@ import kwire
 from kwire.broker import ApplyLate, Cluster, Cut, Delay, Disconnect, Fault, Mute, Refuse
 from kwire.broker.faults import Effect
 from kwire.broker.producer_ids import LAST_EPOCH
-from kwire.broker.transaction import ENDING, TransactionState
+from kwire.broker.transactions import ENDING, TransactionState
 from kwire.errors import AbortableError, ErrorCode, FencedError, TransactionError
 from kwire.producer.transaction import Transaction
 from kwire.protocol import ApiKey

@@ -1,4 +1,5 @@
 """Random messages of any class and version, made of edge values, nulls, empty and nested lists, and odd text."""
+
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -6,8 +7,7 @@ from uuid import UUID
 
 from kwire.protocol import ApiKey, Message, message_class
 from kwire.protocol.api import OTHER_MESSAGES
-from kwire.protocol.fields import Field, default_of
-from kwire.protocol.types import Array, Fixed, Sized
+from kwire.protocol.fields import Array, Field, Fixed, Sized, default_of
 
 _TEXTS = ["", "a", "topic-1", "günther", "日本語", "\U0001f600 astral", "\x00 nul", '"quoted" \\ / \n\t',
           "x" * 126, "y" * 127, "z" * 128, "é" * 200]  # fmt: skip

@@ -1,20 +1,19 @@
 """The bytes of every field: contiguous, complete, and as far as a broken message makes sense."""
+
 from random import Random
 
 import pytest
 
 from kwire.errors import DecodeError
 from kwire.protocol import Message
-from kwire.protocol.annotate import FieldBytes, annotate
+from kwire.protocol.diagnose import FieldBytes, annotate
 from kwire.protocol.messages.api_versions import ApiVersionsRequest
 from kwire.protocol.messages.metadata import MetadataRequest
 from tests.protocol.samples import declared_messages, random_message
 
 
 def test_a_flexible_message() -> None:
-    data = ApiVersionsRequest(
-        client_software_name="ab", client_software_version="1"
-    ).encode(3)
+    data = ApiVersionsRequest(client_software_name="ab", client_software_version="1").encode(3)
     assert annotate(ApiVersionsRequest, data, 3) == [
         FieldBytes("client_software_name", "string", 0, 3, "ab"),
         FieldBytes("client_software_version", "string", 3, 5, "1"),

@@ -1,4 +1,5 @@
 """Tables of (message, version, bytes), written by hand from the protocol guide; and what holds for every message."""
+
 import linecache
 import tracemalloc
 from itertools import product
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kwire.errors import DecodeError, UnsupportedVersionError
-from kwire.protocol import Message, annotate, compiler
+from kwire.protocol import Message, codegen, diagnose
 from kwire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kwire.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -63,7 +64,7 @@ def test_table(message: Message, version: int, text: str) -> None:
     data = bytes.fromhex(text)
     assert message.encode(version) == data
     assert type(message).decode(data, version) == message
-    assert annotate.decode(type(message), data, version) == message
+    assert diagnose.decode(type(message), data, version) == message
     for cut in range(len(data)):
         with pytest.raises(DecodeError):
             type(message).decode(data[:cut], version)
@@ -78,7 +79,7 @@ def test_round_trips(cls: type[Message]) -> None:
         message = random_message(cls, version, random, unknown_tags=index % 2 == 1)
         data = message.encode(version)
         assert cls.decode(data, version) == message
-        assert annotate.decode(cls, data, version) == message, "the interpretive reader agrees with the compiled one"
+        assert diagnose.decode(cls, data, version) == message, "the interpretive reader agrees with the compiled one"
         assert b"".join(message.encode_parts(version)) == data
         assert cls.decode(memoryview(bytearray(data)), version) == message
         assert cls.decode(b"header" + data, version, 6) == message
@@ -131,7 +132,7 @@ def assert_decodes_or_raises(cls: type[Message], data: bytes, version: int) -> N
         assert 0 <= offset <= len(data)
         assert where["api"] == cls.__name__
         return
-    assert annotate.decode(cls, data, version) == message
+    assert diagnose.decode(cls, data, version) == message
     assert cls.decode(message.encode(version), version) == message
 
 
@@ -157,9 +158,7 @@ BAD: list[tuple[type[Message], int, str, str, int, str]] = [
 
 
 @pytest.mark.parametrize(("cls", "version", "text", "path", "offset", "reason"), BAD)
-def test_bad_bytes_say_where(
-    cls: type[Message], version: int, text: str, path: str, offset: int, reason: str
-) -> None:
+def test_bad_bytes_say_where(cls: type[Message], version: int, text: str, path: str, offset: int, reason: str) -> None:
     with pytest.raises(DecodeError) as caught:
         cls.decode(bytes.fromhex(text), version)
     assert caught.value.where == {"api": cls.__name__, "version": version, "path": path, "offset": offset}
@@ -191,7 +190,7 @@ def test_no_tagged_fields_in_two_bytes() -> None:
     message = MetadataRequest.decode(bytes.fromhex("00 01 00 00 8000"), 9)
     assert message == MetadataRequest(topics=None)
     assert message.unknown_tagged_fields is None
-    assert message == annotate.decode(MetadataRequest, bytes.fromhex("00 01 00 00 8000"), 9)
+    assert message == diagnose.decode(MetadataRequest, bytes.fromhex("00 01 00 00 8000"), 9)
 
 
 def test_unknown_tags_of_known_and_unknown_fields_are_kept_apart() -> None:
@@ -209,7 +208,7 @@ def test_versions_that_are_not_declared(version: int) -> None:
         lambda: MetadataRequest.decode(b"", version),
         lambda: MetadataRequest(topics=None).to_json(version),
         lambda: MetadataRequest.from_json({}, version),
-        lambda: annotate.annotate(MetadataRequest, b"", version),
+        lambda: diagnose.annotate(MetadataRequest, b"", version),
     ]
     for call in calls:
         with pytest.raises(UnsupportedVersionError, match="versions 0 to 13"):
@@ -250,7 +249,7 @@ def test_nothing_is_copied_but_what_may_change(kind: type[bytearray] | type[memo
 
 
 def test_sources_show_in_tracebacks() -> None:
-    decoder: Any = compiler.python_decoder(MetadataRequest, 12)
+    decoder: Any = codegen.python_decoder(MetadataRequest, 12)
     lines = linecache.getlines(decoder.__code__.co_filename)
     assert lines[0] == "def decode_MetadataRequest_v12(buf, pos):\n"
     linecache.checkcache()

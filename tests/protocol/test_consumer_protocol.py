@@ -1,4 +1,5 @@
 """What consumers tell each other: versions behind two bytes, and newer versions read as far as they are known."""
+
 import pytest
 
 from kwire.errors import DecodeError

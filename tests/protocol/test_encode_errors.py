@@ -1,4 +1,5 @@
 """What cannot be encoded raises EncodeError with the path of the field, whatever is wrong with it."""
+
 from random import Random
 from typing import Any
 
@@ -6,7 +7,7 @@ import pytest
 
 from kwire.errors import EncodeError
 from kwire.protocol import Message
-from kwire.protocol.fields import Field
+from kwire.protocol.fields import Array, Field, Fixed, Sized
 from kwire.protocol.messages.api_versions import ApiVersionsRequest
 from kwire.protocol.messages.create_topics import CreateTopicsRequest
 from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -15,7 +16,6 @@ from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.protocol.messages.offset_fetch import OffsetFetchRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from kwire.protocol.types import Array, Fixed, Sized
 from tests.protocol.samples import declared_messages, random_message
 
 Topic = MetadataRequest.Topic

@@ -1,8 +1,9 @@
 """tools/fuzz_protocol for a second, with the same seeds each time; and that it notices what it is there for."""
+
 import fuzzing
 import pytest
 
-from kwire.protocol import Message, annotate
+from kwire.protocol import Message, diagnose
 from kwire.protocol.schema import BytesLike
 
 CASES = 3000
@@ -21,7 +22,7 @@ def test_a_seed_is_a_case() -> None:
 
 
 def lenient(cls: type[Message], data: BytesLike, version: int, start: int = 0) -> Message:
-    return annotate.decode_prefix(cls, bytes(data), version, start)  # type: ignore[no-any-return]
+    return diagnose.decode_prefix(cls, bytes(data), version, start)  # type: ignore[no-any-return]
 
 
 def careless(cls: type[Message], data: BytesLike, version: int, start: int = 0) -> Message:

@@ -1,4 +1,5 @@
 """Headers and whole frames: tables of bytes, and the exceptions that the protocol has grown."""
+
 from typing import Any
 
 import pytest
@@ -42,9 +43,7 @@ RESPONSES: list[tuple[Response, type[Request[Any]], int, str]] = [
 
 
 @pytest.mark.parametrize(("request_", "version", "correlation_id", "client_id", "text"), REQUESTS)
-def test_requests(
-    request_: Request[Any], version: int, correlation_id: int, client_id: str | None, text: str
-) -> None:
+def test_requests(request_: Request[Any], version: int, correlation_id: int, client_id: str | None, text: str) -> None:
     frame = b"".join(encode_request(request_, version, correlation_id, client_id))
     assert frame == bytes.fromhex(text)
     header, again = decode_request(frame)

@@ -1,4 +1,5 @@
 """Records of internal topics: bytes that a real broker (Kafka 4.3.1) wrote, and what is none of them."""
+
 from functools import partial
 from random import Random
 from uuid import UUID

@@ -1,4 +1,5 @@
 """Kafka's JSON form. That it is Kafka's is shown in tests/conformance; here are its rules, one by one."""
+
 from typing import Any
 from uuid import UUID
 

@@ -1,5 +1,6 @@
 """The accelerator's reader of messages against the compiled Python that it stands in for: the same messages, of the
 same types, and None for just those bytes that the Python refuses."""
+
 import copy
 import gc
 import pickle
@@ -21,13 +22,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kwire.errors import DecodeError
-from kwire.protocol import ApiKey, Message, compiler, message_class, plans
+from kwire.protocol import ApiKey, Message, codegen, message_class
+from kwire.protocol.fields import int32
 from kwire.protocol.headers import decode_request_header
 from kwire.protocol.messages.api_versions import ApiVersionsResponse
 from kwire.protocol.messages.fetch import FetchResponse
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.protocol.messages.produce import ProduceRequest
-from kwire.protocol.types import int32
 from kwire.wire import _pure, accel
 from tests.protocol.samples import class_versions, declared_messages, random_message
 from tests.protocol.test_codec import HUGE
@@ -41,7 +42,7 @@ each_class = pytest.mark.parametrize("cls", declared_messages(), ids=lambda cls:
 
 
 def plan_of(cls: Any, version: int) -> accel.Plan:
-    return plans.plan(cls, version, compiler.is_flexible(cls, version))
+    return codegen.plan(cls, version, codegen.is_flexible(cls, version))
 
 
 def reader(cls: Any, version: int) -> accel.ReadMessage:
@@ -71,7 +72,7 @@ def exact(value: Any) -> Any:
 def outcome(read: Callable[[bytes, int], Any], data: bytes, start: int = 0) -> Any:
     try:
         message = read(data, start)
-    except compiler.UNDECODABLE:
+    except codegen.UNDECODABLE:
         message = None
     return exact(message)
 
@@ -81,7 +82,7 @@ class Pair:
 
     def __init__(self, cls: Any, version: int) -> None:
         self.name = f"{cls.__name__} v{version}"
-        self.in_c, self.in_python = reader(cls, version), compiler.python_decoder(cls, version)
+        self.in_c, self.in_python = reader(cls, version), codegen.python_decoder(cls, version)
 
     def agree(self, data: bytes, start: int = 0) -> Any:
         # C raises nothing for bytes, whatever they are.
@@ -151,7 +152,7 @@ def recorded() -> Iterator[tuple[type[Message], int, bytes, int]]:
         header, start = decode_request_header(frame)
         request: Any = message_class(f"{ApiKey(header.api_key).api_name}Request")
         yield request, header.api_version, frame, start
-        tags = compiler.is_flexible(request, header.api_version) and header.api_key != ApiKey.API_VERSIONS
+        tags = codegen.is_flexible(request, header.api_version) and header.api_key != ApiKey.API_VERSIONS
         answer = path.with_name(path.name.replace("_request", "_response")).read_bytes()
         yield request.RESPONSE, header.api_version, answer, 5 if tags else 4
 
@@ -273,9 +274,9 @@ def test_bad_plans(plan: object, error: type[Exception]) -> None:
 def test_where_slots_are_not_seen_python_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert accelerated().message_reader((True, (WithDict, (), None, "rest"))) is None
     monkeypatch.setattr(accel, "message_reader", accelerated().message_reader)
-    monkeypatch.setattr(plans, "plan", lambda *_: (True, (WithDict, (), None, "rest")))
-    monkeypatch.setattr(compiler, "plan", plans.plan)
-    decoder: Any = compiler.decoder(MetadataRequest, 12)
+    monkeypatch.setattr(codegen, "plan", lambda *_: (True, (WithDict, (), None, "rest")))
+    monkeypatch.setattr(codegen, "plan", codegen.plan)
+    decoder: Any = codegen.decoder(MetadataRequest, 12)
     assert decoder.__name__ == "decode_MetadataRequest_v12"
 
 

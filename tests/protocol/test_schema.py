@@ -1,4 +1,5 @@
 """What a class of a message is: its constructor, equality, text, and the grammar of its declaration."""
+
 import copy
 import inspect
 import pickle
@@ -15,10 +16,10 @@ import pytest
 from kwire.errors import UnsupportedVersionError
 from kwire.protocol import Api, ApiKey, Message, Request, Response, Struct, api, message_class, messages
 from kwire.protocol.api import OTHER_MESSAGES
+from kwire.protocol.fields import int32, string
 from kwire.protocol.messages.fetch import FetchResponse
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.protocol.schema import since, tagged
-from kwire.protocol.types import int32, string
 from tests.protocol.samples import declared_messages, random_message
 
 Topic = MetadataRequest.Topic

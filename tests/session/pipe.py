@@ -1,4 +1,5 @@
 """A client's session and a broker's, joined by a pipe of bytes that may be cut anywhere."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -6,7 +7,7 @@ from typing import Any
 
 from kwire.protocol import Request, Response
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from kwire.session import Broken, Event, RequestReceived, Session
+from kwire.session import ConnectionBroken, Event, RequestReceived, Session
 from kwire.wire.frame import SIZE, BytesLike, FrameReader
 
 Cut = Callable[[bytes], list[bytes]]
@@ -84,5 +85,5 @@ def broken(events: list[Event]) -> Any:
     """The error of the one Broken that these events must end with."""
     assert events
     event = events[-1]
-    assert isinstance(event, Broken), events
+    assert isinstance(event, ConnectionBroken), events
     return event.error

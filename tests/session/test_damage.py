@@ -1,4 +1,5 @@
 """Frames that are damaged at random: a session takes them or breaks, and never raises anything else."""
+
 from __future__ import annotations
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from kwire.protocol import ApiKey
 from kwire.protocol.messages.metadata import MetadataRequest
-from kwire.session import Broken, Sasl, SaslServer, Session, State
+from kwire.session import ConnectionBroken, Sasl, SaslServer, Session, State
 from tests.session.pipe import metadata
 
 APIS = {ApiKey.METADATA: MetadataRequest.VERSIONS}
@@ -44,7 +45,7 @@ def damaged(frame: bytes, damage: tuple[int, int, bytes]) -> bytes:
 
 def survives(session: Session, frame: bytes) -> None:
     events = session.receive(frame, 0.0)
-    assert (session.state is State.BROKEN) == any(isinstance(event, Broken) for event in events)
+    assert (session.state is State.BROKEN) == any(isinstance(event, ConnectionBroken) for event in events)
     session.frames()
     session.deadline()
 

@@ -1,4 +1,5 @@
 """How a connection becomes ready: versions agreed with brokers of every age, and authentication; or why it does not."""
+
 from __future__ import annotations
 
 import doctest
@@ -27,18 +28,18 @@ from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, S
 from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kwire.session import (
     MECHANISMS,
-    Answered,
-    Closed,
-    Ready,
+    ConnectionClosed,
+    HandshakeDone,
     RequestReceived,
+    ResponseReceived,
     Sasl,
     SaslServer,
     Session,
     State,
     TrailingBytes,
 )
-from kwire.session.broker_greeting import BrokerGreeting
-from kwire.session.state import MOVES, moved
+from kwire.session.events import MOVES, moved
+from kwire.session.handshake import BrokerHandshake
 from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS, common, highest_common, show
 from tests.session.pipe import Pipe, broken, byte_by_byte, cut_at, whole
 
@@ -72,7 +73,7 @@ class TestVersions:
         joined.client.start(0.0)
         events = joined.run()
         assert len(events) == 1
-        assert isinstance(events[0], Ready)
+        assert isinstance(events[0], HandshakeDone)
         assert events[0].versions[ApiKey.METADATA] == MetadataRequest.VERSIONS
         assert joined.client.is_ready
         assert joined.client.state is State.READY
@@ -87,7 +88,7 @@ class TestVersions:
         joined.run()
         assert joined.client.features == ({"transaction.version": 1} if highest >= 3 else {})
         asked = ApiVersionsRequest(client_software_name="kwire", client_software_version="1")
-        told = BrokerGreeting(apis, None, "c", features).api_versions(asked, highest)
+        told = BrokerHandshake(apis, None, "c", features).api_versions(asked, highest)
         supported = [(one.name, one.min_version, one.max_version) for one in told.supported_features]
         assert supported == ([("transaction.version", 0, 2), ("unused", 0, 3)] if highest >= 4 else [])
 
@@ -106,7 +107,7 @@ class TestVersions:
         assert asked(client) == [("ApiVersions", 0)]
         metadata = ApiVersionsResponse.ApiVersion(api_key=3, min_version=0, max_version=1)
         answer = ApiVersionsResponse(error_code=0, api_keys=[metadata])
-        assert client.receive(b"".join(encode_response(answer, 0, 1)), 0.0) == [Ready({3: range(2)})]
+        assert client.receive(b"".join(encode_response(answer, 0, 1)), 0.0) == [HandshakeDone({3: range(2)})]
         assert client.version(MetadataRequest) == 1
 
     @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ class TestVersions:
         client = Session.client(NODE, assume=BROKERS_BEFORE_API_VERSIONS[name])
         client.send(MetadataRequest(topics=[]), 0.0)
         events = client.start(0.0)
-        assert [type(event) for event in events] == [Ready]
+        assert [type(event) for event in events] == [HandshakeDone]
         assert asked(client) == [("Metadata", 0)]
         assert client.version(ProduceRequest) == (0 if name == "0.8.2" else 1)
 
@@ -186,20 +187,20 @@ class TestBrokersThatClose:
         failed, closed = client.closed(DisconnectedError("closed"), 0.0)
         assert failed.token == "t"  # type: ignore[union-attr]
         assert not failed.was_sent  # type: ignore[union-attr]
-        assert closed == Closed(closed.cause, died_during_negotiation=True)  # type: ignore[union-attr]
+        assert closed == ConnectionClosed(closed.cause, died_during_negotiation=True)  # type: ignore[union-attr]
 
     def test_later_it_is_not_that(self) -> None:
         joined = pipe()
         joined.client.start(0.0)
         joined.run()
-        assert joined.client.closed(DisconnectedError("closed"), 0.0)[-1] == Closed(_any, False)
+        assert joined.client.closed(DisconnectedError("closed"), 0.0)[-1] == ConnectionClosed(_any, False)
 
     def test_nor_after_an_answer(self) -> None:
         client = Session.client(NODE)
         client.start(0.0)
         refused = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
         client.receive(b"".join(encode_response(refused, 0, 0)), 0.0)
-        assert client.closed(DisconnectedError("closed"), 0.0)[-1] == Closed(_any, False)
+        assert client.closed(DisconnectedError("closed"), 0.0)[-1] == ConnectionClosed(_any, False)
 
     def test_nor_when_it_is_silent(self) -> None:
         client = Session.client(NODE, request_timeout_ms=5000)
@@ -210,13 +211,13 @@ class TestBrokersThatClose:
         assert isinstance(cause, RequestTimeoutError)
         assert "took the connection, but did not answer in 5,000 ms" in cause.message
         assert "check that the port is a Kafka listener" in str(cause.remedy)
-        assert client.closed(cause, 15.0)[-1] == Closed(cause, died_during_negotiation=False)
+        assert client.closed(cause, 15.0)[-1] == ConnectionClosed(cause, died_during_negotiation=False)
 
     def test_a_listener_with_sasl_closes_on_the_first_request(self) -> None:
         joined = pipe(serves_sasl=True)
         joined.client.send(MetadataRequest(topics=[]), 0.0)
         joined.client.start(0.0)
-        assert [type(event) for event in joined.run()] == [Ready]
+        assert [type(event) for event in joined.run()] == [HandshakeDone]
         told = broken(joined.broker_events)
         assert isinstance(told, AuthenticationError)
         assert "sent Metadata before it had authenticated" in told.message
@@ -245,7 +246,7 @@ class TestSasl:
         joined.cut = cut  # type: ignore[assignment]
         joined.client.send(MetadataRequest(topics=[]), 0.0)
         joined.client.start(0.0)
-        assert [type(event) for event in joined.run()] == [Ready, Answered]
+        assert [type(event) for event in joined.run()] == [HandshakeDone, ResponseReceived]
         assert joined.broker.username == "alice"
         assert joined.client.state is joined.broker.state is State.READY
 
@@ -291,7 +292,7 @@ class TestSasl:
         joined = pipe(sasl=mechanism, apis=old)
         joined.client.send(MetadataRequest(topics=[]), 0.0)
         joined.client.start(0.0)
-        assert [type(event) for event in joined.run()] == [Ready, Answered]
+        assert [type(event) for event in joined.run()] == [HandshakeDone, ResponseReceived]
         assert joined.broker.username == "alice"
 
     @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -303,7 +304,7 @@ class TestSasl:
         assert isinstance(broken(joined.broker_events), AuthenticationError)
         assert not joined.broker.has_frames
         (closed,) = joined.client.closed(DisconnectedError("the peer closed the connection"), 0.0)
-        assert isinstance(closed, Closed)
+        assert isinstance(closed, ConnectionClosed)
         assert type(closed.cause) is AuthenticationError
         assert f"closed the connection over SASL {mechanism} for user 'alice'" in closed.cause.message
 
@@ -390,7 +391,7 @@ class TestRenewal:
         client.receive(b"".join(encode_response(SaslHandshakeResponse(error_code=0, mechanisms=[]), 1, 4)), 109.0)
         assert asked(client) == [("SaslAuthenticate", 2)]
         events = client.receive(b"".join(encode_response(answer, 2, 5)), 110.0)
-        assert [type(event) for event in events] == [Ready]
+        assert [type(event) for event in events] == [HandshakeDone]
         assert asked(client) == [("Metadata", 9)]
         assert client.deadline() == 119.0
 
@@ -402,7 +403,7 @@ class TestRenewal:
         joined.client.send(MetadataRequest(topics=[]), 5.0)
         joined.client.expire(5.0)
         joined.client.send(MetadataRequest(topics=[]), 5.0)
-        assert [type(event) for event in joined.run(5.0)] == [Answered, Ready, Answered]
+        assert [type(event) for event in joined.run(5.0)] == [ResponseReceived, HandshakeDone, ResponseReceived]
 
 
 class TestStates:

@@ -1,4 +1,5 @@
 """Requests on a ready connection: order, time limits, ends, and what cannot be encoded; for both ends."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -18,7 +19,15 @@ from kwire.protocol import ApiKey
 from kwire.protocol.headers import encode_request, encode_response
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.protocol.messages.produce import ProduceRequest
-from kwire.session import Answered, Closed, Event, Failed, Ready, RequestReceived, Session
+from kwire.session import (
+    ConnectionClosed,
+    Event,
+    HandshakeDone,
+    RequestFailed,
+    RequestReceived,
+    ResponseReceived,
+    Session,
+)
 from kwire.session.session import _CORRELATION_ID_MAX
 from tests.session.pipe import Pipe, broken, metadata
 
@@ -39,7 +48,7 @@ def answer(correlation_id: int, version: int = 13, node: int = 1) -> bytes:
 
 
 def tokens(events: list[Event]) -> list[Any]:
-    return [event.token for event in events if isinstance(event, Answered | Failed)]
+    return [event.token for event in events if isinstance(event, ResponseReceived | RequestFailed)]
 
 
 class TestOrder:
@@ -52,7 +61,7 @@ class TestOrder:
         events = [event for n in range(100) for event in client.receive(answer(n), 1.0)]
         assert tokens(events) == list(range(100))
         first = events[0]
-        assert isinstance(first, Answered)
+        assert isinstance(first, ResponseReceived)
         assert (first.request, first.version, first.sent_at) == (EVERYTHING, 13, 0.5)
         assert isinstance(first.response, MetadataResponse)
         assert client.in_flight == 0
@@ -133,7 +142,7 @@ class TestWaiting:
         assert client.in_flight == 3
         client.start(0.0)
         events = joined.run()
-        assert isinstance(events[0], Ready)
+        assert isinstance(events[0], HandshakeDone)
         assert tokens(events) == [0, 1, 2]
 
     def test_for_room(self) -> None:
@@ -164,15 +173,15 @@ class TestTime:
         assert cause.where["broker"] == NODE
         assert client.receive(answer(0), 3.0) == []  # too late now
         patient, hasty, closed = client.closed(cause, 3.0)
-        assert isinstance(patient, Failed)
-        assert isinstance(hasty, Failed)
+        assert isinstance(patient, RequestFailed)
+        assert isinstance(hasty, RequestFailed)
         assert (patient.token, hasty.token) == ("patient", "hasty")
         assert isinstance(patient.error, DisconnectedError)
         assert patient.error.__cause__ is cause
         assert isinstance(hasty.error, RequestTimeoutError)
         assert patient.was_sent
         assert hasty.was_sent
-        assert isinstance(closed, Closed)
+        assert isinstance(closed, ConnectionClosed)
 
     def test_one_that_has_not_left_fails_alone(self) -> None:
         client = ready(max_in_flight=1)
@@ -181,7 +190,7 @@ class TestTime:
         client.send(EVERYTHING, 0.0, token="patient")
         client.frames()
         (failed,) = client.expire(1.0)
-        assert isinstance(failed, Failed)
+        assert isinstance(failed, RequestFailed)
         assert (failed.token, failed.was_sent) == ("waiting", False)
         assert "could not be sent in 1,000 ms" in failed.error.message
         assert tokens(client.receive(answer(0), 1.0)) == ["sent"]
@@ -198,8 +207,8 @@ class TestEnds:
         cause = DisconnectedError("the peer reset the connection", broker=NODE)
         events = client.closed(cause, 0.0)
         assert tokens(events) == [0, 1, 2, 3]
-        assert [event.was_sent for event in events if isinstance(event, Failed)] == [True, True, False, False]
-        errors = [event.error for event in events if isinstance(event, Failed)]
+        assert [event.was_sent for event in events if isinstance(event, RequestFailed)] == [True, True, False, False]
+        errors = [event.error for event in events if isinstance(event, RequestFailed)]
         assert len({id(error) for error in errors}) == 4
         assert all(type(error) is DisconnectedError and error.__cause__ is cause for error in errors)
         assert errors[0].where == {"broker": NODE, "api": "Metadata", "version": 13}
@@ -214,10 +223,10 @@ class TestEnds:
         client = Session.client(NODE)
         client.send(EVERYTHING, 0.0)
         failed, closed = client.closed(TlsError("the certificate has expired", remedy="renew it"), 0.0)
-        assert isinstance(failed, Failed)
+        assert isinstance(failed, RequestFailed)
         assert type(failed.error) is TlsError
         assert failed.error.remedy == "renew it"
-        assert closed == Closed(closed.cause, died_during_negotiation=False)  # type: ignore[union-attr]
+        assert closed == ConnectionClosed(closed.cause, died_during_negotiation=False)  # type: ignore[union-attr]
 
     def test_nothing_can_be_sent_afterwards(self) -> None:
         client = ready()
@@ -252,7 +261,7 @@ class TestEnds:
         joined.client.send(EVERYTHING, 0.0)
         joined.run()
         (event,) = joined.broker.closed(DisconnectedError("gone"), 0.0)
-        assert event == Closed(event.cause, died_during_negotiation=False)  # type: ignore[union-attr]
+        assert event == ConnectionClosed(event.cause, died_during_negotiation=False)  # type: ignore[union-attr]
         joined.broker.respond(joined.requests[0].tag, metadata())
         assert joined.broker.frames() == []
 
@@ -285,7 +294,7 @@ class TestWhatCannotBeEncoded:
         client.start(0.0)
         events = joined.run()
         assert tokens(events) == ["bad", "fine"]
-        bad = next(event for event in events if isinstance(event, Failed))
+        bad = next(event for event in events if isinstance(event, RequestFailed))
         assert isinstance(bad.error, EncodeError)
         assert not bad.was_sent
 

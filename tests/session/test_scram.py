@@ -1,4 +1,5 @@
 """SCRAM and PLAIN as messages: the vectors of the RFCs, both sides against each other, and peers that cheat."""
+
 from __future__ import annotations
 
 import base64

@@ -10,22 +10,20 @@ from typing import Any
 
 import pytest
 
-from kwire.cluster import Call, View
-from kwire.consumer.aborted import BatchFilter
+from kwire.cluster import ClusterView, PendingRequest
+from kwire.consumer.buffer import BatchFilter
 from kwire.errors import ErrorCode
-from kwire.producer import outcomes, partition_queue, request, verdicts
-from kwire.producer.batch import NO_SEQUENCE, Batch
-from kwire.producer.identity import Identity
-from kwire.producer.outcomes import Outcomes
-from kwire.producer.partition_queue import PartitionQueue
-from kwire.producer.request import PartitionAnswer
+from kwire.producer import partition, responses
+from kwire.producer.batch import NO_SEQUENCE, ProducerBatch
+from kwire.producer.partition import PartitionQueue
+from kwire.producer.producer_id import ProducerIdState
+from kwire.producer.responses import ErrorAction, PartitionAnswer, ResponseHandler
 from kwire.producer.transaction import Transaction
-from kwire.producer.verdicts import Verdict
 
 
 def no_first_ack_gate(patch: pytest.MonkeyPatch) -> None:
     """KAFKA-15591: five batches go to a leader that has acknowledged none."""
-    intact = PartitionQueue.closed_by
+    intact = PartitionQueue.blocked_reason
 
     def closed_by(queue: PartitionQueue, leader: tuple[int, int], now: float) -> str | None:
         if not queue._out:
@@ -33,12 +31,12 @@ def no_first_ack_gate(patch: pytest.MonkeyPatch) -> None:
         queue._proven_until = float("inf")
         return intact(queue, leader, now)
 
-    patch.setattr(PartitionQueue, "closed_by", closed_by)
+    patch.setattr(PartitionQueue, "blocked_reason", closed_by)
 
 
 def a_first_ack_gate_that_stays_open(patch: pytest.MonkeyPatch) -> None:
     """What a leader once acknowledged is taken for proof for ever, also when it has forgotten."""
-    patch.setattr(partition_queue, "_PROOF_LASTS", 1e9)
+    patch.setattr(partition, "_PROOF_LASTS", 1e9)
 
 
 def back_of_the_queue(patch: pytest.MonkeyPatch) -> None:
@@ -54,10 +52,10 @@ def back_of_the_queue(patch: pytest.MonkeyPatch) -> None:
 
 def sequence_used_again(patch: pytest.MonkeyPatch) -> None:
     """franz-go#1217: the next batch gets the sequence of one that was given up, and is taken for it."""
-    patch.setattr(Identity, "break_sequences", lambda identity: None)
+    patch.setattr(ProducerIdState, "require_epoch_bump", lambda identity: None)
     intact = PartitionQueue.expired
 
-    def expired(queue: PartitionQueue, now: float) -> list[Batch]:
+    def expired(queue: PartitionQueue, now: float) -> list[ProducerBatch]:
         overdue = intact(queue, now)
         used = [batch.sequence for batch in overdue if batch.is_sequenced]
         if used:
@@ -70,16 +68,16 @@ def sequence_used_again(patch: pytest.MonkeyPatch) -> None:
 def new_identity_for_what_may_be_stored(patch: pytest.MonkeyPatch) -> None:
     """KAFKA-14034: after a change of ids a batch of open fate is sent again as if it were new."""
 
-    def unstamp(batch: Batch) -> None:
+    def unstamp(batch: ProducerBatch) -> None:
         batch.sequence, batch.encoded = NO_SEQUENCE, None
 
-    patch.setattr(PartitionQueue, "sequenced_unsure", lambda queue: False)
-    patch.setattr(Batch, "unstamp", unstamp)
+    patch.setattr(PartitionQueue, "sequenced_possibly_persisted", lambda queue: False)
+    patch.setattr(ProducerBatch, "clear_producer_state", unstamp)
 
 
 def new_leader_at_once(patch: pytest.MonkeyPatch) -> None:
     """The new leader is sent to while the old one's answer is awaited."""
-    intact, take = PartitionQueue.closed_by, PartitionQueue.take
+    intact, take = PartitionQueue.blocked_reason, PartitionQueue.take
 
     def closed_by(queue: PartitionQueue, leader: tuple[int, int], now: float) -> str | None:
         if queue.leader is None or queue.leader[0] == leader[0]:
@@ -90,23 +88,23 @@ def new_leader_at_once(patch: pytest.MonkeyPatch) -> None:
         finally:
             queue._out = out
 
-    def take_at_once(queue: PartitionQueue, leader: tuple[int, int]) -> Batch:
+    def take_at_once(queue: PartitionQueue, leader: tuple[int, int]) -> ProducerBatch:
         if queue._out:
             queue.leader = leader
         return take(queue, leader)
 
-    patch.setattr(PartitionQueue, "closed_by", closed_by)
+    patch.setattr(PartitionQueue, "blocked_reason", closed_by)
     patch.setattr(PartitionQueue, "take", take_at_once)
 
 
 def not_the_leader_is_taken_for_no(patch: pytest.MonkeyPatch) -> None:
     """A leader that leads no more answers so when its followers come too late, with the batch in its log."""
-    table = {**verdicts._VERDICTS, ErrorCode.NOT_LEADER_OR_FOLLOWER: Verdict.RETRY}
-    patch.setattr(verdicts, "_VERDICTS", table)
+    table = {**responses._ACTIONS, ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorAction.RETRY}
+    patch.setattr(responses, "_ACTIONS", table)
 
 
 def the_offset_of_a_refusal_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    intact = request.partition_answers
+    intact = responses.partition_answers
 
     def answers(*args: Any) -> dict[tuple[str, int], PartitionAnswer]:
         found = intact(*args)
@@ -115,18 +113,18 @@ def the_offset_of_a_refusal_is_ignored(patch: pytest.MonkeyPatch) -> None:
                 answer.base_offset = -1
         return found
 
-    patch.setattr(outcomes, "partition_answers", answers)
+    patch.setattr(responses, "partition_answers", answers)
 
 
 def outcomes_as_they_come(patch: pytest.MonkeyPatch) -> None:
-    def resolve(self: Outcomes, batch: Batch, error: Any) -> None:
+    def resolve(self: ResponseHandler, batch: ProducerBatch, error: Any) -> None:
         batch.close()
         batch.is_decided, batch.error = True, error
         if batch.line is not None:
             batch.line.remove(batch)
         self._decided.append(batch)
 
-    patch.setattr(outcomes.Outcomes, "_resolve", resolve)
+    patch.setattr(responses.ResponseHandler, "_resolve", resolve)
 
 
 def failed_batch_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -147,15 +145,15 @@ def idle_partitions_keep_their_sequence(patch: pytest.MonkeyPatch) -> None:
 
 def only_the_first_expires(patch: pytest.MonkeyPatch) -> None:
     """kafka-python 3.0.11: an exception on the way ends the loop over the batches that expired."""
-    intact = Outcomes.undelivered
-    told: list[Batch] = []
+    intact = ResponseHandler.undelivered
+    told: list[ProducerBatch] = []
 
-    def undelivered(self: Outcomes, batch: Batch, what: str, cause: Any) -> None:
+    def undelivered(self: ResponseHandler, batch: ProducerBatch, what: str, cause: Any) -> None:
         if not told:
             told.append(batch)
             intact(self, batch, what, cause)
 
-    patch.setattr(Outcomes, "undelivered", undelivered)
+    patch.setattr(ResponseHandler, "undelivered", undelivered)
 
 
 # Transactions.
@@ -176,7 +174,7 @@ def commit_before_all_is_written(patch: pytest.MonkeyPatch) -> None:
     """EndTxn does not wait for the batches."""
     intact = Transaction.calls
 
-    def calls(transaction: Transaction, now: float, view: View, *, is_drained: bool) -> list[Call]:
+    def calls(transaction: Transaction, now: float, view: ClusterView, *, is_drained: bool) -> list[PendingRequest]:
         return intact(transaction, now, view, is_drained=True)
 
     patch.setattr(Transaction, "calls", calls)

@@ -11,7 +11,7 @@ import pytest
 from kwire.broker.simulation.checker import Checker, Promises
 from kwire.broker.simulation.history import History, LogCopy, Outcome, RecordId, Sent
 from kwire.errors import DeliveryError, KwireError, TopicError
-from kwire.producer.response import RecordMetadata
+from kwire.producer.futures import RecordMetadata
 
 TOPIC = "t"
 FIRST_ID, SECOND_ID = UUID(int=1), UUID(int=2)

@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 
 from kwire.broker.simulation.conduct import Conduct
-from kwire.cluster import Broker, Call, Partition, Snapshot, ToNode, Topic, View
+from kwire.cluster import Broker, ClusterView, Partition, PendingRequest, Snapshot, ToNode, Topic
 from kwire.errors import ErrorCode, RequestTimeoutError
-from kwire.producer.settings import ProducerSettings
+from kwire.producer.options import ProducerSettings
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kwire.records import encode_batch
 
@@ -28,7 +28,9 @@ class Story:
         self.topic_id = UUID(int=1)
         self.conduct = Conduct("p", ProducerSettings(**(settings or {})), lambda: self.now, first_sequence)
 
-    def write(self, sequence: int, count: int = 1, *, id: int = 7, epoch: int = 0, value: bytes = b"v") -> Call:
+    def write(
+        self, sequence: int, count: int = 1, *, id: int = 7, epoch: int = 0, value: bytes = b"v"
+    ) -> PendingRequest:
         """Write a batch to the leader that is known."""
         node, leader_epoch = self.leader
         records = encode_batch(
@@ -41,17 +43,17 @@ class Story:
         snapshot = Snapshot(
             brokers={node: Broker(node, "h", 1)}, topics={TOPIC: Topic(TOPIC, self.topic_id, (partition,), False, 0)}
         )
-        call = Call(ToNode(node), ProduceRequest, lambda version: request, lambda result, now: None)
-        self.conduct.watch(call, cast(View, _View(snapshot)))
+        call = PendingRequest(ToNode(node), ProduceRequest, lambda version: request, lambda result, now: None)
+        self.conduct.watch(call, cast(ClusterView, _View(snapshot)))
         call.build(VERSION)
         return call
 
-    def answer(self, call: Call, code: int = 0, throttle_ms: int = 0) -> None:
+    def answer(self, call: PendingRequest, code: int = 0, throttle_ms: int = 0) -> None:
         one = ProduceResponse.Topic.Partition(index=0, error_code=code, base_offset=0)
         topics = [ProduceResponse.Topic(name=TOPIC, partition_responses=[one])]
         call.on_done(ProduceResponse(responses=topics, throttle_time_ms=throttle_ms), self.now)
 
-    def lose(self, call: Call) -> None:
+    def lose(self, call: PendingRequest) -> None:
         call.on_done(RequestTimeoutError("no answer"), self.now)
 
     def open_gate(self) -> None:

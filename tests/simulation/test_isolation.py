@@ -10,7 +10,7 @@ import pytest
 from kwire.broker.simulation.history import History, LogCopy, Outcome, ReadCopy, RecordId, Sent, Transacted
 from kwire.broker.simulation.isolation import anomalies_of_transactions
 from kwire.errors import DeliveryError
-from kwire.producer.response import RecordMetadata
+from kwire.producer.futures import RecordMetadata
 
 TOPIC = "t"
 

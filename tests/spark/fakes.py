@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from kwire.consumer import ConsumerRecord, PolledBatch
 from kwire.errors import ErrorCode, KwireError, broker_error
-from kwire.producer import arrow, columns
+from kwire.producer import arrow, bulk
 from kwire.records import decode_batches, encode_batch
 from kwire.spark.options import ReadOptions, read_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kwire.producer.bulk import Slice
-    from kwire.producer.columns import Keys, ManyHeaders, Partitions, Timestamps, Values
-    from kwire.wire.accel import Piece
+    from kwire.producer.bulk import Keys, ManyHeaders, Partitions, Slice, Timestamps, Values
+    from kwire.wire.accel import RecordSlice
 
 TopicPartition = tuple[str, int]
 
@@ -62,7 +61,7 @@ class FakeConsumer:
     `script` has a step a poll: what to answer, as offsets or as pieces of `piece`, a position reached, or an error.
     """
 
-    def __init__(self, script: Sequence[list[int] | list[Piece] | int | KwireError], *, first: int = 0) -> None:
+    def __init__(self, script: Sequence[list[int] | list[RecordSlice] | int | KwireError], *, first: int = 0) -> None:
         self.script: list[Any] = list(script)
         self._first = first
         self._position = -1
@@ -113,7 +112,7 @@ def piece(
     timestamp_type: int = 0,
     magic: int = 2,
     partition: int = 0,
-) -> Piece:
+) -> RecordSlice:
     """Records as a consumer cuts them from a batch: (timestamp_ms, key, value, headers). Magic 0 knows no time."""
     encoded = encode_batch(records, base_offset=base_offset, timestamp_type=timestamp_type, magic=magic)
     batches = decode_batches(encoded)
@@ -170,7 +169,7 @@ class FakeProducer:
         timestamps_ms: Timestamps = None,
         partitions: Partitions = None,
     ) -> FakeBulkResponse:
-        return self._send(topic, [columns.slice_of(values, keys, headers, timestamps_ms, partitions, NOW)])
+        return self._send(topic, [bulk.slice_of(values, keys, headers, timestamps_ms, partitions, NOW)])
 
     def send_arrow(self, topic: str, table: Any) -> FakeBulkResponse:
         return self._send(topic, arrow.slices_of(table, NOW))

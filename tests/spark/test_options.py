@@ -15,7 +15,7 @@ import pytest
 from kwire.cluster import ClientConfig
 from kwire.consumer.options import ConsumerOptions
 from kwire.errors import ConfigurationError
-from kwire.producer.settings import ProducerSettings
+from kwire.producer.options import ProducerSettings
 from kwire.spark import client_options, options, security
 from kwire.spark.client_options import admin_options, consumer_options, producer_options
 from kwire.spark.options import (

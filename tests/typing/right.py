@@ -9,7 +9,7 @@ from typing import assert_type
 
 import kwire
 from kwire.broker import Cluster
-from kwire.producer.settings import ProducerKwargs
+from kwire.producer.options import ProducerKwargs
 
 COMMON: ProducerKwargs = {"linger_ms": 20, "compression": "lz4", "acks": "all"}
 

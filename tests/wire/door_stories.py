@@ -29,10 +29,18 @@ class Side:
         self.log: list[Any] = []
         self.runs: list[Any] = []
         self.places: dict[int, Any] = {}  # those that somebody keeps, by when they came
-        self.door = made.Door(
-            place=made.Place, dispatch=None, record_bytes_max=_RECORD_MAX, may_share=lambda one, other: one == other,
-            time_ms=lambda: NOW, wakeup=self._wake, refer=self._refer, by_system=False, sums=True, **options,
-        )  # fmt: skip
+        self.door = made.RecordAccumulator(
+            place=made.RecordFuture,
+            dispatch=None,
+            record_bytes_max=_RECORD_MAX,
+            may_share=lambda one, other: one == other,
+            time_ms=lambda: NOW,
+            wakeup=self._wake,
+            refer=self._refer,
+            by_system=False,
+            sums=True,
+            **options,
+        )
         self.door.is_open = True
         self.callbacks: list[Callable[[Any], object] | None] = [None, self._first, self._second, self._fail]
 
@@ -60,9 +68,9 @@ class Side:
         placed = self.door.append(topic, partition, NOW if timestamp_ms is None else timestamp_ms, *row, size, None)
         if placed is None:
             return "full"
-        place = self.made.Place(*placed)
+        place = self.made.RecordFuture(*placed)
         if on_delivery is not None and not placed[0].report(placed[1], place, on_delivery):
-            placed[0].tell_late(placed[1], place, on_delivery, None)
+            placed[0].add_waiter(placed[1], place, on_delivery, None)
         return place
 
     def resolve(self, run: Any, start: int, end: int, offset: int, append_time: int, error: Any) -> Any:
@@ -284,7 +292,7 @@ class Story:
 
         def act(side: Side) -> Any:
             place = side.places[number]
-            return place._run.tell_late(place._number, place, side.callbacks[which], None)
+            return place._run.add_waiter(place._number, place, side.callbacks[which], None)
 
         return (act,)
 

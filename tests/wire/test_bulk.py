@@ -121,8 +121,10 @@ _LONG: dict[str, tuple[ManyColumns, dict[str, Any]]] = {
     "the last fills it": (columns([b"v"] * 99), {"batch_bytes": 61 + 40 + 37 * 30}),
     "large runs": (columns([bytes(at % 150) for at in range(_COUNT)]), {"batch_bytes": 1_000_000}),
     "large runs that are not summed": (columns([b"v"] * _COUNT), {"batch_bytes": 1_000_000, "sums": False}),
-    "large runs, with keys": (columns([b"v"] * _COUNT, [b"%d" % (at % 97) for at in range(_COUNT)]),
-                              {"batch_bytes": 1_000_000}),
+    "large runs, with keys": (
+        columns([b"v"] * _COUNT, [b"%d" % (at % 97) for at in range(_COUNT)]),
+        {"batch_bytes": 1_000_000},
+    ),
     "the beginning of time": (columns([b"v"] * 99, timestamps=array("q", [at // 9 for at in range(99)])), {}),
 }
 

@@ -295,9 +295,9 @@ def test_memory_of_records_goes_round_until_the_last_stream_has_ended() -> None:
     gc.collect()
     tracemalloc.start()
     try:
-        first, last = speedups().RecordStream(), speedups().RecordStream()
+        first, last = speedups().RecordIterator(), speedups().RecordIterator()
         for _ in range(3):
-            rooms = [speedups().room(5_000_000) for _ in range(8)]
+            rooms = [speedups().alloc_pooled(5_000_000) for _ in range(8)]
             assert traced() > 40_000_000
             del rooms
             assert 25_000_000 < traced() < 34_000_000
@@ -408,7 +408,7 @@ def test_a_record_lets_go_of_its_batch() -> None:
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_a_stream_goes_on_after_an_error_and_where_it_is_told_to(name: str) -> None:
-    class Stream(wire(name).loops.RecordStream):  # type: ignore[misc]
+    class Stream(wire(name).loops.RecordIterator):  # type: ignore[misc]
         def __init__(self, *groups: object) -> None:
             self.groups = list(groups)
 
@@ -428,4 +428,4 @@ def test_a_stream_goes_on_after_an_error_and_where_it_is_told_to(name: str) -> N
     assert next(stream) == 3
     stream._reading = None
     assert list(stream) == [5]
-    assert _cursor.RecordStream is _pure.RecordStream
+    assert _cursor.RecordIterator is _pure.RecordIterator

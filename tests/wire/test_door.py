@@ -39,11 +39,11 @@ class Doors:
         self.wakes = 0
         self.referred: list[tuple[Any, ...]] = []
         given: dict[str, Any] = {
-            "place": made.Place, "dispatch": None, "batch_bytes": 1_000, "bytes_max": 1 << 20,
+            "place": made.RecordFuture, "dispatch": None, "batch_bytes": 1_000, "bytes_max": 1 << 20,
             "record_bytes_max": 10_000, "key_hash": "murmur2", "may_share": lambda one, other: one == other,
             "time_ms": lambda: NOW, "wakeup": self._wake, "refer": self._refer, "by_system": False, "sums": True,
         }  # fmt: skip
-        self.door = made.Door(**(given | options))
+        self.door = made.RecordAccumulator(**(given | options))
         self.door.is_open = True
 
     def _wake(self) -> None:
@@ -293,7 +293,7 @@ def test_waiting_records_are_routed_in_order_with_all_that_belongs_to_them(made:
     taken.since = 5.0
     places = [doors.door.send("t", b"%d" % number, b"k", timestamp_ms=number, on_delivery=told.append)
               for number in range(1, 4)]  # fmt: skip
-    assert taken.tell_late(1, places[0], told.append, None)
+    assert taken.add_waiter(1, places[0], told.append, None)
     assert len(taken) == 4
     doors.know(waiting=[taken])
     places.append(doors.door.send("t", b"4", b"k"))
@@ -308,7 +308,7 @@ def test_waiting_records_are_routed_in_order_with_all_that_belongs_to_them(made:
     assert [one[0] for one in late] == [1]
     assert [place.done() for place in places] == [True] * 4
     assert taken.outcome(2) == (run.partition, 102, 2, None)
-    assert not taken.tell_late(0, places[0], told.append, None)
+    assert not taken.add_waiter(0, places[0], told.append, None)
 
 
 def test_a_forgotten_topic_is_as_new_once_its_records_were_taken(made: Any) -> None:
@@ -399,7 +399,7 @@ def test_a_place_is_asked_for_its_error(made: Any) -> None:
     error = RuntimeError("refused")
     waits: list[float | None] = []
 
-    class Waits(made.Place):  # type: ignore[misc]
+    class Waits(made.RecordFuture):  # type: ignore[misc]
         __slots__ = ()
 
         def _wait(self, timeout: float | None) -> None:
@@ -416,7 +416,7 @@ def test_a_place_is_asked_for_its_error(made: Any) -> None:
     run.close()
     run.resolve(0, 1, 7, -1, error)
     assert (routed.exception(), routed.exception(5), routed.exception(timeout=5)) == (error, error, error)
-    run = made.Run("t", 0, 1_000)
+    run = made.BatchBuilder("t", 0, 1_000)
     for _ in range(2):
         run.append(NOW, None, b"v", (), 40)
     run.close()
@@ -428,18 +428,18 @@ def test_a_place_is_asked_for_its_error(made: Any) -> None:
     assert second.exception(2.5) is error
     assert first.exception() is error
     assert waits == [0, 2.5]
-    run = made.Run("t", 0, 1_000)
+    run = made.BatchBuilder("t", 0, 1_000)
     run.append(NOW, None, b"v", (), 40)
     run.close()
     run.resolve(0, 1, 7, -1, None)
-    assert made.Place(run, 0).exception() is None
+    assert made.RecordFuture(run, 0).exception() is None
 
 
 @needs_c
 def test_records_that_wait_are_nothing_to_the_garbage_collector() -> None:
     """It would look at all of them again and again; it costs more than all else of a record."""
-    made = speedups().place_class("tests.Made")
-    assert (made.__module__, made.__name__, made.__mro__[1]) == ("tests", "Made", speedups().Place)
+    made = speedups().future_class("tests.Made")
+    assert (made.__module__, made.__name__, made.__mro__[1]) == ("tests", "Made", speedups().RecordFuture)
     doors = Doors(speedups(), place=made)
     doors.know()
     place = doors.door.send("t", b"v")
@@ -637,7 +637,7 @@ def test_nothing_leaks() -> None:
             doors.door.send("t", bytearray(b"v"), memoryview(b"k"), headers)
         for run in doors.door.take():
             run.close()
-            assert run.tell_late(0, kept[0], told.append, None)
+            assert run.add_waiter(0, kept[0], told.append, None)
             sent = run.batch(0, 1, 0, 0)
             assert bytes(run.batch(0, 1, 1, 0)) != bytes(sent)
             reports, _ = run.resolve(0, len(run), 0, -1, error)

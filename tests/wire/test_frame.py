@@ -1,4 +1,5 @@
 """Frames out of a stream: fed whole, byte by byte, cut anywhere, with more behind; and streams that are not Kafka's."""
+
 from __future__ import annotations
 
 import doctest
@@ -215,8 +216,8 @@ def test_a_large_frame_is_read_into_its_place(first: int, steps: list[int], lend
 @needs_c
 def test_large_frames_take_their_turn_in_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where records are read in C; of fresh memory the system clears every page."""
-    monkeypatch.setattr(kwire.wire.frame, "room", speedups().room)
-    consumer, reader, stream = speedups().RecordStream(), FrameReader(lends=True), SIZE.pack(len(LARGE)) + LARGE
+    monkeypatch.setattr(kwire.wire.frame, "alloc_pooled", speedups().alloc_pooled)
+    consumer, reader, stream = speedups().RecordIterator(), FrameReader(lends=True), SIZE.pack(len(LARGE)) + LARGE
     assert reader.feed(stream[:100_000]) + reader.feed(stream[100_000:]) == [LARGE]
     tracemalloc.start()
     for _ in range(3):

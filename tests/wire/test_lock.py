@@ -26,7 +26,7 @@ def crc() -> Callable[[], object]:
 
 def a_batch_of_a_run() -> Callable[[], object]:
     def work() -> None:
-        run = speedups().Run("t", 0, 1 << 20)
+        run = speedups().BatchBuilder("t", 0, 1 << 20)
         for record in LARGE:
             run.append(*record, 1_050)
         run.close()

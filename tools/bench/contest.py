@@ -56,9 +56,7 @@ class Result:
         return {name: failure for name in self.samples if (failure := self.failure(name)) is not None}
 
 
-def compete(
-    title: str, names: Sequence[str], rounds: int, turn: Callable[[str], Sample], tell: Tell
-) -> Result:
+def compete(title: str, names: Sequence[str], rounds: int, turn: Callable[[str], Sample], tell: Tell) -> Result:
     """`turn(name)` is one contestant's turn; `tell` hears of each."""
     result = Result(title, {name: [] for name in names})
     for number in range(rounds):

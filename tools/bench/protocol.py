@@ -141,9 +141,7 @@ def kafka_python(name: str, data: bytes, version: int) -> Contender:
     theirs = cls.decode(data, version=version)
     theirs._header = None  # what it has decoded it encodes only with this set
     assert theirs.encode(version=version) == data
-    return Contender(
-        "kafka-python", lambda: cls.decode(data, version=version), lambda: theirs.encode(version=version)
-    )
+    return Contender("kafka-python", lambda: cls.decode(data, version=version), lambda: theirs.encode(version=version))
 
 
 def kio(name: str, data: bytes, version: int) -> Contender:
@@ -206,8 +204,7 @@ def bench_messages(rounds: int) -> None:
 STARTUP = {
     "import kwire": "import kwire",
     "first message": (
-        "from kwire.protocol.messages.metadata import MetadataRequest\n"
-        "MetadataRequest(topics=None).encode(12)"
+        "from kwire.protocol.messages.metadata import MetadataRequest\nMetadataRequest(topics=None).encode(12)"
     ),
     "every class": (
         "from kwire.protocol.api import OTHER_MESSAGES, ApiKey, message_class\n"

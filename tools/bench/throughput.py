@@ -17,9 +17,7 @@ def cases(options: argparse.Namespace) -> Iterator[tuple[str, Task]]:
     for size, compression, partitions in itertools.product(options.sizes, options.compression, options.partitions):
         keyed = f", {options.keys} keys" if options.keys else ""
         title = f"{options.records:,} records of {size} B, {compression}, partitions: {partitions}{keyed}"
-        yield title, Task(
-            "", "", "", options.records, options.warmup, size, partitions, compression, options.keys
-        )
+        yield title, Task("", "", "", options.records, options.warmup, size, partitions, compression, options.keys)
 
 
 def produce(options: argparse.Namespace, stand: Stand, tell: Tell, bench: str) -> Iterator[Result]:

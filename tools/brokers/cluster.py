@@ -65,9 +65,7 @@ class KafkaCluster:
         self._processes: dict[int, JavaProcess] = {}
         self._zookeeper: JavaProcess | None = None
 
-    def _make_plan(
-        self, count: int, chosen: Mapping[str, str], partitions: int, settings: Mapping[str, str]
-    ) -> Plan:
+    def _make_plan(self, count: int, chosen: Mapping[str, str], partitions: int, settings: Mapping[str, str]) -> Plan:
         names = [*chosen, "controller", *(["relay"] if "relayed" in chosen else [])]
         ports = free_ports(count * len(names) + 1)
         nodes = [
@@ -163,9 +161,7 @@ class KafkaCluster:
         with self._explained():
             wait_until_up(addresses, nodes, timeout_s=timeout_s, check=self._check_running, topic=topic)
 
-    def run(
-        self, main: str, arguments: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60
-    ) -> bytes:
+    def run(self, main: str, arguments: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> bytes:
         """Run a class of the broker's jars to its end, and answer what it printed."""
         command = java_command(self.jars, main, arguments, heap_mb=128, log4j=self._log4j)
         return run_java(command, stdin=stdin, timeout_s=timeout_s)

@@ -175,9 +175,7 @@ def _by_version(version: str, copies: str) -> dict[str, str]:
 
 def _listeners(plan: Plan, node: Node) -> dict[str, str]:
     addresses = [f"{name.upper()}://{HOST}:{node.ports[name]}" for name in plan.listeners]
-    advertised = [
-        f"{name.upper()}://{HOST}:{node.ports[_ADVERTISED_PORTS.get(name, name)]}" for name in plan.listeners
-    ]
+    advertised = [f"{name.upper()}://{HOST}:{node.ports[_ADVERTISED_PORTS.get(name, name)]}" for name in plan.listeners]
     settings = {"advertised.listeners": ",".join(advertised)}
     protocols = {name.upper(): protocol for name, protocol in plan.listeners.items()}
     if plan.is_kraft:

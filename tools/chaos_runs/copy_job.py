@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from chaos_runs.sequence import TRANSACTION_HEADER, Label, label_bytes
 from kwire import Consumer, ConsumerRecord, Producer
-from kwire.cluster import ClientConfig, Runtime, ToCoordinator
+from kwire.cluster import ClientConfig, LoopThread, ToCoordinator
 from kwire.errors import (
     AbortableError,
     ErrorCode,
@@ -179,7 +179,7 @@ def committed(job: Job) -> dict[int, int]:
         topic = OffsetFetchRequest.Topic(name=job.source, partition_indexes=list(job.partitions))
         return OffsetFetchRequest(group_id=job.group, topics=[topic], require_stable=version >= 7)
 
-    runtime = Runtime(ClientConfig(job.bootstrap, **_OPTIONS), name="positions")
+    runtime = LoopThread(ClientConfig(job.bootstrap, **_OPTIONS), name="positions")
     try:
         while True:
             try:

@@ -57,9 +57,7 @@ def run(scenario: Scenario, records: int, seed: str, say: Callable[[str], None])
         return run_on(cluster, scenario, records, seed, say)
 
 
-def run_on(
-    cluster: KafkaCluster, scenario: Scenario, records: int, seed: str, say: Callable[[str], None]
-) -> Verdict:
+def run_on(cluster: KafkaCluster, scenario: Scenario, records: int, seed: str, say: Callable[[str], None]) -> Verdict:
     """The same on brokers that are up, as `cluster_for` starts them, and that have seen no run."""
     began_at = time.monotonic()
 

@@ -1,10 +1,11 @@
 """AddOffsetsToTxn: a producer of the older protocol says that its transaction will commit offsets of a group."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.transactional import fenced_as
-from kwire.broker.node import BrokerState
 from kwire.broker.offsets import OFFSETS_TOPIC, offsets_partition
 from kwire.broker.producer_ids import Identity
 from kwire.errors import BrokerError, ErrorCode
@@ -14,7 +15,7 @@ _FIRST_VERSION_WITH_FENCED = 2
 
 
 def handle(
-    broker: BrokerState, request: AddOffsetsToTxnRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: AddOffsetsToTxnRequest, exchange: RequestContext, now: float
 ) -> AddOffsetsToTxnResponse:
     place = (OFFSETS_TOPIC, offsets_partition(request.group_id))
     identity = Identity(request.producer_id, request.producer_epoch)

@@ -3,16 +3,17 @@
 From v4 on it is for brokers, of many transactions at once, and may just ask whether partitions were added. All or none:
 if one partition cannot be added, the others are OPERATION_NOT_ATTEMPTED.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.transactional import fenced_as
-from kwire.broker.node import BrokerState
 from kwire.broker.producer_ids import Identity
-from kwire.broker.transaction import Place
+from kwire.broker.transactions import Place
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -29,7 +30,7 @@ _Result = AddPartitionsToTxnResponse.Transaction
 
 
 def handle(
-    broker: BrokerState, request: AddPartitionsToTxnRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: AddPartitionsToTxnRequest, exchange: RequestContext, now: float
 ) -> AddPartitionsToTxnResponse:
     if exchange.version >= _FIRST_VERSION_OF_MANY:
         results = [
@@ -47,7 +48,9 @@ def _only(request: AddPartitionsToTxnRequest) -> _Asked:
     )  # fmt: skip
 
 
-def _add(broker: BrokerState, asked: _Asked, exchange: Exchange, now: float) -> list[AddPartitionsToTxnTopicResult]:
+def _add(
+    broker: BrokerState, asked: _Asked, exchange: RequestContext, now: float
+) -> list[AddPartitionsToTxnTopicResult]:
     wanted = _places_of(asked.topics)
     bad = {place: wrong for place in wanted if (wrong := _wrong(broker, place, exchange))}
     if bad:
@@ -64,7 +67,7 @@ def _add(broker: BrokerState, asked: _Asked, exchange: Exchange, now: float) -> 
     return _results(asked, dict.fromkeys(wanted, code))
 
 
-def _wrong(broker: BrokerState, place: Place, exchange: Exchange) -> int:
+def _wrong(broker: BrokerState, place: Place, exchange: RequestContext) -> int:
     refused = exchange.refused(*place)
     if refused is not None:
         return refused

@@ -3,6 +3,7 @@
 Owns the numbers that DescribeConfigs, IncrementalAlterConfigs and CreateTopics share. Brokers show what `Options` says
 in the names of server.properties, and cannot be altered.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,10 +1,11 @@
 """CreatePartitions: more of them; `count` is the new total."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.faults import NO_PARTITION
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
@@ -13,7 +14,7 @@ _Result = CreatePartitionsResponse.Result
 
 
 def handle(
-    broker: BrokerState, request: CreatePartitionsRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: CreatePartitionsRequest, exchange: RequestContext, now: float
 ) -> CreatePartitionsResponse:
     results = [_create(broker, asked, validate_only=request.validate_only) for asked in request.topics]
     return CreatePartitionsResponse(results=results)

@@ -1,13 +1,14 @@
 """CreateTopics: at any broker, as with KRaft, where brokers forward it to the controller."""
+
 from __future__ import annotations
 
 from collections import Counter
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.faults import NO_PARTITION
 from kwire.broker.handlers.configs import DEFAULT_CONFIG, TOPIC_CONFIG
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.broker.state import Topic
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -15,7 +16,9 @@ from kwire.protocol.messages.create_topics import CreateTopicsRequest, CreateTop
 _Result = CreateTopicsResponse.Topic
 
 
-def handle(broker: BrokerState, request: CreateTopicsRequest, exchange: Exchange, now: float) -> CreateTopicsResponse:
+def handle(
+    broker: BrokerState, request: CreateTopicsRequest, exchange: RequestContext, now: float
+) -> CreateTopicsResponse:
     named = Counter(asked.name for asked in request.topics)
     results = []
     for asked in {asked.name: asked for asked in request.topics}.values():

@@ -1,16 +1,19 @@
 """DeleteGroups: empty ones, with their offsets."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 _Result = DeleteGroupsResponse.Result
 
 
-def handle(broker: BrokerState, request: DeleteGroupsRequest, exchange: Exchange, now: float) -> DeleteGroupsResponse:
+def handle(
+    broker: BrokerState, request: DeleteGroupsRequest, exchange: RequestContext, now: float
+) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
         results=[_Result(group_id=id, error_code=_delete(broker, id)) for id in request.groups_names]
     )

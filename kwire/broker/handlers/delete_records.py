@@ -1,9 +1,10 @@
 """DeleteRecords: raise where partitions begin; -1 stands for the high watermark."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
@@ -14,7 +15,7 @@ _Result = DeleteRecordsResponse.Topic.Partition
 
 
 def handle(
-    broker: BrokerState, request: DeleteRecordsRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: DeleteRecordsRequest, exchange: RequestContext, now: float
 ) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=[
@@ -26,7 +27,7 @@ def handle(
     )
 
 
-def _delete(broker: BrokerState, exchange: Exchange, topic: str, asked: _Asked) -> _Result:
+def _delete(broker: BrokerState, exchange: RequestContext, topic: str, asked: _Asked) -> _Result:
     try:
         refused = exchange.refused(topic, asked.partition_index)
         if refused is not None:

@@ -1,10 +1,11 @@
 """DeleteTopics: by name, or since v6 by id. The records go at once."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.faults import NO_PARTITION
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
@@ -14,7 +15,9 @@ _Asked = DeleteTopicsRequest.Topic
 _Result = DeleteTopicsResponse.Topic
 
 
-def handle(broker: BrokerState, request: DeleteTopicsRequest, exchange: Exchange, now: float) -> DeleteTopicsResponse:
+def handle(
+    broker: BrokerState, request: DeleteTopicsRequest, exchange: RequestContext, now: float
+) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(responses=[_delete(broker, asked, now) for asked in _asked(request, exchange.version)])
 
 

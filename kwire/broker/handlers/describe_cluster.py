@@ -1,15 +1,16 @@
 """DescribeCluster: the brokers and the controller."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import CLUSTER_OPERATIONS, NOT_REQUESTED, Handler
-from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.describe_cluster import BROKERS, DescribeClusterRequest, DescribeClusterResponse
 
 
 def handle(
-    broker: BrokerState, request: DescribeClusterRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: DescribeClusterRequest, exchange: RequestContext, now: float
 ) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return refuse(request, ErrorCode.MISMATCHED_ENDPOINT_TYPE, exchange.version)

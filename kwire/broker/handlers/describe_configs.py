@@ -1,9 +1,11 @@
 """DescribeConfigs: of topics, and of the broker that is asked."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.configs import (
     BROKER,
     DEFAULT_CONFIG,
@@ -14,7 +16,6 @@ from kwire.broker.handlers.configs import (
     type_of,
 )
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.broker.state import check_topic_name
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -25,7 +26,7 @@ _Config = DescribeConfigsResponse.Result.Config
 
 
 def handle(
-    broker: BrokerState, request: DescribeConfigsRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: DescribeConfigsRequest, exchange: RequestContext, now: float
 ) -> DescribeConfigsResponse:
     results = []
     for asked in request.resources:

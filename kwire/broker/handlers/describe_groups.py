@@ -1,10 +1,11 @@
 """DescribeGroups: state and members of classic groups. A group that does not exist is Dead, since v6 an error."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
-from kwire.broker.group import Group, GroupState
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
+from kwire.broker.groups import Group, GroupState
 from kwire.broker.handlers.handler import GROUP_OPERATIONS, NOT_REQUESTED, Handler
-from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
@@ -14,7 +15,7 @@ _Result = DescribeGroupsResponse.Group
 
 
 def handle(
-    broker: BrokerState, request: DescribeGroupsRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: DescribeGroupsRequest, exchange: RequestContext, now: float
 ) -> DescribeGroupsResponse:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
     return DescribeGroupsResponse(

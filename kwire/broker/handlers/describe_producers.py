@@ -1,9 +1,10 @@
 """DescribeProducers: the producers that a partition knows, and where their open transactions begin."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.broker.partition import Partition
 from kwire.broker.state import check_topic_name
 from kwire.errors import BrokerError, ErrorCode
@@ -16,7 +17,7 @@ _Result = DescribeProducersResponse.Topic.Partition
 
 
 def handle(
-    broker: BrokerState, request: DescribeProducersRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: DescribeProducersRequest, exchange: RequestContext, now: float
 ) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
@@ -29,7 +30,7 @@ def handle(
     )
 
 
-def _describe(broker: BrokerState, topic: str, index: int, exchange: Exchange) -> _Result:
+def _describe(broker: BrokerState, topic: str, index: int, exchange: RequestContext) -> _Result:
     try:
         check_topic_name(topic)
         partition = broker.cluster.partition(topic, index)

@@ -1,9 +1,10 @@
 """DescribeTransactions: state and partitions of the transactions that this broker coordinates."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 
@@ -11,7 +12,7 @@ _Result = DescribeTransactionsResponse.Transaction
 
 
 def handle(
-    broker: BrokerState, request: DescribeTransactionsRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: DescribeTransactionsRequest, exchange: RequestContext, now: float
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
         transaction_states=[_describe(broker, transactional_id) for transactional_id in request.transactional_ids]

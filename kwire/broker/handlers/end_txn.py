@@ -1,10 +1,11 @@
 """EndTxn: commit or abort. From v5 on the answer has the identity to go on with (KIP-890)."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.transactional import fenced_as
-from kwire.broker.node import BrokerState
 from kwire.broker.producer_ids import Identity
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -13,7 +14,7 @@ _FIRST_VERSION_WITH_FENCED = 2
 _FIRST_VERSION_WITH_EPOCHS = 5
 
 
-def handle(broker: BrokerState, request: EndTxnRequest, exchange: Exchange, now: float) -> EndTxnResponse:
+def handle(broker: BrokerState, request: EndTxnRequest, exchange: RequestContext, now: float) -> EndTxnResponse:
     try:
         if request.transactional_id:
             broker.check_coordinates(request.transactional_id)

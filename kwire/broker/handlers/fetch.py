@@ -3,15 +3,16 @@
 Fetch sessions (KIP-227) are not kept: session id 0 in the answer tells the client so, and it goes on naming all
 partitions. The last batch is cut where the limit falls; before KIP-74 (v0 to v2) so is the first.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.leaders import Leaders
 from kwire.broker.log import PartitionLog, Stored
-from kwire.broker.node import BrokerState
 from kwire.broker.options import TopicSettings
 from kwire.broker.partition import Partition
 from kwire.broker.state import Topic
@@ -33,7 +34,7 @@ _Asked = FetchRequest.Topic.Partition
 _Result = FetchResponse.Topic.Partition
 
 
-def handle(broker: BrokerState, request: FetchRequest, exchange: Exchange, now: float) -> FetchResponse | None:
+def handle(broker: BrokerState, request: FetchRequest, exchange: RequestContext, now: float) -> FetchResponse | None:
     if request.session_id != 0 or request.session_epoch not in (_FINAL_EPOCH, _INITIAL_EPOCH):
         return refuse(request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, exchange.version)
     fetch = Fetch(broker, request, exchange)
@@ -47,7 +48,7 @@ def handle(broker: BrokerState, request: FetchRequest, exchange: Exchange, now: 
 class Fetch:
     """One request and the partitions that it reads. Looks again whenever one of them changes, until it is answered."""
 
-    def __init__(self, broker: BrokerState, request: FetchRequest, exchange: Exchange) -> None:
+    def __init__(self, broker: BrokerState, request: FetchRequest, exchange: RequestContext) -> None:
         self._broker = broker
         self._request = request
         self._exchange = exchange

@@ -1,9 +1,10 @@
 """FindCoordinator: which broker to ask about a group or a transactional id; several at once since v4."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.find_coordinator import (
     GROUP,
@@ -18,7 +19,7 @@ _Coordinator = FindCoordinatorResponse.Coordinator
 
 
 def handle(
-    broker: BrokerState, request: FindCoordinatorRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: FindCoordinatorRequest, exchange: RequestContext, now: float
 ) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if exchange.version >= _FIRST_VERSION_OF_MANY else [request.key]
     return _response([_find(broker, key, request.key_type) for key in keys], exchange.version)

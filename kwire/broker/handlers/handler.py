@@ -2,14 +2,15 @@
 
 Owns their shapes, and the few things that several handlers say in the same words: leader hints, authorised operations.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from kwire.broker.exchange import Exchange
-from kwire.broker.node import BrokerState
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.protocol.schema import Request, Response
 
 R = TypeVar("R", bound=Request[Any])
@@ -37,7 +38,7 @@ class Handler(Generic[R]):
     """
 
     request: type[R]
-    handle: Callable[[BrokerState, R, Exchange, float], Response | None]
+    handle: Callable[[BrokerState, R, RequestContext, float], Response | None]
     refuse: Callable[[R, int, int], Response]
     places: Callable[[BrokerState, R], Sequence[tuple[str, int]]] = no_places
     refuses_places: bool = False

@@ -1,10 +1,11 @@
 """IncrementalAlterConfigs: of topics. They take effect at once, on what is in the log already too."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.configs import LISTS, TOPIC
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.broker.state import Topic
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.incremental_alter_configs import (
@@ -19,7 +20,7 @@ _Result = IncrementalAlterConfigsResponse.Resource
 
 
 def handle(
-    broker: BrokerState, request: IncrementalAlterConfigsRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: IncrementalAlterConfigsRequest, exchange: RequestContext, now: float
 ) -> IncrementalAlterConfigsResponse:
     results = []
     for asked in request.resources:

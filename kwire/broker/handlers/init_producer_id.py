@@ -2,12 +2,13 @@
 
 Of two-phase commit (KIP-939, v6) there is as much as in a Kafka whose administrator has not allowed it: nothing.
 """
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.transactional import fenced_as
-from kwire.broker.node import BrokerState
 from kwire.broker.producer_ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Identity
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -16,7 +17,7 @@ _FIRST_VERSION_WITH_FENCED = 4
 
 
 def handle(
-    broker: BrokerState, request: InitProducerIdRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: InitProducerIdRequest, exchange: RequestContext, now: float
 ) -> InitProducerIdResponse:
     error = _refused(broker, request)
     if error is not None:

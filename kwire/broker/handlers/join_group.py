@@ -1,11 +1,11 @@
 """JoinGroup: answered when all members of the group have joined, or the rebalance timeout has passed."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
-from kwire.broker.group import Joined
-from kwire.broker.groups import Join
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
+from kwire.broker.groups import Join, Joined
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -15,7 +15,7 @@ _FIRST_VERSION_WITH_SKIP = 9
 
 
 def handle(
-    broker: BrokerState, request: JoinGroupRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: JoinGroupRequest, exchange: RequestContext, now: float
 ) -> JoinGroupResponse | None:
     if not broker.coordinates(request.group_id):
         return refuse(request, ErrorCode.NOT_COORDINATOR, exchange.version)
@@ -34,9 +34,7 @@ def handle(
         needs_known_id=exchange.version >= _FIRST_VERSION_WITH_KNOWN_ID,
         can_skip_assignment=exchange.version >= _FIRST_VERSION_WITH_SKIP,
     )
-    joined = broker.cluster.groups.join(
-        join, now, lambda joined: exchange.answer(_response(joined, exchange.version))
-    )
+    joined = broker.cluster.groups.join(join, now, lambda joined: exchange.answer(_response(joined, exchange.version)))
     return None if joined is None else _response(joined, exchange.version)
 
 

@@ -2,6 +2,7 @@
 
 Owns which errors are worth the hint, and the list of addresses of the leaders that one response has named.
 """
+
 from __future__ import annotations
 
 from kwire.broker.partition import Partition

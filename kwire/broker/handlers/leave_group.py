@@ -1,16 +1,17 @@
 """LeaveGroup: one member, or since v3 several, also static ones by their instance id alone."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 _FIRST_VERSION_OF_MANY = 3
 
 
-def handle(broker: BrokerState, request: LeaveGroupRequest, exchange: Exchange, now: float) -> LeaveGroupResponse:
+def handle(broker: BrokerState, request: LeaveGroupRequest, exchange: RequestContext, now: float) -> LeaveGroupResponse:
     if not broker.coordinates(request.group_id):
         return refuse(request, ErrorCode.NOT_COORDINATOR, exchange.version)
     groups = broker.cluster.groups

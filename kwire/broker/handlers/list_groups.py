@@ -1,16 +1,17 @@
 """ListGroups: those that this broker coordinates; all are of the classic type."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 _TYPE = "classic"
 
 
-def handle(broker: BrokerState, request: ListGroupsRequest, exchange: Exchange, now: float) -> ListGroupsResponse:
+def handle(broker: BrokerState, request: ListGroupsRequest, exchange: RequestContext, now: float) -> ListGroupsResponse:
     states = {state.lower() for state in request.states_filter}
     types = {type.lower() for type in request.types_filter}
     return ListGroupsResponse(

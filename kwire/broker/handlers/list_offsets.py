@@ -1,11 +1,12 @@
 """ListOffsets: the first and last offset of a partition, or the first one at or after a time."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.fetch import READ_COMMITTED
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.log import NO_TIMESTAMP, Found
-from kwire.broker.node import BrokerState
 from kwire.broker.partition import NO_EPOCH, Partition
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages import list_offsets as names
@@ -17,7 +18,9 @@ _Asked = ListOffsetsRequest.Topic.Partition
 _Result = ListOffsetsResponse.Topic.Partition
 
 
-def handle(broker: BrokerState, request: ListOffsetsRequest, exchange: Exchange, now: float) -> ListOffsetsResponse:
+def handle(
+    broker: BrokerState, request: ListOffsetsRequest, exchange: RequestContext, now: float
+) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=[
             ListOffsetsResponse.Topic(
@@ -30,7 +33,7 @@ def handle(broker: BrokerState, request: ListOffsetsRequest, exchange: Exchange,
 
 
 def _answer(
-    broker: BrokerState, request: ListOffsetsRequest, exchange: Exchange, topic: str, asked: _Asked
+    broker: BrokerState, request: ListOffsetsRequest, exchange: RequestContext, topic: str, asked: _Asked
 ) -> _Result:
     try:
         refused = exchange.refused(topic, asked.partition_index)

@@ -1,12 +1,13 @@
 """ListTransactions: those that this broker coordinates, by state, producer id, age (v1) and pattern of the id (v2)."""
+
 from __future__ import annotations
 
 import re
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
-from kwire.broker.transaction import Transaction, TransactionState
+from kwire.broker.transactions import Transaction, TransactionState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
@@ -16,7 +17,7 @@ _PATTERN_LENGTH_MAX = 1_000
 
 
 def handle(
-    broker: BrokerState, request: ListTransactionsRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: ListTransactionsRequest, exchange: RequestContext, now: float
 ) -> ListTransactionsResponse:
     pattern: re.Pattern[str] | None = None
     if request.transactional_id_pattern:

@@ -1,10 +1,11 @@
 """Metadata: brokers, topics, leaders. Topics that do not exist are made where the cluster and the client allow it."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.faults import NO_PARTITION
 from kwire.broker.handlers.handler import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, Handler
-from kwire.broker.node import BrokerState
 from kwire.broker.partition import NO_LEADER, Partition
 from kwire.broker.state import Topic, check_topic_name
 from kwire.errors import BrokerError, ErrorCode, broker_error
@@ -15,7 +16,7 @@ _FIRST_VERSION_WITH_CONSENT = 4
 _FIRST_VERSION_WITH_NULL_NAME = 12
 
 
-def handle(broker: BrokerState, request: MetadataRequest, exchange: Exchange, now: float) -> MetadataResponse:
+def handle(broker: BrokerState, request: MetadataRequest, exchange: RequestContext, now: float) -> MetadataResponse:
     cluster = broker.cluster
     wants_operations = request.include_cluster_authorized_operations
     return MetadataResponse(
@@ -30,7 +31,7 @@ def handle(broker: BrokerState, request: MetadataRequest, exchange: Exchange, no
     )
 
 
-def _topics(broker: BrokerState, request: MetadataRequest, exchange: Exchange) -> list[MetadataResponse.Topic]:
+def _topics(broker: BrokerState, request: MetadataRequest, exchange: RequestContext) -> list[MetadataResponse.Topic]:
     asked = request.topics
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
     if asked is None or (not asked and exchange.version == 0):

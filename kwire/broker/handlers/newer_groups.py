@@ -4,14 +4,15 @@ These brokers have groups of the classic protocol only. They offer the two APIs 
 UNSUPPORTED_VERSION, as Kafka's KafkaApis does where `group.version` or `share.version` is off: a client that found the
 API missing would wait for its assignment without a word, to its user or to the broker.
 """
+
 from __future__ import annotations
 
 from typing import Any
 
+from kwire.broker.broker_state import BrokerState
 from kwire.broker.diagnostics import logger
-from kwire.broker.exchange import Exchange
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -24,20 +25,20 @@ _NO_SHARE_GROUPS = "the embedded broker has no share groups (KIP-932): use a con
 
 
 def handle_consumer(
-    broker: BrokerState, request: ConsumerGroupHeartbeatRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: ConsumerGroupHeartbeatRequest, exchange: RequestContext, now: float
 ) -> ConsumerGroupHeartbeatResponse:
     _log_refusal(broker, request.group_id, exchange, _NO_CONSUMER_PROTOCOL)
     return refuse_consumer(request, ErrorCode.UNSUPPORTED_VERSION, exchange.version, _NO_CONSUMER_PROTOCOL)
 
 
 def handle_share(
-    broker: BrokerState, request: ShareGroupHeartbeatRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: ShareGroupHeartbeatRequest, exchange: RequestContext, now: float
 ) -> ShareGroupHeartbeatResponse:
     _log_refusal(broker, request.group_id, exchange, _NO_SHARE_GROUPS)
     return refuse_share(request, ErrorCode.UNSUPPORTED_VERSION, exchange.version, _NO_SHARE_GROUPS)
 
 
-def _log_refusal(broker: BrokerState, group: str, exchange: Exchange, why: str) -> None:
+def _log_refusal(broker: BrokerState, group: str, exchange: RequestContext, why: str) -> None:
     """Once for each client and group: a client may ask again and again."""
     known = (exchange.client_host, exchange.client_id, group)
     if known not in broker.cluster.refused_groups:

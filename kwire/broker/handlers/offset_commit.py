@@ -1,10 +1,11 @@
 """OffsetCommit: store how far a group has come. A consumer without a group's members may store under its name too."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.groups import UNKNOWN_GENERATION
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.broker.offsets import Committed
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -15,7 +16,9 @@ _FIRST_VERSION_BY_ID = 10
 _Asked = OffsetCommitRequest.Topic
 
 
-def handle(broker: BrokerState, request: OffsetCommitRequest, exchange: Exchange, now: float) -> OffsetCommitResponse:
+def handle(
+    broker: BrokerState, request: OffsetCommitRequest, exchange: RequestContext, now: float
+) -> OffsetCommitResponse:
     error = _check(broker, request, exchange.version, now)
     if error is not ErrorCode.NONE:
         return refuse(request, error, exchange.version)
@@ -51,7 +54,7 @@ def _check(broker: BrokerState, request: OffsetCommitRequest, version: int, now:
 def _commit(
     broker: BrokerState,
     request: OffsetCommitRequest,
-    exchange: Exchange,
+    exchange: RequestContext,
     asked: _Asked,
     one: _Asked.Partition,
     now: float,

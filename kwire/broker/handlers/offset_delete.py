@@ -1,10 +1,11 @@
 """OffsetDelete: forget a group's offsets of topics that none of its members subscribes to."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
-from kwire.broker.group import Group
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
+from kwire.broker.groups import Group
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.errors import DecodeError, ErrorCode
 from kwire.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, decode_versioned
 from kwire.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -12,7 +13,9 @@ from kwire.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDel
 _Result = OffsetDeleteResponse.Topic
 
 
-def handle(broker: BrokerState, request: OffsetDeleteRequest, exchange: Exchange, now: float) -> OffsetDeleteResponse:
+def handle(
+    broker: BrokerState, request: OffsetDeleteRequest, exchange: RequestContext, now: float
+) -> OffsetDeleteResponse:
     if not broker.coordinates(request.group_id):
         return refuse(request, ErrorCode.NOT_COORDINATOR, exchange.version)
     group = broker.cluster.groups.get(request.group_id)

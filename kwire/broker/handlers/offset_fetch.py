@@ -2,13 +2,14 @@
 
 With `require_stable` a partition for which an open transaction has an offset is UNSTABLE_OFFSET_COMMIT (KIP-447).
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.broker.offsets import Committed, Offsets, Place
 from kwire.broker.state import Topic
 from kwire.errors import BrokerError, ErrorCode
@@ -25,12 +26,12 @@ _Group = OffsetFetchResponse.Group
 _Topic = OffsetFetchResponse.Group.Topic
 
 
-def handle(broker: BrokerState, request: OffsetFetchRequest, exchange: Exchange, now: float) -> OffsetFetchResponse:
+def handle(
+    broker: BrokerState, request: OffsetFetchRequest, exchange: RequestContext, now: float
+) -> OffsetFetchResponse:
     if exchange.version >= _FIRST_VERSION_OF_MANY:
         return OffsetFetchResponse(
-            groups=[
-                _group(broker, asked, exchange.version, stable=request.require_stable) for asked in request.groups
-            ]
+            groups=[_group(broker, asked, exchange.version, stable=request.require_stable) for asked in request.groups]
         )
     if not broker.coordinates(request.group_id):
         return refuse(request, ErrorCode.NOT_COORDINATOR, exchange.version)
@@ -75,9 +76,7 @@ def _group(broker: BrokerState, asked: OffsetFetchRequest.Group, version: int, *
     return _Group(group_id=asked.group_id, topics=topics)
 
 
-def _asked(
-    broker: BrokerState, asked: OffsetFetchRequest.Group.Topic, stored: Stored, version: int
-) -> _Topic:
+def _asked(broker: BrokerState, asked: OffsetFetchRequest.Group.Topic, stored: Stored, version: int) -> _Topic:
     if version < _FIRST_VERSION_BY_ID:
         return _Topic(name=asked.name, partitions=_partitions(asked.name, asked.partition_indexes, stored))
     try:

@@ -1,9 +1,10 @@
 """OffsetForLeaderEpoch: where an epoch ended, so that a consumer finds out what of its reading is gone (KIP-320)."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
@@ -12,7 +13,7 @@ _Result = OffsetForLeaderEpochResponse.Topic.Partition
 
 
 def handle(
-    broker: BrokerState, request: OffsetForLeaderEpochRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: OffsetForLeaderEpochRequest, exchange: RequestContext, now: float
 ) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
@@ -24,7 +25,7 @@ def handle(
     )
 
 
-def _find(broker: BrokerState, exchange: Exchange, topic: str, asked: _Asked) -> _Result:
+def _find(broker: BrokerState, exchange: RequestContext, topic: str, asked: _Asked) -> _Result:
     try:
         refused = exchange.refused(topic, asked.partition)
         if refused is not None:

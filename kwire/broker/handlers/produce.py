@@ -2,17 +2,18 @@
 
 With acks=0 there is no answer; an error then closes the connection, which is all that such a client can be told.
 """
+
 from __future__ import annotations
 
 from functools import partial
 
-from kwire.broker.exchange import Exchange, HangUp, NoAnswer
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import CloseConnection, NoReply, RequestContext
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.leaders import Leaders
 from kwire.broker.handlers.transactional import enter
-from kwire.broker.intake import is_transactional, open_records, validate
 from kwire.broker.log import PartitionLog
-from kwire.broker.node import BrokerState
+from kwire.broker.log_validator import is_transactional, open_records, validate
 from kwire.broker.partition import Partition
 from kwire.broker.producer_ids import Identity
 from kwire.broker.state import Topic
@@ -31,7 +32,9 @@ _WITHOUT_START = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LAR
 _Result = ProduceResponse.Topic.Partition
 
 
-def handle(broker: BrokerState, request: ProduceRequest, exchange: Exchange, now: float) -> ProduceResponse | None:
+def handle(
+    broker: BrokerState, request: ProduceRequest, exchange: RequestContext, now: float
+) -> ProduceResponse | None:
     if request.acks not in (NONE, LEADER, ALL):
         return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS, exchange.version)
     if _is_nobodys_transaction(request):
@@ -50,7 +53,7 @@ def handle(broker: BrokerState, request: ProduceRequest, exchange: Exchange, now
     response = ProduceResponse(responses=topics)
     if request.acks == NONE:
         failures = [result for topic in topics for result in topic.partition_responses if result.error_code]
-        exchange.finish(HangUp(_why_unacknowledged(failures[0])) if failures else NoAnswer())
+        exchange.finish(CloseConnection(_why_unacknowledged(failures[0])) if failures else NoReply())
         return None
     if waiting:
         DelayedProduce(broker, response, waiting, leaders, exchange, now + request.timeout_ms / 1000)
@@ -93,7 +96,7 @@ class _Waiting:
 def _append(
     broker: BrokerState,
     request: ProduceRequest,
-    exchange: Exchange,
+    exchange: RequestContext,
     asked: ProduceRequest.Topic,
     data: ProduceRequest.Topic.Partition,
     leaders: Leaders,
@@ -165,7 +168,7 @@ class DelayedProduce:
         response: ProduceResponse,
         waiting: list[_Waiting],
         leaders: Leaders,
-        exchange: Exchange,
+        exchange: RequestContext,
         until: float,
     ) -> None:
         self._broker = broker

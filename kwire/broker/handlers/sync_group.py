@@ -1,17 +1,17 @@
 """SyncGroup: the leader brings the assignments, everybody gets their part when it has."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
-from kwire.broker.group import Synced
-from kwire.broker.groups import Sync
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
+from kwire.broker.groups import Sync, Synced
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 def handle(
-    broker: BrokerState, request: SyncGroupRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: SyncGroupRequest, exchange: RequestContext, now: float
 ) -> SyncGroupResponse | None:
     if not broker.coordinates(request.group_id):
         return refuse(request, ErrorCode.NOT_COORDINATOR, exchange.version)

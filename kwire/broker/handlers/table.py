@@ -1,4 +1,5 @@
 """Every API that a broker answers, less those of the connection itself (ApiVersions, SASL), which are the session's."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -3,11 +3,12 @@
 Owns the translation of the transaction coordinator's errors for Produce and TxnOffsetCommit (Kafka's
 AddPartitionsToTxnManager), and for clients from before KIP-588.
 """
+
 from __future__ import annotations
 
 from kwire.broker.producer_ids import Identity
 from kwire.broker.state import ClusterState
-from kwire.broker.transaction import Place
+from kwire.broker.transactions import Place
 from kwire.errors import BrokerError, ErrorCode, broker_error
 
 

@@ -2,13 +2,14 @@
 
 With the member and its generation (v3, KIP-447) a member that has lost its partitions is refused.
 """
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.groups import UNKNOWN_GENERATION
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.transactional import enter
-from kwire.broker.node import BrokerState
 from kwire.broker.offsets import OFFSETS_TOPIC, Committed, Place, offsets_partition
 from kwire.broker.producer_ids import Identity
 from kwire.errors import BrokerError, ErrorCode
@@ -23,7 +24,7 @@ _Result = TxnOffsetCommitResponse.Topic
 
 
 def handle(
-    broker: BrokerState, request: TxnOffsetCommitRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: TxnOffsetCommitRequest, exchange: RequestContext, now: float
 ) -> TxnOffsetCommitResponse:
     """A partition that does not exist has its own error; what is wrong with the rest of them is wrong with all."""
     found = {id(one): _place(broker, asked, one, exchange) for asked in request.topics for one in asked.partitions}
@@ -41,7 +42,7 @@ def handle(
     return TxnOffsetCommitResponse(topics=topics)
 
 
-def _place(broker: BrokerState, asked: _Asked, one: _Asked.Partition, exchange: Exchange) -> Place | int:
+def _place(broker: BrokerState, asked: _Asked, one: _Asked.Partition, exchange: RequestContext) -> Place | int:
     """The partition, or why there is none."""
     cluster = broker.cluster
     try:
@@ -55,7 +56,7 @@ def _place(broker: BrokerState, asked: _Asked, one: _Asked.Partition, exchange: 
     return place if refused is None else refused
 
 
-def _refused(broker: BrokerState, request: TxnOffsetCommitRequest, exchange: Exchange, now: float) -> int:
+def _refused(broker: BrokerState, request: TxnOffsetCommitRequest, exchange: RequestContext, now: float) -> int:
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if not broker.coordinates(request.group_id):

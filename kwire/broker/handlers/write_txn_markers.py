@@ -1,11 +1,12 @@
 """WriteTxnMarkers: end a transaction in partitions, whatever its coordinator knows; brokers and administrators ask."""
+
 from __future__ import annotations
 
-from kwire.broker.exchange import Exchange
+from kwire.broker.broker_state import BrokerState
+from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.node import BrokerState
 from kwire.broker.offsets import OFFSETS_PARTITIONS, OFFSETS_TOPIC
-from kwire.broker.transaction import Place
+from kwire.broker.transactions import Place
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
@@ -14,7 +15,7 @@ _Result = WriteTxnMarkersResponse.Marker
 
 
 def handle(
-    broker: BrokerState, request: WriteTxnMarkersRequest, exchange: Exchange, now: float
+    broker: BrokerState, request: WriteTxnMarkersRequest, exchange: RequestContext, now: float
 ) -> WriteTxnMarkersResponse:
     results = []
     for asked in request.markers:
@@ -27,7 +28,7 @@ def handle(
     return WriteTxnMarkersResponse(markers=results)
 
 
-def _write(broker: BrokerState, asked: _Asked, topic: str, index: int, exchange: Exchange, now: float) -> int:
+def _write(broker: BrokerState, asked: _Asked, topic: str, index: int, exchange: RequestContext, now: float) -> int:
     refused = exchange.refused(topic, index)
     if refused is not None:
         return refused

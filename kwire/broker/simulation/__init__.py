@@ -20,6 +20,7 @@ sockets, time and chance. What a run does is a function of its plan, and a plan 
     run        one run; shrink: the fewest disturbances that still break it
     trace      every event of a run, hashed
 """
+
 from kwire.broker.simulation.chance import plan
 from kwire.broker.simulation.checker import Anomaly
 from kwire.broker.simulation.run import Report, run

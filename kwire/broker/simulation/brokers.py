@@ -3,6 +3,7 @@
 Owns what a test may do to brokers between two turns of theirs, and copies of logs before anything is lost. What one
 broker may do wrong by itself (metadata of yesterday, throttling) is `SimulatedBroker`.
 """
+
 from __future__ import annotations
 
 from collections import Counter
@@ -11,9 +12,9 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from kwire.broker.apis import Broker
+from kwire.broker.broker import Broker
 from kwire.broker.cluster import served_versions
-from kwire.broker.exchange import Answer, Exchange, Outcome
+from kwire.broker.exchange import Outcome, Reply, RequestContext
 from kwire.broker.faults import Effect, Fault
 from kwire.broker.handlers.metadata import METADATA
 from kwire.broker.handlers.produce import PRODUCE
@@ -48,7 +49,7 @@ class SimulatedBroker(Broker):
     def lag(self, until: float, now: float) -> None:
         """Until then it tells clients the metadata of now."""
         everything = MetadataRequest(topics=None)
-        exchange = Exchange(
+        exchange = RequestContext(
             everything, MetadataRequest.VERSIONS[-1], client_id=None, client_host="", finish=_ignore
         )
         past = METADATA.handle(self, everything, exchange, now)
@@ -61,7 +62,7 @@ class SimulatedBroker(Broker):
     def heal(self) -> None:
         self._lags_until, self._throttles = 0.0, 0
 
-    def handle(self, exchange: Exchange, now: float) -> None:
+    def handle(self, exchange: RequestContext, now: float) -> None:
         request = exchange.request
         if isinstance(request, ProduceRequest):
             ends = [self._end_offset(*place) for place in PRODUCE.places(self, request)]
@@ -76,8 +77,8 @@ class SimulatedBroker(Broker):
         partition = known.partition(index) if known is not None else None
         return partition.log.end_offset if partition is not None else 0
 
-    def _produced(self, exchange: Exchange, ends: list[int], outcome: Outcome) -> None:
-        if isinstance(outcome, Answer) and isinstance(outcome.response, ProduceResponse):
+    def _produced(self, exchange: RequestContext, ends: list[int], outcome: Outcome) -> None:
+        if isinstance(outcome, Reply) and isinstance(outcome.response, ProduceResponse):
             results = [result for topic in outcome.response.responses for result in topic.partition_responses]
             for result, end in zip(results, ends, strict=True):
                 if result.error_code:
@@ -90,13 +91,13 @@ class SimulatedBroker(Broker):
                 self._seen["answers throttled"] += 1
         exchange.finish(outcome)
 
-    def _remembered(self, exchange: Exchange, outcome: Outcome) -> None:
-        if isinstance(outcome, Answer) and isinstance(outcome.response, MetadataResponse) and self._past is not None:
+    def _remembered(self, exchange: RequestContext, outcome: Outcome) -> None:
+        if isinstance(outcome, Reply) and isinstance(outcome.response, MetadataResponse) and self._past is not None:
             self._seen["metadata of yesterday"] += 1
             past = {topic.name: topic for topic in self._past.topics}
             now = outcome.response
             topics = [past.get(topic.name) or _unknown(topic) for topic in now.topics]
-            outcome = Answer(
+            outcome = Reply(
                 MetadataResponse(
                     brokers=self._past.brokers, cluster_id=now.cluster_id, controller_id=self._past.controller_id,
                     topics=topics,
@@ -289,9 +290,7 @@ def _tail(partition: Partition) -> list[tuple[int, RecordId | None]]:
     if partition.log.high_watermark >= partition.log.end_offset:
         return []
     return [
-        (offset, RecordId.of(value))
-        for offset, value in _records(partition)
-        if offset >= partition.log.high_watermark
+        (offset, RecordId.of(value)) for offset, value in _records(partition) if offset >= partition.log.high_watermark
     ]
 
 

@@ -3,6 +3,7 @@
 Owns the drawing. That the faults of a plan are a list, and not decisions taken on the way, is what lets a failing run
 be cut down to the faults that matter.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -143,9 +144,7 @@ class _Draw:
         config = self._choose(self._scenario.config)
         delivers = self._scenario.delivers and settings["delivery_timeout_ms"] == FOR_EVER_MS
         first_sequence = self._random.choice(self._scenario.first_sequences)
-        return Client(
-            name=name, settings=settings, config=config, delivers=delivers, first_sequence=first_sequence
-        )
+        return Client(name=name, settings=settings, config=config, delivers=delivers, first_sequence=first_sequence)
 
     # Work.
 
@@ -230,8 +229,11 @@ class _Draw:
             "recreate": self._recreate,
             "coordinator": self._coordinator,
             "late end": lambda: FailRequests(
-                at=0.0, api=ApiKey.END_TXN, effect=ApplyLate(self._random.randint(20, 400)),
-                after=self._random.randint(0, 10), times=self._random.randint(1, 3),
+                at=0.0,
+                api=ApiKey.END_TXN,
+                effect=ApplyLate(self._random.randint(20, 400)),
+                after=self._random.randint(0, 10),
+                times=self._random.randint(1, 3),
             ),
             "rival": lambda: Rival(at=self._when(), client=self._random.choice(self._names)),
             "kill": lambda: CloseProducer(at=self._when(), client=self._random.choice(self._names)),

@@ -16,6 +16,7 @@
 
 It knows what a history says and what was promised, and nothing of how the run was made.
 """
+
 from __future__ import annotations
 
 from collections import Counter

@@ -13,6 +13,7 @@
 A run of which the logs come out well may still break these rules: it was lucky. That is why they are checked by
 themselves. This module knows the wire format and nothing of the sender's state.
 """
+
 from __future__ import annotations
 
 from collections import defaultdict
@@ -22,10 +23,10 @@ from struct import Struct
 from uuid import UUID
 
 from kwire.broker.simulation.checker import Anomaly
-from kwire.cluster import Call, Snapshot, ToNode, View
+from kwire.cluster import ClusterView, PendingRequest, Snapshot, ToNode
 from kwire.errors import ErrorCode, KwireError
+from kwire.producer.options import ProducerSettings
 from kwire.producer.sender import Sender
-from kwire.producer.settings import ProducerSettings
 from kwire.protocol import Response
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 
@@ -120,7 +121,7 @@ class Conduct:
         self._partitions: defaultdict[_Place, _Partition] = defaultdict(_Partition)
         self._muted_until: dict[int, float] = {}
 
-    def watch(self, call: Call, view: View) -> Call:
+    def watch(self, call: PendingRequest, view: ClusterView) -> PendingRequest:
         """Look at what the call writes, and at what becomes of it."""
         route = call.route
         if call.api is not ProduceRequest or not isinstance(route, ToNode):
@@ -265,7 +266,7 @@ class WatchedSender:
     def deadline(self) -> float | None:
         return self._sender.deadline()
 
-    def turn(self, now: float, view: View) -> list[Call]:
+    def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
         return [self._conduct.watch(call, view) for call in self._sender.turn(now, view)]
 
     def closed(self, error: KwireError) -> None:

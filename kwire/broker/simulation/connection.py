@@ -3,6 +3,7 @@
 Owns what a kernel owns of a TCP connection: when an end learns that the other is gone, and what becomes of bytes that
 are on their way then. Frames are put together by the same `FrameReader` that real sockets have.
 """
+
 from __future__ import annotations
 
 from collections import Counter

@@ -3,6 +3,7 @@
 Owns the records that were sent with what became of each, and copies of every log that there was. A record says in its
 value who it is, so that it is known wherever it turns up. It judges nothing.
 """
+
 from __future__ import annotations
 
 from collections import Counter
@@ -11,7 +12,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kwire.errors import DeliveryError, KwireError, TransactionError
-from kwire.producer.response import ProduceResponse, RecordMetadata
+from kwire.producer.futures import ProduceResponse, RecordMetadata
 
 _PADDING = b"."
 

@@ -2,6 +2,7 @@
 
 Owns the step from the words of `schedule` to what network and brokers can do. It decides nothing.
 """
+
 from __future__ import annotations
 
 from collections import Counter
@@ -109,6 +110,7 @@ class Injector:
         now = self._world.now()
         match one:
             case CutConnection():
+
                 def cut(connection: Connection) -> None:
                     self._hit(one)
                     connection.pipe(to_broker=one.toward != "client").cut_after = one.after_bytes
@@ -117,12 +119,14 @@ class Injector:
 
                 self._net.touch(one.client, address, cut)
             case Silence():
+
                 def silence(connection: Connection) -> None:
                     self._hit(one)
                     connection.silence()
 
                 self._net.touch(one.client, address, silence)
             case Hold(seconds=seconds):
+
                 def hold(connection: Connection) -> None:
                     self._hit(one)
                     for to_broker in _directions(one.toward):
@@ -130,6 +134,7 @@ class Injector:
 
                 self._net.touch_all(one.client, address, hold, now + seconds)
             case Trickle(seconds=seconds):
+
                 def trickle(connection: Connection) -> None:
                     self._hit(one)
                     for to_broker in _directions(one.toward):

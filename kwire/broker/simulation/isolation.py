@@ -11,6 +11,7 @@
 
 Readers have read to the end when this is asked.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator

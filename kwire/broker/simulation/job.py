@@ -4,6 +4,7 @@ Owns what such a program does: begin, send, commit or abort; abort when it is to
 when it is told that this one cannot go on. Now and then two are alive at once, because one was thought dead. It judges
 nothing: what it was told goes into the history.
 """
+
 from __future__ import annotations
 
 from collections import deque

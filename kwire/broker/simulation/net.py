@@ -2,6 +2,7 @@
 
 Owns addresses, dialling and the list of connections. Chance comes from one generator, so that a seed repeats a run.
 """
+
 from __future__ import annotations
 
 from collections import Counter
@@ -44,9 +45,7 @@ class Net:
     def stop_listening(self, address: Address) -> None:
         del self._listeners[address]
 
-    def dial(
-        self, selector: Owner, node: Any, address: Address, connected: Touch, refused: Callable[[], None]
-    ) -> None:
+    def dial(self, selector: Owner, node: Any, address: Address, connected: Touch, refused: Callable[[], None]) -> None:
         """Tells one of the two, later; neither, when the packets are swallowed."""
         now = self.world.now()
         if now < self._swallowed_until.get(address, 0.0):

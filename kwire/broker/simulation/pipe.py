@@ -4,6 +4,7 @@ Owns everything that can happen to bytes between two ends: delay, pieces, a tric
 byte, and silence, in which bytes vanish and neither end hears of it. It never reorders: only connections overtake each
 other. It refuses to know what the bytes mean.
 """
+
 from __future__ import annotations
 
 from collections import deque

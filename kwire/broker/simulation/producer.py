@@ -3,6 +3,7 @@
 Owns what the face of the producer owns on real threads, which cannot be here: making records, and asking for flushes.
 Everything below it is the code that users run.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -17,12 +18,12 @@ from kwire.broker.simulation.selector import SimulatedSelector
 from kwire.broker.simulation.world import Loop
 from kwire.cluster import Backoff, ClientConfig, EventLoop
 from kwire.errors import BufferFullError, ClosedError
-from kwire.producer.intake import Incoming, Intake, make_door
-from kwire.producer.producer_request import Terms
-from kwire.producer.response import ProduceResponse
+from kwire.producer.buffer_pool import BufferPool, PendingRecord, make_door
+from kwire.producer.futures import ProduceResponse
+from kwire.producer.options import ProducerSettings
+from kwire.producer.producer_request import DeliveryOptions
 from kwire.producer.sender import Sender
-from kwire.producer.settings import ProducerSettings
-from kwire.producer.topic_queue import TopicQueue
+from kwire.producer.topic import TopicQueue
 from kwire.records import record_bytes_max
 
 _PARTITIONS_MAX = 16  # of a topic in any plan
@@ -58,7 +59,7 @@ class SimulatedProducer:
         selector = SimulatedSelector.of(net, machine or name, random, config, ring=self.loop.ring)
         self.event_loop = EventLoop(config, selector, net.world, random)  # type: ignore[arg-type]
         wakeup = self.event_loop.wakeup
-        self.intake = Intake(make_door(settings, _run_here, wakeup), "raise", 0.0, wakeup)
+        self.intake = BufferPool(make_door(settings, _run_here, wakeup), "raise", 0.0, wakeup)
         self.sender = (_starting_at(sender, first_sequence) if first_sequence else sender)(
             settings,
             self.intake,
@@ -90,9 +91,9 @@ class SimulatedProducer:
         record = (self._world.time_ms(), key, value, ())
         terms = None
         if timeout is not None:
-            terms = Terms(self.settings.required_acks, timeout, self._world.now() + timeout)
+            terms = DeliveryOptions(self.settings.required_acks, timeout, self._world.now() + timeout)
         try:
-            response = self.intake.put(Incoming(topic, partition, record, record_bytes_max(key, value, ()), terms))
+            response = self.intake.put(PendingRecord(topic, partition, record, record_bytes_max(key, value, ()), terms))
         except (BufferFullError, ClosedError):
             self._history.refused += 1
             return None

@@ -3,6 +3,7 @@
 Owns what the face of the consumer owns on real threads, which cannot be here: taking records out as soon as there are
 any, without those of aborted transactions.
 """
+
 from __future__ import annotations
 
 from collections.abc import Collection
@@ -13,10 +14,9 @@ from kwire.broker.simulation.net import Net
 from kwire.broker.simulation.selector import SimulatedSelector
 from kwire.broker.simulation.world import Loop
 from kwire.cluster import Backoff, ClientConfig, EventLoop
-from kwire.consumer.aborted import BatchFilter
+from kwire.consumer.buffer import BatchFilter, CompletedFetch, FetchBuffer, PartitionFailed
 from kwire.consumer.fetcher import Fetcher, Start
-from kwire.consumer.inbox import Chunk, Failure, Inbox
-from kwire.consumer.offsets import OffsetLookup
+from kwire.consumer.offsets import OffsetFetcher
 from kwire.consumer.options import ConsumerOptions
 from kwire.errors import ClosedError, KwireError
 from kwire.records import decode_batches
@@ -31,7 +31,7 @@ class _Reading:
         self.position = 0
         self.records: list[tuple[int, bytes | None]] = []
 
-    def take(self, chunk: Chunk) -> None:
+    def take(self, chunk: CompletedFetch) -> None:
         assert chunk.offset == self.position, "a fetch that does not follow on from what was read"
         filter = BatchFilter(chunk.aborted)
         for batch in decode_batches(chunk.data):
@@ -58,9 +58,9 @@ class SimulatedReader:
         self.loop = Loop(net.world, name, self._turn)
         selector = SimulatedSelector.of(net, name, random, config, ring=self.loop.ring)
         self._event_loop = EventLoop(config, selector, net.world, random)  # type: ignore[arg-type]
-        self._inbox = Inbox(max_bytes=options.max_buffered_bytes, wake_loop=self._event_loop.wakeup)
+        self._inbox = FetchBuffer(max_bytes=options.max_buffered_bytes, wake_loop=self._event_loop.wakeup)
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
-        lookup = OffsetLookup(
+        lookup = OffsetFetcher(
             is_committed_only=options.is_committed_only,
             unknown_topic_timeout_ms=options.unknown_topic_timeout_ms,
             backoff=backoff,
@@ -86,9 +86,7 @@ class SimulatedReader:
         return {(one.topic, one.partition): one.position for one in self._readings.values()}
 
     def copies(self) -> list[ReadCopy]:
-        return [
-            ReadCopy(self.name, one.topic, one.partition, tuple(one.records)) for one in self._readings.values()
-        ]
+        return [ReadCopy(self.name, one.topic, one.partition, tuple(one.records)) for one in self._readings.values()]
 
     def close(self) -> None:
         self.loop.stop()
@@ -97,8 +95,8 @@ class SimulatedReader:
     def _turn(self) -> None:
         self._event_loop.turn()
         for item in self._inbox.take():
-            if isinstance(item, Chunk):
+            if isinstance(item, CompletedFetch):
                 self._readings[item.generation].take(item)
                 self._inbox.release(item)
-            elif isinstance(item, Failure):
+            elif isinstance(item, PartitionFailed):
                 self.errors.append(item.error)

@@ -3,6 +3,7 @@
 Owns the order of a run: work and faults; then calm, in which everything must resolve within bounded time; then a probe,
 which must get through at once; then the time in which what is late arrives, and the copies of the logs.
 """
+
 from __future__ import annotations
 
 from collections import Counter
@@ -26,8 +27,8 @@ from kwire.broker.simulation.world import SpinningError, World
 from kwire.cluster import ClientConfig
 from kwire.consumer.options import ConsumerOptions
 from kwire.errors import DeliveryError
+from kwire.producer.options import ProducerSettings
 from kwire.producer.sender import Sender
-from kwire.producer.settings import ProducerSettings
 from kwire.protocol import ApiKey
 
 _START_MS = 1_700_000_000_000

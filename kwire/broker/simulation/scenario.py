@@ -3,6 +3,7 @@
 Owns what a scenario may choose from: settings of producers and brokers, versions of Kafka to play, kinds of faults and
 how often each is drawn. `chance` draws.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

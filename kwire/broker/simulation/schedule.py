@@ -4,6 +4,7 @@ Owns the vocabulary of faults. Carrying them out is `inject`'s, drawing them fro
 it befalls (a client, a broker, a partition), never an object, so that a list from which some are left out still means
 what it says.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass

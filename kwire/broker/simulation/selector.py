@@ -3,6 +3,7 @@
 Owns what the real one owns (attempts, back-off, the lists of a poll, idleness), and takes the real one's back-off and
 frames, so that only sockets and time are made up. Where the real one would sleep it raises `WouldSleepError`.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable

@@ -2,6 +2,7 @@
 
 Owns the search. What is kept is a sub-list of the plan's own disturbances, so that it can be replayed by their numbers.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

@@ -2,6 +2,7 @@
 
 Owns the proof that a run is a function of its seed. Lines are kept only when somebody wants to read them.
 """
+
 from __future__ import annotations
 
 from hashlib import blake2b

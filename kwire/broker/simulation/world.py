@@ -8,6 +8,7 @@ loop that forgets to ask for its next turn stands still here too, and is found.
 
 It refuses to know what is simulated.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -122,9 +122,7 @@ def _ipv6(packet: Packet, start: int, unreadable: Unreadable) -> Segment | None:
     return _tcp(packet, pos, end, source, target, unreadable)
 
 
-def _tcp(
-    packet: Packet, start: int, end: int, source: bytes, target: bytes, unreadable: Unreadable
-) -> Segment | None:
+def _tcp(packet: Packet, start: int, end: int, source: bytes, target: bytes, unreadable: Unreadable) -> Segment | None:
     data = packet.data
     if len(data) - start < _TCP_HEADER.size:
         unreadable["packets cut off in their headers"] += 1

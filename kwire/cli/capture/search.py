@@ -16,7 +16,7 @@ from struct import Struct
 from kwire.cli.capture.framing import FRAME_SIZE_MAX, SIZE_BYTES
 from kwire.errors import DecodeError, KwireError
 from kwire.protocol import ApiKey, api
-from kwire.protocol.annotate import annotate
+from kwire.protocol.diagnose import annotate
 from kwire.protocol.headers import decode_request, request_header_version
 
 _KEYS = frozenset(ApiKey)

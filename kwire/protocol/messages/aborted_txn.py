@@ -2,8 +2,9 @@
 
 v0   (KIP-98)
 """
+
+from kwire.protocol.fields import int64
 from kwire.protocol.schema import Message
-from kwire.protocol.types import int64
 
 
 class AbortedTxn(Message, versions=(0, 0), flexible=None):

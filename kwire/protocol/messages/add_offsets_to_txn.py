@@ -6,8 +6,9 @@ v2   PRODUCER_FENCED may be answered (KIP-588)
 v3   flexible (KIP-482)
 v4   TRANSACTION_ABORTABLE may be answered (KIP-890)
 """
+
+from kwire.protocol.fields import int16, int32, int64, string
 from kwire.protocol.schema import Request, Response
-from kwire.protocol.types import int16, int32, int64, string
 
 
 class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"], key=25, versions=(0, 4), flexible=3):

@@ -7,8 +7,9 @@ v3   flexible (KIP-482)
 v4   several transactions, and verification instead of adding: for brokers, as all later versions (KIP-890)
 v5   TRANSACTION_ABORTABLE may be answered (KIP-890)
 """
+
+from kwire.protocol.fields import boolean, int16, int32, int64, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, int16, int32, int64, string
 
 
 class AddPartitionsToTxnTopic(Struct):

@@ -3,8 +3,9 @@
 v0   flexible (KIP-853)
 v1   the answer need not wait until the change is committed (KIP-1186)
 """
+
+from kwire.protocol.fields import boolean, int16, int32, string, uint16, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, int16, int32, string, uint16, uuid
 
 
 class AddRaftVoterRequest(Request["AddRaftVoterResponse"], key=80, versions=(0, 1), flexible=0):

@@ -2,8 +2,9 @@
 
 v0   flexible (KIP-730)
 """
+
+from kwire.protocol.fields import int16, int32, int64
 from kwire.protocol.schema import Request, Response
-from kwire.protocol.types import int16, int32, int64
 
 
 class AllocateProducerIdsRequest(Request["AllocateProducerIdsResponse"], key=67, versions=(0, 0), flexible=0):

@@ -4,8 +4,9 @@ v0   (KIP-133)
 v1   throttling is the client's to carry out (KIP-219)
 v2   flexible (KIP-482)
 """
+
+from kwire.protocol.fields import boolean, int8, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import boolean, int8, int16, int32, string
 
 
 class AlterConfigsRequest(Request["AlterConfigsResponse"], key=33, versions=(0, 2), flexible=2):

@@ -2,8 +2,9 @@
 
 v0   flexible (KIP-497)
 """
+
+from kwire.protocol.fields import int16, int32, int64, string
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import int16, int32, int64, string
 
 
 class AlterIsrRequest(Request["AlterIsrResponse"], key=56, versions=(0, 0), flexible=0):

@@ -7,8 +7,9 @@ v3   the replicas' broker epochs (KIP-903)
 
 Kafka 4.0 dropped versions 0 and 1.
 """
+
+from kwire.protocol.fields import NO_ID, int8, int16, int32, int64, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import NO_ID, int8, int16, int32, int64, string, uuid
 
 
 class AlterPartitionRequest(Request["AlterPartitionResponse"], key=56, versions=(0, 3), flexible=0):

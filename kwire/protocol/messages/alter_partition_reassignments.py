@@ -3,8 +3,9 @@
 v0   flexible (KIP-455)
 v1   a change of the number of replicas can be forbidden (KIP-860)
 """
+
+from kwire.protocol.fields import boolean, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, int16, int32, string
 
 
 class AlterPartitionReassignmentsRequest(

@@ -6,8 +6,9 @@ v2   flexible (KIP-482)
 
 Kafka 4.0 dropped version 0.
 """
+
+from kwire.protocol.fields import int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import int16, int32, string
 
 
 class AlterReplicaLogDirsRequest(Request["AlterReplicaLogDirsResponse"], key=34, versions=(0, 2), flexible=2):

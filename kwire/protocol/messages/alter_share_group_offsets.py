@@ -2,8 +2,9 @@
 
 v0   flexible (KIP-932)
 """
+
+from kwire.protocol.fields import int16, int32, int64, string, uuid
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import int16, int32, int64, string, uuid
 
 
 class AlterShareGroupOffsetsRequest(Request["AlterShareGroupOffsetsResponse"], key=91, versions=(0, 0), flexible=0):

@@ -2,8 +2,9 @@
 
 v0   flexible (KIP-554)
 """
+
+from kwire.protocol.fields import bytes_, int8, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import bytes_, int8, int16, int32, string
 
 
 class AlterUserScramCredentialsRequest(

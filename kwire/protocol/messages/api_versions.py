@@ -10,8 +10,9 @@ v3   flexible (KIP-482), the client's software (KIP-511), the cluster's features
 v4   features whose lowest version is 0 are listed (KAFKA-17011)
 v5   the cluster and node that the client means to talk to (KIP-1242)
 """
+
+from kwire.protocol.fields import boolean, int16, int32, int64, string
 from kwire.protocol.schema import Request, Response, Struct, since, tagged
-from kwire.protocol.types import boolean, int16, int32, int64, string
 
 
 class ApiVersionsRequest(Request["ApiVersionsResponse"], key=18, versions=(0, 5), flexible=3):

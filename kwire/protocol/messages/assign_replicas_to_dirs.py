@@ -2,8 +2,9 @@
 
 v0   flexible (KIP-858)
 """
+
+from kwire.protocol.fields import int16, int32, int64, uuid
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import int16, int32, int64, uuid
 
 
 class AssignReplicasToDirsRequest(Request["AssignReplicasToDirsResponse"], key=73, versions=(0, 0), flexible=0):

@@ -3,8 +3,9 @@
 v0   (KIP-595)
 v1   flexible; directory ids, the leader's addresses (KIP-853)
 """
+
+from kwire.protocol.fields import NO_ID, int16, int32, string, uint16, uuid
 from kwire.protocol.schema import Request, Response, Struct, since, tagged
-from kwire.protocol.types import NO_ID, int16, int32, string, uint16, uuid
 
 
 class BeginQuorumEpochRequest(Request["BeginQuorumEpochResponse"], key=53, versions=(0, 1), flexible=1):

@@ -4,8 +4,9 @@ v0   flexible (KIP-631)
 v1   log directories that failed (KIP-858)
 v2   log directories that take no new replicas (KIP-1066)
 """
+
+from kwire.protocol.fields import boolean, int16, int32, int64, uuid
 from kwire.protocol.schema import Request, Response, tagged
-from kwire.protocol.types import boolean, int16, int32, int64, uuid
 
 
 class BrokerHeartbeatRequest(Request["BrokerHeartbeatResponse"], key=63, versions=(0, 2), flexible=0):

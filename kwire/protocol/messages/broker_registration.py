@@ -6,8 +6,9 @@ v2   log directories (KIP-858)
 v3   the broker's epoch before a clean shutdown (KIP-966)
 v4   features whose lowest version is 0 are listed (KAFKA-17011)
 """
+
+from kwire.protocol.fields import boolean, int16, int32, int64, string, uint16, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, int16, int32, int64, string, uint16, uuid
 
 
 class BrokerRegistrationRequest(Request["BrokerRegistrationResponse"], key=62, versions=(0, 4), flexible=0):

@@ -10,8 +10,9 @@ v2   of GroupMetadataValue: when the group last changed its state (KIP-211)
 v3   of OffsetCommitValue: the leader's epoch (KIP-320); of GroupMetadataValue: static members (KIP-345)
 v4   flexible (KIP-915); in a tag of OffsetCommitValue the topic's id
 """
+
+from kwire.protocol.fields import NO_ID, bytes_, int32, int64, string, uuid
 from kwire.protocol.schema import Message, Struct, since, tagged
-from kwire.protocol.types import NO_ID, bytes_, int32, int64, string, uuid
 
 
 class LegacyOffsetCommitKey(Message, key=0, versions=(0, 0), flexible=None):

@@ -3,8 +3,9 @@
 v0   flexible (KIP-848)
 v1   whether a member speaks the classic protocol (KIP-1099)
 """
+
+from kwire.protocol.fields import boolean, int8, int16, int32, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, int8, int16, int32, string, uuid
 
 NOT_REQUESTED = -(2**31)  # authorised operations that were not asked for
 

@@ -6,8 +6,9 @@ leaves for a while (a static member).
 v0   flexible (KIP-848)
 v1   subscription by regular expression (KIP-848); the member makes its own id (KIP-1082)
 """
+
+from kwire.protocol.fields import int16, int32, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import int16, int32, string, uuid
 
 
 class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"], key=68, versions=(0, 1), flexible=0):

@@ -9,8 +9,9 @@ each member has of it by now. `classic_group_records` says how keys and values s
 v0   keys of the old kind, values flexible (KIP-848); in tags the hash of the subscribed topics (KIP-1101) and when the
      assignment was made and its parts were given out
 """
+
+from kwire.protocol.fields import bytes_, int8, int32, int64, string, uuid
 from kwire.protocol.schema import Message, Struct, tagged
-from kwire.protocol.types import bytes_, int8, int32, int64, string, uuid
 
 
 class ConsumerGroupMetadataKey(Message, key=3, versions=(0, 0), flexible=None):

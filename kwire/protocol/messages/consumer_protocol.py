@@ -9,13 +9,14 @@ v1   partitions owned already, for cooperative rebalances (KIP-429)
 v2   the generation in which they were owned (KIP-792)
 v3   the member's rack (KIP-881)
 """
+
 from struct import Struct as Packer
 from typing import TypeVar
 
 from kwire.errors import DecodeError
-from kwire.protocol.annotate import decode_prefix
+from kwire.protocol.diagnose import decode_prefix
+from kwire.protocol.fields import bytes_, int32, string
 from kwire.protocol.schema import Message, Struct, since
-from kwire.protocol.types import bytes_, int32, string
 
 _VERSION = Packer(">h")
 

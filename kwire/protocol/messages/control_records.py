@@ -6,8 +6,9 @@ The value is one of the others, by the type. Those of KRaft begin with their ver
 v0   type, end of a transaction (KIP-98), raft's change of leader (KIP-595), snapshots (KIP-630), voters (KIP-853)
 v1   of LeaderChangeMessage: the voters' directory ids (KIP-853)
 """
+
+from kwire.protocol.fields import NO_ID, int16, int32, int64, string, uint16, uuid
 from kwire.protocol.schema import Message, Struct, since
-from kwire.protocol.types import NO_ID, int16, int32, int64, string, uint16, uuid
 
 # type
 ABORT = 0

@@ -7,8 +7,9 @@ v3   flexible (KIP-482)
 
 Kafka 4.0 dropped the API.
 """
+
+from kwire.protocol.fields import int16, int32, int64, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import int16, int32, int64, string
 
 
 class ControlledShutdownRequest(Request["ControlledShutdownResponse"], key=7, versions=(0, 3), flexible=3):

@@ -2,13 +2,12 @@
 
 v0   flexible (KIP-919)
 """
+
+from kwire.protocol.fields import boolean, int16, int32, string, uint16, uuid
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import boolean, int16, int32, string, uint16, uuid
 
 
-class ControllerRegistrationRequest(
-    Request["ControllerRegistrationResponse"], key=70, versions=(0, 0), flexible=0
-):
+class ControllerRegistrationRequest(Request["ControllerRegistrationResponse"], key=70, versions=(0, 0), flexible=0):
     class Listener(Struct):
         name: string
         host: string

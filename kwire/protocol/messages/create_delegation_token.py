@@ -7,8 +7,9 @@ v3   tokens for other owners (KIP-373)
 
 Kafka 4.0 dropped version 0.
 """
+
+from kwire.protocol.fields import bytes_, int16, int32, int64, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import bytes_, int16, int32, int64, string
 
 
 class CreateDelegationTokenRequest(Request["CreateDelegationTokenResponse"], key=38, versions=(0, 3), flexible=2):

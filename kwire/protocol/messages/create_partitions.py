@@ -5,8 +5,9 @@ v1   throttling is the client's to carry out (KIP-219)
 v2   flexible (KIP-482)
 v3   THROTTLING_QUOTA_EXCEEDED may be answered (KIP-599)
 """
+
+from kwire.protocol.fields import boolean, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import boolean, int16, int32, string
 
 
 class CreatePartitionsRequest(Request["CreatePartitionsResponse"], key=37, versions=(0, 3), flexible=2):

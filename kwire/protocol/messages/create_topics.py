@@ -11,8 +11,9 @@ v7   the new topic's id (KIP-516)
 
 Kafka 4.0 dropped versions 0 and 1.
 """
+
+from kwire.protocol.fields import NO_ID, boolean, int8, int16, int32, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since, tagged
-from kwire.protocol.types import NO_ID, boolean, int8, int16, int32, string, uuid
 
 
 class CreateTopicsRequest(Request["CreateTopicsResponse"], key=19, versions=(0, 7), flexible=5):

@@ -2,8 +2,9 @@
 
 v0   flexible (KIP-590)
 """
+
+from kwire.protocol.fields import boolean, string
 from kwire.protocol.schema import Message
-from kwire.protocol.types import boolean, string
 
 
 class DefaultPrincipalData(Message, versions=(0, 0), flexible=0):

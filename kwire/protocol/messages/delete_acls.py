@@ -7,8 +7,9 @@ v3   users as resources (KIP-373)
 
 Kafka 4.0 dropped version 0.
 """
+
+from kwire.protocol.fields import int8, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import int8, int16, int32, string
 
 LITERAL = 3  # pattern type
 

@@ -5,8 +5,9 @@ v1   throttling is the client's to carry out (KIP-219)
 v2   flexible (KIP-482)
 v3   error messages (KIP-1331)
 """
+
+from kwire.protocol.fields import int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import int16, int32, string
 
 
 class DeleteGroupsRequest(Request["DeleteGroupsResponse"], key=42, versions=(0, 3), flexible=2):

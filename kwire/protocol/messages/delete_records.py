@@ -4,8 +4,9 @@ v0   (KIP-107)
 v1   throttling is the client's to carry out (KIP-219)
 v2   flexible (KIP-482)
 """
+
+from kwire.protocol.fields import int16, int32, int64, string
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import int16, int32, int64, string
 
 
 class DeleteRecordsRequest(Request["DeleteRecordsResponse"], key=21, versions=(0, 2), flexible=2):

@@ -2,13 +2,12 @@
 
 v0   flexible (KIP-932)
 """
+
+from kwire.protocol.fields import int16, int32, string, uuid
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import int16, int32, string, uuid
 
 
-class DeleteShareGroupOffsetsRequest(
-    Request["DeleteShareGroupOffsetsResponse"], key=92, versions=(0, 0), flexible=0
-):
+class DeleteShareGroupOffsetsRequest(Request["DeleteShareGroupOffsetsResponse"], key=92, versions=(0, 0), flexible=0):
     class Topic(Struct):
         topic_name: string
 

@@ -10,8 +10,9 @@ v6   topics by id or by name (KIP-516)
 
 Kafka 4.0 dropped version 0.
 """
+
+from kwire.protocol.fields import NO_ID, int16, int32, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import NO_ID, int16, int32, string, uuid
 
 
 class DeleteTopicsRequest(Request["DeleteTopicsResponse"], key=20, versions=(0, 6), flexible=4):

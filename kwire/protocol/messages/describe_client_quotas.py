@@ -3,8 +3,9 @@
 v0   (KIP-546)
 v1   flexible (KIP-482)
 """
+
+from kwire.protocol.fields import boolean, float64, int8, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import boolean, float64, int8, int16, int32, string
 
 # match_type
 EXACT = 0

@@ -4,8 +4,9 @@ v0   flexible (KIP-700)
 v1   the controllers of KRaft can be asked too, for the controllers (KIP-919)
 v2   fenced brokers on request (KIP-1073)
 """
+
+from kwire.protocol.fields import boolean, int8, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, int8, int16, int32, string
 
 # endpoint_type
 BROKERS = 1

@@ -8,8 +8,9 @@ v4   flexible (KIP-482)
 
 Kafka 4.0 dropped version 0.
 """
+
+from kwire.protocol.fields import boolean, int8, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, int8, int16, int32, string
 
 
 class DescribeConfigsRequest(Request["DescribeConfigsResponse"], key=32, versions=(0, 4), flexible=4):

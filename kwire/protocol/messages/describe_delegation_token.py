@@ -7,13 +7,12 @@ v3   who asked for the token (KIP-373)
 
 Kafka 4.0 dropped version 0.
 """
+
+from kwire.protocol.fields import bytes_, int16, int32, int64, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import bytes_, int16, int32, int64, string
 
 
-class DescribeDelegationTokenRequest(
-    Request["DescribeDelegationTokenResponse"], key=41, versions=(0, 3), flexible=2
-):
+class DescribeDelegationTokenRequest(Request["DescribeDelegationTokenResponse"], key=41, versions=(0, 3), flexible=2):
     class Owner(Struct):
         principal_type: string
         principal_name: string

@@ -8,8 +8,9 @@ v4   static members (KIP-345)
 v5   flexible (KIP-482)
 v6   GROUP_ID_NOT_FOUND instead of a group in state Dead; error messages (KIP-1043)
 """
+
+from kwire.protocol.fields import boolean, bytes_, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, bytes_, int16, int32, string
 
 NOT_REQUESTED = -(2**31)  # authorised operations that were not asked for
 

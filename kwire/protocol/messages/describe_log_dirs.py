@@ -9,8 +9,9 @@ v5   directories that take no new replicas (KIP-1066)
 
 Kafka 4.0 dropped version 0.
 """
+
+from kwire.protocol.fields import boolean, int16, int32, int64, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, int16, int32, int64, string
 
 
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"], key=35, versions=(0, 5), flexible=2):

@@ -4,8 +4,9 @@ v0   flexible (KIP-595)
 v1   when a replica last fetched and last had everything (KIP-836)
 v2   directory ids, the nodes' addresses, error messages (KIP-853)
 """
+
+from kwire.protocol.fields import NO_ID, int16, int32, int64, string, uint16, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import NO_ID, int16, int32, int64, string, uint16, uuid
 
 
 class DescribeQuorumRequest(Request["DescribeQuorumResponse"], key=55, versions=(0, 2), flexible=0):

@@ -3,8 +3,9 @@
 v0   flexible (KIP-932)
 v1   lag (KIP-1226)
 """
+
+from kwire.protocol.fields import int16, int32, int64, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import int16, int32, int64, string, uuid
 
 
 class DescribeShareGroupOffsetsRequest(

@@ -2,15 +2,14 @@
 
 v0   flexible (KIP-966)
 """
+
+from kwire.protocol.fields import boolean, int16, int32, string, uuid
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import boolean, int16, int32, string, uuid
 
 NOT_REQUESTED = -(2**31)  # authorised operations that were not asked for
 
 
-class DescribeTopicPartitionsRequest(
-    Request["DescribeTopicPartitionsResponse"], key=75, versions=(0, 0), flexible=0
-):
+class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"], key=75, versions=(0, 0), flexible=0):
     class Topic(Struct):
         name: string
 

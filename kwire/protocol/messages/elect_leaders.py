@@ -4,8 +4,9 @@ v0   preferred leaders only (KIP-183)
 v1   unclean elections too; a top-level error (KIP-460)
 v2   flexible (KIP-482)
 """
+
+from kwire.protocol.fields import int8, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import int8, int16, int32, string
 
 # election_type
 PREFERRED = 0

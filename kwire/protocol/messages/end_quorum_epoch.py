@@ -3,8 +3,9 @@
 v0   (KIP-595)
 v1   flexible; successors with directory ids, the leader's addresses (KIP-853)
 """
+
+from kwire.protocol.fields import int16, int32, string, uint16, uuid
 from kwire.protocol.schema import Request, Response, Struct, since, tagged
-from kwire.protocol.types import int16, int32, string, uint16, uuid
 
 
 class EndQuorumEpochRequest(Request["EndQuorumEpochResponse"], key=54, versions=(0, 1), flexible=1):

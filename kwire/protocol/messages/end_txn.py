@@ -7,8 +7,9 @@ v3   flexible (KIP-482)
 v4   TRANSACTION_ABORTABLE may be answered (KIP-890)
 v5   every transaction bumps the epoch: the response has the producer id and epoch to go on with (KIP-890)
 """
+
+from kwire.protocol.fields import boolean, int16, int32, int64, string
 from kwire.protocol.schema import Request, Response, since
-from kwire.protocol.types import boolean, int16, int32, int64, string
 
 
 class EndTxnRequest(Request["EndTxnResponse"], key=26, versions=(0, 5), flexible=3):

@@ -2,8 +2,9 @@
 
 v0   flexible (KIP-590)
 """
+
+from kwire.protocol.fields import bytes_, int16
 from kwire.protocol.schema import Request, Response
-from kwire.protocol.types import bytes_, int16
 
 
 class EnvelopeRequest(Request["EnvelopeResponse"], key=58, versions=(0, 0), flexible=0):

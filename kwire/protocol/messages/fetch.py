@@ -22,8 +22,9 @@ v18  the follower's high watermark (KIP-1166)
 
 Kafka 4.0 dropped versions 0 to 3.
 """
+
+from kwire.protocol.fields import NO_ID, int8, int16, int32, int64, records_, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since, tagged
-from kwire.protocol.types import NO_ID, int8, int16, int32, int64, records_, string, uuid
 
 
 class FetchRequest(Request["FetchResponse"], key=1, versions=(0, 18), flexible=12):

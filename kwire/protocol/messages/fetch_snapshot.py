@@ -3,8 +3,9 @@
 v0   flexible (KIP-630)
 v1   directory ids, the leaders' addresses (KIP-853)
 """
+
+from kwire.protocol.fields import NO_ID, int16, int32, int64, records_, string, uint16, uuid
 from kwire.protocol.schema import Request, Response, Struct, tagged
-from kwire.protocol.types import NO_ID, int16, int32, int64, records_, string, uint16, uuid
 
 
 class SnapshotId(Struct):

@@ -8,8 +8,9 @@ v4   several keys in one request (KIP-699)
 v5   TRANSACTION_ABORTABLE may be answered (KIP-890)
 v6   share-partitions, with keys "group:topic id:partition" (KIP-932)
 """
+
+from kwire.protocol.fields import int8, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import int8, int16, int32, string
 
 # key_type
 GROUP = 0

@@ -2,8 +2,9 @@
 
 v0   flexible (KIP-714)
 """
+
+from kwire.protocol.fields import boolean, int8, int16, int32, string, uuid
 from kwire.protocol.schema import Request, Response
-from kwire.protocol.types import boolean, int8, int16, int32, string, uuid
 
 
 class GetTelemetrySubscriptionsRequest(

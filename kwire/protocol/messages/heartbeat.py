@@ -6,8 +6,9 @@ v2   throttling is the client's to carry out (KIP-219)
 v3   static members (KIP-345)
 v4   flexible (KIP-482)
 """
+
+from kwire.protocol.fields import int16, int32, string
 from kwire.protocol.schema import Request, Response, since
-from kwire.protocol.types import int16, int32, string
 
 
 class HeartbeatRequest(Request["HeartbeatResponse"], key=12, versions=(0, 4), flexible=4):

@@ -3,8 +3,9 @@
 v0   (KIP-339)
 v1   flexible (KIP-482)
 """
+
+from kwire.protocol.fields import boolean, int8, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import boolean, int8, int16, int32, string
 
 # config_operation
 SET = 0
@@ -13,9 +14,7 @@ APPEND = 2
 SUBTRACT = 3
 
 
-class IncrementalAlterConfigsRequest(
-    Request["IncrementalAlterConfigsResponse"], key=44, versions=(0, 1), flexible=1
-):
+class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"], key=44, versions=(0, 1), flexible=1):
     class Resource(Struct):
         class Config(Struct):
             name: string

@@ -8,8 +8,9 @@ v4   PRODUCER_FENCED may be answered (KIP-588)
 v5   TRANSACTION_ABORTABLE may be answered (KIP-890)
 v6   two-phase commit: keep a prepared transaction (KIP-939); not yet stable in 4.4
 """
+
+from kwire.protocol.fields import boolean, int16, int32, int64, string
 from kwire.protocol.schema import Request, Response, since
-from kwire.protocol.types import boolean, int16, int32, int64, string
 
 
 class InitProducerIdRequest(Request["InitProducerIdResponse"], key=22, versions=(0, 6), flexible=2):

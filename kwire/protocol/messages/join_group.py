@@ -11,8 +11,9 @@ v7   the protocol type in the response (KIP-559)
 v8   a reason, for the broker's log (KIP-800)
 v9   a leader may be told to skip the assignment (KIP-814)
 """
+
+from kwire.protocol.fields import boolean, bytes_, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, bytes_, int16, int32, string
 
 
 class JoinGroupRequest(Request["JoinGroupResponse"], key=11, versions=(0, 9), flexible=6):

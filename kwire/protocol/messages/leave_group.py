@@ -7,8 +7,9 @@ v3   several members in one request, static ones too (KIP-345)
 v4   flexible (KIP-482)
 v5   a reason, for the broker's log (KIP-800)
 """
+
+from kwire.protocol.fields import int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import int16, int32, string
 
 
 class LeaveGroupRequest(Request["LeaveGroupResponse"], key=13, versions=(0, 5), flexible=4):

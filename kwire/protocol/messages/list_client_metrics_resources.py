@@ -2,8 +2,9 @@
 
 v0   flexible (KIP-1000)
 """
+
+from kwire.protocol.fields import int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import int16, int32, string
 
 
 class ListClientMetricsResourcesRequest(

@@ -3,8 +3,9 @@
 v0   flexible; only client metrics, under the name ListClientMetricsResources (KIP-1000)
 v1   every type, those asked for or all (KIP-1142)
 """
+
+from kwire.protocol.fields import int8, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import int8, int16, int32, string
 
 CLIENT_METRICS = 16  # resource type
 

@@ -7,8 +7,9 @@ v3   flexible (KIP-482)
 v4   states, also to filter by (KIP-518)
 v5   types, also to filter by (KIP-848)
 """
+
+from kwire.protocol.fields import int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import int16, int32, string
 
 
 class ListGroupsRequest(Request["ListGroupsResponse"], key=16, versions=(0, 5), flexible=3):

@@ -15,8 +15,9 @@ v11  -6 asks for the first offset not yet copied to tiered storage (KIP-1023)
 
 Kafka 4.0 dropped version 0.
 """
+
+from kwire.protocol.fields import int8, int16, int32, int64, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import int8, int16, int32, int64, string
 
 # Timestamps that name a place.
 LATEST = -1

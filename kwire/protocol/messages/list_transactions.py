@@ -4,8 +4,9 @@ v0   flexible (KIP-664)
 v1   only those that last longer than a time (KIP-994)
 v2   only those whose id matches a pattern (KIP-1152)
 """
+
+from kwire.protocol.fields import int16, int32, int64, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import int16, int32, int64, string
 
 
 class ListTransactionsRequest(Request["ListTransactionsResponse"], key=66, versions=(0, 2), flexible=0):

@@ -15,8 +15,9 @@ v11  the cluster's authorised operations moved to DescribeCluster (KIP-700)
 v12  topics by id in the request, with a null name (KIP-516)
 v13  a top-level error tells the client to bootstrap anew (KIP-1102)
 """
+
+from kwire.protocol.fields import NO_ID, boolean, int16, int32, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import NO_ID, boolean, int16, int32, string, uuid
 
 NOT_REQUESTED = -(2**31)  # authorised operations that were not asked for
 

@@ -5,8 +5,9 @@ secrets, and stand in the log as they are.
 
 v0   flexible; quotas (KIP-546), rules (KIP-801), passwords (KIP-900) and delegation tokens (KIP-48)
 """
+
+from kwire.protocol.fields import boolean, bytes_, float64, int8, int32, int64, string, uuid
 from kwire.protocol.schema import Message, Struct
-from kwire.protocol.types import boolean, bytes_, float64, int8, int32, int64, string, uuid
 
 
 class DelegationTokenRecord(Message, key=10, versions=(0, 0), flexible=0):

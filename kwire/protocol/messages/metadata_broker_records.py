@@ -9,8 +9,9 @@ v2   of RegisterBroker: ZooKeeper's brokers on their way to KRaft (KIP-866);
 v3   of RegisterBroker: log directories (KIP-858); of BrokerRegistrationChange: cordoned ones (KIP-1066)
 v4   of RegisterBroker: cordoned log directories (KIP-1066)
 """
+
+from kwire.protocol.fields import boolean, int8, int16, int32, int64, string, uint16, uuid
 from kwire.protocol.schema import Message, Struct, since, tagged
-from kwire.protocol.types import boolean, int8, int16, int32, int64, string, uint16, uuid
 
 
 class Endpoint(Struct):

@@ -6,8 +6,9 @@ transactions, which hold records together that do not fit into one batch.
 v0   flexible; features (KIP-778), producer ids (KIP-730), no-ops that move the log on (KIP-835), the migration from
      ZooKeeper (KIP-866), transactions (KIP-868)
 """
+
+from kwire.protocol.fields import int8, int16, int32, int64, string
 from kwire.protocol.schema import Message, tagged
-from kwire.protocol.types import int8, int16, int32, int64, string
 
 
 class FeatureLevelRecord(Message, key=12, versions=(0, 0), flexible=0):

@@ -6,8 +6,9 @@ v0   flexible (KIP-631); in tags the recovery of a leader that was elected uncle
 v1   of PartitionRecord and PartitionChangeRecord: the replicas' directories (KIP-858)
 v2   of the same: the replicas that may become leaders (KIP-966)
 """
+
+from kwire.protocol.fields import int8, int32, string, uuid
 from kwire.protocol.schema import Message, since, tagged
-from kwire.protocol.types import int8, int32, string, uuid
 
 
 class TopicRecord(Message, key=2, versions=(0, 0), flexible=0):

@@ -14,8 +14,9 @@ v10  topics by id instead of name (KIP-848)
 
 Kafka 4.0 dropped versions 0 and 1.
 """
+
+from kwire.protocol.fields import NO_ID, int16, int32, int64, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import NO_ID, int16, int32, int64, string, uuid
 
 
 class OffsetCommitRequest(Request["OffsetCommitResponse"], key=8, versions=(0, 10), flexible=8):

@@ -14,8 +14,9 @@ v10  topics by id instead of name (KIP-848)
 
 Kafka 4.0 dropped version 0.
 """
+
+from kwire.protocol.fields import NO_ID, boolean, int16, int32, int64, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import NO_ID, boolean, int16, int32, int64, string, uuid
 
 
 class OffsetFetchRequest(Request["OffsetFetchResponse"], key=9, versions=(0, 10), flexible=6):

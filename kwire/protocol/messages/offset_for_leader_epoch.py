@@ -8,8 +8,9 @@ v4   flexible (KIP-482)
 
 Kafka 4.0 dropped versions 0 and 1.
 """
+
+from kwire.protocol.fields import int16, int32, int64, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import int16, int32, int64, string
 
 # replica_id
 CONSUMER = -1

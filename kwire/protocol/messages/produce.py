@@ -17,8 +17,9 @@ v13  topics by id instead of name (KIP-516)
 
 Kafka 4.0 dropped versions 0 to 2.
 """
+
+from kwire.protocol.fields import NO_ID, int16, int32, int64, records_, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since, tagged
-from kwire.protocol.types import NO_ID, int16, int32, int64, records_, string, uuid
 
 
 class ProduceRequest(Request["ProduceResponse"], key=0, versions=(0, 13), flexible=9):

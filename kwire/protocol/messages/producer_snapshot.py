@@ -4,8 +4,9 @@ The checksum is CRC-32C of all that follows it.
 
 v1   (KIP-98)
 """
+
+from kwire.protocol.fields import int16, int32, int64, uint32
 from kwire.protocol.schema import Message, Struct
-from kwire.protocol.types import int16, int32, int64, uint32
 
 
 class ProducerSnapshot(Message, versions=(1, 1), flexible=None):

@@ -2,8 +2,9 @@
 
 v0   flexible (KIP-714)
 """
+
+from kwire.protocol.fields import boolean, bytes_, int8, int16, int32, uuid
 from kwire.protocol.schema import Request, Response
-from kwire.protocol.types import boolean, bytes_, int8, int16, int32, uuid
 
 
 class PushTelemetryRequest(Request["PushTelemetryResponse"], key=72, versions=(0, 0), flexible=0):

@@ -3,8 +3,9 @@
 v0   flexible (KIP-595)
 v1   directory ids instead of cluster id and voters (KIP-853)
 """
+
+from kwire.protocol.fields import NO_ID, int32, int64, string, uuid
 from kwire.protocol.schema import Message, Struct, since
-from kwire.protocol.types import NO_ID, int32, int64, string, uuid
 
 
 class QuorumStateData(Message, versions=(0, 1), flexible=0):

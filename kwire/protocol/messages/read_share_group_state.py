@@ -2,8 +2,9 @@
 
 v0   flexible (KIP-932)
 """
+
+from kwire.protocol.fields import int8, int16, int32, int64, string, uuid
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import int8, int16, int32, int64, string, uuid
 
 
 class ReadShareGroupStateRequest(Request["ReadShareGroupStateResponse"], key=84, versions=(0, 0), flexible=0):

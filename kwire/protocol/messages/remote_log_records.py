@@ -5,8 +5,9 @@ snapshot record is of files on disk, in the same frame.
 
 v0   flexible (KIP-405); custom metadata (KIP-917); in a tag whether the segment has no aborted transactions (KIP-1058)
 """
+
+from kwire.protocol.fields import boolean, bytes_, int8, int32, int64, string, uuid
 from kwire.protocol.schema import Message, Struct, tagged
-from kwire.protocol.types import boolean, bytes_, int8, int32, int64, string, uuid
 
 
 class TopicIdPartition(Struct):

@@ -2,8 +2,9 @@
 
 v0   flexible (KIP-853)
 """
+
+from kwire.protocol.fields import int16, int32, string, uuid
 from kwire.protocol.schema import Request, Response
-from kwire.protocol.types import int16, int32, string, uuid
 
 
 class RemoveRaftVoterRequest(Request["RemoveRaftVoterResponse"], key=81, versions=(0, 0), flexible=0):

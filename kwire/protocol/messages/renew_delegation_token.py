@@ -6,8 +6,9 @@ v2   flexible (KIP-482)
 
 Kafka 4.0 dropped version 0.
 """
+
+from kwire.protocol.fields import bytes_, int16, int32, int64
 from kwire.protocol.schema import Request, Response
-from kwire.protocol.types import bytes_, int16, int32, int64
 
 
 class RenewDelegationTokenRequest(Request["RenewDelegationTokenResponse"], key=39, versions=(0, 2), flexible=2):

@@ -4,8 +4,9 @@ v0   (KIP-152)
 v1   how long the session lasts before the client must authenticate again (KIP-368)
 v2   flexible (KIP-482)
 """
+
+from kwire.protocol.fields import bytes_, int16, int64, string
 from kwire.protocol.schema import Request, Response, since
-from kwire.protocol.types import bytes_, int16, int64, string
 
 
 class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"], key=36, versions=(0, 2), flexible=2):

@@ -5,8 +5,9 @@ v1   the mechanism's messages follow in SaslAuthenticate requests (KIP-152)
 
 It can have no flexible version: clients up to 2.4 would negotiate it wrongly.
 """
+
+from kwire.protocol.fields import int16, string
 from kwire.protocol.schema import Request, Response
-from kwire.protocol.types import int16, string
 
 
 class SaslHandshakeRequest(Request["SaslHandshakeResponse"], key=17, versions=(0, 1), flexible=None):

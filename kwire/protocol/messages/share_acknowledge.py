@@ -4,8 +4,9 @@ v0   flexible; early access in 4.0, gone in 4.1 (KIP-932)
 v1   the first stable one (KIP-932)
 v2   acknowledgements that renew the lock (KIP-1222)
 """
+
+from kwire.protocol.fields import boolean, int8, int16, int32, int64, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, int8, int16, int32, int64, string, uuid
 
 
 class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"], key=79, versions=(0, 2), flexible=0):

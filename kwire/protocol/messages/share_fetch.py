@@ -4,8 +4,9 @@ v0   flexible; early access in 4.0, gone in 4.1 (KIP-932)
 v1   the first stable one: limits by records and batches (KIP-932)
 v2   how to acquire (KIP-1206); acknowledgements that renew the lock (KIP-1222)
 """
+
+from kwire.protocol.fields import boolean, int8, int16, int32, int64, records_, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, int8, int16, int32, int64, records_, string, uuid
 
 
 class ShareFetchRequest(Request["ShareFetchResponse"], key=78, versions=(0, 2), flexible=0):

@@ -3,8 +3,9 @@
 v0   flexible; early access in 4.0, gone in 4.1 (KIP-932)
 v1   the first stable one (KIP-932)
 """
+
+from kwire.protocol.fields import boolean, int16, int32, string, uuid
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import boolean, int16, int32, string, uuid
 
 NOT_REQUESTED = -(2**31)  # authorised operations that were not asked for
 

@@ -3,8 +3,9 @@
 v0   flexible; early access in 4.0, gone in 4.1 (KIP-932)
 v1   the first stable one (KIP-932)
 """
+
+from kwire.protocol.fields import int16, int32, string, uuid
 from kwire.protocol.schema import Request, Response, Struct
-from kwire.protocol.types import int16, int32, string, uuid
 
 
 class ShareGroupHeartbeatRequest(Request["ShareGroupHeartbeatResponse"], key=76, versions=(0, 1), flexible=0):

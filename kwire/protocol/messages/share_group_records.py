@@ -5,8 +5,9 @@ Only who is in the group and reads what; how far a partition has been read stand
 
 v0   keys of the old kind, values flexible (KIP-932); the metadata's hash came with 4.1, no earlier value has it
 """
+
+from kwire.protocol.fields import int8, int32, int64, string, uuid
 from kwire.protocol.schema import Message, Struct, tagged
-from kwire.protocol.types import int8, int32, int64, string, uuid
 
 
 class TopicPartitionsInfo(Struct):

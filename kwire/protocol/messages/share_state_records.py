@@ -4,8 +4,9 @@ The key stands behind two bytes of its type, the value behind two bytes of its v
 
 v0   keys of the old kind, values flexible (KIP-932); in a tag the count of records that are done with (KIP-1226)
 """
+
+from kwire.protocol.fields import int8, int16, int32, int64, string, uuid
 from kwire.protocol.schema import Message, Struct, tagged
-from kwire.protocol.types import int8, int16, int32, int64, string, uuid
 
 # delivery_state
 AVAILABLE = 0

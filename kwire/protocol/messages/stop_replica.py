@@ -8,8 +8,9 @@ v4   controllers of KRaft, for brokers that migrate (KIP-866)
 
 Kafka 4.0 dropped the API.
 """
+
+from kwire.protocol.fields import boolean, int16, int32, int64, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, int16, int32, int64, string
 
 
 class StopReplicaRequest(Request["StopReplicaResponse"], key=5, versions=(0, 4), flexible=2):

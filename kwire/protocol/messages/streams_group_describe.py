@@ -3,10 +3,11 @@
 v0   flexible (KIP-1071)
 v1   a description of the topology on request (KIP-1331); the assignor (KIP-1357)
 """
+
+from kwire.protocol.fields import boolean, int8, int16, int32, int64, string
 from kwire.protocol.messages.streams_group_heartbeat import StreamsEndpoint, StreamsTaskIds
 from kwire.protocol.messages.streams_group_topology_description_update import StreamsTopologyDescription
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, int8, int16, int32, int64, string
 
 NOT_REQUESTED = -(2**31)  # authorised operations that were not asked for
 

@@ -7,8 +7,9 @@ empty by default.
 v0   keys of the old kind, values flexible (KIP-1071); in tags which topology was found good, described and refused, and
      when tasks were given out
 """
+
+from kwire.protocol.fields import int8, int16, int32, int64, string, uint16
 from kwire.protocol.schema import Message, Struct, tagged
-from kwire.protocol.types import int8, int16, int32, int64, string, uint16
 
 
 class StreamsGroupMetadataKey(Message, key=17, versions=(0, 0), flexible=None):

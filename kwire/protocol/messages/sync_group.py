@@ -7,8 +7,9 @@ v3   static members (KIP-345)
 v4   flexible (KIP-482)
 v5   protocol type and name, both ways, checked against the group's (KIP-559)
 """
+
+from kwire.protocol.fields import bytes_, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import bytes_, int16, int32, string
 
 
 class SyncGroupRequest(Request["SyncGroupResponse"], key=14, versions=(0, 5), flexible=4):

@@ -6,8 +6,9 @@ v0   (KIP-98)
 v1   of the value: flexible (KIP-915); in tags the producer ids and epochs before and after, and the version of
      transactions that the client speaks (KIP-890)
 """
+
+from kwire.protocol.fields import int8, int16, int32, int64, string
 from kwire.protocol.schema import Message, Struct, tagged
-from kwire.protocol.types import int8, int16, int32, int64, string
 
 
 class TransactionLogKey(Message, key=0, versions=(0, 0), flexible=None):

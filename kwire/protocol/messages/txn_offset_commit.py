@@ -8,8 +8,9 @@ v4   TRANSACTION_ABORTABLE may be answered (KIP-890)
 v5   the group joins the transaction by this request; no AddOffsetsToTxn is needed before (KIP-890)
 v6   topics by id instead of name (KIP-1319)
 """
+
+from kwire.protocol.fields import NO_ID, int16, int32, int64, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import NO_ID, int16, int32, int64, string, uuid
 
 
 class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"], key=28, versions=(0, 6), flexible=3):

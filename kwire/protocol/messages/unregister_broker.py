@@ -2,8 +2,9 @@
 
 v0   flexible (KIP-631)
 """
+
+from kwire.protocol.fields import int16, int32, string
 from kwire.protocol.schema import Request, Response
-from kwire.protocol.types import int16, int32, string
 
 
 class UnregisterBrokerRequest(Request["UnregisterBrokerResponse"], key=64, versions=(0, 0), flexible=0):

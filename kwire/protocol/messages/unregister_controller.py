@@ -2,8 +2,9 @@
 
 v0   flexible (KAFKA-20395)
 """
+
+from kwire.protocol.fields import int16, int32, string
 from kwire.protocol.schema import Request, Response
-from kwire.protocol.types import int16, int32, string
 
 
 class UnregisterControllerRequest(Request["UnregisterControllerResponse"], key=94, versions=(0, 0), flexible=0):

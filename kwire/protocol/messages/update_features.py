@@ -4,8 +4,9 @@ v0   flexible (KIP-584)
 v1   safe and unsafe downgrades told apart; a dry run (KIP-778)
 v2   all or nothing: no results per feature (KIP-1022)
 """
+
+from kwire.protocol.fields import boolean, int8, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, int8, int16, int32, string
 
 # upgrade_type
 UPGRADE = 1

@@ -12,8 +12,9 @@ v8   controllers of KRaft, for brokers that migrate (KIP-866)
 
 Kafka 4.0 dropped the API.
 """
+
+from kwire.protocol.fields import NO_ID, boolean, int8, int16, int32, int64, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since, tagged
-from kwire.protocol.types import NO_ID, boolean, int8, int16, int32, int64, string, uuid
 
 
 class UpdateMetadataPartitionState(Struct):

@@ -2,8 +2,9 @@
 
 v0   flexible (KIP-853)
 """
+
+from kwire.protocol.fields import int16, int32, string, uint16, uuid
 from kwire.protocol.schema import Request, Response, Struct, tagged
-from kwire.protocol.types import int16, int32, string, uint16, uuid
 
 
 class UpdateRaftVoterRequest(Request["UpdateRaftVoterResponse"], key=82, versions=(0, 0), flexible=0):

@@ -4,8 +4,9 @@ v0   flexible (KIP-595)
 v1   directory ids of replica and voter, the leader's address (KIP-853)
 v2   a vote before the vote, which costs no epoch (KIP-996); what was called candidate is now replica
 """
+
+from kwire.protocol.fields import NO_ID, boolean, int16, int32, int64, string, uint16, uuid
 from kwire.protocol.schema import Request, Response, Struct, since, tagged
-from kwire.protocol.types import NO_ID, boolean, int16, int32, int64, string, uint16, uuid
 
 
 class VoteRequest(Request["VoteResponse"], key=52, versions=(0, 2), flexible=0):

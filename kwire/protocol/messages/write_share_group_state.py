@@ -3,8 +3,9 @@
 v0   flexible (KIP-932)
 v1   how many deliveries are complete, for the lag (KIP-1226)
 """
+
+from kwire.protocol.fields import int8, int16, int32, int64, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import int8, int16, int32, int64, string, uuid
 
 
 class WriteShareGroupStateRequest(Request["WriteShareGroupStateResponse"], key=85, versions=(0, 1), flexible=0):

@@ -6,8 +6,9 @@ v2   the transaction version, from which the leader knows how to check the epoch
 
 Kafka 4.0 dropped version 0.
 """
+
+from kwire.protocol.fields import boolean, int8, int16, int32, int64, string
 from kwire.protocol.schema import Request, Response, Struct, since
-from kwire.protocol.types import boolean, int8, int16, int32, int64, string
 
 
 class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"], key=27, versions=(0, 2), flexible=1):

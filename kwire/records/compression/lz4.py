@@ -1,5 +1,9 @@
 """lz4 frames, as Kafka's own clients write them: independent blocks of 64 KiB, no checksum and no size of the content.
 
+XXH32, for the few bytes of an lz4 frame's descriptor. Larger data would want a library.
+
+lz4 frames, as Kafka's own clients write them: independent blocks of 64 KiB, no checksum and no size of the content.
+
 Java reads no others than independent ones. Larger ones are no gain for certain: for a block of 64 KiB the library has a
 table of places that are half as large, and twice as many.
 
@@ -17,8 +21,42 @@ import lz4.block
 import lz4.frame
 
 from kwire.records.compression.limits import checked_level, corrupt, cut_off, too_large
-from kwire.records.compression.xxhash import xxh32
-from kwire.wire.accel import room
+from kwire.wire.accel import alloc_pooled
+
+_P1, _P2, _P3, _P4, _P5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
+_WORD = 0xFFFFFFFF
+
+
+def _rotated(n: int, by: int) -> int:
+    return (n << by | n >> 32 - by) & _WORD
+
+
+def xxh32(data: bytes) -> int:
+    """With seed 0.
+
+    >>> f"{xxh32(b''):08x} {xxh32(b'a' * 32):08x}"
+    '02cc5d05 a3234fbe'
+    """
+    size = len(data)
+    striped = size & ~15
+    whole = size & ~3
+    if striped:
+        lanes = [(_P1 + _P2) & _WORD, _P2, 0, -_P1 & _WORD]
+        for stripe in struct.iter_unpack("<4I", data[:striped]):
+            pairs = zip(lanes, stripe, strict=True)
+            lanes = [_rotated(lane + word * _P2 & _WORD, 13) * _P1 & _WORD for lane, word in pairs]
+        h = sum(_rotated(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True))
+    else:
+        h = _P5
+    h = h + size & _WORD
+    for (word,) in struct.iter_unpack("<I", data[striped:whole]):
+        h = _rotated(h + word * _P3 & _WORD, 17) * _P4 & _WORD
+    for byte in data[whole:]:
+        h = _rotated(h + byte * _P5 & _WORD, 11) * _P1 & _WORD
+    h = (h ^ h >> 15) * _P2 & _WORD
+    h = (h ^ h >> 13) * _P3 & _WORD
+    return h ^ h >> 16
+
 
 _MAGIC = (0x184D2204).to_bytes(4, "little")
 _HAS_CONTENT_SIZE, _HAS_DICTIONARY = 0x08, 0x01
@@ -98,7 +136,7 @@ def _blocks(frame: memoryview, block_bytes: int) -> list[tuple[int, int, int]] |
 def _decompress_blocks(frame: memoryview, blocks: list[tuple[int, int, int]], limit: int) -> memoryview:
     """One after the other into memory that is used again: of fresh memory, as the library's own function for frames
     makes it, the system clears every page first, which takes longer than to decompress."""
-    whole, place = room(min(limit, sum([most or end - start for start, end, most in blocks])))
+    whole, place = alloc_pooled(min(limit, sum([most or end - start for start, end, most in blocks])))
     at = 0
     for start, end, most in blocks:
         plain = frame[start:end]

@@ -12,7 +12,7 @@ from typing import Any
 
 from kwire.errors import ConfigurationError
 from kwire.records.compression.limits import checked_level, corrupt, cut_off, too_large
-from kwire.wire.accel import room
+from kwire.wire.accel import alloc_pooled
 
 _DEFAULT_LEVEL = 3
 _WINDOW_LOG_MAX = 27
@@ -77,7 +77,7 @@ class _Zstandard:
     def decompress(self, data: memoryview, limit: int) -> memoryview:
         """All at once into memory that is used again: what the blocks can make at most, and a byte for what passes the
         limit."""
-        whole, place = room(min(limit, _most(data)) + 1)
+        whole, place = alloc_pooled(min(limit, _most(data)) + 1)
         decompressor = self._decompressor(max_window_size=1 << _WINDOW_LOG_MAX)
         try:
             size = decompressor.stream_reader(data, read_across_frames=True).readinto(place)

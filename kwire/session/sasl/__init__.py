@@ -2,6 +2,7 @@
 
 PLAIN (RFC 4616), SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677).
 """
+
 from kwire.session.sasl.client import MECHANISMS, Sasl, SaslClient
 from kwire.session.sasl.server import SaslExchange, SaslServer
 

@@ -1,4 +1,5 @@
 """The client's side: who we are, and the mechanism's messages."""
+
 from __future__ import annotations
 
 import secrets

@@ -5,6 +5,7 @@ Owns the messages, the proofs and what may be wrong with them. Raises ScramError
 No SASLprep: Kafka's brokers and clients take names and passwords as the UTF-8 bytes that they are, so a client that
 normalised them would compute another key than the broker has for a password like "ﬁsh".
 """
+
 from __future__ import annotations
 
 import base64

@@ -1,4 +1,5 @@
 """The broker's side: who may come in, and the mechanism's answers."""
+
 from __future__ import annotations
 
 import hmac

@@ -81,9 +81,7 @@ def send_arrow(task: Task, _: Coordination) -> Sample:
     with _producer(task) as producer:
         producer.send_arrow(task.topic, table(task.warmup)).result()
         with Meter() as meter:
-            responses = [
-                producer.send_arrow(task.topic, whole.slice(at, BULK)) for at in range(0, task.records, BULK)
-            ]
+            responses = [producer.send_arrow(task.topic, whole.slice(at, BULK)) for at in range(0, task.records, BULK)]
             producer.flush()
             for response in responses:
                 response.result()

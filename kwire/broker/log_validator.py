@@ -1,0 +1,137 @@
+"""What a Produce request brings, judged before it may enter a log: sizes, checksums, counts, timestamps, compression.
+
+Owns Kafka's LogValidator: every reason to refuse records whatever the log holds. What comes out are v2 batches that the
+log takes as they are. Records are decoded only where the topic's configs demand it, since this broker shares a Python
+process with the client it tests.
+"""
+
+from __future__ import annotations
+
+from kwire.broker.options import TopicSettings
+from kwire.errors import BrokerError, CorruptRecordsError, ErrorCode, broker_error
+from kwire.protocol.schema import BytesLike
+from kwire.records import Batch, Compression, convert, decode_batches, encode_batch
+
+_FIRST_VERSION_WITH_V2 = 3
+_FIRST_VERSION_WITH_ZSTD = 7
+_LAST_VERSION_OF_MAGIC_0 = 1
+NO_TIMESTAMP = -1
+# Of a v2 batch: the magic byte, and the low one of its attributes.
+_MAGIC_AT, _ATTRIBUTES_AT = 16, 22
+_TRANSACTIONAL = 0x10
+MAX_DECOMPRESSED_BYTES = 1 << 28
+
+
+def open_records(records: BytesLike | None, version: int) -> list[Batch]:
+    """The batches of one partition of a Produce request, if its version can have such. Raises BrokerError.
+
+    Stricter than Kafka in one thing: what follows the last whole batch is not cut away in silence.
+    """
+    batches = _decode(records)
+    if version >= _FIRST_VERSION_WITH_V2:
+        _check_one_new_batch(batches, version)
+    elif any(batch.magic > (0 if version <= _LAST_VERSION_OF_MAGIC_0 else 1) for batch in batches):
+        raise broker_error(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"Produce v{version} is older than these records")
+    if not batches:
+        raise broker_error(ErrorCode.INVALID_RECORD, "no records were sent")
+    if sum(batch.size_bytes for batch in batches) != len(records or b""):
+        raise broker_error(ErrorCode.CORRUPT_MESSAGE, "the last batch is cut off")
+    return batches
+
+
+def is_transactional(records: BytesLike | None) -> bool:
+    """Whether a Produce request's v2 batch, which may still turn out to be anything, claims to be of a transaction."""
+    if records is None or len(records) <= _ATTRIBUTES_AT or records[_MAGIC_AT] != 2:
+        return False
+    return bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
+
+
+def validate(batches: list[Batch], settings: TopicSettings, wall_ms: int) -> list[Batch]:
+    """The batches as the topic's log may take them. Raises BrokerError."""
+    for batch in batches:
+        _check_size(batch, settings)
+    try:
+        if batches[0].magic < 2:
+            batches = [_up_converted(batches)]
+        for batch in batches:
+            _check(batch, settings, wall_ms)
+        return [_recompressed(batch, settings) for batch in batches]
+    except CorruptRecordsError as error:
+        raise _corrupt(error) from None
+
+
+def _decode(records: BytesLike | None) -> list[Batch]:
+    try:
+        return list(decode_batches(records or b"", max_decompressed_bytes=MAX_DECOMPRESSED_BYTES))
+    except CorruptRecordsError as error:
+        raise _corrupt(error) from None
+
+
+def _check_one_new_batch(batches: list[Batch], version: int) -> None:
+    if len(batches) != 1:
+        raise broker_error(
+            ErrorCode.INVALID_RECORD,
+            f"Produce v{version} has exactly one batch for a partition, not {len(batches)}",
+        )
+    if batches[0].magic != 2:
+        raise broker_error(
+            ErrorCode.INVALID_RECORD, f"Produce v{version} has records of format v2, not v{batches[0].magic}"
+        )
+    if batches[0].compression == Compression.ZSTD and version < _FIRST_VERSION_WITH_ZSTD:
+        raise broker_error(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce v{version} does not know zstd")
+
+
+def _check_size(batch: Batch, settings: TopicSettings) -> None:
+    if batch.size_bytes > settings.max_message_bytes:
+        raise broker_error(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {batch.size_bytes} bytes, the topic's max.message.bytes is {settings.max_message_bytes}",
+        )
+
+
+def _check(batch: Batch, settings: TopicSettings, wall_ms: int) -> None:
+    if batch.base_offset != 0:
+        raise broker_error(ErrorCode.INVALID_RECORD, f"base offset {batch.base_offset}: a producer writes 0")
+    if batch.is_control:
+        raise broker_error(ErrorCode.INVALID_RECORD, "control records are for brokers to write")
+    if batch.count < 1 or batch.count != batch.last_offset - batch.base_offset + 1:
+        raise broker_error(ErrorCode.INVALID_RECORD, f"{batch.count} records with offsets to {batch.last_offset}")
+    if batch.producer_id >= 0 and (batch.producer_epoch < 0 or batch.base_sequence < 0):
+        raise broker_error(ErrorCode.INVALID_RECORD, "a producer id without an epoch or a sequence")
+    if batch.is_transactional and batch.producer_id < 0:
+        raise broker_error(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
+    if not settings.log_append_time:
+        _check_time(batch.max_timestamp_ms, settings, wall_ms)
+    if settings.is_compacted and any(row[2] is None for row in batch.rows()):
+        raise broker_error(ErrorCode.INVALID_RECORD, "a compacted topic does not take a record without a key")
+
+
+def _check_time(timestamp_ms: int, settings: TopicSettings, wall_ms: int) -> None:
+    if timestamp_ms == NO_TIMESTAMP:
+        return
+    too_new = timestamp_ms - wall_ms > settings.timestamp_after_max_ms
+    if too_new or wall_ms - timestamp_ms > settings.timestamp_before_max_ms:
+        least, most = wall_ms - settings.timestamp_before_max_ms, wall_ms + settings.timestamp_after_max_ms
+        raise broker_error(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp_ms} is not from {least} to {most}")
+
+
+def _up_converted(messages: list[Batch]) -> Batch:
+    """A message set as one v2 batch. Its offsets, which the producer made up, are forgotten."""
+    rows = [row[1:] for message in messages for row in message.rows()]
+    if not rows:
+        raise broker_error(ErrorCode.INVALID_RECORD, "a compressed message without records")
+    return next(decode_batches(encode_batch(rows, compression=messages[0].compression), check_crc=False))
+
+
+def _recompressed(batch: Batch, settings: TopicSettings) -> Batch:
+    """As the topic wants it, when that is not as the producer sent it."""
+    if settings.compression == "producer":
+        return batch
+    wanted = Compression.NONE if settings.compression == "uncompressed" else Compression.of(settings.compression)
+    if batch.compression == wanted:
+        return batch
+    return next(decode_batches(convert(batch.raw, 2, compression=wanted, check_crc=False), check_crc=False))
+
+
+def _corrupt(error: CorruptRecordsError) -> BrokerError:
+    return broker_error(ErrorCode.CORRUPT_MESSAGE, str(error))

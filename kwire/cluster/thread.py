@@ -1,0 +1,349 @@
+"""The thread on which an event loop turns, and the doors into it for every other thread.
+
+What producers, consumers, admin calls and the command line stand on. It owns the thread, the dispatcher for user code
+and the guard against forks: a child process has the parent's sockets but not its thread, so every use there raises.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from random import Random
+from typing import Any, TypeVar
+
+from kwire.arguments import check_timeout
+from kwire.cluster.callbacks import CallbackThread
+from kwire.cluster.config import ClientConfig
+from kwire.cluster.events import ClusterEvent
+from kwire.cluster.loop import EventLoop
+from kwire.cluster.metadata import Snapshot
+from kwire.cluster.metrics import ClusterMetrics
+from kwire.cluster.requests import ClusterView, PendingRequest, Purpose, Route, StateMachine
+from kwire.errors import ClosedError, KwireError, RequestTimeoutError
+from kwire.net import Clock, KafkaSelector, SystemClock
+from kwire.protocol import Request, Response
+from kwire.wire import accel
+
+_log = logging.getLogger("kwire.cluster")
+
+R = TypeVar("R", bound=Response)
+T = TypeVar("T")
+
+# Counts the forks that led to this process. Asking for the process id instead costs a system call, for every record.
+_forks = 0
+
+
+_runtimes: weakref.WeakSet[LoopThread] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+    for runtime in list(_runtimes):
+        runtime.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+# How long `ask` waits beyond the loop's own timeout for the answer that the loop always gives.
+_GRACE = 5.0
+
+
+class LoopThread:
+    """One thread, one event loop. `start` is called by the first use; `close` ends it.
+
+    All methods may be called from any thread, but not from a forked child (ClosedError).
+    """
+
+    def __init__(self, config: ClientConfig, *, name: str = "kwire", clock: Clock | None = None) -> None:
+        accel.warn_if_slow()
+        self.config = config
+        self.clock = clock or SystemClock()
+        random = Random()
+        self._loop = EventLoop(config, _selector(config, self.clock, random), self.clock, random)
+        self.wakeup = self._loop.wakeup
+        self._dispatcher = CallbackThread(f"{name} callbacks")
+        self._thread = threading.Thread(target=self._run, name=f"{name} loop", daemon=True)
+        # Guards the states below. What is posted goes through it too: before `close`, and then it runs, or not at all.
+        # Re-entrant, since a finalizer may run anywhere, and may post.
+        self._lock = threading.RLock()
+        self._is_started = False
+        self._is_closing = False
+        self._has_ended = False
+        self._on_end: list[Callable[[], object]] = []
+        self._listeners: dict[object, Callable[[ClusterEvent], object]] = {}
+        self._forks = _forks
+        self._on_fork: list[Callable[[], object]] = []
+        # A daemon thread may be stopped anywhere at interpreter exit; ending it before that keeps sockets clean.
+        self._finalizer = weakref.finalize(self, _close_at_exit, weakref.ref(self))
+
+    # -- for machines and their faces
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest metadata; immutable, so safe to read anywhere."""
+        return self._loop.snapshot
+
+    def metrics(self) -> ClusterMetrics:
+        """What was counted about the brokers; on the loop's thread, or when there is none."""
+        return self._loop.metrics()
+
+    @property
+    def view(self) -> ClusterView:
+        """The cluster as machines with general purposes see it; only for what runs on the loop's thread."""
+        return self._loop.view("general")
+
+    def view_for(self, purpose: Purpose) -> ClusterView:
+        """The cluster as machines with this purpose see it; only for what runs on the loop's thread."""
+        return self._loop.view(purpose)
+
+    def start(self) -> None:
+        self.check_usable()
+        with self._lock:
+            if not self._is_started and not self._is_closing:
+                self._is_started = True
+                self._thread.start()
+
+    def add(self, machine: StateMachine, purpose: Purpose = "general") -> None:
+        self.start()
+        self.call_soon(self._loop.add, machine, purpose)
+
+    def remove(self, machine: StateMachine) -> None:
+        self.call_soon(self._loop.remove, machine)
+
+    def call_soon(self, function: Callable[..., object], *args: Any) -> None:
+        """Run on the loop's thread, in its next turn. For our own code: user code goes to `dispatch`.
+
+        Raises ClosedError once `close` was called; what was posted before always runs.
+        """
+        self.check_usable()  # in a forked child, before the lock: another thread of the parent may hold that for ever
+        with self._lock:
+            self.check_usable()
+            self._loop.post(lambda: function(*args))
+
+    def run(self, function: Callable[[], T], timeout: float | None = None) -> T:
+        """Run on the loop's thread and wait for what it answers or raises."""
+        assert not self.is_loop_thread(), "the loop would wait for itself"
+        self.start()
+        future: Future[T] = Future()
+
+        def act() -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self.call_soon(act)
+        return self.wait(future, timeout)
+
+    def dispatch(self, function: Callable[..., object], *args: Any) -> None:
+        """Hand user code to the callback thread."""
+        self._dispatcher.submit(function, *args)
+
+    def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
+        """Call `callback(event)` on the callback thread for each event from now on; return what ends that."""
+        listeners = self._listeners
+        key = object()
+
+        def call(event: ClusterEvent) -> None:
+            if key in listeners:  # it may have been taken away since the event
+                callback(event)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                listeners.pop(key, None)
+
+        self.check_usable()
+        with self._lock:
+            listeners[key] = call
+            self._loop.on_event = self._tell_event
+        return unsubscribe
+
+    def _tell_event(self, event: ClusterEvent) -> None:
+        with self._lock:
+            listeners = list(self._listeners.values())
+        for call in listeners:
+            self.dispatch(call, event)
+
+    def is_loop_thread(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a forked child, and the client its parent's."""
+        return self._forks != _forks
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called, or the loop broke."""
+        return self._is_closing
+
+    @property
+    def has_system_clock(self) -> bool:
+        """Whether the time may be asked of the system as well."""
+        return isinstance(self.clock, SystemClock)
+
+    @property
+    def is_running(self) -> bool:
+        with self._lock:
+            return self._is_started and not self._has_ended
+
+    def on_loop_or_after(self, function: Callable[[], T], timeout: float | None = None) -> T:
+        """As `run`; but here, where there is no loop, because nothing was started or all has ended."""
+        if self.is_running:
+            try:
+                return self.run(function, timeout)
+            except ClosedError:  # it is ending just now
+                self._thread.join(timeout)
+        return function()
+
+    def on_fork(self, act: Callable[[], object]) -> None:
+        """Have `act` called in each forked child, where this runtime is of no use. It must not raise, nor wait.
+
+        For whoever cannot ask `check_usable` each time.
+        """
+        self._on_fork.append(act)
+        _runtimes.add(self)
+
+    def forked(self) -> None:
+        for act in self._on_fork:
+            act()
+
+    # -- one request, one answer
+
+    def ask(
+        self,
+        route: Route,
+        api: type[Request[R]],
+        build: Callable[[int], Request[R]],
+        timeout: float | None = None,
+        *,
+        at_most: int | None = None,
+        may_retry: bool = True,
+    ) -> R:
+        """Send one request and wait for its response; error codes inside it are the caller's to read.
+
+        Raises the NodeError, UnsupportedVersionError or RequestTimeoutError that took the answer's place.
+        `timeout` is seconds, by default the client's request_timeout_ms.
+        """
+        assert not self.is_loop_thread(), "the loop would wait for itself"
+        self.start()
+        timeout = self.config.request_timeout_ms / 1000 if timeout is None else timeout
+        future: Future[R] = Future()
+
+        def done(result: Response | KwireError | None, now: float) -> None:
+            if isinstance(result, KwireError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)  # type: ignore[arg-type]  # the session decoded it as api.RESPONSE
+
+        timeout_ms = max(1, int(timeout * 1000))
+        call = PendingRequest(route, api, build, done, timeout_ms=timeout_ms, at_most=at_most, may_retry=may_retry)
+        self.call_soon(self._loop.call, call)
+        return self.wait(future, timeout + _GRACE)
+
+    def describe(self, node: int) -> str:
+        return self._loop.describe(node)
+
+    def version(self, node: int, api: type[Request[Any]]) -> int:
+        """The version that would be used with a node that is connected."""
+        return self.run(lambda: self.view.version(node, api), _GRACE)
+
+    # -- the end
+
+    def close(self, timeout: float | None = 10.0) -> None:
+        """End the loop: what still waits fails with ClosedError; callbacks are run. A second call does nothing."""
+        if self._forks != _forks:
+            return  # the parent's affair
+        with self._lock:
+            is_first, self._is_closing = not self._is_closing, True
+            is_started = self._is_started
+        if is_first:
+            self._finalizer.detach()
+            if is_started:
+                self._loop.wakeup()
+            else:
+                self._loop.close(ClosedError("the client was closed"))
+        if is_started and not self.is_loop_thread():
+            self._thread.join(timeout)
+        self._dispatcher.close(timeout)
+
+    def when_ended(self, tell: Callable[[], object]) -> None:
+        """Call `tell` when the loop has ended, on its thread, for those who cannot wait in `close`. It must not raise.
+
+        At once, where the loop was never started or has ended.
+        """
+        with self._lock:
+            if self._is_started and not self._has_ended and self._forks == _forks:
+                self._on_end.append(tell)
+                return
+        tell()
+
+    def check_usable(self) -> None:
+        if self._forks != _forks:
+            raise ClosedError(
+                "this client was made in another process",
+                remedy="make a new client after the fork: share configurations, not connections",
+            )
+        if self._is_closing:
+            raise ClosedError("the client is closed", remedy="make another one, or close it later")
+
+    def wait(self, future: Future[T], timeout: float | None) -> T:
+        """What the loop puts into `future`; RequestTimeoutError after `timeout` seconds."""
+        check_timeout(timeout)
+        try:
+            return future.result(timeout)
+        except FutureTimeoutError as error:
+            if isinstance(error, KwireError):  # the answer itself, not the lack of one
+                raise
+            raise RequestTimeoutError(
+                f"the client's own thread did not answer within {timeout} s",
+                remedy="it is held up: look for what keeps the interpreter busy, and in the log",
+            ) from error
+
+    def _run(self) -> None:
+        error = ClosedError("the client was closed")
+        try:
+            while not self._is_closing:
+                self._loop.turn()
+        except BaseException as cause:
+            _log.exception("the event loop broke; every waiting call fails")
+            error = ClosedError(
+                f"the event loop broke: {type(cause).__name__}: {cause}",
+                remedy="this is a defect of kwire: please report it with the traceback in the log",
+            )
+            error.__cause__ = cause
+        finally:
+            with self._lock:
+                self._is_closing = True
+            self._loop.close(error)
+            with self._lock:
+                self._has_ended = True
+                tells, self._on_end = self._on_end, []
+            for tell in tells:
+                tell()
+
+
+def _selector(config: ClientConfig, clock: Clock, random: Random) -> KafkaSelector:
+    return KafkaSelector(
+        clock=clock,
+        random=random,
+        max_frame_bytes=config.max_frame_bytes,
+        lends_frames=True,
+        tls=config.tls_options,
+        connect_timeout_ms=config.connect_timeout_ms,
+        idle_timeout_ms=config.idle_timeout_ms,
+        reconnect_backoff_ms=config.reconnect_backoff_ms,
+        reconnect_backoff_ms_max=config.reconnect_backoff_ms_max,
+    )
+
+
+def _close_at_exit(reference: weakref.ref[LoopThread]) -> None:
+    runtime = reference()
+    if runtime is not None:
+        runtime.close(timeout=1.0)

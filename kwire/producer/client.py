@@ -1,0 +1,535 @@
+"""What every face of the producer stands on.
+
+Who waits for a topic's metadata: callers whose own partitioner needs to see the leaders before it can choose.
+
+A `Machine` that sends nothing: it makes the loop ask for the topics, and tells when they are there or will never be.
+
+What every face of the producer stands on: the loop's thread, the sender, the door to it, and the making of records.
+
+`kwire.Producer` is the face for threads, `kwire.aio.Producer` that for asyncio; they differ in how they wait. This file
+waits for nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import weakref
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import fields
+from importlib.util import find_spec
+from random import Random
+from typing import Any, TypeVar
+
+from kwire.arguments import is_int, wrong_type
+from kwire.cluster import Backoff, ClientConfig, ClusterView, LoopThread, PendingRequest, Topic, is_topic_name
+from kwire.cluster.metadata import TOPIC_NAME_BYTES_MAX
+from kwire.errors import (
+    ClosedError,
+    ConfigurationError,
+    ErrorCode,
+    KwireError,
+    RecordTooLargeError,
+    RequestTimeoutError,
+    UndeliveredError,
+    broker_error,
+)
+from kwire.options import check_names
+from kwire.producer.buffer_pool import Append, BufferPool, PendingRecord, make_door
+from kwire.producer.bulk import (
+    Bulk,
+    Keys,
+    ManyHeaders,
+    Partitions,
+    Slice,
+    Timestamps,
+    Values,
+    check_column,
+    pyarrow_is_missing,
+    slice_of,
+)
+from kwire.producer.callbacks import Callbacks
+from kwire.producer.explain import Explanation
+from kwire.producer.futures import MakeResponse, ProduceResponse, refused, wait_for
+from kwire.producer.message import Data, Headers, Message, check_message, to_bytes, to_headers
+from kwire.producer.metrics import ProducerMetrics
+from kwire.producer.options import ProducerSettings
+from kwire.producer.partitioner import own_rule
+from kwire.producer.producer_request import DeliveryOptions
+from kwire.producer.sender import Sender
+from kwire.producer.serializers import Serializers
+from kwire.producer.transaction import Transaction
+from kwire.records import record_bytes_max
+from kwire.wire.accel import Dispatch
+
+OnKnown = Callable[[KwireError | None], object]
+
+_LASTING = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+
+
+class MetadataWaiter:
+    """All methods are for the loop's thread."""
+
+    def __init__(self, max_idle: float = 300.0) -> None:
+        """`max_idle`: seconds for which a topic stays wanted after it was found; from then on its records keep it."""
+        self._max_idle = max_idle
+        self._topics: dict[str, list[OnKnown]] = {}
+        self._until: dict[str, float] = {}  # when a topic is wanted no more, by the order of its end
+        self._closed: KwireError | None = None
+
+    def want(self, topic: str, tell: OnKnown) -> None:
+        """Call `tell(None)` when the topic has partitions, `tell(error)` when that cannot be; exactly once."""
+        if self._closed is not None:
+            tell(self._closed)
+        else:
+            self._topics.setdefault(topic, []).append(tell)
+            self._until.pop(topic, None)
+
+    def connection_error(self, topic: str, view: ClusterView) -> KwireError | None:
+        """Why the topic is not known yet, for who has waited long enough."""
+        known = view.snapshot.topics.get(topic)
+        if known is not None and known.error_code:
+            return broker_error(known.error_code, topic=topic, **view.metadata_status().place)
+        return view.connection_error
+
+    def topics(self) -> Collection[str]:
+        return self._topics.keys()
+
+    def turn(self, now: float, view: ClusterView) -> Iterable[PendingRequest]:
+        while self._until and (first := next(iter(self._until.items())))[1] <= now:
+            del self._until[first[0]], self._topics[first[0]]
+        for topic, waiting in self._topics.items():
+            if waiting:
+                view.allow_topic_creation(topic)
+                is_over, error = self._outcome(topic, view)
+                if is_over:
+                    self._topics[topic] = []
+                    self._until[topic] = now + self._max_idle
+                    for tell in waiting:
+                        tell(error)
+        return ()
+
+    def deadline(self) -> float | None:
+        return next(iter(self._until.values()), None)
+
+    def closed(self, error: KwireError) -> None:
+        self._closed = error
+        for waiting in self._topics.values():
+            while waiting:
+                waiting.pop(0)(error)
+
+    def _outcome(self, topic: str, view: ClusterView) -> tuple[bool, KwireError | None]:
+        known = view.snapshot.topics.get(topic)
+        if known is not None and known.partitions:
+            return True, None
+        if known is not None and known.error_code in _LASTING:
+            return True, broker_error(known.error_code, topic=topic, **view.metadata_status().place)
+        return view.has_fatal_error, view.connection_error if view.has_fatal_error else None
+
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+_log = logging.getLogger("kwire.producer")
+
+# How long an interpreter that ends waits for the records of a producer that nobody closed.
+EXIT_SECONDS = 5.0
+
+# How long, in seconds, `close` waits for deliveries: by default; at the end of a `with` block while no broker has ever
+# answered; and after a block that raised.
+CLOSE_SECONDS = 30.0
+UNREACHED_SECONDS = 5.0
+RAISED_SECONDS = 1.0
+
+_SETTINGS = frozenset(field.name for field in fields(ProducerSettings))
+
+# A producer that keeps to one broker at a time is to have one connection: those it left are closed soon. Sooner than
+# it changes brokers (single_broker_switch_ms), and not so soon that a pause between records costs a new connection.
+_SINGLE_BROKER_IDLE_MS = 15_000
+
+
+class ProducerClient:
+    """All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        client: str,
+        bootstrap: str | Sequence[str],
+        options: Mapping[str, Any],
+        refer: Callable[..., object],
+        dispatch: Dispatch | None = None,
+    ) -> None:
+        """`client` is the class as users write it, for errors. `refer` is for what the door's own `send` does not
+        take in; `dispatch` is for the callbacks of what it does, None being the callback thread."""
+        check_names(client, bootstrap, options, ProducerSettings, ClientConfig)
+        shared = dict(options)
+        own = {name: shared.pop(name) for name in options if name in _SETTINGS}
+        self.settings = ProducerSettings(**own)
+        if dispatch is not None and self.settings.callback_executor is not None:
+            raise ConfigurationError(
+                f"callback_executor is not for {client}: its callbacks run in the asyncio loop",
+                remedy="leave the option out, and let a callback call loop.run_in_executor",
+            )
+        self.rule = own_rule(self.settings.partitioner)
+        self.serializers: Serializers | None = None
+        if self.settings.key_serializer is not None or self.settings.value_serializer is not None:
+            self.serializers = Serializers(self.settings.key_serializer, self.settings.value_serializer)
+        if self.rule is None and str(self.settings.partitioner).endswith("single_broker"):
+            shared.setdefault("idle_timeout_ms", min(_SINGLE_BROKER_IDLE_MS, self.settings.single_broker_switch_ms))
+        config = ClientConfig(bootstrap, **shared)
+        self.runtime = LoopThread(config, name=f"{config.client_id} producer")
+        self.callbacks = Callbacks(
+            dispatch or self.runtime.dispatch,
+            # In an asyncio loop a callback that blocks holds up those that send as well.
+            self.settings.max_buffered_bytes if dispatch is None else None,
+            self.settings.callback_executor,
+        )
+        self.intake = BufferPool(
+            make_door(
+                self.settings,
+                self.callbacks,
+                self.runtime.wakeup,
+                self.runtime.clock.time_ms,
+                refer,
+                by_system=self.runtime.has_system_clock,
+            ),
+            self.settings.when_full,
+            self.settings.max_block_ms / 1000,
+            self.runtime.wakeup,
+        )
+        self.callbacks.bind(self.intake.release)
+        self.sender = Sender(
+            self.settings,
+            self.intake,
+            backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
+            request_timeout_ms=config.request_timeout_ms,
+            random=Random(),
+        )
+        self.watch = MetadataWaiter(self.settings.metadata_max_idle_ms / 1000)
+        self.is_started = False
+        self._is_closing = False
+        self._at_exit: weakref.finalize[[ProducerClient], LoopThread] | None = None
+        self._lock = threading.Lock()
+        self._record_bytes_max = self.settings.record_bytes_max
+        self._time_ms = self.runtime.clock.time_ms
+
+    def start(self) -> None:
+        """Begin to turn the loop; nobody is contacted before. ClosedError once `stop_taking` was called."""
+        with self._lock:
+            self._check_open()
+            if not self.is_started:
+                self.runtime.add(self.sender, "produce")
+                if self.rule is not None:
+                    self.runtime.add(self.watch)
+                # A loop that turns keeps its Runtime alive, and this Core through it, until it is closed.
+                self._at_exit = weakref.finalize(self.runtime, _deliver_at_exit, self)
+                self.is_started = True
+                # A rule of the caller's own is asked for every record, before the door.
+                self.intake.door.is_open = self.rule is None
+                if self.intake.door.is_open:
+                    self.runtime.on_fork(self._shut)
+
+    def _shut(self) -> None:
+        """In a forked child: whoever sends is to be told."""
+        self.intake.door.is_open = False
+
+    def incoming(
+        self,
+        topic: str,
+        value: Data,
+        key: Data,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+        terms: DeliveryOptions | None = None,
+        make: MakeResponse = ProduceResponse,
+    ) -> PendingRecord:
+        """A record for the intake; raises what `Producer.send` raises. `make` makes the response."""
+        self.check_usable()
+        check_topic(topic)
+        key_bytes, value_bytes = to_bytes(key, "key"), to_bytes(value, "value")
+        header_tuple = to_headers(headers) if headers else ()
+        size_bytes = record_bytes_max(key_bytes, value_bytes, header_tuple)
+        if partition is not None and not is_int(partition):
+            raise wrong_type("partition", partition, "an int from 0 up, or None to have one chosen")
+        if partition is not None and not 0 <= partition < 2**31:
+            raise ValueError(f"partition is {partition}: it must be from 0 to 2**31 - 1")
+        if size_bytes > self._record_bytes_max:
+            raise RecordTooLargeError(
+                f"the record has {size_bytes} bytes, {self._record_bytes_max} are allowed",
+                code=ErrorCode.MESSAGE_TOO_LARGE,
+                remedy="raise max_request_bytes, and the topic's max.message.bytes on the brokers, or send it in parts",
+                topic=topic,
+                partition=partition,
+            )
+        if timestamp_ms is None:
+            timestamp_ms = self._time_ms()
+        elif not is_int(timestamp_ms):
+            raise wrong_type("timestamp_ms", timestamp_ms, "milliseconds since 1970 as an int, or None for now")
+        elif not 0 <= timestamp_ms < 2**63:
+            raise ValueError(f"timestamp_ms is {timestamp_ms}: it must be milliseconds since 1970")
+        return PendingRecord(
+            topic, partition, (timestamp_ms, key_bytes, value_bytes, header_tuple), size_bytes, terms, make
+        )
+
+    def check_usable(self) -> None:
+        """Start, if need be; ClosedError in a forked child, and once the producer is being closed."""
+        if not self.is_started:
+            self.start()
+        self.runtime.check_usable()
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise _closed()
+
+    def put(self, entrant: Append[R], limit: float | None = None) -> R:
+        """Hand over a record, or many; blocks or raises BufferFullError where there is no room."""
+        if not self.callbacks.is_running_here:
+            return self.intake.put(entrant, limit)
+        with self.callbacks.sending():
+            return self.intake.put(entrant, limit)
+
+    def serialized(self, message: Message) -> Message:
+        """Return a message with key and value as `incoming` takes them; raises SerializationError."""
+        if self.serializers is None:
+            return message
+        check_message(message)
+        check_topic(message.topic)
+        return self.serializers.message(message)
+
+    def prepared(
+        self, message: Message, terms: DeliveryOptions | None, make: MakeResponse = ProduceResponse
+    ) -> PendingRecord | ProduceResponse:
+        """One of several messages. A record that is too large gets a response that says so: the others go."""
+        try:
+            return self.incoming(*message, terms, make)
+        except RecordTooLargeError as error:
+            return self.refused(message.topic, error, make)
+
+    def refused(self, topic: str, error: KwireError, make: MakeResponse = ProduceResponse) -> ProduceResponse:
+        """The response of a record that is not taken in: it says why."""
+        return refused(topic, error, make, self.callbacks)
+
+    # -- many at once
+
+    def slice_of(
+        self, topic: str, values: Values, keys: Keys, headers: ManyHeaders, timestamps_ms: Timestamps,
+        partitions: Partitions,
+    ) -> Slice:  # fmt: skip
+        """The records of `send_many`; raises what that raises."""
+        check_topic(topic)
+        self.check_usable()
+        if self.serializers is not None:
+            check_column(values, "values")
+            values = self.serializers.many(topic, "value", values)
+            if keys is not None:
+                check_column(keys, "keys")
+                keys = self.serializers.many(topic, "key", keys)
+        return slice_of(values, keys, headers, timestamps_ms, partitions, self._time_ms())
+
+    def arrow_slices(self, topic: str, table: object) -> list[Slice]:
+        """The records of `send_arrow`; raises what that raises."""
+        check_topic(topic)
+        self.check_usable()
+        if find_spec("pyarrow") is None:
+            raise pyarrow_is_missing()
+        from kwire.producer import arrow  # importing pyarrow takes longer than all of kwire
+
+        return arrow.slices_of(table, self._time_ms())
+
+    def bulk(self, topic: str, slices: Iterable[Slice], known: Topic | None, dispatch: Dispatch | None = None) -> Bulk:
+        """Records before the door; `known` is for the caller's own partitioner, if there is one."""
+        if known is not None:
+            slices = [self._placed(topic, one, known) for one in slices]
+        return Bulk(topic, slices, dispatch or self.callbacks, self.callbacks.failures)
+
+    def _placed(self, topic: str, one: Slice, known: Topic) -> Slice:
+        """With the partitions that the caller's own partitioner chooses."""
+        partitions = array("i")
+        for timestamp_ms, key, value, headers, partition in one.columns.rows(0, one.length):
+            if partition is None:
+                partition = self.chosen(Message(topic, value, key, headers, None, timestamp_ms), known)
+            partitions.append(-1 if partition is None else partition)
+        return Slice(one.columns._replace(partitions=partitions), one.length)
+
+    # -- a caller's own partitioner
+
+    def known(self, topic: str) -> Topic | None:
+        """A topic's metadata, once it has some."""
+        topic_or_none = self.runtime.snapshot.topics.get(topic)
+        return topic_or_none if topic_or_none is not None and topic_or_none.partitions else None
+
+    def want(self, topic: str) -> Future[None]:
+        """A future that resolves when the topic is known, or with the error that it will never be."""
+
+        def want(future: Future[None]) -> None:
+            def tell(error: KwireError | None) -> None:
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error)
+
+            self.watch.want(topic, tell)
+
+        if not self.is_started:
+            self.start()
+        return self.on_loop(want)
+
+    def unknown(self, topic: str) -> RequestTimeoutError:
+        """What to raise when waiting for a topic's metadata took too long. On the loop's thread."""
+        cause = self.watch.connection_error(topic, self.runtime.view_for("produce"))
+        why = f"; the last failure was: {cause}" if cause is not None else ""
+        error = RequestTimeoutError(
+            f"the topic's partitions are not known after {self.settings.max_block_ms} ms{why}",
+            remedy="a partitioner of your own needs them: check that the topic exists and that a broker can be reached",
+            **({"api": "Metadata", "topic": topic} | (cause.where if cause is not None else {})),
+        )
+        error.__cause__ = cause
+        return error
+
+    def chosen(self, message: Message, known: Topic) -> int | None:
+        """What the caller's own partitioner answers for a message; here, on the caller's thread."""
+        assert self.rule is not None
+        ready = message._replace(
+            value=to_bytes(message.value, "value"),
+            key=to_bytes(message.key, "key"),
+            headers=to_headers(message.headers),
+        )
+        index = self.rule(ready, known)
+        if index is None:
+            return None
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(known.partitions):
+            count = len(known.partitions)
+            raise ValueError(f"the partitioner answered {index!r} for topic {known.name}, which has {count} partitions")
+        return index
+
+    # -- on the loop
+
+    def flush(self, on_done: Callable[[], object]) -> bool:
+        """Send what was handed over without further linger; `on_done` runs on the loop's thread when all is settled.
+
+        True, as `wait_for` wants to know: it is never settled before that.
+        """
+        clock = self.runtime.clock
+        self.runtime.call_soon(lambda: self.sender.flush(on_done, clock.now()))
+        return True
+
+    def explain(self, topic: str, partition: int | None) -> Explanation:
+        """On the loop's thread, or where there is none."""
+        return self.sender.explain(topic, partition, self.runtime.clock.now(), self.runtime.view_for("produce"))
+
+    def metrics(self) -> ProducerMetrics:
+        """On the loop's thread, or where there is none."""
+        return self.sender.metrics(self.runtime.metrics())
+
+    def late(self, what: str, timeout: float | None) -> RequestTimeoutError:
+        """What to raise when `what` took longer than its caller wants to wait. On the loop's thread, or without one."""
+        return self.sender.late(what, timeout, self.runtime.clock.now(), self.runtime.view_for("produce"))
+
+    # -- the end
+
+    def stop_taking(self) -> None:
+        """Refuse records from now on, those of senders that wait for room included; what is in goes on."""
+        with self._lock:
+            self._is_closing = True
+        self.intake.close(_closed())
+        if self._at_exit is not None:
+            self._at_exit.detach()
+
+    def is_reached(self) -> bool:
+        """Whether a broker has ever answered."""
+        return bool(self.runtime.snapshot.brokers)
+
+    def drain_steps(self, timeout: float | None, unreached: float | None) -> Iterator[float | None]:
+        """How long to wait for what is to be delivered, in seconds: first, and once that is over, again.
+
+        `timeout` in all; `unreached` while no broker has ever answered.
+        """
+        if self.is_reached() or unreached is None or (timeout is not None and timeout <= unreached):
+            yield timeout
+            return
+        yield unreached
+        if self.is_reached():
+            yield None if timeout is None else timeout - unreached
+
+    def undelivered(self, late: KwireError | None) -> UndeliveredError | None:
+        """Once all is over: the error about failed records that nobody looked at, if there are any; once."""
+        return self.callbacks.failures.take(late)
+
+    def state(self) -> str:
+        """In one word."""
+        if self.runtime.is_forked:
+            return "another process's"
+        if self.runtime.is_closed:
+            return "closed"
+        if self._is_closing:
+            return "closing"
+        return "open" if self.is_started else "not started"
+
+    def describe(self, name: str) -> str:
+        """What a producer's repr is."""
+        config = self.runtime.config
+        return f"<{name} of {','.join(config.bootstrap)}, client_id {config.client_id!r}, {self.state()}>"
+
+    # -- transactions
+
+    def transaction(self) -> Transaction:
+        """The transactional producer's state machine, whose methods are for the loop's thread."""
+        transaction = self.sender.transaction
+        if transaction is None:
+            raise ConfigurationError(
+                "this producer has no transactional_id", remedy="give one, of its own, to the constructor"
+            )
+        if not self.is_started:
+            self.start()
+        return transaction
+
+    def on_loop(self, act: Callable[[Future[T]], None]) -> Future[T]:
+        """Run `act(future)` on the loop's thread; answers the future, which that resolves."""
+        future: Future[T] = Future()
+        self.runtime.call_soon(act, future)
+        return future
+
+    def run(self, function: Callable[[], T]) -> Future[T]:
+        """Run on the loop's thread; the future gets what that answers or raises."""
+
+        def act(future: Future[T]) -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
+
+        if not self.is_started:
+            self.start()
+        return self.on_loop(act)
+
+
+def _closed() -> ClosedError:
+    return ClosedError("the producer is closed", remedy="make another one, or close it later")
+
+
+def check_topic(topic: object) -> None:
+    if isinstance(topic, Message):
+        raise TypeError("send takes a topic, then a value and a key: hand Messages over with send_all([...])")
+    if not isinstance(topic, str) or not topic:
+        raise TypeError(f"topic is {topic!r}: it must be a str that is not empty")
+    if not is_topic_name(topic):
+        raise ValueError(f"topic is {topic[:50]!r}: it must be text of at most {TOPIC_NAME_BYTES_MAX} bytes in UTF-8")
+
+
+def _deliver_at_exit(core: ProducerClient) -> None:
+    """The interpreter ends, and nobody closed the producer: the last chance for its records, and a word about them."""
+    if core.runtime.is_forked:  # they are the parent's affair
+        return
+    core.stop_taking()
+    with contextlib.suppress(ClosedError):
+        if not wait_for(core.flush, EXIT_SECONDS):
+            late = core.runtime.on_loop_or_after(lambda: core.late("flush()", EXIT_SECONDS), EXIT_SECONDS)
+            _log.error("nobody closed the producer, and the interpreter ends before all is delivered: %s", late.message)
+    undelivered = core.undelivered(None)
+    if undelivered is not None:
+        _log.error("nobody closed the producer, and the interpreter ends: %s", undelivered)

@@ -1,0 +1,322 @@
+"""What a topic holds before its records have a partition.
+
+Which of a topic's partitions may get batches without a key, as long as leaders answer that they do not lead.
+
+For seconds after a topic was created the metadata names leaders that have not heard of it. So a few partitions are
+tried at first, and when one acknowledges, any will do. From the first that refuses on, batches go to partitions that
+have acknowledged something, and of the others one is tried now and then, after a back-off that grows with every try
+that fails, until enough tries in a row were acknowledged.
+
+What is refused goes to another partition. It must not come behind what was sent later: so nothing else is given a
+partition while a try is answered, though not for longer than a moment, and only the batch that was given one last may
+come back. It refuses to know which partition is the best.
+
+What a topic holds before its records have a partition: two queues, and the partitions' own.
+
+    unrouted      records of a topic whose partitions are not known yet; in order
+    undesignated  unkeyed records; given a partition only when drained, so that a dead leader holds up none; taken back
+                  from one whose leader says that it has not begun to lead
+
+All are batches already when they come. A topic with a single partition has no undesignated ones: there is nothing to
+choose, and records without a key keep their place among those with one.
+
+The request-pipelining design's "one queue with partition -1 per topic" is the second.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kwire.cluster import ClusterView, Partition, Topic
+from kwire.cluster.metadata import NO_NODE
+from kwire.producer.batch import ProducerBatch
+from kwire.producer.partition import PartitionQueue
+from kwire.producer.partitioner import UnkeyedPartitioner
+from kwire.producer.splitting import BatchSizeEstimator
+from kwire.wire.accel import UNDESIGNATED, UNROUTED, BatchBuilder, RecordAccumulator
+
+if TYPE_CHECKING:
+    from kwire.producer.producer_request import DeliveryOptions
+
+_FIRST_TRIES = 4  # at once
+_TRIES_ENOUGH = 16  # one by one, in a row
+_TRIES_APART = 0.2  # seconds, of those that are acknowledged: batches go to the other partitions meanwhile
+_AWAITED = 1.0  # seconds: behind other requests an answer may take its time
+
+
+class SlowStart:
+    """Of one topic."""
+
+    def __init__(self) -> None:
+        self.tries_at = 0.0  # no partition is tried before
+        self.awaited_until = 0.0  # the last try's answer
+        self.is_sure = False  # any partition will do
+        self._was_refused = False
+        self._failures = self._successes = 0  # of tries in a row; failures of one back-off are one
+        self._tries: list[
+            tuple[ProducerBatch, int]
+        ] = []  # whose answers are awaited, and how often they were sent again
+        self.given = 0  # how many batches got a partition: the number of the last one
+
+    def may_try(self, now: float) -> bool:
+        """Whether a partition that has acknowledged nothing may get a batch. To be asked where nothing is sure."""
+        self._tries = [
+            (batch, retries) for batch, retries in self._tries if batch.retries == retries and not batch.is_decided
+        ]
+        return now >= self.tries_at and len(self._tries) < (1 if self._was_refused else _FIRST_TRIES)
+
+    def awaits(self, now: float) -> bool:
+        """Whether the answer to a try is to come first, where `may_try` was answered with no."""
+        return bool(self._tries) and now < self.awaited_until
+
+    def tries(self, batch: ProducerBatch, now: float) -> None:
+        """A batch got a partition that has acknowledged nothing."""
+        self._tries.append((batch, batch.retries))
+        self.awaited_until = now + _AWAITED
+
+    def take_back(self, batch: ProducerBatch) -> bool:
+        """A batch is to get another partition: whether none that was sent later has got one."""
+        is_last = batch.number == self.given
+        self.given -= is_last
+        return is_last
+
+    def refused(self, now: float, pause: Callable[[int], float]) -> None:
+        """A leader does not lead. What is refused during a back-off was under way when that began."""
+        if now >= self.tries_at or not self._was_refused:
+            self._failures += 1
+            self.tries_at = now + pause(self._failures)
+        self.is_sure, self._was_refused, self._successes = False, True, 0
+
+    def acknowledged(self, now: float) -> None:
+        """A partition has acknowledged its first batch."""
+        self._failures = 0
+        self._successes += 1
+        self.tries_at = now + _TRIES_APART
+        if not self._was_refused or self._successes == _TRIES_ENOUGH:
+            self.is_sure, self._was_refused = True, False
+            self._tries.clear()
+
+
+class TopicQueue:
+    def __init__(
+        self,
+        name: str,
+        *,
+        spread: UnkeyedPartitioner,
+        limit: BatchSizeEstimator,
+        window_max: int,
+        is_ordered: bool,
+        delivery_timeout: float,
+        limited: dict[ProducerBatch, None],
+    ) -> None:
+        """`limited` takes the batches that have a time limit of their own."""
+        self.name = name
+        self.known: Topic | None = None  # what the door was told
+        self.awaiting_metadata: deque[ProducerBatch] = deque()
+        self.undesignated: deque[ProducerBatch] = deque()
+        self.partitions: dict[int, PartitionQueue] = {}
+        self.unknown_since: float | None = None
+        self.used_at = 0.0  # when the last record came
+        self.was_seen = False  # whether the brokers ever had the topic: then they are not to create it again
+        self.is_asked_for = True  # whether its metadata is wanted
+        self.footing = SlowStart()
+        self._spread = spread
+        self._limit = limit
+        self._window_max = window_max
+        self._is_ordered = is_ordered
+        self._delivery_timeout = delivery_timeout
+        self._limited = limited
+        self._busy: tuple[Topic, list[int]] | None = None  # the brokers for which the first undesignated batch waits
+
+    @property
+    def is_idle(self) -> bool:
+        return (
+            not self.awaiting_metadata
+            and not self.undesignated
+            and all(queue.is_idle for queue in self.partitions.values())
+        )
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all records have a partition, and there is nothing amiss with the metadata."""
+        known = self.known
+        is_known = known is not None and bool(known.partitions) and not known.error_code
+        return is_known and self.unknown_since is None and not self.awaiting_metadata and not self.undesignated
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether its metadata serves anybody: a topic that the brokers do not have concerns only its own records."""
+        return (self.known is not None and bool(self.known.partitions)) or not self.is_idle
+
+    def partition(self, index: int) -> PartitionQueue:
+        queue = self.partitions.get(index)
+        if queue is None:
+            queue = PartitionQueue(
+                self.name,
+                index,
+                self._window_max,
+                limit=self._limit,
+                footing=self.footing,
+                is_ordered=self._is_ordered,
+            )
+            self.partitions[index] = queue
+        return queue
+
+    def add(self, run: BatchBuilder, now: float) -> PartitionQueue | None:
+        """Take a run in; answers the partition's queue when it has one."""
+        self.used_at = now
+        batch = self.batch(run, now)
+        if batch.terms is not None and batch.terms.timeout is not None:
+            self._limited[batch] = None
+        if run.partition == UNROUTED:
+            self.awaiting_metadata.append(batch)
+        elif run.partition == UNDESIGNATED:
+            self.undesignated.append(batch)
+        else:
+            queue = self.partition(run.partition)
+            queue.add(batch)
+            return queue
+        return None
+
+    def batch(self, run: BatchBuilder, now: float) -> ProducerBatch:
+        since = now if run.since is None else run.since
+        terms: DeliveryOptions | None = run.terms
+        is_limited = terms is not None and terms.timeout is not None
+        return ProducerBatch(run, since, terms.deadline if terms and is_limited else since + self._delivery_timeout)
+
+    def route(self, door: RecordAccumulator, partitions: Sequence[Partition], *, apart: bool) -> None:
+        """Tell the door the partitions; it puts the waiting records into new runs, which others may join or not."""
+        waiting, self.awaiting_metadata = self.awaiting_metadata, deque()
+        if not partitions:
+            waiting, self.awaiting_metadata = self.awaiting_metadata, waiting
+        for batch in waiting:
+            batch.run.since = batch.created_at
+            self._limited.pop(batch, None)
+        led = tuple(place for place, partition in enumerate(partitions) if partition.leader != NO_NODE)
+        door.route(self.name, len(partitions), led or range(len(partitions)), [batch.run for batch in waiting], apart)
+
+    def take_overdue(self, now: float) -> list[ProducerBatch]:
+        """Take out what has no partition and has waited too long."""
+        overdue: list[ProducerBatch] = []
+        for queue in (self.awaiting_metadata, self.undesignated):
+            if not queue:
+                continue
+            late = [batch for batch in queue if batch.deadline <= now]
+            if late:
+                overdue += late
+                left = [batch for batch in queue if batch.deadline > now]
+                queue.clear()
+                queue.extend(left)
+        return overdue
+
+    def designate(
+        self, known: Topic, view: ClusterView, is_due: Callable[[ProducerBatch, float], bool], now: float
+    ) -> list[PartitionQueue]:
+        """Give the due undesignated batches, from the first, to partitions that the spread chooses, while one can take
+        them, and each takes one; answers the queues that got one."""
+        given: list[PartitionQueue] = []
+        if self._busy is not None and self._is_busy(*self._busy, known, view):
+            return given
+        partitions, footing = known.partitions, self.footing
+        places = _Partitions(self.partitions, view, now)
+        while self.undesignated and len(given) < len(partitions) and is_due(self.undesignated[0], now):
+            batch = self.undesignated[0]
+            places.may_try = footing.is_sure or footing.may_try(now)
+            if not places.may_try and footing.awaits(now):
+                break
+            chosen = self._spread.choose(self.name, partitions, places, batch.run.size_bytes, now)
+            if chosen is None:
+                if places.is_busy():
+                    self._busy = known, list(places.brokers)
+                break
+            self.undesignated.popleft()
+            batch.close()
+            batch.was_designated = True
+            batch.run.partition = chosen.index
+            queue = self.partitions.get(chosen.index) or self.partition(chosen.index)
+            queue.add(batch)
+            batch.number = footing.given = footing.given + 1
+            if not footing.is_sure and queue.acknowledged_by != (chosen.leader, chosen.leader_epoch):
+                footing.tries(batch, now)
+            given.append(queue)
+        return given
+
+    def _is_busy(self, before: Topic, nodes: list[int], known: Topic, view: ClusterView) -> bool:
+        """Whether the brokers have no room, as before: each of a thousand partitions would be asked in vain."""
+        if known is before and all(view.is_ready(node) and view.capacity(node) < 1 for node in nodes):
+            return True
+        self._busy = None
+        return False
+
+    def take_back(self, batch: ProducerBatch) -> None:
+        """The batch that was designated last, and is in no log, goes to another partition."""
+        batch.was_designated = False
+        batch.run.partition = UNDESIGNATED
+        self.undesignated.appendleft(batch)
+
+    def close_batches(self) -> None:
+        """Let no further record join what is there; closed batches do not wait for the linger."""
+        for queue in (self.awaiting_metadata, self.undesignated, *(queue.queued for queue in self.partitions.values())):
+            if queue:
+                queue[-1].close()
+
+    def narrow_window(self, window_max: int) -> None:
+        """The brokers turned out not to recognise duplicates: fewer batches may be out at once."""
+        self._window_max = window_max
+        for queue in self.partitions.values():
+            queue.narrow_window(window_max)
+
+    def unresolved(self) -> list[ProducerBatch]:
+        """Every batch whose outcome is not told yet."""
+        placed = (batch for queue in self.partitions.values() for batch in queue.unresolved())
+        return [*self.awaiting_metadata, *self.undesignated, *placed]
+
+
+class _Partitions:
+    """A topic's partitions as a spread may ask about them, in one turn: what the view says of a node is asked once."""
+
+    __slots__ = ("_now", "_queues", "_view", "brokers", "may_try")
+
+    def __init__(self, queues: Mapping[int, PartitionQueue], view: ClusterView, now: float) -> None:
+        self._queues = queues
+        self._view = view
+        self._now = now
+        self.brokers: dict[int, bool] = {}  # those that were asked for, and whether they can be sent a request now
+        self.may_try = True  # whether a partition that has acknowledged nothing may be chosen
+
+    def is_busy(self) -> bool:
+        """Whether all that is amiss is that requests to every broker that was asked for are to be answered first."""
+        ready = self._view.is_ready
+        return bool(self.brokers) and not any(is_open or not ready(node) for node, is_open in self.brokers.items())
+
+    def can_take(self, partition: Partition) -> bool:
+        """A partition holds one designated batch at a time.
+
+        The rest stays free to go elsewhere when its leader dies, and none starves behind a partition that keyed records
+        keep busy.
+        """
+        node = partition.leader
+        if node == NO_NODE:
+            return False
+        is_open = self.brokers.get(node)
+        if is_open is None:
+            is_open = self.brokers[node] = self._view.is_ready(node) and self._view.capacity(node) > 0
+        queue = self._queues.get(partition.index)
+        if not is_open or queue is None:
+            return is_open and self.may_try
+        leader = node, partition.leader_epoch
+        if not self.may_try and queue.acknowledged_by != leader:
+            return False
+        for batch in queue.queued:
+            if batch.was_designated:
+                return False
+        return queue.blocked_reason(leader, self._now) is None
+
+    def queued(self, partition: Partition) -> int:
+        queue = self._queues.get(partition.index)
+        return 0 if queue is None else len(queue.queued)
+
+    def is_down(self, node: int) -> bool:
+        return self._view.failure(node) is not None

@@ -1,0 +1,672 @@
+"""The codecs and constructors of the declared classes, generated on first use.
+
+A Python function in the making: its lines, the values that its names stand for, and its compilation.
+
+The way of `dataclasses` and `namedtuple`. The source is registered in `linecache`, so that tracebacks and debuggers
+show it. Knows nothing of Kafka.
+
+The source text of encoders: one flat function per (message, version). `compiler` says how they are used.
+
+An encoder appends bytes to a list. Where a value does not fit, whatever it calls raises; what would take a wrong value
+silently (a list that is a str, a boolean that is an object, bytes that are an array of something larger) is asked
+first.
+
+The source text of decoders: one flat function per (message, version). `compiler` says how they are used.
+
+Why nothing is read beyond the frame, though slices are not checked one by one: positions only grow (lengths are checked
+for their sign), a count is checked against the bytes that remain, a read beyond the end raises, and a last slice that
+was short leaves the position beyond the end, with which it is compared.
+
+How a message is read in one version, as the tuples that the accelerator walks: `kwire/wire/_plan.h` says what
+they mean. `decoding` writes the same as a function in Python, and says what is right.
+
+The codecs and constructors of the declared classes, compiled on first use.
+
+One flat Python function per (message, version): adjacent fields of fixed size, the length of the string that follows
+and the first byte of a varint are read or written in one `struct` call. `decoding` and `encoding` write the text.
+
+Where there is the accelerator, it decodes instead of a function: it is given a plan, which is the same knowledge as
+data, and walks it in C (`plans`).
+
+They only *detect* that something is wrong, by None or any exception of UNDECODABLE or UNENCODABLE; which field it was
+is found by a second, interpretive pass (`annotate`, `validate`), so that good messages do not pay for the error
+messages of bad ones.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import partial
+from struct import Struct
+from struct import error as _struct_error
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID, SafeUUID
+
+from kwire.protocol import primitives
+from kwire.protocol.fields import REQUIRED, STRING_BYTES_MAX, Array, Field, Fixed, Sized, least_size
+
+if TYPE_CHECKING:
+    from kwire.wire.accel import Plan
+
+
+class Source:
+    """The lines of one function, and the values that its names stand for."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {}
+        self._depth = 1
+        self._counter = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self._depth + text)
+
+    @contextmanager
+    def block(self, header: str) -> Iterator[None]:
+        """What is written inside stands indented below the header."""
+        self.line(header)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def fresh(self, prefix: str) -> str:
+        """A name that the function does not use yet."""
+        self._counter += 1
+        return f"{prefix}{self._counter}"
+
+    def constant(self, value: Any) -> str:
+        """An expression for a value: a literal, or a name bound to it."""
+        if value is None or isinstance(value, bool | int | str | bytes | float):
+            return repr(value)
+        if isinstance(value, type):
+            name = value.__qualname__.replace(".", "_")
+        else:
+            name = f"{type(value).__name__}_{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def function(self, signature: str, owner: str = "") -> Callable[..., Any]:
+        """Compile `def signature`, with the lines as its body. `owner` only tells equal names apart in tracebacks."""
+        text = f"def {signature}:\n" + "\n".join(self.lines) + "\n"
+        name = signature.partition("(")[0]
+        filename = f"<kwire.protocol {owner}{name}>"
+        namespace = dict(self.names)
+        exec(compile(text, filename, "exec"), namespace)
+        # None for the modification time: linecache.checkcache() leaves the entry alone.
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+        function: Callable[..., Any] = namespace[name]
+        return function
+
+
+class EncoderSource(Source):
+    """Writes an encoder. `pending` are the writes of fixed size not yet written: (struct letter, expression)."""
+
+    def __init__(self, version: int, flexible: bool) -> None:
+        super().__init__()
+        self.version = version
+        self.flexible = flexible
+        self.pending: list[tuple[str, str]] = []
+        self.append = "append"
+        self.names.update(
+            sequence=primitives.sequence,
+            uvarint=primitives.uvarint,
+            string_length=primitives.string_length,
+            bytes_like=primitives.bytes_like,
+            write_tagged=primitives.write_tagged,
+            BOOLEAN=primitives.BOOLEAN,
+        )
+
+    def whole(self, cls: Any) -> None:
+        self.line("append = parts.append")
+        self.struct(cls, "message")
+        self.flush()
+
+    def struct(self, cls: Any, source: str) -> None:
+        tagged: list[Field] = []
+        for field in cls.FIELDS:
+            value = f"{source}.{field.name}"
+            if not field.exists(self.version):
+                if not field.lossy:
+                    with self.block(f"if {self.differs(value, field)}:"):
+                        self.line("raise ValueError")
+            elif field.tag is not None:
+                tagged.append(field)
+            else:
+                self.value(value, field.type, field.is_nullable(self.version))
+        if self.flexible:
+            self.tags(source, tagged)
+
+    def differs(self, value: str, field: Field) -> str:
+        """An expression that tells whether a field has another value than its default."""
+        default = field.default
+        if isinstance(default, list):
+            return f"{value} != []"
+        if default is None:
+            return f"{value} is not None"
+        if hasattr(default, "FIELDS"):
+            parts = [f"{value} is None"] if field.nullable_since <= field.nullable_until else []
+            parts += [self.differs(f"{value}.{inner.name}", inner) for inner in default.FIELDS]
+            return " or ".join([*parts, f"{value}.unknown_tagged_fields"])
+        if isinstance(default, UUID):  # its `__eq__` is written in Python
+            return f"{value} is not {self.constant(default)} and {value} != {self.constant(default)}"
+        return f"{value} != {self.constant(default)}"
+
+    def flush(self, length: str | None = None, tail: str = "uvarint") -> None:
+        """Write the pending values as one struct call, and after them `length` as a varint if one is given."""
+        letters = "".join(letter for letter, _ in self.pending)
+        values = [value for _, value in self.pending]
+        self.pending.clear()
+        if length is None:
+            if letters:
+                self.line(f"{self.append}({self.pack(letters)}({', '.join(values)}))")
+            return
+        short = f"{self.pack(letters + 'B')}({', '.join([*values, length])})"
+        long = f"{self.pack(letters)}({', '.join(values)}) + {tail}({length})" if letters else f"{tail}({length})"
+        self.line(f"{self.append}({short} if {length} < 128 else {long})")
+
+    def pack(self, letters: str) -> str:
+        name = f"put_{letters}"
+        self.names[name] = Struct(f">{letters}").pack
+        return name
+
+    def value(self, value: str, wire_type: Any, nullable: bool) -> None:
+        if isinstance(wire_type, Fixed):
+            self.fixed(value, wire_type)
+        elif isinstance(wire_type, Sized):
+            self.sized(value, wire_type, nullable)
+        elif isinstance(wire_type, Array):
+            self.array(value, wire_type.element, nullable)
+        else:
+            self.nested(value, wire_type, nullable)
+
+    def fixed(self, value: str, wire_type: Fixed) -> None:
+        if wire_type.name == "boolean":
+            self.pending.append(("B", f"BOOLEAN[{value}]"))  # struct's "?" would take anything
+        elif wire_type.name == "uuid":
+            self.pending.append((wire_type.format, f"{value}.int.to_bytes(16, 'big')"))  # `bytes` is a call of Python
+        else:
+            self.pending.append((wire_type.format, value))
+
+    def sized(self, value: str, wire_type: Sized, nullable: bool) -> None:
+        n, data = self.fresh("n"), self.fresh("data")
+        is_text = wire_type.name == "string"
+        plus = " + 1" if self.flexible else ""
+        if nullable:
+            self.line(f"{data} = {value}")
+            with self.block(f"if {data} is None:"):
+                self.line(f"{n} = {0 if self.flexible else -1}; {data} = b''")
+            with self.block("else:"):
+                self.line(f"{data} = {data}.encode()" if is_text else f"{data} = bytes_like({data})")
+                self.line(f"{n} = len({data}){plus}")
+        else:
+            self.line(f"{data} = {value}.encode()" if is_text else f"{data} = bytes_like({value})")
+            self.line(f"{n} = len({data}){plus}")
+        if self.flexible:
+            self.flush(n, "string_length" if is_text else "uvarint")
+        else:
+            self.pending.append((wire_type.format, n))
+            self.flush()
+        if wire_type.name == "records":
+            with self.block(f"if {n} >= {primitives.COPY_BYTES_MAX}:"):
+                self.line("alone.append(len(parts))")
+        self.line(f"{self.append}({data})")
+
+    def array(self, value: str, element: Any, nullable: bool) -> None:
+        items, n = self.fresh("items"), self.fresh("n")
+        self.line(f"{items} = {value}")
+        if not nullable:
+            self.sequence(items, n)
+            self.count(n)
+            self.elements(items, n, element)
+            return
+        self.flush()
+        with self.block(f"if {items} is None:"):
+            self.line(f"{self.append}({(primitives.NULL_COMPACT if self.flexible else primitives.NULL_ARRAY)!r})")
+        with self.block("else:"):
+            self.sequence(items, n)
+            self.count(n)
+            self.elements(items, n, element)
+
+    def sequence(self, items: str, n: str) -> None:
+        with self.block(f"if type({items}) is not list:"):
+            self.line(f"{items} = sequence({items})")  # a str or dict has a length and elements too
+        self.line(f"{n} = len({items}){' + 1' if self.flexible else ''}")
+
+    def count(self, n: str) -> None:
+        if self.flexible:
+            self.flush(n)
+        else:
+            self.pending.append(("i", n))
+            self.flush()
+
+    def elements(self, items: str, n: str, element: Any) -> None:
+        if isinstance(element, Fixed) and element.name not in ("uuid", "boolean"):
+            name = f"put_many_{element.name}"
+            self.names[name] = primitives.packers(element.format, 1 if self.flexible else 0)
+            self.line(f"{self.append}({name}[{n}](*{items}))")
+            return
+        item = self.fresh("item")
+        with self.block(f"for {item} in {items}:"):
+            if isinstance(element, Fixed | Sized):
+                self.value(item, element, False)
+            else:
+                self.struct(element, item)
+            self.flush()
+
+    def nested(self, value: str, cls: Any, nullable: bool, null: bytes = primitives.NULL_STRUCT) -> None:
+        item = self.fresh("item")
+        self.line(f"{item} = {value}")
+        if not nullable:
+            self.struct(cls, item)
+            return
+        self.flush()
+        with self.block(f"if {item} is None:"):
+            self.line(f"{self.append}({null!r})")
+        with self.block("else:"):
+            self.line(f"{self.append}({primitives.PRESENT_STRUCT!r})")
+            self.struct(cls, item)
+            self.flush()
+
+    def tags(self, source: str, fields: list[Field]) -> None:
+        unknown = f"{source}.unknown_tagged_fields"
+        if not fields:
+            # The one zero byte of "no tags" joins the struct call of the fields before it.
+            self.pending.append(("B", "0"))
+            zero = self.pending[:]
+            self.pending.clear()
+            with self.block(f"if {unknown}:"):
+                self.pending = zero[:-1]
+                self.flush()
+                self.line(f"{self.append}(write_tagged({unknown}))")
+            with self.block("else:"):
+                self.pending = zero
+                self.flush()
+            return
+        self.flush()
+        present, outer = self.fresh("tagged"), self.append
+        self.line(f"{present} = dict({unknown}) if {unknown} else {{}}")
+        for field in fields:
+            value = f"{source}.{field.name}"
+            with self.block(f"if {self.differs(value, field)}:"):
+                inside = self.fresh("inside")
+                self.append = f"{inside}.append"
+                self.line(f"{inside} = []")
+                self.tagged(value, field)
+                self.flush()
+                self.line(f"{present}[{field.tag}] = b''.join({inside})")
+                self.append = outer
+        self.line(f"{outer}(write_tagged({present}) if {present} else b'\\0')")
+
+    def tagged(self, value: str, field: Field) -> None:
+        if hasattr(field.type, "FIELDS"):
+            self.nested(value, field.type, field.is_nullable(self.version), primitives.NULL_TAGGED_STRUCT)
+        else:
+            self.value(value, field.type, field.is_nullable(self.version))
+
+
+class DecoderSource(Source):
+    """Writes a decoder. `pending` are the reads of fixed size not yet written: (where to, struct letter, size)."""
+
+    def __init__(self, version: int, flexible: bool) -> None:
+        super().__init__()
+        self.version = version
+        self.flexible = flexible
+        self.pending: list[tuple[str, str, int]] = []
+        self.names.update(uvarint_tail=primitives.uvarint_tail, read_tagged=primitives.read_tagged)
+
+    def whole(self, cls: Any) -> None:
+        with self.block("if type(buf) is not bytes:"):
+            self.line("buf = bytes(buf)")  # whose slices are what fields are made of
+        self.line("end = len(buf)")
+        if any(isinstance(t, Sized) and t.name == "records" for t in _types(cls)):
+            self.line("view = memoryview(buf)")
+        self.struct(cls, "message")
+        self.line("return message if pos == end else None")
+
+    def struct(self, cls: Any, target: str) -> None:
+        """Make an instance of `cls` in the variable `target` and fill it."""
+        self.flush()
+        self.line(f"{target} = {self.maker(cls)}()")
+        tagged: list[Field] = []
+        for field in cls.FIELDS:
+            if not field.exists(self.version):
+                self.default(f"{target}.{field.name}", field)
+            elif field.tag is not None:
+                self.default(f"{target}.{field.name}", field)
+                tagged.append(field)
+            else:
+                self.value(f"{target}.{field.name}", field.type, field.is_nullable(self.version))
+        if self.flexible:
+            self.tags(target, tagged)
+        else:
+            self.flush()
+            self.line(f"{target}.unknown_tagged_fields = None")
+
+    def maker(self, cls: Any) -> str:
+        """A name for what makes an empty instance: a partial of object.__new__, faster than the call of it."""
+        name = f"new_{cls.__qualname__.replace('.', '_')}"
+        self.names[name] = partial(object.__new__, cls)
+        return name
+
+    def default(self, target: str, field: Field) -> None:
+        if isinstance(field.default, list):
+            self.line(f"{target} = []")
+        elif hasattr(field.default, "FIELDS"):
+            # As its constructor would, but without the call.
+            item = self.fresh("item")
+            self.line(f"{item} = {target} = {self.maker(type(field.default))}()")
+            for inner in field.default.FIELDS:
+                self.default(f"{item}.{inner.name}", inner)
+            self.line(f"{item}.unknown_tagged_fields = None")
+        else:
+            self.line(f"{target} = {self.constant(field.default)}")
+
+    def want(self, target: str, letter: str, size: int) -> None:
+        self.pending.append((target, letter, size))
+
+    def flush(self) -> None:
+        """Write the pending reads as one struct call."""
+        if not self.pending:
+            return
+        targets = ", ".join(target for target, _, _ in self.pending)
+        letters = "".join(letter for _, letter, _ in self.pending)
+        size = sum(size for _, _, size in self.pending)
+        self.pending.clear()
+        if letters == "B":
+            self.line(f"{targets} = buf[pos]")
+        else:
+            name = f"get_{letters.replace('?', 't')}"
+            self.names[name] = Struct(f">{letters}").unpack_from
+            self.line(f"{targets}{',' if ',' not in targets else ''} = {name}(buf, pos)")
+        self.line(f"pos += {size}")
+
+    def length(self, format: str, most: int | None = None) -> str:
+        """Read a length or count into a new variable: -1 is null, in flexible versions 0, and all others one more."""
+        n = self.fresh("n")
+        if self.flexible:
+            self.uvarint(n, most)
+        else:
+            self.want(n, format, 2 if format == "h" else 4)
+            self.flush()
+        return n
+
+    def uvarint(self, n: str, most: int | None = None) -> None:
+        """Read a varint into `n`: its first byte with the pending reads, the rest where there is one."""
+        self.want(n, "B", 1)
+        self.flush()
+        with self.block(f"if {n} > 127:"):
+            self.line(f"{n}, pos = uvarint_tail(buf, pos, {n})")
+            if most is not None:
+                with self.block(f"if {n} > {most}:"):
+                    self.line("raise ValueError")
+
+    def value(self, target: str, wire_type: Any, nullable: bool) -> None:
+        if isinstance(wire_type, Fixed):
+            self.fixed(target, wire_type)
+        elif isinstance(wire_type, Sized):
+            self.sized(target, wire_type, nullable)
+        elif isinstance(wire_type, Array):
+            self.array(target, wire_type.element, nullable)
+        else:
+            self.nested(target, wire_type, nullable)
+
+    def fixed(self, target: str, wire_type: Fixed) -> None:
+        if wire_type.name != "uuid":
+            self.want(target, wire_type.format, wire_type.size)
+            return
+        raw = self.fresh("raw")
+        self.want(raw, wire_type.format, wire_type.size)
+        self.flush()
+        self.names["uuid_of"] = primitives.uuid_of
+        self.line(f"{target} = uuid_of({raw})")
+
+    def sized(self, target: str, wire_type: Sized, nullable: bool) -> None:
+        is_string = wire_type.name == "string"
+        # A compact string could be longer than 32767 bytes; Kafka's classes refuse it, and so do we.
+        n = self.length(wire_type.format, STRING_BYTES_MAX + 1 if is_string else None)
+        size = f"{n} - 1" if self.flexible else n
+        piece = f"{'view' if wire_type.name == 'records' else 'buf'}[pos:(pos := pos + {size})]"
+        if is_string:
+            piece += ".decode()"
+        if nullable:
+            with self.block(f"if {n} == {0 if self.flexible else -1}:"):
+                self.line(f"{target} = None")
+            if not self.flexible:
+                with self.block(f"elif {n} < -1:"):
+                    self.line("raise ValueError")
+            with self.block("else:"):
+                self.line(f"{target} = {piece}")
+        else:
+            with self.block(f"if {n} == 0:" if self.flexible else f"if {n} < 0:"):
+                self.line("raise ValueError")
+            self.line(f"{target} = {piece}")
+
+    def array(self, target: str, element: Any, nullable: bool) -> None:
+        n = self.length("i")
+        empty = 1 if self.flexible else 0
+        if nullable:
+            with self.block(f"if {n} == {empty - 1}:"):
+                self.line(f"{target} = None")
+        # Lists are empty more often than not, and a loop that does not turn still costs something.
+        with self.block(f"{'elif' if nullable else 'if'} {n} == {empty}:"):
+            self.line(f"{target} = []")
+        with self.block("else:"):
+            if isinstance(element, Fixed) and element.name != "uuid":
+                self.numbers(target, element, n)
+            else:
+                self.elements(target, element, n)
+
+    def elements(self, target: str, element: Any, n: str) -> None:
+        if self.flexible:
+            self.line(f"{n} -= 1")
+        least = least_size(element, self.version, self.flexible)
+        bytes_needed = f"{n} * {least}" if least > 1 else n
+        with self.block(f"if not 0 <= {bytes_needed} <= end - pos:"):
+            self.line("raise ValueError")
+        items, item = self.fresh("items"), self.fresh("item")
+        self.line(f"{items} = {target} = []")
+        with self.block(f"for _ in range({n}):"):
+            if isinstance(element, Fixed | Sized):
+                self.value(item, element, False)
+                self.flush()
+            else:
+                self.struct(element, item)
+            self.line(f"{items}.append({item})")
+
+    def numbers(self, target: str, element: Fixed, n: str) -> None:
+        """All elements in one struct call, which itself refuses a count below 0 or beyond the end of the frame."""
+        more = 1 if self.flexible else 0
+        name = f"get_many_{element.name}"
+        self.names[name] = primitives.unpackers(element.format, more)
+        self.line(f"{target} = list({name}[{n}](buf, pos))")
+        self.line(f"pos += {n} * {element.size}{f' - {element.size}' if more else ''}")
+
+    def nested(self, target: str, cls: Any, nullable: bool, null: bytes = primitives.NULL_STRUCT) -> None:
+        item = self.fresh("item")
+        if not nullable:
+            self.struct(cls, item)
+            self.flush()
+            self.line(f"{target} = {item}")
+            return
+        marker = self.fresh("marker")
+        self.want(marker, "B", 1)
+        self.flush()
+        with self.block(f"if {marker} == {primitives.PRESENT_STRUCT[0]}:"):
+            self.struct(cls, item)
+            self.flush()
+            self.line(f"{target} = {item}")
+        with self.block(f"elif {marker} == {null[0]}:"):
+            self.line(f"{target} = None")
+        with self.block("else:"):
+            self.line("raise ValueError")
+
+    def tags(self, target: str, fields: list[Field]) -> None:
+        """The tagged fields at the end of a struct: a count, then tag, size and bytes of each."""
+        count = self.fresh("tags")
+        self.want(count, "B", 1)
+        self.flush()
+        unknown = f"{target}.unknown_tagged_fields"
+        if not fields:
+            with self.block(f"if {count}:"):
+                self.line(f"{unknown}, pos = read_tagged(buf, pos, end, {count})")
+            with self.block("else:"):
+                self.line(f"{unknown} = None")
+            return
+        self.line(f"{unknown} = None")
+        with self.block(f"if {count}:"):
+            found, left = self.fresh("found"), self.fresh("left")
+            # Known fields are read out of the frame where they stand, once the whole section has been measured.
+            self.line(f"{found}, pos = read_tagged(buf, pos, end, {count}, True)")
+            self.line(f"{left} = pos")
+            for field in fields:
+                with self.block(f"if {field.tag} in {found}:"):
+                    stop = self.fresh("stop")
+                    self.line(f"pos, {stop} = {found}.pop({field.tag})")
+                    self.tagged(f"{target}.{field.name}", field)
+                    self.flush()
+                    with self.block(f"if pos != {stop}:"):
+                        self.line("raise ValueError")
+            with self.block(f"if {found}:"):
+                self.line(f"{unknown} = {{tag: buf[start:stop] for tag, (start, stop) in {found}.items()}}")
+            self.line(f"pos = {left}")
+
+    def tagged(self, target: str, field: Field) -> None:
+        if hasattr(field.type, "FIELDS"):
+            self.nested(target, field.type, field.is_nullable(self.version), primitives.NULL_TAGGED_STRUCT)
+        else:
+            self.value(target, field.type, field.is_nullable(self.version))
+
+
+def _types(cls: Any) -> Iterator[Any]:
+    """Every wire type in a struct, those of nested structs included."""
+    for field in cls.FIELDS:
+        element = field.type.element if isinstance(field.type, Array) else field.type
+        if hasattr(element, "FIELDS"):
+            yield from _types(element)
+        else:
+            yield element
+
+
+_SIZED = {"string": "s", "bytes": "y", "records": "r"}
+_UNKNOWN = "unknown_tagged_fields"
+
+
+def plan(cls: Any, version: int, flexible: bool) -> Plan:
+    """The plan of a message."""
+    return flexible, _shape(cls, version, flexible)
+
+
+def _shape(cls: Any, version: int, flexible: bool) -> Plan:
+    fields: list[Plan] = []
+    tagged: list[Plan] = []
+    for field in cls.FIELDS:
+        is_read = field.exists(version) and field.tag is None
+        fields.append((field.name, _read(field, version, flexible) if is_read else _default(field.default)))
+        if field.exists(version) and field.tag is not None:
+            tagged.append((field.tag, field.name, _read(field, version, flexible)))
+    return cls, tuple(fields), tuple(tagged) if flexible else None, _UNKNOWN
+
+
+def _default(value: Any) -> Plan:
+    """The step that makes a default. A struct's own steps read nothing either."""
+    if isinstance(value, list):
+        return "e", False, None, 0
+    if hasattr(value, "FIELDS"):
+        fields = tuple((inner.name, _default(inner.default)) for inner in value.FIELDS)
+        return "{", False, (type(value), fields, None, _UNKNOWN), 0
+    return "=", False, value, 0
+
+
+def _read(field: Field, version: int, flexible: bool) -> Plan:
+    null = primitives.NULL_STRUCT if field.tag is None else primitives.NULL_TAGGED_STRUCT
+    return _value(field.type, field.is_nullable(version), version, flexible, null[0])
+
+
+def _value(wire_type: Any, nullable: bool, version: int, flexible: bool, null: int) -> Plan:
+    if isinstance(wire_type, Fixed):
+        if wire_type.name == "uuid":
+            return "u", False, (primitives.UUIDS, UUID, SafeUUID.unknown), primitives.UUIDS.MOST
+        return wire_type.format, False, None, 0
+    if isinstance(wire_type, Sized):
+        return _SIZED[wire_type.name], nullable, None, 0
+    if isinstance(wire_type, Array):
+        element = _value(wire_type.element, False, version, flexible, null)
+        return "[", nullable, element, least_size(wire_type.element, version, flexible)
+    return "{", nullable, _shape(wire_type, version, flexible), null
+
+
+Decoder: TypeAlias = Callable[[bytes | memoryview, int], Any]
+Encoder: TypeAlias = Callable[[Any, list[Any], list[int]], None]
+
+UNDECODABLE = (IndexError, ValueError, OverflowError, _struct_error)
+UNENCODABLE = (
+    AttributeError, BufferError, IndexError, KeyError, OverflowError, TypeError, ValueError, _struct_error
+)  # fmt: skip
+
+
+def decoder(cls: Any, version: int) -> Decoder:
+    """decode(data, start) -> the message that is `data` from `start` to its end."""
+    from kwire.wire import accel  # brings its own specification with it, of which who only encodes needs nothing
+
+    return accel.message_reader(plan(cls, version, is_flexible(cls, version))) or python_decoder(cls, version)
+
+
+def python_decoder(cls: Any, version: int) -> Decoder:
+    """The same as a function in Python, which says what the accelerator has to answer."""
+    source = DecoderSource(version, is_flexible(cls, version))
+    source.whole(cls)
+    return source.function(f"decode_{cls.__name__}_v{version}(buf, pos)")
+
+
+def encoder(cls: Any, version: int) -> Encoder:
+    """encode(message, parts, alone): append to `parts`; to `alone` the indexes of the parts not to be copied."""
+    source = EncoderSource(version, is_flexible(cls, version))
+    source.whole(cls)
+    return source.function(f"encode_{cls.__name__}_v{version}(message, parts, alone)")
+
+
+def is_flexible(cls: Any, version: int) -> bool:
+    """Whether a message has compact lengths and tagged fields in a version (KIP-482)."""
+    return cls.FLEXIBLE is not None and version >= cls.FLEXIBLE
+
+
+def constructor(cls: Any) -> Callable[..., None]:
+    """`__init__` with one keyword for each field."""
+    source = Source()
+    source.names["REQUIRED"] = REQUIRED  # as the default of a parameter: not given
+    source.names["wrong_fields"] = partial(wrong_fields, cls)
+    parameters, values = [], []
+    for field in cls.FIELDS:
+        name, default = field.name, field.default
+        value = name
+        if default is REQUIRED or isinstance(default, list) or hasattr(default, "FIELDS"):
+            parameters.append(f"{name}=REQUIRED")
+            if default is not REQUIRED:
+                fresh = "[]" if isinstance(default, list) else f"{source.constant(type(default))}()"
+                value = f"{fresh} if {name} is REQUIRED else {name}"
+        else:
+            parameters.append(f"{name}={source.constant(default)}")
+        values.append(f"self.{name} = {value}")
+    required = [field.name for field in cls.FIELDS if field.default is REQUIRED]
+    with source.block(f"if {' or '.join(['_unknown', *(f'{name} is REQUIRED' for name in required)])}:"):
+        given = ", ".join(f"{name!r}: {name}" for name in required)
+        source.line(f"raise wrong_fields(_unknown, {{{given}}})")
+    for line in values:
+        source.line(line)
+    source.line("self.unknown_tagged_fields = None")
+    star = "*, " if parameters else ""
+    return source.function(f"__init__(self, {star}{', '.join([*parameters, '**_unknown'])})", f"{cls.__qualname__}.")
+
+
+def wrong_fields(cls: Any, unknown: Mapping[str, object], required: Mapping[str, object]) -> TypeError:
+    """Return the error for keywords that are no fields, with the fields that come closest, or for missing fields."""
+    names = [field.name for field in cls.FIELDS]
+    missing = [name for name, value in required.items() if value is REQUIRED]
+    if not unknown:
+        return TypeError(f"{cls.__qualname__} needs {', '.join(missing)}")
+    near = [name for wrong in unknown for name in get_close_matches(wrong, names, n=1)]
+    hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(names) or 'none'}"
+    return TypeError(f"{cls.__qualname__} has no field {', '.join(unknown)}: {hint}")

@@ -1,0 +1,89 @@
+"""Any format: which one bytes are, and which one they are to be.
+
+All formats have an offset, a length and, at the same place, the magic byte that tells which format it is.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+from kwire.errors import ConfigurationError, CorruptRecordsError
+from kwire.records.batch import CREATE_TIME, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Batch
+from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression
+from kwire.records.legacy import LOG_OVERHEAD_BYTES, SIZE_MIN, decode_message, encode_message_set
+from kwire.records.v2 import decode_v2, encode_v2
+from kwire.wire.accel import NewRecord
+from kwire.wire.rows import BATCH_OVERHEAD_BYTES
+
+_SIZE = struct.Struct(">i")
+_MAGIC_AT = 16
+_SIZE_MIN = (*SIZE_MIN, BATCH_OVERHEAD_BYTES - LOG_OVERHEAD_BYTES)
+
+
+def encode_batch(
+    records: Sequence[NewRecord],
+    *,
+    magic: int = 2,
+    compression: Compression = Compression.NONE,
+    level: int | None = None,
+    base_offset: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    timestamp_type: int = CREATE_TIME,
+) -> bytes:
+    """A v2 batch, or a message set of format v0 or v1, of `(timestamp_ms, key, value, headers)`.
+
+    `level` is the codec's own. A message set has no place for a producer's id, epoch and sequence: they are left out.
+    EncodeError for what the format cannot hold, such as headers in a message set.
+    """
+    if magic == 2:
+        return encode_v2(
+            records,
+            compression=compression,
+            level=level,
+            base_offset=base_offset,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
+            timestamp_type=timestamp_type,
+        )
+    if magic not in (0, 1):
+        raise ConfigurationError(f"there is no message format v{magic}", remedy="choose 0, 1 or 2")
+    return encode_message_set(
+        records,
+        magic=magic,
+        compression=compression,
+        level=level,
+        offsets=range(base_offset, base_offset + len(records)),
+        timestamp_type=timestamp_type,
+    )
+
+
+def decode_batches(
+    data: Bytes, *, start: int = 0, check_crc: bool = True, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> Iterator[Batch]:
+    """The batches of a Fetch response, a Produce request or a log segment, formats mixed as they come, from `start` on.
+
+    A batch cut off at the end, as brokers send it when it does not fit, ends the iteration. Anything else that is wrong
+    is CorruptRecordsError with the position in `data`: here for headers and checksums, in `Batch.records()` for the
+    records of a v2 batch. Batches refer to `data` and copy none of it until their records are asked for.
+    """
+    view = memoryview(data)
+    pos, end = start, len(view)
+    while end - pos > _MAGIC_AT:
+        magic = view[pos + _MAGIC_AT]
+        size = _SIZE.unpack_from(view, pos + 8)[0]
+        if magic > 2:
+            raise CorruptRecordsError(f"there is no message format v{magic}", offset=pos)
+        if size < _SIZE_MIN[magic]:
+            raise CorruptRecordsError(f"a batch of format v{magic} says to have {size} bytes", offset=pos)
+        following = pos + LOG_OVERHEAD_BYTES + size
+        if following > end:
+            return
+        decode = decode_v2 if magic == 2 else decode_message
+        yield decode(view[pos:following], pos, check_crc=check_crc, max_decompressed_bytes=max_decompressed_bytes)
+        pos = following

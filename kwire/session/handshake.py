@@ -1,0 +1,318 @@
+"""The handshake of a connection, for client and broker.
+
+What a client asks before its first request: which versions the broker speaks, and to be let in.
+
+Owns the order of these questions and the reading of their answers, as generators: each `yield` asks one question, and
+is given the frame that answers it. They never see time, queues or other requests; `Session` sends, matches and counts.
+
+What a broker answers by itself: ApiVersions, SaslHandshake and SaslAuthenticate.
+
+Owns the SASL exchange of one connection. Refuses to see frames: requests in, responses out; `Session` keeps the order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from kwire.errors import AuthenticationError, ErrorCode, UnsupportedVersionError, broker_error
+from kwire.protocol import ApiKey
+from kwire.protocol.headers import decode_response
+from kwire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kwire.protocol.schema import Request, Response
+from kwire.session.events import State
+from kwire.session.sasl import Sasl, SaslExchange, SaslServer
+from kwire.session.sasl.scram import ScramError
+from kwire.session.versions import VersionRanges, common, highest_common, show
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeRequest:
+    """A request to be sent in a state; or, to a broker before 1.0, a bare SASL message without any header."""
+
+    state: State
+    request: Request[Any] | None
+    version: int = 0
+    bare: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Negotiated:
+    """`features` are the levels that the cluster has agreed on (KIP-584), such as transaction.version: 2."""
+
+    versions: VersionRanges
+    session_lifetime_ms: int = 0
+    features: Mapping[str, int] = field(default_factory=dict)
+
+
+Frame: TypeAlias = bytes
+
+
+def client_handshake(
+    broker: str, *, assume: VersionRanges | None, sasl: Sasl | None, software: tuple[str, str]
+) -> Generator[HandshakeRequest, Frame, Negotiated]:
+    """The whole greeting. Raises a KwireError when the connection can come to nothing."""
+    greeted = Negotiated(assume) if assume is not None else (yield from _negotiate(broker, software))
+    return greeted if sasl is None else (yield from reauthenticate(broker, sasl, greeted))
+
+
+def reauthenticate(broker: str, sasl: Sasl, greeted: Negotiated) -> Generator[HandshakeRequest, Frame, Negotiated]:
+    """Authenticate; on a living connection too, to renew it (KIP-368)."""
+    lifetime_ms = yield from _authenticate(broker, sasl, greeted.versions)
+    return replace(greeted, session_lifetime_ms=lifetime_ms)
+
+
+def _negotiate(broker: str, software: tuple[str, str]) -> Generator[HandshakeRequest, Frame, Negotiated]:
+    """ApiVersions, from our highest version down to one that the broker has.
+
+    A broker that lacks the version answers UNSUPPORTED_VERSION in the form of v0, since 2.4 (KIP-511) with its own
+    range in it, before that with nothing; then v0 is what it surely has.
+    """
+    version = ApiVersionsRequest.VERSIONS[-1]
+    while True:
+        request = ApiVersionsRequest(client_software_name=software[0], client_software_version=software[1])
+        frame = yield HandshakeRequest(State.NEGOTIATING, request, version)
+        # The error code comes first in every version, behind the four bytes of the correlation id.
+        is_refused = frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+        _, response = decode_response(frame, ApiVersionsRequest, 0 if is_refused else version)
+        if not is_refused:
+            break
+        lower = _lower_version(broker, response, version)
+        if lower is None:
+            raise UnsupportedVersionError("the broker refused ApiVersions v0", broker=broker, api="ApiVersions")
+        version = lower
+    if response.error_code:
+        raise broker_error(response.error_code, broker=broker, api="ApiVersions", version=version)
+    features = {feature.name: feature.max_version_level for feature in response.finalized_features}
+    return Negotiated(_offered(response), features=features)
+
+
+def _offered(response: ApiVersionsResponse) -> dict[int, range]:
+    return {api.api_key: range(api.min_version, api.max_version + 1) for api in response.api_keys}
+
+
+def _lower_version(broker: str, response: ApiVersionsResponse, refused: int) -> int | None:
+    """The version to ask in next; always lower than the one refused, so that this ends."""
+    offered = _offered(response).get(ApiKey.API_VERSIONS)
+    if offered is None:
+        return 0 if refused > 0 else None
+    both = common(range(refused), offered)
+    if not both:
+        raise UnsupportedVersionError(
+            f"no version in common: the broker has {show(offered)}, we have {show(ApiVersionsRequest.VERSIONS)}",
+            broker=broker,
+            api="ApiVersions",
+        )
+    return both[-1]
+
+
+def _authenticate(broker: str, sasl: Sasl, versions: VersionRanges) -> Generator[HandshakeRequest, Frame, int]:
+    """SaslHandshake and the mechanism's messages. Answers how many ms the authentication holds, 0 for ever."""
+    from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+    from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest
+
+    if ApiKey.SASL_HANDSHAKE not in versions:
+        raise AuthenticationError(
+            f"the broker does not know SASL {sasl.mechanism}",
+            broker=broker,
+            remedy="it is older than 0.10: connect without SASL, or to a newer broker",
+        )
+    is_bare = ApiKey.SASL_AUTHENTICATE not in versions  # before 1.0 (KIP-152)
+    version = highest_common(
+        ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest.VERSIONS, versions, at_most=0 if is_bare else None, broker=broker
+    )
+    frame = yield HandshakeRequest(State.HANDSHAKING, SaslHandshakeRequest(mechanism=sasl.mechanism), version)
+    _, response = decode_response(frame, SaslHandshakeRequest, version)
+    if response.error_code:
+        raise _refused_mechanism(broker, sasl, response.error_code, response.mechanisms)
+    client = sasl.client()
+    message: bytes | None = client.start()
+    lifetime_ms = 0
+    while message is not None:  # every mechanism of ours comes to an end, whatever it is answered
+        if is_bare:
+            challenge = yield HandshakeRequest(State.AUTHENTICATING, None, bare=message)
+        else:
+            version = highest_common(
+                ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest.VERSIONS, versions, broker=broker
+            )
+            frame = yield HandshakeRequest(State.AUTHENTICATING, SaslAuthenticateRequest(auth_bytes=message), version)
+            _, answer = decode_response(frame, SaslAuthenticateRequest, version)
+            if answer.error_code:
+                raise _refused(broker, sasl, answer.error_message)
+            challenge, lifetime_ms = answer.auth_bytes, answer.session_lifetime_ms
+        try:
+            message = client.step(bytes(challenge))
+        except ScramError as error:
+            raise AuthenticationError(
+                f"SASL {sasl.mechanism} for user {sasl.username!r} failed: {error}",
+                broker=broker,
+                remedy="check that this is the right broker, and user name and password",
+            ) from None
+    assert client.is_done
+    return lifetime_ms
+
+
+def _refused_mechanism(broker: str, sasl: Sasl, code: int, offered: Sequence[str]) -> AuthenticationError:
+    if code == ErrorCode.ILLEGAL_SASL_STATE:
+        return AuthenticationError(
+            f"this listener of the broker does not use SASL, and {sasl.mechanism} is configured",
+            broker=broker,
+            remedy="connect without SASL, or to a listener that has it",
+        )
+    if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        names = ", ".join(offered) or "nothing"
+        return AuthenticationError(
+            f"the broker does not offer SASL {sasl.mechanism}; it offers {names}", broker=broker, remedy=f"use {names}"
+        )
+    return AuthenticationError(
+        f"the broker refused to begin SASL {sasl.mechanism}: {broker_error(code)}", broker=broker, remedy="see its log"
+    )
+
+
+def _refused(broker: str, sasl: Sasl, message: str | None) -> AuthenticationError:
+    said = f": {message}" if message else ""
+    return AuthenticationError(
+        f"the broker refused SASL {sasl.mechanism} for user {sasl.username!r}{said}",
+        broker=broker,
+        remedy="check user name and password, and that the broker has this user for this mechanism",
+    )
+
+
+OWN_APIS: VersionRanges = {
+    ApiKey.API_VERSIONS: ApiVersionsRequest.VERSIONS,
+    ApiKey.SASL_HANDSHAKE: SaslHandshakeRequest.VERSIONS,
+    ApiKey.SASL_AUTHENTICATE: SaslAuthenticateRequest.VERSIONS,
+}
+_FIRST_VERSION_WITH_FEATURES_FROM_0 = 4
+# What KIP-511 allows a client to call itself.
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeReply:
+    """An answer, the state it leads to (None: the same), and what ends the connection after it, if anything does."""
+
+    response: Response
+    state: State | None = None
+    error: AuthenticationError | None = None
+
+
+class BrokerHandshake:
+    """One client's way in. `username` is who it is, once it has authenticated."""
+
+    def __init__(
+        self, apis: VersionRanges, sasl: SaslServer | None, peer: str, features: Mapping[str, tuple[int, int]]
+    ) -> None:
+        self._apis = apis
+        self._features = features
+        self._sasl = sasl
+        self._peer = peer
+        self._exchange: SaslExchange | None = None
+        self._mechanism = ""
+        self.username: str | None = None
+        self.software = ("", "")
+        self.is_bare = False  # the next frames are SASL messages without headers (SaslHandshake v0)
+
+    def reply(self, request: Request[Any], version: int, state: State) -> HandshakeReply:
+        if isinstance(request, ApiVersionsRequest):
+            return HandshakeReply(self.api_versions(request, version))
+        if isinstance(request, SaslHandshakeRequest):
+            return self._handshake(request, version, state)
+        assert isinstance(request, SaslAuthenticateRequest)
+        return self._authenticate(request, state)
+
+    def api_versions(self, request: ApiVersionsRequest | None, version: int) -> ApiVersionsResponse:
+        """Our versions. Without a request its version was too high to be read: then v0 with the range that we have."""
+        if request is None:
+            ours = self._apis[ApiKey.API_VERSIONS]
+            entry = ApiVersionsResponse.ApiVersion(
+                api_key=ApiKey.API_VERSIONS, min_version=ours[0], max_version=ours[-1]
+            )
+            return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
+        names = request.client_software_name, request.client_software_version
+        if version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in names):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+        self.software = names
+        return ApiVersionsResponse(
+            error_code=ErrorCode.NONE,
+            api_keys=[
+                ApiVersionsResponse.ApiVersion(api_key=key, min_version=versions[0], max_version=versions[-1])
+                for key, versions in sorted(self._apis.items())
+            ],
+            supported_features=[
+                ApiVersionsResponse.SupportedFeature(name=name, min_version=0, max_version=highest)
+                for name, (_, highest) in self._features.items()
+                if version >= _FIRST_VERSION_WITH_FEATURES_FROM_0
+            ],
+            finalized_features_epoch=0 if self._features else -1,
+            finalized_features=[
+                ApiVersionsResponse.FinalizedFeature(name=name, max_version_level=level, min_version_level=level)
+                for name, (level, _) in self._features.items()
+                if level
+            ],
+        )
+
+    def bare(self, message: bytes) -> tuple[bytes, State | None, AuthenticationError | None]:
+        """Answer a SASL message without header. There is no form for an error: the connection just ends."""
+        assert self._exchange is not None
+        try:
+            answer = self._exchange.step(message)
+        except ScramError as error:
+            return b"", None, self._failure(str(error))
+        if not self._exchange.is_done:
+            return answer, None, None
+        self.is_bare = False
+        return answer, self._let_in(self._exchange), None
+
+    def _handshake(self, request: SaslHandshakeRequest, version: int, state: State) -> HandshakeReply:
+        if self._sasl is None:
+            return HandshakeReply(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]))
+        if state is State.AUTHENTICATING:
+            return HandshakeReply(
+                SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]),
+                error=self._failure("it sent SaslHandshake twice"),
+            )
+        mechanisms = list(self._sasl.mechanisms)
+        if request.mechanism not in mechanisms:
+            return HandshakeReply(
+                SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms),
+                error=self._failure(f"it asked for mechanism {request.mechanism!r}"),
+            )
+        self._mechanism = request.mechanism
+        self._exchange = self._sasl.exchange(request.mechanism)
+        self.is_bare = version == 0
+        return HandshakeReply(
+            SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=mechanisms), State.AUTHENTICATING
+        )
+
+    def _authenticate(self, request: SaslAuthenticateRequest, state: State) -> HandshakeReply:
+        if self._exchange is None or state is not State.AUTHENTICATING:
+            response = SaslAuthenticateResponse(
+                error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message="SaslHandshake comes first", auth_bytes=b""
+            )
+            return HandshakeReply(response, error=self._failure("it sent SaslAuthenticate before SaslHandshake"))
+        try:
+            answer = self._exchange.step(bytes(request.auth_bytes))
+        except ScramError as error:
+            # What exactly was wrong is for our log; the client learns no more than that it was.
+            response = SaslAuthenticateResponse(
+                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
+                error_message=f"Authentication failed: invalid credentials with SASL mechanism {self._mechanism}",
+                auth_bytes=b"",
+            )
+            return HandshakeReply(response, error=self._failure(str(error)))
+        response = SaslAuthenticateResponse(error_code=ErrorCode.NONE, error_message=None, auth_bytes=answer)
+        return HandshakeReply(response, self._let_in(self._exchange) if self._exchange.is_done else None)
+
+    def _let_in(self, exchange: SaslExchange) -> State:
+        self.username = exchange.username
+        self._exchange = None
+        return State.READY
+
+    def _failure(self, reason: str) -> AuthenticationError:
+        mechanism = f" with SASL {self._mechanism}" if self._mechanism else ""
+        return AuthenticationError(f"the client did not authenticate{mechanism}: {reason}", broker=self._peer)
