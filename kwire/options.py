@@ -17,10 +17,14 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, Protocol
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from kwire.errors import ConfigurationError
 from kwire.option_names import FOREIGN, NOT_SUPPORTED, OWNERS, kwire_name, normalized
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 _SHORT_UNITS = {"milliseconds": "ms"}
 
@@ -164,11 +168,49 @@ def check_names(client: str, bootstrap: object, given: Mapping[str, object], *de
     unknown = [name for name in given if name not in known]
     if unknown:
         hints = [hint for name in unknown if (hint := name_hint(client, name, known))]
+        if len(unknown) == 1:  # the message has named it
+            hints = [hint.removeprefix(f"{unknown[0]}: ") for hint in hints]
         listed = ", ".join(sorted(known))
         raise ConfigurationError(
             f"unknown option{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}",
             remedy="; ".join([*hints, f"the options of {client} are {listed}"]),
         )
+
+
+def translate_bootstrap(
+    client: str,
+) -> Callable[[Callable[Concatenate[T, P], None]], Callable[Concatenate[T, P], None]]:
+    """Decorate the constructor of `client`, whose first argument is `bootstrap`.
+
+    Where only another library's name of it is given, such as bootstrap_servers, the constructor raises a
+    ConfigurationError that translates it, instead of Python's TypeError for a missing argument.
+    """
+
+    def decorate(constructor: Callable[Concatenate[T, P], None]) -> Callable[Concatenate[T, P], None]:
+        @wraps(constructor)
+        def checked(self: T, /, *args: P.args, **options: P.kwargs) -> None:
+            if not args and "bootstrap" not in options:
+                for name, value in options.items():
+                    if kwire_name(name) == "bootstrap":
+                        raise ConfigurationError(
+                            f"unknown option {name}",
+                            remedy=f"{name} is called bootstrap: write {client}({_shown(value)}, ...)",
+                        )
+            constructor(self, *args, **options)
+
+        return checked
+
+    return decorate
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """Return the question for the known name that is nearest to an unknown one, or None where none is near.
+
+    >>> did_you_mean("tims", ["after", "times"])
+    'did you mean times?'
+    """
+    near = get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else None
 
 
 def name_hint(client: str, name: str, known: Iterable[str]) -> str | None:

@@ -140,16 +140,43 @@ def test_a_bootstrap_that_is_no_text_is_refused(client: Any, bootstrap: Any) -> 
         (kwire.aio.Producer, {"linger": 5}, "the options of kwire.aio.Producer are acks, allow_auto_create_topics, "),
         (kwire.Consumer, {"isolaton": "read_committed"}, "did you mean isolation?"),
         (kwire.Consumer, {"isolation.level": "read_committed"}, "isolation.level is called isolation"),
-        (kwire.Consumer, {"auto_offset_reset": "earliest"}, "auto_offset_reset: give the start to Consumer.assign"),
+        (
+            kwire.Consumer,
+            {"auto_offset_reset": "earliest"},
+            "unknown option auto_offset_reset: give the start to Consumer.assign",
+        ),
         (kwire.Consumer, {"fetch_min_bites": 1}, "did you mean min_bytes?"),
         (kwire.Consumer, {"linger_ms": 5}, "linger_ms is an option of kwire.Producer"),
         (kwire.Consumer, {"batch.size": 5}, "batch_bytes is an option of kwire.Producer"),
         (kwire.Admin, {"clientid": "x"}, "did you mean client_id?"),
+        (
+            kwire.Consumer,
+            {"group_id": "g"},
+            "unknown option group_id: kwire has no consumer groups yet; assign partitions",
+        ),
+        (
+            kwire.Consumer,
+            {"group.id": "g", "a": 1},
+            "unknown options group.id, a: group.id: kwire has no consumer groups",
+        ),
         (kwire.Admin, {"a": 1, "client.id": "x"}, "unknown options a, client.id: client.id is called client_id"),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_likely_one(client: Any, options: dict[str, Any], expected: str) -> None:
     assert expected in refusal(client, "localhost:9092", **options)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("name", ["bootstrap_servers", "bootstrap.servers", "metadata.broker.list"])
+def test_the_bootstrap_of_other_libraries_alone_is_translated(client: Any, name: str) -> None:
+    shown = refusal(client, **{name: "db:9092"})
+    assert shown.startswith(f"unknown option {name}: {name} is called bootstrap: write kwire.")
+    assert shown.endswith("('db:9092', ...)")
+
+
+def test_a_client_without_any_bootstrap_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'bootstrap'"):
+        kwire.Producer(linger_ms=5)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("client", CLIENTS)

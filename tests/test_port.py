@@ -19,7 +19,7 @@ import kwire
 import kwire.errors
 from kwire.cluster import ClientConfig
 from kwire.consumer.options import ConsumerOptions
-from kwire.option_names import FOREIGN
+from kwire.option_names import FOREIGN, NOT_SUPPORTED, kwire_name, normalized
 from kwire.options import options_of
 from kwire.producer.options import ProducerSettings
 
@@ -95,6 +95,19 @@ def test_every_option_of_kwire_that_others_have_stands_there() -> None:
     declared = {*options_of(ClientConfig), *options_of(ProducerSettings), *options_of(ConsumerOptions)}
     assert "linger_ms" in declared & of_others
     assert (declared & of_others) - of_page == set()
+
+
+def test_the_page_and_the_hints_of_the_constructors_agree() -> None:
+    """An option in a column of another library has the translation that `kwire.option_names` gives."""
+    for section in SECTIONS:
+        if "Options" in section:
+            for own, *others in rows(section):
+                own = own.strip("`")
+                for other in {cell.strip("`") for cell in others[:3]} - {"-", own}:
+                    if own == "-":
+                        assert normalized(other) in NOT_SUPPORTED, other
+                    elif normalized(other) != "auto_offset_reset":  # on_out_of_range is only a part of it
+                        assert kwire_name(other) == own, other
 
 
 def test_every_error_of_kwire_exists() -> None:

@@ -14,6 +14,7 @@ from kwire.admin.operation import Operation
 from kwire.admin.topics import CreatedTopic, CreateTopics, DeleteTopics, NewTopic
 from kwire.cluster import Backoff, ClientKwargs, ClusterEvent, LoopThread, Snapshot, client_config
 from kwire.errors import BrokerError, ClosedError, ConfigurationError, KwireError, RequestTimeoutError
+from kwire.options import translate_bootstrap
 
 Thing = TypeVar("Thing")
 Outcome = TypeVar("Outcome")
@@ -52,6 +53,7 @@ class Admin:
     other failures in its notes; with raise_errors=False it answers the errors in place of the outcomes.
     """
 
+    @translate_bootstrap("kwire.Admin")
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ClientKwargs]) -> None:
         self._config = client_config(bootstrap, options, client="kwire.Admin")
         self._runtime = LoopThread(self._config, name=f"{self._config.client_id} admin")

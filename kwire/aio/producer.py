@@ -22,6 +22,7 @@ from kwire.errors import (
     TransactionError,
     UndeliveredError,
 )
+from kwire.options import translate_bootstrap
 from kwire.producer import GroupMetadata, Message, ProduceResponse, ProducerRequest, RecordMetadata
 from kwire.producer.buffer_pool import Append, BlockedAppend, PendingRecord
 from kwire.producer.bulk import BulkResponse, Keys, ManyHeaders, Partitions, Slice, Timestamps, Values
@@ -119,6 +120,7 @@ class Producer:
     is let in, the cancellation is too late for that, and the record is sent though nobody has its response.
     """
 
+    @translate_bootstrap("kwire.aio.Producer")
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerKwargs]) -> None:
         self._core = ProducerClient("kwire.aio.Producer", bootstrap, options, _declined, self._dispatch)
         self._intake = self._core.intake

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any, TypedDict, get_args
 
 from kwire.errors import ConfigurationError, ErrorCode
+from kwire.options import did_you_mean
 from kwire.protocol import ApiKey
 
 NO_PARTITION = -1
@@ -202,9 +202,9 @@ def make_fault(effect: Effect, match: Mapping[str, Any]) -> Fault:
     names = [item.name for item in fields(Fault) if item.name not in ("effect", "seen", "hits")]
     for name in match:
         if name not in names:
-            near = get_close_matches(name, names, 1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise ConfigurationError(f"a fault has no {name}", remedy=f"{hint}a fault matches by {', '.join(names)}")
+            listed = f"a fault matches by {', '.join(names)}"
+            hint = did_you_mean(name, names)
+            raise ConfigurationError(f"a fault has no {name}", remedy=f"{hint} {listed}" if hint else listed)
     return Fault(effect=effect, **match)
 
 

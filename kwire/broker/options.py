@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any, TypedDict
 
 from kwire.errors import BrokerError, ConfigurationError, ErrorCode, broker_error
+from kwire.options import did_you_mean
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
@@ -167,10 +167,9 @@ def make_options(given: Mapping[str, Any]) -> Options:
     names = [item.name for item in fields(Options)]
     for name in given:
         if name not in names:
-            near = get_close_matches(name, names, 1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            remedy = f"{hint}the options are those of kwire.broker.Options and the arguments of kwire.broker.Cluster"
-            raise ConfigurationError(f"unknown option {name}", remedy=remedy)
+            listed = "the options are those of kwire.broker.Options and the arguments of kwire.broker.Cluster"
+            hint = did_you_mean(name, names)
+            raise ConfigurationError(f"unknown option {name}", remedy=f"{hint} {listed}" if hint else listed)
     return Options(**given)
 
 

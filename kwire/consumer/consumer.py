@@ -46,7 +46,7 @@ from kwire.consumer.offsets import (
 from kwire.consumer.options import CLIENT_DEFAULTS, ConsumerKwargs, ConsumerOptions
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import ClosedError, ConfigurationError, KwireError, RequestTimeoutError
-from kwire.options import check_names
+from kwire.options import check_names, translate_bootstrap
 from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
 from kwire.wire.accel import RecordIterator
 
@@ -113,6 +113,7 @@ class Consumer(RecordIterator):
     error. No broker is contacted before the first use.
     """
 
+    @translate_bootstrap("kwire.Consumer")
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ConsumerKwargs]) -> None:
         check_names("kwire.Consumer", bootstrap, options, ConsumerOptions, ClientConfig)
         shared: dict[str, Any] = {**CLIENT_DEFAULTS, **options}

@@ -26,6 +26,7 @@ from kwire.errors import (
     TransactionError,
     UndeliveredError,
 )
+from kwire.options import translate_bootstrap
 from kwire.producer.buffer_pool import PendingRecord
 from kwire.producer.bulk import BulkResponse, Keys, ManyHeaders, Partitions, Slice, Timestamps, Values
 from kwire.producer.client import CLOSE_SECONDS, RAISED_SECONDS, UNREACHED_SECONDS, ProducerClient, check_topic
@@ -122,6 +123,7 @@ class Producer:
     first `send`, and an unreachable one makes responses fail, not the constructor.
     """
 
+    @translate_bootstrap("kwire.Producer")
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerKwargs]) -> None:
         self._core = ProducerClient("kwire.Producer", bootstrap, options, partial(Producer._send, self))
         self._runtime = self._core.runtime
