@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kwire import protocol as protocol
     from kwire import records as records
     from kwire import session as session
+    from kwire import simulation as simulation
     from kwire import spark as spark
     from kwire.admin import Admin as Admin
     from kwire.admin import NewTopic as NewTopic
@@ -98,7 +99,7 @@ _HOMES = {
 _PACKAGES = frozenset(
     {
         "admin", "aio", "broker", "cli", "cluster", "consumer", "errors", "metrics", "net", "producer", "protocol",
-        "records", "session", "spark",
+        "records", "session", "simulation", "spark",
     }
 )  # fmt: skip
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from kwire.broker.simulation import SCENARIOS, Plan, Report, plan, run, shrink
+from kwire.simulation import SCENARIOS, Plan, Report, plan, run, shrink
 
 _SHOWN_MAX = 10  # anomalies of a run
 

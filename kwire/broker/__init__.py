@@ -3,11 +3,11 @@
     with kwire.broker.Cluster(brokers=3) as cluster:
         ...  # cluster.bootstrap is "127.0.0.1:54321,..."
 
-Sockets are in `server` alone; below it everything is pure state that is told the time: `node.BrokerState` takes a
-decoded request and answers now or later, `state.ClusterState` is what brokers know together. `faults` makes things go
-wrong; `simulation` runs brokers and clients in one thread on virtual time.
+Only `server` touches sockets. Everything below it is state that gets the time as an argument: `broker.Broker` handles
+one decoded request, now or later; `state.ClusterState` is what the brokers share. `faults` holds the disturbances that
+a test can ask for. `kwire.simulation` runs these brokers on virtual time.
 
-Imports: consumer, producer, cluster, net, session, protocol, records, wire.
+Imports: net, session, protocol, records, wire.
 """
 
 from kwire.broker.cluster import Cluster, LogSnapshot

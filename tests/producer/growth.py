@@ -13,15 +13,14 @@ from random import Random
 from types import FrameType
 from typing import Any
 
-from kwire.broker.simulation.brokers import SimulatedCluster
-from kwire.broker.simulation.history import History
-from kwire.broker.simulation.net import Net
-from kwire.broker.simulation.producer import SimulatedProducer
-from kwire.broker.simulation.trace import Trace
-from kwire.broker.simulation.world import World
 from kwire.cluster import ClientConfig
 from kwire.producer.options import ProducerSettings
 from kwire.producer.sender import Sender
+from kwire.simulation.clients import SimulatedProducer
+from kwire.simulation.cluster import SimulatedCluster
+from kwire.simulation.history import History
+from kwire.simulation.network import Net
+from kwire.simulation.world import Trace, World
 
 ROOT = Path(__file__).parents[2]
 # Without the wire, whose work is C's or Python's: the counts of the two would not be the same.

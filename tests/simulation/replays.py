@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from kwire.broker.simulation import Report, simulate
+from kwire.simulation import Report, simulate
 
 
 @cache

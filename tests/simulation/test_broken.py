@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kwire.broker.simulation import simulate
+from kwire.simulation import simulate
 from tests.simulation import broken
 
 Break = Callable[[pytest.MonkeyPatch], None]

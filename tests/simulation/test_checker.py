@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from kwire.broker.simulation.checker import Checker, Promises
-from kwire.broker.simulation.history import History, LogCopy, Outcome, RecordId, Sent
 from kwire.errors import DeliveryError, KwireError, TopicError
 from kwire.producer.futures import RecordMetadata
+from kwire.simulation.checker import Checker, Promises
+from kwire.simulation.history import History, LogCopy, Outcome, RecordId, Sent
 
 TOPIC = "t"
 FIRST_ID, SECOND_ID = UUID(int=1), UUID(int=2)

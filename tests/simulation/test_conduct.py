@@ -8,12 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from kwire.broker.simulation.conduct import Conduct
 from kwire.cluster import Broker, ClusterView, Partition, PendingRequest, Snapshot, ToNode, Topic
 from kwire.errors import ErrorCode, RequestTimeoutError
 from kwire.producer.options import ProducerSettings
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kwire.records import encode_batch
+from kwire.simulation.conduct import Conduct
 
 TOPIC = "t"
 VERSION = 9  # topics by name

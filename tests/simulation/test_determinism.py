@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from kwire.broker.simulation import SCENARIOS, plan, run, simulate
+from kwire.simulation import SCENARIOS, plan, run, simulate
 
 _PRINT_DIGESTS = """
-from kwire.broker.simulation import SCENARIOS, simulate
+from kwire.simulation import SCENARIOS, simulate
 import logging
 logging.getLogger("kwire").setLevel(logging.CRITICAL)
 for name in SCENARIOS:

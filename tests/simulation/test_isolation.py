@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from kwire.broker.simulation.history import History, LogCopy, Outcome, ReadCopy, RecordId, Sent, Transacted
-from kwire.broker.simulation.isolation import anomalies_of_transactions
 from kwire.errors import DeliveryError
 from kwire.producer.futures import RecordMetadata
+from kwire.simulation.checker import anomalies_of_transactions
+from kwire.simulation.history import History, LogCopy, Outcome, ReadCopy, RecordId, Sent, Transacted
 
 TOPIC = "t"
 

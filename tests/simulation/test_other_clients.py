@@ -14,9 +14,11 @@ import pytest
 
 from kwire.broker.faults import ApplyLate, Delay, Disconnect, Refuse
 from kwire.broker.options import FirstSequence
-from kwire.broker.simulation import Plan, run
-from kwire.broker.simulation.scenario import FOR_EVER_MS, Client
-from kwire.broker.simulation.schedule import (
+from kwire.errors import ErrorCode
+from kwire.protocol import ApiKey
+from kwire.simulation import Plan, run
+from kwire.simulation.scenario import FOR_EVER_MS, Client
+from kwire.simulation.schedule import (
     Disturbance,
     FailRequests,
     ForgetProducers,
@@ -27,8 +29,6 @@ from kwire.broker.simulation.schedule import (
     Transact,
     Work,
 )
-from kwire.errors import ErrorCode
-from kwire.protocol import ApiKey
 from tests.simulation import broken
 
 TOPIC = "t"

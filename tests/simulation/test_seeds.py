@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from kwire.broker.simulation import SCENARIOS
+from kwire.simulation import SCENARIOS
 from tests.simulation.replays import check
 
 SEEDS = 300

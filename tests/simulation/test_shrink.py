@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.broker.simulation import SCENARIOS, Anomaly, Plan, Report, plan, shrink
+from kwire.simulation import SCENARIOS, Anomaly, Plan, Report, plan, shrink
 
 WHOLE = next(one for one in (plan(SCENARIOS["rush"], seed) for seed in range(100)) if len(one.disturbances) == 10)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import simulating
 
-from kwire.broker.simulation import simulate
+from kwire.simulation import simulate
 from tests.simulation import broken
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kwire.broker.simulation.world import Loop, SpinningError, World, WouldSleepError
+from kwire.simulation.world import Loop, SpinningError, World, WouldSleepError
 
 
 def test_things_happen_when_they_are_due_and_in_the_order_in_which_they_came() -> None:

@@ -21,16 +21,14 @@ from kwire.broker.handlers.produce import PRODUCE
 from kwire.broker.options import Options
 from kwire.broker.partition import NO_LEADER, Partition
 from kwire.broker.server import Server
-from kwire.broker.simulation.connection import Address
-from kwire.broker.simulation.history import History, LogCopy, RecordId
-from kwire.broker.simulation.net import Net
-from kwire.broker.simulation.selector import SimulatedSelector
-from kwire.broker.simulation.world import Loop
 from kwire.broker.state import ClusterState, Node, Topic
 from kwire.errors import ErrorCode, broker_error
 from kwire.protocol import ApiKey
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kwire.simulation.history import History, LogCopy, RecordId
+from kwire.simulation.network import Address, Net, SimulatedSelector
+from kwire.simulation.world import Loop
 
 _FIRST_PORT = 9091
 

@@ -1,5 +1,7 @@
 """Virtual time: what happens when, one thing after another, in one thread.
 
+Virtual time: what happens when, one thing after another, in one thread.
+
 Owns the clock, the queue of things to do, and the loops (a client's, the brokers'), each of which turns until it would
 sleep. A loop sleeps only in its selector's `poll`, which is the first thing in its turn; there a simulated selector
 raises `WouldSleepError` instead, and the turn is begun again when there is something to tell. Nothing is lost by that,
@@ -7,14 +9,20 @@ and unlike a poll that answers early with nothing, it gives a loop no turn that 
 loop that forgets to ask for its next turn stands still here too, and is found.
 
 It refuses to know what is simulated.
+
+The trace of a run: every event in order, as a hash that two runs of a seed must share, and as lines to be read.
+
+Owns the proof that a run is a function of its seed. Lines are kept only when somebody wants to read them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import blake2b
 
 from kwire.net.clock import Select, T
 from kwire.net.timers import Timer, Timers
+from kwire.wire.frame import BytesLike
 
 # So many turns of one loop in one moment are a loop that does not sleep although nothing happens.
 _TURNS_PER_MOMENT_MAX = 2_000
@@ -104,3 +112,22 @@ class World:
                 raise SpinningError(f"{rounds} rounds at {due:.3f} s")
             self._now = due
             self._timers.run(due)
+
+
+class Trace:
+    def __init__(self, *, keeps_lines: bool = False) -> None:
+        self.lines: list[str] | None = [] if keeps_lines else None
+        self.events = 0
+        self._hash = blake2b(digest_size=16)
+
+    def note(self, now: float, what: str, data: BytesLike = b"") -> None:
+        """`data` counts for the hash; of it the line has only the length."""
+        line = f"{now:.9f} {what}"
+        self.events += 1
+        self._hash.update(line.encode())
+        self._hash.update(data)
+        if self.lines is not None:
+            self.lines.append(f"{now:12.6f} {what}" + (f" ({len(data)} bytes)" if data else ""))
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()

@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 from struct import Struct
 from uuid import UUID
 
-from kwire.broker.simulation.checker import Anomaly
 from kwire.cluster import ClusterView, PendingRequest, Snapshot, ToNode
 from kwire.errors import ErrorCode, KwireError
 from kwire.producer.options import ProducerSettings
 from kwire.producer.sender import Sender
 from kwire.protocol import Response
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kwire.simulation.checker import Anomaly
 
 # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN: of more batches a broker does not recognise a duplicate.
 _REMEMBERED = 5

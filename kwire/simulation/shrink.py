@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kwire.broker.simulation.run import Report, run
-from kwire.broker.simulation.scenario import Plan
+from kwire.simulation.run import Report, run
+from kwire.simulation.scenario import Plan
 
 
 def shrink(
