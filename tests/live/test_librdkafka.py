@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
-import librdkafkas_main
 import pytest
+from checks import librdkafkas
 
 from tests.conftest import missing
 
@@ -15,8 +15,8 @@ OLD = "2.8.0"
 @pytest.mark.live
 def test_an_old_release_lists_topics_and_subscribes_by_a_pattern() -> None:
     try:
-        librdkafkas_main.installed(OLD)
+        librdkafkas.installed(OLD)
     except subprocess.CalledProcessError:
         missing(f"pip cannot install confluent-kafka {OLD}")
-    passed, text = librdkafkas_main.run(OLD)
+    passed, text = librdkafkas.run(OLD)
     assert passed, text

@@ -8,48 +8,48 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import mutating
 import pytest
-from mutating import Mutant, MutantError
+from checks import mutate
+from checks.mutate import Mutant, MutantError
 
-MUTANTS = mutating.load()
+MUTANTS = mutate.load()
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_patch_applies_once_and_its_tests_exist(name: str) -> None:
     mutant = MUTANTS[name]
-    compile(mutant.patched((mutating.ROOT / mutant.file).read_text()), mutant.file, "exec")
+    compile(mutant.patched((mutate.ROOT / mutant.file).read_text()), mutant.file, "exec")
     assert mutant.tests
     for test in mutant.tests:
         path, *names = test.split("::")
-        source = (mutating.ROOT / path).read_text()
+        source = (mutate.ROOT / path).read_text()
         assert all(f" {name.partition('[')[0]}" in source for name in names)
 
 
 @pytest.mark.parametrize("name", ["held-batches-return-reversed", "aborted-off-by-one"])
 def test_a_bug_is_noticed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert mutating.main([name, "--jobs", "1"]) == 0
+    assert mutate.main([name, "--jobs", "1"]) == 0
     assert f"noticed by {MUTANTS[name].tests[0].partition('[')[0]}" in capsys.readouterr().out
 
 
 def test_a_bug_that_no_test_knows_is_not_noticed() -> None:
     harmless = replace(MUTANTS["held-batches-return-reversed"], old="_FIRST_EPOCH = 0", new="_FIRST_EPOCH = 1 - 1")
-    (verdict,) = mutating.try_all([harmless])
+    (verdict,) = mutate.try_all([harmless])
     assert (verdict.noticed_by, verdict.error, verdict.is_good) == (None, None, False)
 
 
 def test_the_simulation_names_the_seed(tmp_path: Path) -> None:
-    workspace = mutating.Workspace(tmp_path)
-    verdict = mutating.try_seeds(workspace, MUTANTS["throttle-ignored"], seeds=100)
+    workspace = mutate.Workspace(tmp_path)
+    verdict = mutate.try_seeds(workspace, MUTANTS["throttle-ignored"], seeds=100)
     assert verdict.noticed_by is not None
     assert verdict.noticed_by.startswith("seed ")
     harmless = replace(MUTANTS["throttle-ignored"], new="        if response.throttle_time_ms > 0:\n")
-    assert mutating.try_seeds(workspace, harmless, seeds=20).noticed_by is None
+    assert mutate.try_seeds(workspace, harmless, seeds=20).noticed_by is None
 
 
 def test_a_patch_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
     mutant = replace(MUTANTS["held-batches-return-reversed"], old="no such text")
-    (verdict,) = mutating.try_all([mutant])
+    (verdict,) = mutate.try_all([mutant])
     assert verdict.error is not None
     assert "occurs 0 times in kwire/producer/partition.py" in verdict.error
     with pytest.raises(MutantError, match="occurs 2 times"):
@@ -57,7 +57,7 @@ def test_a_patch_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert mutating.main(["no-such-bug"]) == 2
+    assert mutate.main(["no-such-bug"]) == 2
     assert "no such mutant: no-such-bug" in capsys.readouterr().err
 
 
@@ -71,4 +71,4 @@ def test_an_unknown_name_is_an_error(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_mutant_that_is_written_wrongly_is_named(tmp_path: Path, entry: str, message: str) -> None:
     (tmp_path / "room.toml").write_text(f"[[mutant]]\n{entry}\n")
     with pytest.raises(MutantError, match=message):
-        mutating.load(tmp_path)
+        mutate.load(tmp_path)

@@ -1,7 +1,7 @@
 """tools/fuzz_protocol for a second, with the same seeds each time; and that it notices what it is there for."""
 
-import fuzzing
 import pytest
+from checks import fuzz_protocol as fuzzing
 
 from kwire.protocol import Message, diagnose
 from kwire.protocol.schema import BytesLike

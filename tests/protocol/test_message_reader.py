@@ -16,8 +16,8 @@ from random import Random
 from typing import Any
 from uuid import UUID, SafeUUID
 
-import fuzzing
 import pytest
+from checks import fuzz_protocol as fuzzing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

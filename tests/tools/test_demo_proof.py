@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from demo_proof import Place, Proof, Read, judge
+from demo_parts.proof import Place, Proof, Read, judge
 
 SENT = 8
 # Even numbers are in partition 0, odd ones in partition 1, in the order of sending.

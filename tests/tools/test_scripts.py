@@ -84,7 +84,7 @@ def test_ci_runs_everything(copy: Path) -> None:
     runs = [line for line in done if line.startswith("pytest ")]
     assert any("-m not live and not spark" in line for line in runs)
     assert any("-m live or spark" in line for line in runs)
-    assert {"ruff check .", "mypy --no-error-summary", "python tools/sanitizing.py short"} <= set(done)
+    assert {"ruff check .", "mypy --no-error-summary", "python tools/checks/sanitize.py short"} <= set(done)
 
 
 def env_script(root: Path, extras: str) -> subprocess.CompletedProcess[str]:

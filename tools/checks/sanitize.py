@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FLAGS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 TESTS = [
     *(f"tests/wire/test_{name}.py" for name in ("speedups", "cursor", "door", "bulk", "door_stories", "sockets")),
@@ -40,7 +40,7 @@ def _output(*command: str) -> str:
 
 def main(arguments: list[str]) -> None:
     if arguments[:1] == ["fuzz"]:
-        command = [sys.executable, "tools/fuzzing_speedups.py", *arguments[1:]]
+        command = [sys.executable, "tools/checks/fuzz_speedups.py", *arguments[1:]]
     else:
         is_short = arguments[:1] == ["short"]
         left_out = f"not ({UNFIT} or {LONG})" if is_short else f"not {UNFIT}"

@@ -2,7 +2,7 @@
 
 A case is made from one number and is of one of four kinds: records as brokers and producers sent them (fixtures/) or as
 nobody would, broken, and often with a length and a checksum that are right again, so that they are looked at; buffers
-that claim to be columns; a story of a door; a message of fuzzing.py. `tools/sanitize fuzz` runs this on a build that
+that claim to be columns; a story of a door; a broken message. `tools/sanitize fuzz` runs this on a build that
 ends the process when C reads or writes where it must not.
 
 Refuses: to know the sanitizers; to shrink what it found.
@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 from tests.wire.speedups import speedups  # noqa: E402
@@ -28,8 +28,7 @@ from tests.wire.speedups import speedups  # noqa: E402
 # All of kwire is to use the C that was compiled for the tests, whatever the environment has installed.
 sys.modules["kwire.wire._speedups"] = speedups()
 
-import fuzzing  # noqa: E402
-
+from checks import fuzz_protocol  # noqa: E402
 from kwire.errors import KwireError  # noqa: E402
 from kwire.protocol.headers import decode_request, decode_response  # noqa: E402
 from kwire.protocol.messages.fetch import FetchRequest  # noqa: E402
@@ -52,7 +51,7 @@ class DisagreementError(AssertionError):
 
 def check(seed: int) -> None:
     """Raises DisagreementError, or what the case itself raises; says of which seed."""
-    kind = Random(seed).choice([_records, _records, _records, _columns, _story, fuzzing.check])
+    kind = Random(seed).choice([_records, _records, _records, _columns, _story, fuzz_protocol.check])
     try:
         kind(seed)
     except BaseException as error:
@@ -81,7 +80,7 @@ def _records(seed: int) -> None:
     random = Random(seed)
     data = random.choice(recorded()) if random.random() < 0.5 else _made(random)
     for _ in range(random.choice([0, 1, 1, 2, 4])):
-        data = random.choice(fuzzing.MUTATIONS)(data, random)
+        data = random.choice(fuzz_protocol.MUTATIONS)(data, random)
     if random.random() < 0.7:
         data = _put_right(data)
     how = random.choice([0, 0, 3, 1 << 40]), random.random() < 0.7, random.choice(_TOGETHER), random.randrange(1 << 30)
@@ -264,12 +263,14 @@ def _story(seed: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    options = fuzzing.options_of(arguments, "tools/sanitize fuzz", "Hand broken input to the C accelerator.", 10.0)
+    options = fuzz_protocol.options_of(
+        arguments, "tools/sanitize fuzz", "Hand broken input to the C accelerator.", 10.0
+    )
     if options.seed is not None:
         check(options.seed)
         print("C and its specification agree")
         return 0
-    first, count, _ = fuzzing.run(check, options.minutes)
+    first, count, _ = fuzz_protocol.run(check, options.minutes)
     print(f"{count} cases from seed {first}: C and its specification agree in all of them")
     return 0
 

@@ -18,7 +18,7 @@ from kwire.broker import Cluster
 RELEASES = (
     "2.8.0", "2.8.2", "2.9.0", "2.10.1", "2.11.1", "2.12.2", "2.13.0", "2.13.2", "2.14.0", "2.14.2", "2.15.0", "2.16.1",
 )  # fmt: skip
-CACHE = Path(__file__).resolve().parents[1] / ".cache" / "librdkafka"
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "librdkafka"
 PATIENCE_SECONDS = 30.0
 RECORDS = 50
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 MUTANTS = ROOT / "tests" / "mutants"
 SEEDS = 300
 
@@ -161,7 +161,7 @@ def try_tests(workspace: Workspace, mutant: Mutant) -> Verdict:
 def try_seeds(workspace: Workspace, mutant: Mutant, seeds: int = SEEDS) -> Verdict:
     """Plant the bug and run the simulation up to the first seed that shows an anomaly."""
     began = time.monotonic()
-    code = "import sys; from simulating import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from checks.simulate import main; sys.exit(main(sys.argv[1:]))"
     with workspace.planted(mutant):
         status, output = workspace.run(["-c", code, "--seeds", str(seeds), "--jobs", "1", "--until-anomaly"])
     seconds = time.monotonic() - began

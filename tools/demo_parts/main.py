@@ -21,12 +21,12 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
-from demo_proof import Place, Proof, Read, judge
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import kwire
+from demo_parts.proof import Place, Proof, Read, judge
 from kwire.broker import Cluster
 from kwire.errors import KwireError
 from kwire.wire.accel import IMPLEMENTATION
@@ -187,7 +187,7 @@ class Demo:
     # -- PySpark
 
     def _spark(self) -> None:
-        program = Path(__file__).with_name("demo_spark.py")
+        program = Path(__file__).with_name("spark_job.py")
         command = [sys.executable, str(program), self.bootstrap, self.topics["rows"], str(SPARK_ROWS)]
         with self.console.status(f"PySpark writes {SPARK_ROWS:,} rows and reads them back"):
             try:

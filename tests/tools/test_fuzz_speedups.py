@@ -6,14 +6,16 @@ import subprocess
 import sys
 
 import pytest
-import sanitizing
+from checks import sanitize
 
 from tests.wire.speedups import needs_c
 
 pytestmark = [needs_c, pytest.mark.timeout(900)]  # with the sanitizers all is slow, the compiler too
 
 # A process of its own: all of kwire there uses the C that is compiled with the sanitizers.
-BEGINNING = f"import sys; sys.path.insert(0, {str(sanitizing.ROOT / 'tools')!r}); import fuzzing_speedups as fuzzing\n"
+BEGINNING = (
+    f"import sys; sys.path.insert(0, {str(sanitize.ROOT / 'tools')!r}); from checks import fuzz_speedups as fuzzing\n"
+)
 SOME = "for seed in range(150): fuzzing.check(seed)"
 BEHIND_THE_END = "import ctypes; ctypes.string_at(ctypes.create_string_buffer(100), 300)"
 A_WRONG_ANSWER = "fuzzing._pure.columns = lambda pieces, has_headers: (len(pieces),)\n" + SOME
@@ -25,7 +27,7 @@ A_WRONG_ANSWER = "fuzzing._pure.columns = lambda pieces, has_headers: (len(piece
 )
 def test_c_and_its_specification_agree(program: str, says: str | None) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", BEGINNING + program], env=sanitizing.environment(), capture_output=True, text=True,
+        [sys.executable, "-c", BEGINNING + program], env=sanitize.environment(), capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     assert (done.returncode == 0) == (says is None), done.stderr

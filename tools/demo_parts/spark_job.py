@@ -1,6 +1,6 @@
 """The demo's PySpark job: writes a DataFrame through format("kwire"), reads it back and compares row by row.
 
-    python tools/demo_spark.py BOOTSTRAP TOPIC ROWS
+    python tools/demo_parts/spark_job.py BOOTSTRAP TOPIC ROWS
 
 A program of its own, so that the JVM and its log end with it. The last line of its output is JSON: rows written, read,
 partitions used and the number of rows that differ. Exit code 0 only if none does.
