@@ -1,34 +1,34 @@
-"""Every error kwire raises, and the table of broker error codes.
+"""Every error that kwire raises, and the table of broker error codes.
 
-One tree, rooted at `KwireError`. An error says what happened, where (broker, API and version, topic-partition, offset
-or field path, whichever are known) and what to do about it (`remedy`). Errors pickle, because a Spark task's error
-travels from an executor to the driver.
+All errors derive from `KwireError`. An error says what happened, where (broker, API, version, topic-partition, offset
+or field path, as far as they are known) and what to do about it (`remedy`). Errors can be pickled, because Spark sends
+the error of a task from an executor to the driver.
 
     KwireError
       ConfigurationError          an option is wrong, or two contradict each other
       ClosedError                 used after close(), or in a forked child
-      DecodeError                 bytes that are not what they claim to be: field path and offset
+      DecodeError                 malformed bytes: field path and offset
         CorruptRecordsError       a batch whose CRC, length or compression is wrong
-      EncodeError                 a value that its wire type or version cannot carry: field path
-      UnsupportedVersionError     no version of an API that both sides speak
+      EncodeError                 a value that its wire type or version cannot hold: field path
+      UnsupportedVersionError     no version of an API that both sides support
       NodeError                   the connection to one broker
         ResolveError              the host name has no address
         ConnectError              refused, unreachable or timed out
         TlsError                  handshake or certificate
-        NotKafkaError             the peer answered in another protocol
+        NotKafkaError             the peer speaks another protocol
         DisconnectedError         the connection ended with requests in flight
-        AuthenticationError       SASL said no
-      RequestTimeoutError         no answer in time
-      BrokerError                 an answer with an error code
+        AuthenticationError       SASL authentication failed
+      RequestTimeoutError         no response in time
+      BrokerError                 a response with an error code
         TopicError                ... about a topic: unknown, invalid or not authorised
-        RecordTooLargeError       ... or refused here already, before sending
-        AuthorizationError        ... an ACL
+        RecordTooLargeError       ... or rejected by the client, before sending
+        AuthorizationError        ... an ACL forbids the operation
       DeliveryError               a record was not acknowledged; `possibly_persisted` says whether it may be in the log
-        UndeliveredError          ... and nobody looked at its response, when the producer was closed
+        UndeliveredError          ... and its response was never read before the producer was closed
       BufferFullError             the producer's memory limit, with `when_full="raise"`
       TransactionError            a transaction cannot go on
-        AbortableError            ... abort it and begin again
-        FatalError                ... this producer cannot do any other
+        AbortableError            ... abort it and begin another
+        FatalError                ... and this producer can begin no other
           FencedError             ... because a newer one has its transactional id
 
 Imports: nothing.
@@ -40,7 +40,7 @@ from collections.abc import Collection, Mapping
 from enum import IntEnum
 from typing import Any, Self
 
-# How each place that an error can name is shown, in the order in which they are shown.
+# The format of each place that an error can name, in the order of the error text.
 _PLACES: Mapping[str, str] = {
     "broker": "broker {}",
     "api": "{}",
@@ -54,10 +54,10 @@ _PLACES: Mapping[str, str] = {
 
 
 class KwireError(Exception):
-    """The root. `where` holds the places known, by the names in `_PLACES`; `remedy` is one sentence or None.
+    """The base class. `where` holds the known places, by the names in `_PLACES`; `remedy` is one sentence or None.
 
-    >>> str(KwireError("no answer", broker="1 at db:9092", api="Produce", version=9, remedy="look at its log"))
-    'no answer [broker 1 at db:9092, Produce, v9]: look at its log'
+    >>> str(KwireError("no response", broker="1 at db:9092", api="Produce", version=9, remedy="look at its log"))
+    'no response [broker 1 at db:9092, Produce, v9]: look at its log'
     """
 
     def __init__(self, message: str, *, remedy: str | None = None, **where: object) -> None:
@@ -72,25 +72,25 @@ class KwireError(Exception):
         return self.text()
 
     def text(self, *, without: Collection[str] = ()) -> str:
-        """Return what `str` does, without some of the places: for a line that has named them already."""
+        """Return the text of `str`, without some of the places: for a line that has named them already."""
         places = ", ".join(_PLACES[name].format(value) for name, value in self.where.items() if name not in without)
         text = f"{self.message} [{places}]" if places else self.message
         return f"{text}: {self.remedy}" if self.remedy else text
 
     @property
     def is_retriable(self) -> bool:
-        """Whether the same thing may well succeed later, after a pause and with newer metadata."""
+        """Whether the same request may succeed later, after a back-off and with newer metadata."""
         return False
 
     def at(self, **where: object) -> Self:
-        """Add places that the raiser did not know; places already known stay. Answers itself, to be raised."""
+        """Add places that were unknown where the error was made, and return the error. Known places stay."""
         assert not where.keys() - _PLACES.keys()
         merged = {**where, **self.where}
         self.where = {name: merged[name] for name in _PLACES if merged.get(name) is not None}
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exception's own way would call the class with the message alone and lose required keywords.
+        # Exception.__reduce__ would call the class with the message alone, without its required keywords.
         return _revive, (type(self), self.args, self.__dict__)
 
 
@@ -106,11 +106,11 @@ class ConfigurationError(KwireError, ValueError):
 
 
 class ClosedError(KwireError, RuntimeError):
-    """Used after close(), or in a forked child of the process that made it."""
+    """A client was used after close(), or in a forked child of the process that made it."""
 
 
 class DecodeError(KwireError, ValueError):
-    """Bytes that are not what they claim to be. `where` has `path` (topics[3].name) and `offset` in the frame."""
+    """Malformed bytes. `where` has `path` (topics[3].name) and `offset` in the frame."""
 
 
 class CorruptRecordsError(DecodeError):
@@ -118,19 +118,19 @@ class CorruptRecordsError(DecodeError):
 
 
 class EncodeError(KwireError, ValueError):
-    """A value that its wire type cannot hold, or that the chosen version would lose. `where` has `path`."""
+    """A value that its wire type cannot hold, or that the chosen version cannot carry. `where` has `path`."""
 
 
 class UnsupportedVersionError(KwireError):
-    """There is no version of an API that both sides speak, or the broker lacks the API."""
+    """There is no version of an API that both sides support, or the broker lacks the API."""
 
 
 class NodeError(KwireError, ConnectionError):
-    """Something about the connection to one broker; `where["broker"]` is "id at host:port"."""
+    """The connection to one broker failed; `where["broker"]` is "id at host:port"."""
 
     @property
     def is_retriable(self) -> bool:
-        """A broker that is down comes back; one that rejects us, or is none, does not."""
+        """False where trying again is useless: the broker rejects this client, or the peer is no broker."""
         return not isinstance(self, (TlsError, NotKafkaError, AuthenticationError))
 
 
@@ -147,11 +147,11 @@ class TlsError(NodeError):
 
 
 class NotKafkaError(NodeError):
-    """The peer answered in another protocol (HTTP, TLS on a plaintext connection, ...) or broke Kafka's framing."""
+    """The peer speaks another protocol (HTTP, TLS on a plaintext connection, ...), or sent an invalid frame."""
 
 
 class DisconnectedError(NodeError):
-    """The connection ended. Requests that were in flight on it may or may not have been carried out."""
+    """The connection ended. The broker may or may not have handled the requests in flight on it."""
 
 
 class AuthenticationError(NodeError):
@@ -159,7 +159,7 @@ class AuthenticationError(NodeError):
 
 
 class RequestTimeoutError(KwireError, TimeoutError):
-    """A request, or a call that needed several, was not answered in time. `__cause__` is the last failure seen."""
+    """A request, or a call that needs several, got no response in time. `__cause__` is the last failure, if any."""
 
     @property
     def is_retriable(self) -> bool:
@@ -167,10 +167,10 @@ class RequestTimeoutError(KwireError, TimeoutError):
 
 
 class BrokerError(KwireError):
-    """A broker answered with an error code. Make one with `broker_error`, which picks the class.
+    """A broker responded with an error code. Make one with `broker_error`, which picks the class.
 
-    `code` is an int (a newer broker may send one that `ErrorCode` lacks), `name` Kafka's name for it. `broker_message`
-    is what the broker says of it, None where it says nothing.
+    `code` is an int (a newer broker may send one that `ErrorCode` lacks), `name` is Kafka's name for it.
+    `broker_message` is the message in the response, or None.
     """
 
     broker_message: str | None = None
@@ -197,7 +197,7 @@ class RecordTooLargeError(BrokerError):
 
 
 class SerializationError(KwireError, ValueError):
-    """A serializer of the caller's failed, or did not return bytes. `__cause__` is what it raised."""
+    """The caller's serializer failed, or did not return bytes. `__cause__` is the exception that it raised."""
 
 
 class AuthorizationError(BrokerError):
@@ -207,8 +207,8 @@ class AuthorizationError(BrokerError):
 class DeliveryError(KwireError):
     """A record was not acknowledged. `__cause__` is the last failure.
 
-    `possibly_persisted` is True when a request that carried the record may have been applied: it was written to a
-    socket and its answer never came, or said that it was stored but not replicated.
+    `possibly_persisted` is True when the broker may have stored the record: a request with it was written to a socket
+    and got no response, or the response said that the record was stored but not replicated.
     """
 
     def __init__(self, message: str, *, possibly_persisted: bool, remedy: str | None = None, **where: object) -> None:
@@ -217,9 +217,9 @@ class DeliveryError(KwireError):
 
 
 class UndeliveredError(DeliveryError):
-    """Records failed, or were not delivered in time, and nobody looked at their responses.
+    """Records failed, or were not delivered in time, and their responses were never read.
 
-    `records` is how many, by topic; `__cause__` the first cause that is known.
+    `records` maps each topic to a number of records; `__cause__` is the first known cause.
     """
 
     def __init__(
@@ -236,11 +236,11 @@ class UndeliveredError(DeliveryError):
 
 
 class BufferFullError(KwireError):
-    """The producer holds `max_buffered_bytes` and was told not to wait."""
+    """The producer holds `max_buffered_bytes`, and `when_full` is "raise"."""
 
 
 class TransactionError(KwireError):
-    """A transaction cannot go on. `__cause__` is what it met first."""
+    """A transaction cannot go on. `__cause__` is the first error that it met."""
 
 
 class AbortableError(TransactionError):
@@ -248,7 +248,7 @@ class AbortableError(TransactionError):
 
 
 class FatalError(TransactionError):
-    """This producer can do no transaction any more: close it."""
+    """This producer can begin no other transaction: close it."""
 
 
 class FencedError(FatalError):
@@ -261,8 +261,8 @@ _R, _M = 1, 2  # retriable; invalidates metadata (the client must refresh it bef
 class ErrorCode(IntEnum):
     """Kafka's error codes: org.apache.kafka.common.protocol.Errors, as of 4.4.
 
-    `is_retriable` and `invalidates_metadata` are those of Kafka's exception classes; `usual_cause` says what is mostly
-    behind the code and what to check or do.
+    `is_retriable` and `invalidates_metadata` are those of Kafka's exception classes; `usual_cause` is what usually
+    causes the code, with what to check or do.
     """
 
     is_retriable: bool
@@ -520,7 +520,7 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_COMPRESSION_TYPE = 76, 0, "zstd needs brokers and clients of 2.1 or newer; choose another codec"
     STALE_BROKER_EPOCH = 77, 0, "a request of a broker from before its restart; between brokers only, and it passes"
     OFFSET_NOT_AVAILABLE = 78, _R, "a new leader does not know its high watermark yet; try again shortly"
-    MEMBER_ID_REQUIRED = 79, 0, "the first join got its member id with this answer; join again with it"
+    MEMBER_ID_REQUIRED = 79, 0, "the first join got its member id with this response; join again with it"
     PREFERRED_LEADER_NOT_AVAILABLE = (
         80,
         _R | _M,
@@ -661,20 +661,26 @@ class ErrorCode(IntEnum):
 
 
 _CODES: Mapping[int, ErrorCode] = {int(code): code for code in ErrorCode}
-_TOPIC_CODES = frozenset(
-    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_ID}
+
+# Sets of codes, not properties of ErrorCode: a response may carry a code that ErrorCode lacks.
+# The topic is unknown to a broker: it does not exist, or the broker has not heard of it yet.
+UNKNOWN_TOPIC_CODES: frozenset[int] = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+# Metadata errors of a topic that waiting does not cure.
+PERMANENT_TOPIC_CODES: frozenset[int] = frozenset(
+    {ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 )
+_TOPIC_CODES = UNKNOWN_TOPIC_CODES | {ErrorCode.INVALID_TOPIC_EXCEPTION}
 _SIZE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 _AUTHORIZATION_CODES = frozenset(code for code in ErrorCode if code.name.endswith("_AUTHORIZATION_FAILED"))
 
 
 def error_name(code: int) -> str:
-    """Kafka's name for an error code; UNRECOGNISED_ERROR_<n> for one that a newer broker brought."""
+    """Return Kafka's name for an error code, or UNRECOGNISED_ERROR_<n> for one that `ErrorCode` lacks."""
     return _CODES[code].name if code in _CODES else f"UNRECOGNISED_ERROR_{code}"
 
 
 def broker_error(code: int, message: str | None = None, *, remedy: str | None = None, **where: object) -> BrokerError:
-    """The error for a code in a response, of the class that suits it. `message` is the broker's own, if it sent one."""
+    """Return the error for a code in a response, of its class. `message` is the broker's, if it sent one."""
     cls: type[BrokerError] = BrokerError
     if code in _TOPIC_CODES:
         cls = TopicError
@@ -689,4 +695,18 @@ def broker_error(code: int, message: str | None = None, *, remedy: str | None = 
         remedy = _CODES[code].usual_cause or None
     error = cls(text, code=code, remedy=remedy, **where)
     error.broker_message = message or None
+    return error
+
+
+def timeout_error(
+    what: str, cause: KwireError | None = None, *, remedy: str | None = None, **where: object
+) -> RequestTimeoutError:
+    """Return the error for an operation that took too long. `cause` is the last failure that it met, if any.
+
+    >>> str(timeout_error("no offset in time", ConnectError("refused"), topic="orders"))
+    'no offset in time; the last failure was: refused [topic orders]'
+    """
+    why = f"; the last failure was: {cause}" if cause is not None else ""
+    error = RequestTimeoutError(f"{what}{why}", remedy=remedy, **where)
+    error.__cause__ = cause
     return error

@@ -1,9 +1,9 @@
-"""Asking a cluster to be different, and what it is: a file per noun.
+"""The admin client: create and delete topics, describe the cluster.
 
-    admin      the face
-    topics     create and delete them      (state machines)
-    cluster    what it consists of
-    operation  a request to the controller that is repeated until it is settled
+    admin      `Admin`, whose methods block the calling thread
+    topics     CreateTopics and DeleteTopics            (state machines)
+    cluster    DescribeCluster and Metadata
+    operation  a request to the controller, retried until every resource has a result
 
 Imports: cluster, protocol.
 """

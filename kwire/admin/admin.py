@@ -1,10 +1,8 @@
-"""`kwire.Admin`: the face, blocking, for any thread."""
+"""`kwire.Admin`: blocking methods, safe to call from many threads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
@@ -13,18 +11,15 @@ from kwire.admin.cluster import ClusterDescription, describe_cluster, snapshot
 from kwire.admin.operation import Operation
 from kwire.admin.topics import CreatedTopic, CreateTopics, DeleteTopics, NewTopic
 from kwire.cluster import Backoff, ClientKwargs, ClusterEvent, LoopThread, Snapshot, client_config
-from kwire.errors import BrokerError, ClosedError, ConfigurationError, KwireError, RequestTimeoutError
+from kwire.errors import BrokerError, ConfigurationError
 from kwire.options import translate_bootstrap
 
-Thing = TypeVar("Thing")
-Outcome = TypeVar("Outcome")
-
-# Seconds beyond an operation's own end, after which the loop must have broken without a word.
-_GRACE = 10.0
+Resource = TypeVar("Resource")
+Result = TypeVar("Result")
 
 
 class Admin:
-    """Asks a Kafka cluster to be different, and what it is; safe to use from many threads.
+    """Administers a Kafka cluster; safe to use from many threads.
 
     >>> with kwire.Admin("localhost:9092") as admin:                  # doctest: +SKIP
     ...     admin.create_topics([kwire.NewTopic("greetings", partitions=3)])
@@ -48,9 +43,9 @@ class Admin:
     max_in_flight            [5 requests] requests sent on one connection and not yet answered
     allow_auto_create_topics [True] whether brokers may create a topic that a client asks for
 
-    Calls wait for their outcome at most `timeout` seconds, by default request_timeout_ms. They raise the typed error of
-    what went wrong. One that changes several things raises the first error once every outcome is known, and names the
-    other failures in its notes; with raise_errors=False it answers the errors in place of the outcomes.
+    Each method blocks for at most `timeout` seconds, by default request_timeout_ms, and raises a typed error. A method
+    that changes several resources raises the first error once every result is known, with the other errors as notes.
+    With raise_errors=False it returns the errors in place of the results.
     """
 
     @translate_bootstrap("kwire.Admin")
@@ -81,46 +76,46 @@ class Admin:
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> Mapping[str, CreatedTopic | BrokerError]:
-        """Create topics. When it answers the controller has them; every other broker hears of them soon after.
+        """Create topics. The controller has them when this returns; the other brokers learn of them soon after.
 
-        `validate_only` checks whether they could be created, and creates none.
+        With `validate_only` the controller checks the topics and creates none.
         """
         wanted = _by_name((topic.name, topic) for topic in topics)
         operation = CreateTopics(wanted, **self._operation_options(timeout))
         operation.validate_only = validate_only
-        return self._outcomes(operation, timeout, raise_errors)
+        return self._run(operation, timeout, raise_errors)
 
     def delete_topics(
         self, names: Iterable[str], timeout: float | None = None, *, raise_errors: bool = True
     ) -> Mapping[str, BrokerError | None]:
-        """Delete topics with all of their records. Brokers stop answering for them soon after this has returned."""
+        """Delete topics with all of their records. Brokers may serve them for a short time after this has returned."""
         if isinstance(names, str):
             raise ConfigurationError(f"names is {names!r}", remedy="give a list of names")
         operation = DeleteTopics(_by_name((name, name) for name in names), **self._operation_options(timeout))
-        return self._outcomes(operation, timeout, raise_errors)
+        return self._run(operation, timeout, raise_errors)
 
     def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
         """Call `callback(event)` on the callback thread for each event of `kwire.cluster.events` from now on.
 
-        Brokers that come, fail and go, partitions that lose their leader, metadata that changed. What `callback` raises
-        is logged. Returns a function that ends it; nothing is called after that function has returned, but what is
-        running just then.
+        Events are brokers that appear, fail and disappear, partitions that lose their leader, and changed metadata.
+        Exceptions of `callback` are logged. Returns a function that ends the calls; a call that is running then may end
+        after it.
         """
         return self._runtime.on_cluster_event(callback)
 
     def describe_cluster(self, timeout: float | None = None) -> ClusterDescription:
-        """The cluster's id, its brokers, and which of them answers for the controller."""
+        """Return the cluster's id, its brokers, and the controller."""
         return describe_cluster(self._runtime, self._timeout(timeout))
 
     def metadata(self, topics: Sequence[str] | None = None, timeout: float | None = None) -> Snapshot:
-        """Topics, partitions and their leaders, fresh from a broker; of all topics if none are named.
+        """Request topics, partitions and their leaders from a broker; of all topics if `topics` is None.
 
-        A topic that does not exist is in the answer with its error_code, and is not created.
+        A topic that does not exist is in the result with its error_code, and is not created.
         """
         return snapshot(self._runtime, topics, self._timeout(timeout))
 
     def close(self, timeout: float | None = 10.0) -> None:
-        """End the thread and the connections; calls that still wait get ClosedError. A second call does nothing."""
+        """End the thread and the connections; blocked calls raise ClosedError. A second call does nothing."""
         self._runtime.close(timeout)
 
     def __enter__(self) -> Self:
@@ -138,32 +133,23 @@ class Admin:
         backoff = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_ms_max)
         return {"timeout": self._timeout(timeout), "backoff": backoff, "random": Random()}
 
-    def _outcomes(
-        self, operation: Operation[Thing, Outcome], timeout: float | None, raise_errors: bool
-    ) -> dict[str, Outcome | BrokerError]:
-        self._runtime.add(operation)
-        try:
-            outcomes = operation.future.result(self._timeout(timeout) + _GRACE)
-        except FutureTimeoutError as error:
-            if isinstance(error, KwireError):  # the operation's own answer
-                raise
-            raise RequestTimeoutError("the event loop did not answer") from error
-        finally:
-            with suppress(ClosedError):
-                self._runtime.remove(operation)
-        failed = {name: one for name, one in outcomes.items() if isinstance(one, BrokerError)}
+    def _run(
+        self, operation: Operation[Resource, Result], timeout: float | None, raise_errors: bool
+    ) -> dict[str, Result | BrokerError]:
+        results = self._runtime.run_until_done(operation, operation.future, self._timeout(timeout))
+        failed = {name: result for name, result in results.items() if isinstance(result, BrokerError)}
         if failed and raise_errors:
             first, *others = failed.values()
             for other in others:
                 first.add_note(f"also: {other}")
             raise first
-        return outcomes
+        return results
 
 
-def _by_name(pairs: Iterable[tuple[str, Thing]]) -> dict[str, Thing]:
-    things: dict[str, Thing] = {}
-    for name, thing in pairs:
-        if name in things:
+def _by_name(pairs: Iterable[tuple[str, Resource]]) -> dict[str, Resource]:
+    resources: dict[str, Resource] = {}
+    for name, resource in pairs:
+        if name in resources:
             raise ConfigurationError(f"{name} is named twice")
-        things[name] = thing
-    return things
+        resources[name] = resource
+    return resources

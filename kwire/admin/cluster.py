@@ -1,4 +1,4 @@
-"""What a cluster consists of: DescribeCluster, or Metadata where the brokers are older than Kafka 2.8."""
+"""Describe the cluster: DescribeCluster, or Metadata where the brokers are older than Kafka 2.8."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _AUTO_CREATION_SINCE = 4
 
 @dataclass(frozen=True)
 class ClusterDescription:
-    """`controller_id` is -1, `cluster_id` None where the brokers do not tell (before Kafka 0.10, before 0.10.1).
+    """The cluster's id, controller and brokers.
 
-    Under KRaft brokers answer one of themselves as the controller: whom to send to, not who decides.
+    Brokers before Kafka 0.10 do not send the controller's id, which is -1 then; before 0.10.1 `cluster_id` is None.
+    Under KRaft the brokers name one of themselves, which forwards requests to the controller.
     """
 
     cluster_id: str | None
@@ -33,17 +34,17 @@ class ClusterDescription:
 
 def describe_cluster(runtime: LoopThread, timeout: float) -> ClusterDescription:
     try:
-        answer = runtime.ask(ToAny(), DescribeClusterRequest, lambda version: DescribeClusterRequest(), timeout)
+        response = runtime.ask(ToAny(), DescribeClusterRequest, lambda version: DescribeClusterRequest(), timeout)
     except UnsupportedVersionError:
         return described_by_metadata(snapshot(runtime, [], timeout))
-    return described(answer)
+    return described(response)
 
 
-def described(answer: DescribeClusterResponse) -> ClusterDescription:
-    if answer.error_code:
-        raise broker_error(answer.error_code, answer.error_message, api="DescribeCluster")
-    brokers = [Broker(one.broker_id, one.host, one.port, one.rack) for one in answer.brokers]
-    return ClusterDescription(answer.cluster_id, answer.controller_id, tuple(sorted(brokers)))
+def described(response: DescribeClusterResponse) -> ClusterDescription:
+    if response.error_code:
+        raise broker_error(response.error_code, response.error_message, api="DescribeCluster")
+    brokers = [Broker(one.broker_id, one.host, one.port, one.rack) for one in response.brokers]
+    return ClusterDescription(response.cluster_id, response.controller_id, tuple(sorted(brokers)))
 
 
 def described_by_metadata(known: Snapshot) -> ClusterDescription:
@@ -52,22 +53,22 @@ def described_by_metadata(known: Snapshot) -> ClusterDescription:
 
 
 def snapshot(runtime: LoopThread, topics: Sequence[str] | None, timeout: float) -> Snapshot:
-    """Metadata of these topics (None: of all), fresh from a broker; a topic in error has its code."""
-    answer = runtime.ask(ToAny(), MetadataRequest, lambda version: metadata_request(topics, version), timeout)
-    return snapshot_of(answer, runtime.clock.now())
+    """Request the metadata of these topics (None: of all) from a broker; a topic in error has its code."""
+    response = runtime.ask(ToAny(), MetadataRequest, lambda version: metadata_request(topics, version), timeout)
+    return snapshot_of(response, runtime.clock.now())
 
 
-def snapshot_of(answer: MetadataResponse, now: float) -> Snapshot:
-    if answer.error_code:
-        raise broker_error(answer.error_code, api="Metadata")
-    return Snapshot().updated(answer, now)
+def snapshot_of(response: MetadataResponse, now: float) -> Snapshot:
+    if response.error_code:
+        raise broker_error(response.error_code, api="Metadata")
+    return Snapshot().updated(response, now)
 
 
 def metadata_request(topics: Sequence[str] | None, version: int) -> MetadataRequest:
-    """Asks without creating: brokers that cannot be told so (before 0.11) may create a topic that is named."""
-    wanted = None if topics is None else [MetadataRequest.Topic(name=name) for name in topics]
-    if wanted is None and version < _NONE_IS_ALL_SINCE:
-        wanted = []
+    """Return a request that creates no topic. Brokers before 0.11 have no field for it, and may create topics."""
+    requested = None if topics is None else [MetadataRequest.Topic(name=name) for name in topics]
+    if requested is None and version < _NONE_IS_ALL_SINCE:
+        requested = []
     if version < _AUTO_CREATION_SINCE:
-        return MetadataRequest(topics=wanted)
-    return MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        return MetadataRequest(topics=requested)
+    return MetadataRequest(topics=requested, allow_auto_topic_creation=False)

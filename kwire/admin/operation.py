@@ -1,8 +1,8 @@
-"""A change that only the controller can make, on several things at once: asked for until each is settled.
+"""A request to the controller that changes several resources, retried until each has a result.
 
-The answer has a code for each thing. Some may be settled while others have to wait: the controller moved, or throttles.
-Only those are asked for again, after a pause and with newer metadata, until the time is over. An answer that never came
-leaves its things in doubt: the controller may have carried them out, which the subclass takes into account.
+The response has an error code per resource. Resources whose error is retriable (the controller moved, or throttles) are
+requested again after a back-off and with newer metadata, until the timeout. A request without a response leaves its
+resources in doubt: the controller may have applied the change, which the subclass takes into account.
 """
 
 from __future__ import annotations
@@ -14,45 +14,38 @@ from random import Random
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from kwire.cluster import Backoff, ClusterView, PendingRequest, ToAny, ToController
-from kwire.errors import (
-    BrokerError,
-    ErrorCode,
-    KwireError,
-    RequestTimeoutError,
-)
+from kwire.errors import BrokerError, ErrorCode, KwireError, RequestTimeoutError, timeout_error
 from kwire.protocol.schema import Request, Response
 
-Thing = TypeVar("Thing")
-Outcome = TypeVar("Outcome")
+Resource = TypeVar("Resource")
+Result = TypeVar("Result")
 
-# The controller is given less time than the caller has, by this (milliseconds) or a quarter, so that its answer that it
-# took too long still arrives.
-_TRAVEL_MS = 1_000
+# The request's own timeout is this much (milliseconds), or a quarter, shorter than the caller's: so the controller's
+# response that it timed out still arrives.
+_RESPONSE_MARGIN_MS = 1_000
 
-
-# Codes after which the same request makes sense again. Of what Kafka calls retriable that is the smaller part here: to
-# delete a topic that is unknown will not work the second time.
-_PASSING = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.REQUEST_TIMED_OUT})
+# Kafka calls more codes retriable, but here a retry would not help: an unknown topic cannot be deleted later either.
+_RETRIED_CODES = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.REQUEST_TIMED_OUT})
 
 
-class Settled(NamedTuple, Generic[Outcome]):
-    """One thing's part of an answer: its name, and what was achieved or the error."""
+class ResourceResult(NamedTuple, Generic[Result]):
+    """The part of a response that concerns one resource: its name, and the result or the error."""
 
     name: str
-    outcome: Outcome | BrokerError
+    result: Result | BrokerError
 
 
-class Operation(ABC, Generic[Thing, Outcome]):
-    """A `Machine`. `future` gets an outcome or a BrokerError for every thing, or the error that kept all from us."""
+class Operation(ABC, Generic[Resource, Result]):
+    """A `StateMachine`. `future` gets a result or a BrokerError per resource, or the error that stopped them all."""
 
     api: type[Request[Any]]
 
-    def __init__(self, things: Mapping[str, Thing], *, timeout: float, backoff: Backoff, random: Random) -> None:
-        self.future: Future[dict[str, Outcome | BrokerError]] = Future()
-        self._open = dict(things)
-        self._outcomes: dict[str, Outcome | BrokerError] = {}
-        self._order = list(things)
-        self._in_doubt: set[str] = set()  # an earlier attempt may have been carried out
+    def __init__(self, resources: Mapping[str, Resource], *, timeout: float, backoff: Backoff, random: Random) -> None:
+        self.future: Future[dict[str, Result | BrokerError]] = Future()
+        self._pending = dict(resources)
+        self._results: dict[str, Result | BrokerError] = {}
+        self._order = list(resources)
+        self._in_doubt: set[str] = set()  # an earlier attempt may have been applied
         self._timeout = timeout
         self._backoff = backoff
         self._random = random
@@ -60,19 +53,19 @@ class Operation(ABC, Generic[Thing, Outcome]):
         self._now = 0.0  # of the last turn
         self._not_before = 0.0
         self._attempts = 0
-        self._is_asked = False
+        self._is_in_flight = False
         self._refresh_reason: str | None = None
         self._last_error: KwireError | None = None
-        self._finish_if_settled()
+        self._complete_if_done()
 
     @abstractmethod
-    def request(self, things: Iterable[Thing], timeout_ms: int, version: int) -> Request[Any]: ...
+    def build_request(self, resources: Iterable[Resource], timeout_ms: int, version: int) -> Request[Any]: ...
 
     @abstractmethod
-    def settled(self, response: Response, in_doubt: Collection[str]) -> Iterable[Settled[Outcome]]:
-        """The answer, thing by thing. `in_doubt` are those that an earlier attempt may already have changed."""
+    def parse_response(self, response: Response, in_doubt: Collection[str]) -> Iterable[ResourceResult[Result]]:
+        """Return the results in a response. An earlier attempt may already have changed the resources `in_doubt`."""
 
-    # -- Machine
+    # -- StateMachine
 
     def topics(self) -> Collection[str]:
         return ()
@@ -80,7 +73,8 @@ class Operation(ABC, Generic[Thing, Outcome]):
     def deadline(self) -> float | None:
         if self._expires_at is None or self.future.done():
             return None
-        waits = self._not_before > self._now and not self._is_asked  # what is past must not hide what is to come
+        # A time that has passed must not hide the one that is still to come.
+        waits = self._not_before > self._now and not self._is_in_flight
         return min(self._expires_at, self._not_before) if waits else self._expires_at
 
     def closed(self, error: KwireError) -> None:
@@ -96,66 +90,66 @@ class Operation(ABC, Generic[Thing, Outcome]):
             view.request_metadata(self._refresh_reason)
             self._refresh_reason = None
         if now >= self._expires_at:
-            self._fail(self._too_late(view.connection_error))
+            self._fail(self._timeout_error(view.connection_error))
             return []
         if view.has_fatal_error and view.connection_error is not None:
             self._fail(view.connection_error)
             return []
         snapshot = view.snapshot
-        if self._is_asked or now < self._not_before or not snapshot.brokers:
+        if self._is_in_flight or now < self._not_before or not snapshot.brokers:
             return []
-        self._is_asked = True
-        # Brokers before 0.10 do not say who the controller is, and while none is elected nobody can: then any of them
-        # has the answer, if only that it is not the one or that it lacks the API.
+        self._is_in_flight = True
+        # Brokers before 0.10 do not name the controller, and during an election there is none. Then any broker gets
+        # the request, and responds NOT_CONTROLLER or lacks the API.
         route = ToController() if snapshot.controller_id in snapshot.brokers else ToAny()
-        things, remaining_ms = dict(self._open), max(1, int((self._expires_at - now) * 1000))
-        controllers_ms = remaining_ms - min(_TRAVEL_MS, remaining_ms // 4)
+        resources, remaining_ms = dict(self._pending), max(1, int((self._expires_at - now) * 1000))
+        timeout_ms = remaining_ms - min(_RESPONSE_MARGIN_MS, remaining_ms // 4)
         return [
             PendingRequest(
                 route,
                 self.api,
-                lambda version: self.request(things.values(), controllers_ms, version),
-                self._done,
+                lambda version: self.build_request(resources.values(), timeout_ms, version),
+                self._handle_response,
                 timeout_ms=remaining_ms,
             )
         ]
 
-    # -- answers
+    # -- responses
 
-    def _done(self, result: Response | KwireError | None, now: float) -> None:
-        self._is_asked = False
+    def _handle_response(self, result: Response | KwireError | None, now: float) -> None:
+        self._is_in_flight = False
         if self.future.done():
             return
         if isinstance(result, KwireError):
             if not result.is_retriable:
                 self._fail(result)
                 return
-            self._in_doubt.update(self._open)
+            self._in_doubt.update(self._pending)
             self._retry(result, now)
             return
         assert result is not None
         last_error: BrokerError | None = None
-        for name, outcome in self.settled(result, self._in_doubt):
-            if name not in self._open:
+        for name, outcome in self.parse_response(result, self._in_doubt):
+            if name not in self._pending:
                 continue
-            if isinstance(outcome, BrokerError) and outcome.code in _PASSING:
+            if isinstance(outcome, BrokerError) and outcome.code in _RETRIED_CODES:
                 last_error = outcome
-                if outcome.code == ErrorCode.REQUEST_TIMED_OUT:  # begun, and not done when the controller gave up
+                if outcome.code == ErrorCode.REQUEST_TIMED_OUT:  # the controller has begun and may complete it
                     self._in_doubt.add(name)
                 continue
-            self._outcomes[name] = outcome
-            del self._open[name]
-        if not self._finish_if_settled():
-            self._retry(last_error or RequestTimeoutError("the controller left something out of its answer"), now)
+            self._results[name] = outcome
+            del self._pending[name]
+        if not self._complete_if_done():
+            self._retry(last_error or RequestTimeoutError("the controller's response lacks a resource"), now)
 
-    def _finish_if_settled(self) -> bool:
-        if self._open:
+    def _complete_if_done(self) -> bool:
+        if self._pending:
             return False
-        self.future.set_result({name: self._outcomes[name] for name in self._order})
+        self.future.set_result({name: self._results[name] for name in self._order})
         return True
 
     def _retry(self, error: KwireError, now: float) -> None:
-        # That nothing came in time says less than what was in its way.
+        # The cause of a timeout says more than the timeout.
         self._last_error = error.__cause__ if isinstance(error.__cause__, KwireError) else error
         self._attempts += 1
         self._not_before = now + self._backoff.seconds(self._attempts, self._random)
@@ -165,13 +159,10 @@ class Operation(ABC, Generic[Thing, Outcome]):
         if not self.future.done():
             self.future.set_exception(error)
 
-    def _too_late(self, trouble: KwireError | None) -> KwireError:
-        cause = self._last_error or trouble
-        why = f"; the last failure was: {cause}" if cause is not None else ""
-        error = RequestTimeoutError(
-            f"not settled in time for {', '.join(self._open)}{why}",
+    def _timeout_error(self, connection_error: KwireError | None) -> KwireError:
+        return timeout_error(
+            f"no result in time for {', '.join(self._pending)}",
+            self._last_error or connection_error,
             api=self.api.__name__.removesuffix("Request"),
-            remedy="the controller may have carried it out, or may yet: look before repeating it",
+            remedy="the controller may have applied the change, or may do so later: check before you repeat it",
         )
-        error.__cause__ = cause
-        return error

@@ -50,6 +50,7 @@ from kwire.errors import (
     RequestTimeoutError,
     UnsupportedVersionError,
     broker_error,
+    timeout_error,
 )
 from kwire.net import Clock, KafkaSelector, show_address
 from kwire.net.backoff import Backoff
@@ -512,14 +513,12 @@ class EventLoop:
 
     def _too_late(self, call: PendingRequest) -> RequestTimeoutError:
         cause = call.last_error or self.view("general").connection_error
-        why = f"; the last failure was: {cause}" if cause else self._absence(call.route)
-        error = RequestTimeoutError(
-            f"no answer in time{why}",
+        return timeout_error(
+            "no response in time" if cause else f"no response in time{self._absence(call.route)}",
+            cause,
             api=call.api.__name__.removesuffix("Request"),
             remedy="check that the brokers are up and that the addresses they advertise can be reached from here",
         )
-        error.__cause__ = cause
-        return error
 
     def _absence(self, route: Route) -> str:
         """What the metadata lacks for a route, if that is the reason for waiting."""

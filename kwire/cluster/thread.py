@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from random import Random
 from typing import Any, TypeVar
 
@@ -292,6 +293,15 @@ class LoopThread:
             )
         if self._is_closing:
             raise ClosedError("the client is closed", remedy="make another one, or close it later")
+
+    def run_until_done(self, machine: StateMachine, future: Future[T], timeout: float) -> T:
+        """Run a state machine on the loop until it resolves `future`, which it does within `timeout` seconds."""
+        self.add(machine)
+        try:
+            return self.wait(future, timeout + _GRACE)
+        finally:
+            with suppress(ClosedError):
+                self.remove(machine)
 
     def wait(self, future: Future[T], timeout: float | None) -> T:
         """What the loop puts into `future`; RequestTimeoutError after `timeout` seconds."""

@@ -28,6 +28,7 @@ from kwire.arguments import is_int, wrong_type
 from kwire.cluster import Backoff, ClientConfig, ClusterView, LoopThread, PendingRequest, Topic, is_topic_name
 from kwire.cluster.metadata import TOPIC_NAME_BYTES_MAX
 from kwire.errors import (
+    PERMANENT_TOPIC_CODES,
     ClosedError,
     ConfigurationError,
     ErrorCode,
@@ -36,6 +37,7 @@ from kwire.errors import (
     RequestTimeoutError,
     UndeliveredError,
     broker_error,
+    timeout_error,
 )
 from kwire.options import check_names
 from kwire.producer.buffer_pool import Append, BufferPool, PendingRecord, make_door
@@ -66,8 +68,6 @@ from kwire.records import record_bytes_max
 from kwire.wire.accel import Dispatch
 
 OnKnown = Callable[[KwireError | None], object]
-
-_LASTING = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 
 class MetadataWaiter:
@@ -125,7 +125,7 @@ class MetadataWaiter:
         known = view.snapshot.topics.get(topic)
         if known is not None and known.partitions:
             return True, None
-        if known is not None and known.error_code in _LASTING:
+        if known is not None and known.error_code in PERMANENT_TOPIC_CODES:
             return True, broker_error(known.error_code, topic=topic, **view.metadata_status().place)
         return view.has_fatal_error, view.connection_error if view.has_fatal_error else None
 
@@ -382,14 +382,12 @@ class ProducerClient:
     def unknown(self, topic: str) -> RequestTimeoutError:
         """What to raise when waiting for a topic's metadata took too long. On the loop's thread."""
         cause = self.watch.connection_error(topic, self.runtime.view_for("produce"))
-        why = f"; the last failure was: {cause}" if cause is not None else ""
-        error = RequestTimeoutError(
-            f"the topic's partitions are not known after {self.settings.max_block_ms} ms{why}",
+        return timeout_error(
+            f"the topic's partitions are not known after {self.settings.max_block_ms} ms",
+            cause,
             remedy="a partitioner of your own needs them: check that the topic exists and that a broker can be reached",
             **({"api": "Metadata", "topic": topic} | (cause.where if cause is not None else {})),
         )
-        error.__cause__ = cause
-        return error
 
     def chosen(self, message: Message, known: Topic) -> int | None:
         """What the caller's own partitioner answers for a message; here, on the caller's thread."""

@@ -26,6 +26,7 @@ from uuid import UUID
 from kwire.cluster import Backoff, ClusterMetrics, ClusterView, Partition, PendingRequest, Snapshot, ToAny, ToNode
 from kwire.cluster.metadata import NO_NODE
 from kwire.errors import (
+    PERMANENT_TOPIC_CODES,
     AbortableError,
     ErrorCode,
     KwireError,
@@ -231,9 +232,6 @@ class RequestBuilder:
             longest_ms = max(longest_ms, int(batch.terms.timeout * 1000))
         return min(self._request_timeout_ms, longest_ms)
 
-
-# A topic's own error, as metadata tells it, that waiting does not cure.
-_LASTING_TOPIC_ERRORS = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 _UNORDERED_WINDOW = 1 << 30
 # Topics of which only the sequences are remembered. More than that cost a new producer id.
@@ -541,7 +539,7 @@ class Sender:
         if known is None or (known.partitions and not known.error_code) or topic.is_idle:
             topic.unknown_since = None
             return None
-        if known.error_code in _LASTING_TOPIC_ERRORS:
+        if known.error_code in PERMANENT_TOPIC_CODES:
             return broker_error(known.error_code, topic=topic.name, **view.metadata_status().place)
         if known.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             topic.unknown_since = now if topic.unknown_since is None else topic.unknown_since

@@ -1,4 +1,4 @@
-"""What a cluster says it consists of."""
+"""Descriptions of a cluster, from DescribeCluster and Metadata responses."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from tests.cluster.snapshots import metadata, snapshot
 BROKERS = tuple(Broker(node, f"host-{node}", 9092) for node in (1, 2, 3))
 
 
-def test_described() -> None:
-    answer = DescribeClusterResponse(
+def test_a_describe_cluster_response() -> None:
+    response = DescribeClusterResponse(
         error_code=0,
         cluster_id="c",
         controller_id=2,
         brokers=[DescribeClusterResponse.Broker(broker_id=b.id, host=b.host, port=b.port) for b in reversed(BROKERS)],
     )
-    description = described(DescribeClusterResponse.decode(answer.encode(2), 2))
+    description = described(DescribeClusterResponse.decode(response.encode(2), 2))
     assert (description.cluster_id, description.brokers, description.controller) == ("c", BROKERS, BROKERS[1])
 
 
-def test_described_with_an_error() -> None:
-    answer = DescribeClusterResponse(
+def test_an_error_of_describe_cluster_is_raised() -> None:
+    response = DescribeClusterResponse(
         error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="not you", cluster_id="", brokers=[]
     )
     with pytest.raises(AuthorizationError, match="not you"):
-        described(answer)
+        described(response)
 
 
 @pytest.mark.parametrize(("controller_id", "expected"), [(1, BROKERS[0]), (9, None), (-1, None)])
-def test_described_by_metadata(controller_id: int, expected: Broker | None) -> None:
+def test_a_description_from_metadata(controller_id: int, expected: Broker | None) -> None:
     description = described_by_metadata(snapshot({}, controller_id=controller_id))
     assert (description.cluster_id, description.brokers, description.controller) == ("test", BROKERS, expected)
 
@@ -51,7 +51,7 @@ def test_metadata_of_all_or_some_topics_in_every_version(version: int, topics: l
     assert decoded.allow_auto_topic_creation == (version < 4)
 
 
-def test_a_snapshot_keeps_what_is_wrong_with_a_topic() -> None:
+def test_a_snapshot_keeps_the_error_code_of_a_topic() -> None:
     known = snapshot_of(metadata({"t": [(1, 0)]}, errors={"u": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}), 5.0)
     assert isinstance(known, Snapshot)
     assert [(topic.name, topic.error_code) for topic in known.topics.values()] == [("t", 0), ("u", 3)]

@@ -1,4 +1,4 @@
-"""The admin against the embedded cluster, over real sockets."""
+"""The admin client with the embedded cluster, over real sockets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def admin(cluster: Cluster) -> Iterator[Admin]:
         yield running
 
 
-def test_topics_come_and_go(admin: Admin) -> None:
+def test_topics_are_created_and_deleted(admin: Admin) -> None:
     made = admin.create_topics([NewTopic("one", 3, 2), NewTopic("two", assignments={0: [2, 1], 1: [3, 2]})])
     assert {name: (topic.partitions, topic.replication_factor) for name, topic in made.items()} == {
         "one": (3, 2),
@@ -44,38 +44,38 @@ def test_topics_come_and_go(admin: Admin) -> None:
     assert [partition.replicas for partition in known.topics["two"].partitions] == [(2, 1), (3, 2)]
     assert known.topics["three"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert {"one", "two"} <= set(admin.metadata().topics)
-    assert "three" not in admin.metadata().topics, "asking did not create it"
+    assert "three" not in admin.metadata().topics, "the Metadata request did not create it"
     assert admin.delete_topics(["one", "two"]) == {"one": None, "two": None}
     assert not {"one", "two"} & set(admin.metadata().topics)
 
 
-def test_errors_are_raised_when_every_outcome_is_known(admin: Admin) -> None:
+def test_errors_are_raised_when_every_result_is_known(admin: Admin) -> None:
     admin.create_topics([NewTopic("there")])
     with pytest.raises(BrokerError) as caught:
         admin.create_topics([NewTopic("there"), NewTopic("new"), NewTopic("not/valid")])
     assert caught.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
     assert "not/valid" in caught.value.__notes__[0]
-    outcomes = admin.create_topics([NewTopic("there"), NewTopic("newer")], raise_errors=False)
-    assert isinstance(outcomes["there"], BrokerError)
-    assert isinstance(outcomes["newer"], CreatedTopic)
+    results = admin.create_topics([NewTopic("there"), NewTopic("newer")], raise_errors=False)
+    assert isinstance(results["there"], BrokerError)
+    assert isinstance(results["newer"], CreatedTopic)
     with pytest.raises(TopicError):
         admin.delete_topics(["never"])
     admin.delete_topics(["there", "new", "newer"])
 
 
-def test_a_check_creates_nothing(admin: Admin) -> None:
+def test_validate_only_creates_nothing(admin: Admin) -> None:
     admin.create_topics([NewTopic("checked", 2)], validate_only=True)
     assert "checked" not in admin.metadata().topics
 
 
-def test_the_cluster(admin: Admin, cluster: Cluster) -> None:
+def test_describe_cluster(admin: Admin, cluster: Cluster) -> None:
     description = admin.describe_cluster()
     assert [broker.id for broker in description.brokers] == [1, 2, 3]
     assert ",".join(f"{broker.host}:{broker.port}" for broker in description.brokers) == cluster.bootstrap
     assert description.controller in description.brokers
 
 
-def test_a_cluster_of_old_brokers() -> None:
+def test_brokers_before_describe_cluster() -> None:
     old = {ApiKey.METADATA: range(2, 3), ApiKey.CREATE_TOPICS: range(2), ApiKey.DELETE_TOPICS: range(1)}
     old[ApiKey.DESCRIBE_CLUSTER] = range(0)
     with Cluster(brokers=1, api_versions=old) as cluster, Admin(cluster.bootstrap) as admin:
@@ -85,7 +85,7 @@ def test_a_cluster_of_old_brokers() -> None:
         admin.delete_topics(["t"])
 
 
-def test_wrong_arguments(admin: Admin) -> None:
+def test_wrong_arguments_are_refused(admin: Admin) -> None:
     with pytest.raises(ConfigurationError):
         admin.create_topics([NewTopic("a"), NewTopic("a")])
     with pytest.raises(ConfigurationError):
@@ -94,17 +94,17 @@ def test_wrong_arguments(admin: Admin) -> None:
         Admin("localhost:9092", isolation="read_committed")  # type: ignore[call-arg]
 
 
-def test_nobody_there() -> None:
+def test_an_unreachable_cluster_is_a_timeout() -> None:
     with Cluster(brokers=1) as cluster:
         bootstrap = cluster.bootstrap
     with Admin(bootstrap) as admin:
-        for ask in (admin.describe_cluster, lambda timeout: admin.create_topics([NewTopic("a")], timeout)):
+        for call in (admin.describe_cluster, lambda timeout: admin.create_topics([NewTopic("a")], timeout)):
             with pytest.raises(RequestTimeoutError) as caught:
-                ask(timeout=0.5)
+                call(timeout=0.5)
             assert isinstance(caught.value.__cause__, ConnectError)
 
 
-def test_after_close(cluster: Cluster) -> None:
+def test_calls_after_close_raise_closed_error(cluster: Cluster) -> None:
     admin = Admin(cluster.bootstrap)
     admin.describe_cluster()
     admin.close()

@@ -33,7 +33,7 @@ from tests.producer.test_terms import within
 REFUSED = ConnectError("refused", broker="1 at host-1:9092", remedy="check that a broker listens there")
 CUT = DisconnectedError("the peer closed the connection", broker="1 at host-1:9092")
 SLOW = RequestTimeoutError(
-    "no answer in time", broker="1 at host-1:9092", api="Produce", version=12, remedy="see its log"
+    "no response in time", broker="1 at host-1:9092", api="Produce", version=12, remedy="see its log"
 )
 TOLD = MetadataStatus(None, 0.0, 0.0, None, None, ("2 at host-2:9092", 12))
 
@@ -227,7 +227,7 @@ TABLE: list[tuple[Callable[[], ProduceResponse], Expected]] = [
     ),
     (
         slow_again_and_again,
-        Expected(DeliveryError, AT_LEADER, "last failure was: no answer in time", f"see its log; {OPEN}", SLOW, True),
+        Expected(DeliveryError, AT_LEADER, "last failure was: no response in time", f"see its log; {OPEN}", SLOW, True),
     ),
     (
         no_leader,
