@@ -15,7 +15,7 @@ from kwire.cli.walk import FieldRow, Walk
 from kwire.errors import CorruptRecordsError, KwireError
 from kwire.records import BATCH_OVERHEAD_BYTES, Compression
 from kwire.records.compression import decompress
-from kwire.wire.accel import crc32c
+from kwire.wire.checksums import crc32c
 
 _LOG_OVERHEAD_BYTES = 12
 _MAGIC_AT = 16

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from kwire.wire.accel import BytesColumn, Columns
-    from kwire.wire.rows import Bytes
+    from kwire.records.reader import BytesColumn, Columns
+    from kwire.wire.buffers import Bytes
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 FIELDS = {

@@ -36,11 +36,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import CorruptRecordsError, KwireError
 from kwire.records import decode_batches
-from kwire.wire.accel import open_batches
+from kwire.records.reader import open_batches
 
 if TYPE_CHECKING:
     from kwire.records import Batch
-    from kwire.wire.accel import RecordReader
+    from kwire.records.reader import RecordReader
 
 
 class AbortedTransaction(NamedTuple):

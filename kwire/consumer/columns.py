@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, overload
 
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import ConfigurationError
-from kwire.wire import accel
+from kwire.records.reader import columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kwire.wire.accel import BytesColumn, Columns, RecordSlice
+    from kwire.records.reader import BytesColumn, Columns, RecordSlice
 
 
 def check_pyarrow() -> None:
@@ -110,7 +110,7 @@ class PolledBatch:
     def partitions(self) -> list[PartitionColumns]:
         """The records as columns, each partition's by itself."""
         return [
-            PartitionColumns(topic, partition, accel.columns(pieces, False))
+            PartitionColumns(topic, partition, columns(pieces, False))
             for (topic, partition), pieces in self._by_partition().items()
         ]
 
@@ -124,7 +124,7 @@ class PolledBatch:
         check_pyarrow()
         from kwire.consumer import arrow  # importing pyarrow takes longer than all of kwire
 
-        return arrow.record_batch(accel.columns(self._pieces, include_headers))
+        return arrow.record_batch(columns(self._pieces, include_headers))
 
     def _by_partition(self) -> dict[tuple[str, int], list[RecordSlice]]:
         found: dict[tuple[str, int], list[RecordSlice]] = {}

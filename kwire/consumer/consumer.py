@@ -48,12 +48,12 @@ from kwire.consumer.record import ConsumerRecord
 from kwire.errors import ClosedError, ConfigurationError, KwireError, RequestTimeoutError
 from kwire.options import check_names, translate_bootstrap
 from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
-from kwire.wire.accel import RecordIterator
+from kwire.records.reader import RecordIterator
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kwire.wire.accel import RecordReader, RecordSlice
+    from kwire.records.reader import RecordReader, RecordSlice
 
 # Where a poll ends that has gathered so many bytes, decompressed: what is made of them is still in the processor's
 # cache when it is looked at, and its memory is that of the poll before.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from kwire.wire.accel import RecordFields, record_class
+from kwire.records.reader import RecordFields, record_class
 
 
 @record_class

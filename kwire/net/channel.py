@@ -20,8 +20,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from kwire.errors import DisconnectedError, EncodeError, NodeError
+from kwire.net.sockets import receive_into, send_pieces
 from kwire.net.tls import RECORD_BYTES, TlsFilter
-from kwire.wire.accel import receive_into, send_pieces
 from kwire.wire.frame import SIZE, BytesLike, Frame, FrameReader
 
 # Below this a copy is cheaper than one more entry in the vector.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 
-from kwire.wire.accel import receive_into, send_pieces
+from kwire.net.sockets import receive_into, send_pieces
 
 _RING = (b"\0",)
 _DRAIN_BYTES = 64

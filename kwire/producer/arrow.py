@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kwire.errors import EncodeError
+from kwire.producer.accumulator import BytesCells, ManyColumns
 from kwire.producer.bulk import Slice
 from kwire.producer.message import to_headers
-from kwire.wire.accel import BytesCells, ManyColumns
-from kwire.wire.accel import Headers as HeadersOfOne
+from kwire.records.rows import Headers as HeadersOfOne
 
 
 def slices_of(table: Any, now_ms: int) -> list[Slice]:

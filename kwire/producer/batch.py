@@ -12,9 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kwire.errors import KwireError
+from kwire.producer.batch_builder import BatchBuilder, encode_builder
 from kwire.producer.futures import resolve
-from kwire.records import Compression, encode_batch, encode_run
-from kwire.wire.accel import BatchBuilder, NewRecord
+from kwire.records import Compression, encode_batch
+from kwire.records.rows import NewRecord
 
 if TYPE_CHECKING:
     from kwire.producer.producer_request import DeliveryOptions
@@ -164,7 +165,9 @@ class ProducerBatch:
             assert self.encoded is None or not self.is_sequenced, "a sequenced batch is immutable"
             self.magic = magic
             is_whole_run = magic == 2 and not self.is_piece
-            make = partial(encode_run, self.run) if is_whole_run else partial(encode_batch, self.records, magic=magic)
+            make = (
+                partial(encode_builder, self.run) if is_whole_run else partial(encode_batch, self.records, magic=magic)
+            )
             self.encoded = make(
                 compression=compression,
                 level=level,

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kwire.errors import BufferFullError, KwireError
+from kwire.producer.accumulator import SHARE, RecordAccumulator
+from kwire.producer.batch_builder import Dispatch
 from kwire.producer.failures import own_copy
 from kwire.producer.futures import MakeResponse, ProduceResponse
 from kwire.producer.partitioner import routing
 from kwire.producer.producer_request import DeliveryOptions, may_share
 from kwire.records import Compression
-from kwire.wire.accel import SHARE, Dispatch, RecordAccumulator
 
 if TYPE_CHECKING:
     from kwire.producer.options import ProducerSettings, WhenFull

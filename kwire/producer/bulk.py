@@ -19,21 +19,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast, overload
 
 from kwire.arguments import wrong_type
 from kwire.errors import ConfigurationError, ErrorCode, KwireError, RecordTooLargeError, RequestTimeoutError
+from kwire.producer.accumulator import ManyColumns, RecordAccumulator, all_bytes
+from kwire.producer.batch_builder import BatchBuilder, BatchResult, Dispatch, RecordFuture
 from kwire.producer.failures import Failure, Failures
 from kwire.producer.futures import RecordMetadata, awaiting, check_callback, wait_for
 from kwire.producer.message import Data, Headers, to_bytes, to_headers
-from kwire.wire.accel import (
-    BatchBuilder,
-    BatchResult,
-    Dispatch,
-    ManyColumns,
-    RecordAccumulator,
-    RecordFuture,
-    all_bytes,
-)
 
 if TYPE_CHECKING:
-    from kwire.wire.accel import Headers as HeadersOfOne
+    from kwire.records.rows import Headers as HeadersOfOne
 
 Values = Iterable[Data]
 Keys = Iterable[Data] | None

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from kwire.producer.batch_builder import Dispatch
 from kwire.producer.failures import Failures
-from kwire.wire.accel import Dispatch
 
 _log = logging.getLogger("kwire.callbacks")
 

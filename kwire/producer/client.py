@@ -40,6 +40,7 @@ from kwire.errors import (
     timeout_error,
 )
 from kwire.options import check_names
+from kwire.producer.batch_builder import Dispatch
 from kwire.producer.buffer_pool import Append, BufferPool, PendingRecord, make_door
 from kwire.producer.bulk import (
     Bulk,
@@ -65,7 +66,6 @@ from kwire.producer.sender import Sender
 from kwire.producer.serializers import Serializers
 from kwire.producer.transaction import Transaction
 from kwire.records import record_bytes_max
-from kwire.wire.accel import Dispatch
 
 OnKnown = Callable[[KwireError | None], object]
 

@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kwire.arguments import check_timeout
 from kwire.cluster.callbacks import asyncio_bridge
 from kwire.errors import KwireError, RequestTimeoutError
+from kwire.producer.accumulator import UNDESIGNATED
+from kwire.producer.batch_builder import BatchBuilder, DeliveryCallbacks, Dispatch, RecordFuture, Waiter, future_class
 from kwire.producer.callbacks import Callbacks
 from kwire.producer.failures import Failure
-from kwire.wire.accel import UNDESIGNATED, BatchBuilder, DeliveryCallbacks, Dispatch, RecordFuture, Waiter, future_class
 
 # Seconds. Whoever gives more may have thought of milliseconds, as in Java's and librdkafka's clients.
 _LONG = 3_600.0

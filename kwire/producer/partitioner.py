@@ -37,8 +37,8 @@ from typing import NamedTuple, Protocol
 from kwire.cluster import Partition, Topic
 from kwire.cluster.metadata import NO_NODE
 from kwire.errors import ConfigurationError
+from kwire.producer.accumulator import crc32_partition, murmur2_partition
 from kwire.producer.message import Message
-from kwire.wire.accel import crc32_partition, murmur2_partition
 
 
 class PartitionAvailability(Protocol):

@@ -17,7 +17,7 @@ from itertools import pairwise
 from kwire.errors import BrokerError, ErrorCode, RecordTooLargeError
 from kwire.producer.batch import ProducerBatch
 from kwire.records import BATCH_OVERHEAD_BYTES, record_bytes_max
-from kwire.wire.sizes import lead_bytes, record_bytes
+from kwire.records.sizes import lead_bytes, record_bytes
 
 _GROWTH = 1.5  # times the half of what was refused this is still less than that
 _TRUST = 0.2  # in a batch that compresses better than those before it

@@ -19,8 +19,8 @@ from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Compression
 from kwire.records.control import ControlRecord
 from kwire.records.convert import convert
 from kwire.records.formats import decode_batches, encode_batch
-from kwire.records.v2 import assign_offsets, encode_control_batch, encode_run
-from kwire.wire.rows import BATCH_OVERHEAD_BYTES, record_bytes_max
+from kwire.records.rows import BATCH_OVERHEAD_BYTES, record_bytes_max
+from kwire.records.v2 import assign_offsets, encode_control_batch
 
 __all__ = [
     "BATCH_OVERHEAD_BYTES",
@@ -42,6 +42,5 @@ __all__ = [
     "decode_batches",
     "encode_batch",
     "encode_control_batch",
-    "encode_run",
     "record_bytes_max",
 ]

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 from kwire.errors import CorruptRecordsError
 from kwire.records.compression import Compression
 from kwire.records.control import ControlRecord, decode_control
-from kwire.wire.accel import RecordReader, Row
+from kwire.records.reader import RecordReader
+from kwire.records.rows import Row
 
 Header = tuple[str, bytes | None]
 

@@ -14,8 +14,8 @@ from kwire.records.batch import Batch
 from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression
 from kwire.records.formats import decode_batches
 from kwire.records.legacy import encode_message_set
+from kwire.records.rows import Row
 from kwire.records.v2 import encode_v2
-from kwire.wire.accel import Row
 
 
 def convert(

@@ -12,9 +12,8 @@ from kwire.errors import ConfigurationError, CorruptRecordsError
 from kwire.records.batch import CREATE_TIME, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Batch
 from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression
 from kwire.records.legacy import LOG_OVERHEAD_BYTES, SIZE_MIN, decode_message, encode_message_set
+from kwire.records.rows import BATCH_OVERHEAD_BYTES, NewRecord
 from kwire.records.v2 import decode_v2, encode_v2
-from kwire.wire.accel import NewRecord
-from kwire.wire.rows import BATCH_OVERHEAD_BYTES
 
 _SIZE = struct.Struct(">i")
 _MAGIC_AT = 16

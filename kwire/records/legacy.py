@@ -15,7 +15,8 @@ from zlib import crc32
 from kwire.errors import ConfigurationError, CorruptRecordsError, EncodeError
 from kwire.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, NO_TIMESTAMP_TYPE, Batch
 from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression, compress, decompress
-from kwire.wire.accel import NewRecord, RecordReader, Row
+from kwire.records.reader import RecordReader
+from kwire.records.rows import NewRecord, Row
 
 # Offset, size, CRC, magic, attributes, in v1 the timestamp, and the length of the key.
 _HEADS = struct.Struct(">qiIbbi"), struct.Struct(">qiIbbqi")

@@ -22,12 +22,14 @@ from kwire.records.batch import (
     NO_TIMESTAMP,
     Batch,
 )
-from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression, compress, decompress
+from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress, decompress
 from kwire.records.control import encode_end_transaction
-from kwire.wire import accel
-from kwire.wire.accel import BatchBuilder, NewRecord
-from kwire.wire.header import HEADER, batch_header
-from kwire.wire.rows import BATCH_OVERHEAD_BYTES
+from kwire.records.decoder import decode_records
+from kwire.records.encoder import encode_records
+from kwire.records.header import HEADER, TRANSACTIONAL, batch_header
+from kwire.records.reader import open_cursor
+from kwire.records.rows import BATCH_OVERHEAD_BYTES, NewRecord
+from kwire.wire.checksums import crc32c
 
 T = TypeVar("T")
 
@@ -36,7 +38,7 @@ _CRC_AT = 17
 _CHECKED_AT = 21
 _EPOCH_AT = 12
 
-_CODEC, _LOG_APPEND, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
+_CODEC, _LOG_APPEND, _CONTROL = 0x07, 0x08, 0x20
 _CODECS = {int(codec): codec for codec in Compression}
 _INT64_MAX = (1 << 63) - 1
 
@@ -63,7 +65,7 @@ def encode_v2(
     """
     base_timestamp = records[0][0] if records else NO_TIMESTAMP
     max_timestamp = max([record[0] for record in records]) if records else NO_TIMESTAMP
-    body = accel.encode_records(records, base_timestamp, offset_deltas)
+    body = encode_records(records, base_timestamp, offset_deltas)
     if not records:
         compression = Compression.NONE
     if compression:
@@ -71,14 +73,14 @@ def encode_v2(
     attributes = (
         compression
         | (_LOG_APPEND if timestamp_type == LOG_APPEND_TIME else 0)
-        | (_TRANSACTIONAL if is_transactional else 0)
+        | (TRANSACTIONAL if is_transactional else 0)
         | (_CONTROL if is_control else 0)
     )
     count = len(records)
     if last_delta is None:
         last_delta = offset_deltas[-1] if offset_deltas else max(count - 1, 0)
     header = batch_header(
-        accel.crc32c,
+        crc32c,
         body,
         count,
         last_delta,
@@ -92,36 +94,6 @@ def encode_v2(
         partition_leader_epoch=partition_leader_epoch,
     )
     return b"".join((header, body))
-
-
-def encode_run(
-    run: BatchBuilder,
-    *,
-    compression: Compression,
-    level: int | None,
-    producer_id: int,
-    producer_epoch: int,
-    base_sequence: int,
-    is_transactional: bool,
-) -> Bytes:
-    """A whole run as one batch; not copied, unless it is compressed."""
-    attributes = _TRANSACTIONAL if is_transactional else 0
-    if not compression:
-        return run.batch(attributes, producer_id, producer_epoch, base_sequence)
-    body, count = compress(compression, run.body(), level), len(run)
-    header = batch_header(
-        accel.crc32c,
-        body,
-        count,
-        count - 1,
-        run.base_timestamp,
-        run.max_timestamp,
-        attributes=attributes | compression,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-    )
-    return header + body
 
 
 def encode_control_batch(
@@ -159,7 +131,7 @@ def assign_offsets(batch: bytearray, base_offset: int, leader_epoch: int, *, app
     if append_time_ms is not None:
         batch[_CHECKED_AT + 1] |= _LOG_APPEND
         struct.pack_into(">q", batch, _CHECKED_AT + 14, append_time_ms)
-        _CRC.pack_into(batch, _CRC_AT, accel.crc32c(memoryview(batch)[_CHECKED_AT:]))
+        _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CHECKED_AT:]))
 
 
 def decode_v2(
@@ -170,7 +142,7 @@ def decode_v2(
         base_offset, _, leader_epoch, magic, crc, attributes, last_delta, base_timestamp, max_timestamp,
         producer_id, producer_epoch, base_sequence, count,
     ) = HEADER.unpack_from(raw)  # fmt: skip
-    if check_crc and (computed := accel.crc32c(raw[_CHECKED_AT:])) != crc:
+    if check_crc and (computed := crc32c(raw[_CHECKED_AT:])) != crc:
         raise CorruptRecordsError(
             f"the batch says that its CRC-32C is {crc:08x}, and it is {computed:08x}",
             offset=at,
@@ -196,8 +168,8 @@ def decode_v2(
 
     return Batch(
         raw,
-        partial(read, accel.decode_records),
-        partial(read, accel.open_cursor),
+        partial(read, decode_records),
+        partial(read, open_cursor),
         magic=magic,
         base_offset=base_offset,
         last_offset=base_offset + last_delta,
@@ -209,7 +181,7 @@ def decode_v2(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        is_transactional=bool(attributes & _TRANSACTIONAL),
+        is_transactional=bool(attributes & TRANSACTIONAL),
         is_control=bool(attributes & _CONTROL),
     )
 

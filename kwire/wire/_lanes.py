@@ -9,7 +9,7 @@ Measured in one run, in ns a byte: 16 at 16 kB and 9 at 1 MB, where crcmod's loo
 
 from __future__ import annotations
 
-from kwire.wire.rows import Bytes
+from kwire.wire.buffers import Bytes
 
 LANE_BYTES = 256
 LANES_MIN = 16  # with fewer, a loop is faster

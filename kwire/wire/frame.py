@@ -15,7 +15,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from kwire.errors import NotKafkaError
-from kwire.wire.accel import alloc, alloc_pooled
+from kwire.wire.buffers import alloc, alloc_pooled
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 # A frame to be written: whole, or in parts that are written one after the other without being joined.

@@ -9,7 +9,7 @@ from kwire.errors import ErrorCode
 from kwire.protocol.messages.fetch import FetchRequest
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kwire.records import Compression, decode_batches, encode_batch
-from kwire.wire.accel import crc32c
+from kwire.wire.checksums import crc32c
 from tests.broker.virtual_cluster import WALL_MS, Asked, VirtualCluster
 
 NOBODY = UUID(int=0xBAD)

@@ -22,7 +22,7 @@ from kwire.protocol.messages.classic_group_records import OffsetCommitKey, Offse
 from kwire.protocol.messages.metadata_topic_records import TopicRecord
 from kwire.protocol.messages.producer_snapshot import ProducerSnapshot
 from kwire.records import Compression, encode_batch, encode_control_batch
-from kwire.wire.accel import crc32c
+from kwire.wire.checksums import crc32c
 from tests.cli.running import Ran, run
 from tests.cli.test_process import environment
 from tests.cli.test_traffic import GROWTH

@@ -12,7 +12,8 @@ from kwire.consumer.buffer import AbortedTransaction, CompletedFetch, PartitionB
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import AuthorizationError, CorruptRecordsError, ErrorCode
 from kwire.records import Compression, encode_batch, encode_control_batch
-from kwire.wire.accel import IMPLEMENTATION, RecordReader
+from kwire.records.reader import RecordReader
+from kwire.wire.accel import IMPLEMENTATION
 from tests.consumer.world import batch, take
 
 

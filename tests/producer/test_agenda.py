@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from kwire.producer.batch import ProducerBatch
+from kwire.producer.batch_builder import BatchBuilder
 from kwire.producer.partition import PartitionQueue
 from kwire.producer.ready import ReadyQueue
 from kwire.producer.splitting import BatchSizeEstimator
 from kwire.producer.topic import SlowStart
-from kwire.wire.accel import BatchBuilder
 
 LINGER = 5.0
 

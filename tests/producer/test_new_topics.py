@@ -13,10 +13,10 @@ import pytest
 
 from kwire.errors import DeliveryError, DisconnectedError, ErrorCode
 from kwire.producer.batch import ProducerBatch
+from kwire.producer.batch_builder import BatchBuilder
 from kwire.producer.explain import Hold
 from kwire.producer.producer_request import DeliveryOptions
 from kwire.producer.topic import SlowStart
-from kwire.wire.accel import BatchBuilder
 from tests.producer.fakes import Bench, Sent
 from tests.producer.growth import Lines
 

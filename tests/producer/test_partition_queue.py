@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kwire.producer.batch import ProducerBatch
+from kwire.producer.batch_builder import BatchBuilder
 from kwire.producer.partition import PartitionQueue
 from kwire.producer.splitting import BatchSizeEstimator
 from kwire.producer.topic import SlowStart
-from kwire.wire.accel import BatchBuilder
 
 LEADER, NEW_LEADER = (1, 7), (2, 8)
 

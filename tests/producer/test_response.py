@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kwire.errors import KwireError, RequestTimeoutError
+from kwire.producer.batch_builder import BatchBuilder
 from kwire.producer.futures import ProduceResponse, RecordMetadata, resolve
-from kwire.wire.accel import BatchBuilder
 
 
 def run_now(function: Any, *args: Any) -> None:

@@ -24,7 +24,7 @@ from kwire.producer.partitioner import murmur2_partition
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.records import record_bytes_max
-from kwire.wire.sizes import lead_bytes, record_bytes
+from kwire.records.sizes import lead_bytes, record_bytes
 from tests.producer.fakes import Bench
 
 CUT = DisconnectedError("the connection broke")

@@ -11,12 +11,12 @@ import kwire
 from kwire.broker import Cluster, Delay, Disconnect
 from kwire.errors import DeliveryError, DisconnectedError, ErrorCode, RecordTooLargeError
 from kwire.producer.batch import SEQUENCES, ProducerBatch
+from kwire.producer.batch_builder import BatchBuilder
 from kwire.producer.futures import ProduceResponse
 from kwire.producer.splitting import BatchSizeEstimator, split_batch
 from kwire.protocol import ApiKey
 from kwire.records import BATCH_OVERHEAD_BYTES, Compression, record_bytes_max
-from kwire.wire.accel import BatchBuilder
-from kwire.wire.sizes import lead_bytes, record_bytes
+from kwire.records.sizes import lead_bytes, record_bytes
 from tests.producer.fakes import Bench, Sent
 from tests.producer.test_terms import within
 

@@ -29,10 +29,10 @@ from kwire.protocol.messages.api_versions import ApiVersionsResponse
 from kwire.protocol.messages.fetch import FetchResponse
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.protocol.messages.produce import ProduceRequest
-from kwire.wire import _pure, accel
+from kwire.wire import accel
 from tests.protocol.samples import class_versions, declared_messages, random_message
 from tests.protocol.test_codec import HUGE
-from tests.wire.speedups import accelerated, needs_c, speedups
+from tests.wire.speedups import accelerated, needs_c, python, speedups
 
 pytestmark = needs_c
 
@@ -46,7 +46,7 @@ def plan_of(cls: Any, version: int) -> accel.Plan:
 
 
 def reader(cls: Any, version: int) -> accel.ReadMessage:
-    read = accelerated().message_reader(plan_of(cls, version))
+    read: accel.ReadMessage | None = accelerated().message_reader(plan_of(cls, version))
     assert read is not None
     return read
 
@@ -282,7 +282,7 @@ def test_where_slots_are_not_seen_python_reads(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_chooser() -> None:
     plan = plan_of(MetadataRequest, 12)
-    specification: Any = _pure.message_reader
+    specification: Any = python.message_reader
     assert specification(plan) is None
     assert (accel.message_reader(plan) is None) is (accel.IMPLEMENTATION == "python")
 

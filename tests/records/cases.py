@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kwire.records import CREATE_TIME, LOG_APPEND_TIME, Batch, Compression, Record
-from kwire.wire.accel import NewRecord
+from kwire.records.rows import NewRecord
 
 NOON = 1_700_000_000_000
 APPENDED = NOON + 5_000

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kwire.wire import _pure, accel
+from kwire.records import v2
 
-from ..wire.speedups import CAN_COMPILE, accelerated
+from ..wire.speedups import CAN_COMPILE, accelerated, python
 
 LOOPS = ["python", "c"] if CAN_COMPILE else ["python"]
 NAMES = ("crc32c", "decode_records", "encode_records")
@@ -16,8 +16,8 @@ NAMES = ("crc32c", "decode_records", "encode_records")
 
 @pytest.fixture(autouse=True, scope="module", params=LOOPS)
 def loops(request: pytest.FixtureRequest) -> Iterator[None]:
-    chosen = accelerated() if request.param == "c" else _pure
+    chosen = accelerated() if request.param == "c" else python
     with pytest.MonkeyPatch.context() as patch:
         for name in NAMES:
-            patch.setattr(accel, name, getattr(chosen, name))
+            patch.setattr(v2, name, getattr(chosen, name))
         yield

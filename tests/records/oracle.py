@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kwire.records import NO_LEADER_EPOCH, Record
-from kwire.wire.accel import NewRecord
+from kwire.records.rows import NewRecord
 from tests.java_program import JavaProgram
 
 from .cases import APPENDED, Case

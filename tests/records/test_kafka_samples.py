@@ -13,7 +13,7 @@ from kwire.records import (
     encode_control_batch,
 )
 from kwire.records.compression import decompress
-from kwire.wire.accel import murmur2
+from kwire.wire.checksums import murmur2
 
 from .cases import APPENDED, CASES, NOON, Case, seen
 from .record_samples import MURMUR2_KEYS, samples

@@ -10,7 +10,7 @@ import pytest
 from kwire.errors import CorruptRecordsError
 from kwire.records import Compression, Record, convert, decode_batches, encode_batch
 from kwire.records.compression import compress, decompress
-from kwire.wire.accel import NewRecord
+from kwire.records.rows import NewRecord
 
 RECORDS: list[NewRecord] = [(7, b"a", b"1", ()), (9, None, b"", ()), (8, b"", None, ())]
 

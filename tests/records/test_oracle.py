@@ -12,7 +12,8 @@ from contextlib import closing
 import pytest
 
 from kwire.records import Compression, Record, encode_batch
-from kwire.wire.accel import NewRecord, murmur2
+from kwire.records.rows import NewRecord
+from kwire.wire.checksums import murmur2
 
 from .cases import CASES, NOON
 from .oracle import VERSIONS, Oracle, read_answers, written

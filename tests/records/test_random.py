@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from kwire.errors import CorruptRecordsError
 from kwire.records import Compression, Record, decode_batches, encode_batch
-from kwire.wire.accel import NewRecord, crc32c
+from kwire.records.rows import NewRecord
+from kwire.wire.checksums import crc32c
 
 from .cases import MIXED, WITH_HEADERS
 

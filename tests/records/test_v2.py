@@ -19,7 +19,8 @@ from kwire.records import (
     record_bytes_max,
 )
 from kwire.records.control import ControlRecord
-from kwire.wire.accel import NewRecord, crc32c
+from kwire.records.rows import NewRecord
+from kwire.wire.checksums import crc32c
 
 from .cases import seen
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kwire.producer.bulk import Keys, ManyHeaders, Partitions, Slice, Timestamps, Values
-    from kwire.wire.accel import RecordSlice
+    from kwire.records.reader import RecordSlice
 
 TopicPartition = tuple[str, int]
 

@@ -18,7 +18,7 @@ BEGINNING = (
 )
 SOME = "for seed in range(150): fuzzing.check(seed)"
 BEHIND_THE_END = "import ctypes; ctypes.string_at(ctypes.create_string_buffer(100), 300)"
-A_WRONG_ANSWER = "fuzzing._pure.columns = lambda pieces, has_headers: (len(pieces),)\n" + SOME
+A_WRONG_ANSWER = "fuzzing.python.columns = lambda pieces, has_headers: (len(pieces),)\n" + SOME
 
 
 @pytest.mark.parametrize(

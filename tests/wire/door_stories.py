@@ -10,9 +10,9 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
+from kwire.producer.accumulator import ManyColumns
 from kwire.producer.message import to_bytes, to_headers
-from kwire.wire._bulk import ManyColumns
-from kwire.wire.rows import record_bytes_max
+from kwire.records.rows import record_bytes_max
 
 NOW = 1_700_000_000_000
 TOPICS = ["a", "b", "unknown"]

@@ -7,9 +7,11 @@ is a compiler and Python's headers.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
@@ -18,10 +20,9 @@ from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
-
-from kwire.wire.accel import Accelerated
 
 _SOURCES = Path(__file__).resolve().parents[2] / "kwire" / "wire"
 _INCLUDE = Path(sysconfig.get_path("include"))
@@ -74,6 +75,47 @@ def speedups() -> ModuleType:
     return loaded(compiled())
 
 
+# The modules that have counterparts in C, those first that others import.
+TWINS = (
+    "kwire.wire.accel", "kwire.wire.buffers", "kwire.wire.checksums", "kwire.net.sockets", "kwire.records.encoder",
+    "kwire.records.alike", "kwire.records.decoder", "kwire.records.reader", "kwire.producer.batch_builder",
+    "kwire.producer.accumulator",
+)  # fmt: skip
+
+
+class Implementation:
+    """All names of the modules with counterparts in C, from copies of their own that use `speedups`, or none."""
+
+    def __init__(self, speedups: ModuleType | None) -> None:
+        for name in TWINS:
+            importlib.import_module(name)  # with its packages, which are to keep the originals
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("KWIRE_IMPL", "")
+            patch.setitem(sys.modules, "kwire.wire._speedups", speedups)
+            for name in TWINS:
+                package, _, module = name.rpartition(".")
+                patch.setattr(sys.modules[package], module, None)  # importing sets it
+                patch.delitem(sys.modules, name)
+            self.modules = [importlib.import_module(name) for name in TWINS]
+            for name in TWINS:  # for the patch to put the originals back
+                sys.modules.pop(name)
+
+    def module(self, name: str) -> Any:
+        """Return the copy of the module of that name."""
+        return self.modules[TWINS.index(name)]
+
+    def __getattr__(self, name: str) -> Any:
+        for module in self.modules:
+            if hasattr(module, name):
+                return getattr(module, name)
+        raise AttributeError(name)
+
+
+# The specification: all of it in Python.
+python = Implementation(None)
+
+
 @cache
-def accelerated() -> Accelerated:
-    return Accelerated(speedups())
+def accelerated() -> Implementation:
+    """C, and Python for what C leaves to it."""
+    return Implementation(speedups())

@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwire.wire import _door
-from kwire.wire._bulk import BytesCells, ManyColumns, all_bytes
+from kwire.producer.accumulator import BytesCells, ManyColumns, all_bytes
 
-from .speedups import CAN_COMPILE, needs_c, speedups
+from .speedups import CAN_COMPILE, needs_c, python, speedups
 from .test_door import IMPLEMENTATIONS, NOW, Doors, _leaks, collect_soon, values
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
 def made(request: pytest.FixtureRequest) -> Any:
-    return _door if request.param == "python" else speedups()
+    return python if request.param == "python" else speedups()
 
 
 def buffers(cells: list[bytes | None], *, is_wide: bool, skipped: int) -> BytesCells:
@@ -99,7 +98,7 @@ def outcome(made: Any, given: ManyColumns, count: int, options: dict[str, Any], 
 )  # fmt: skip
 def test_c_does_what_python_does(given: tuple[int, ManyColumns], partitions: int, options: dict[str, Any]) -> None:
     count, sent = given
-    assert outcome(speedups(), sent, count, options, partitions) == outcome(_door, sent, count, options, partitions)
+    assert outcome(speedups(), sent, count, options, partitions) == outcome(python, sent, count, options, partitions)
 
 
 _COUNT = 20_000
@@ -136,7 +135,7 @@ def test_c_does_what_python_does_with_thousands(case: str, partitions: int) -> N
     given, options = _LONG[case]
     assert isinstance(given.values, list)
     cells, options = given.values, {"bytes_max": 1 << 30, "record_bytes_max": 1 << 20, "batch_bytes": 30_000} | options
-    expected = outcome(_door, given, len(cells), options, partitions)
+    expected = outcome(python, given, len(cells), options, partitions)
     assert outcome(speedups(), given, len(cells), options, partitions) == expected
     buffered = given._replace(values=buffers(cells, is_wide=False, skipped=3))
     assert outcome(speedups(), buffered, len(cells), options, partitions) == expected
@@ -163,7 +162,7 @@ def test_others_send_into_the_same_runs_meanwhile(partitions: Any, batch_bytes: 
         rows = [values(run) for run in runs]
         return after, [(runs.index(run), *where) for run, *where in stretches], order, sent, rows, doors.door.used_bytes
 
-    assert seen(speedups()) == seen(_door)
+    assert seen(speedups()) == seen(python)
 
 
 def test_partitions_that_no_topic_has(made: Any) -> None:
@@ -276,7 +275,7 @@ def test_outcomes_of_records_that_were_routed(made: Any) -> None:
         run.close()
         run.resolve(0, len(run), 100 * run.partition, NOW, None)
         offsets[run.partition] = len(run)
-    a, b = (_door.murmur2_partition(key, 4) for key in (b"a", b"c"))
+    a, b = (python.murmur2_partition(key, 4) for key in (b"a", b"c"))
     assert waiting.outcomes(1, 5) == [
         (1, 2, a, 100 * a + 1, NOW, None), (2, 3, b, 100 * b, NOW, None), (3, 5, a, 100 * a + 2, NOW, None),
     ]  # fmt: skip

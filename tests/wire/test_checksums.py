@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.wire import _lanes, _pure, accel
+from kwire.wire import _lanes, checksums
 from kwire.wire._lanes import LANE_BYTES, LANES_MIN
+from tests.wire.speedups import python
 
 CRCMOD: Callable[..., int] = crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
 CRCS: dict[str, Callable[..., int]] = {
-    "accel": accel.crc32c, "crcmod": CRCMOD, "lanes": _lanes.crc32c, "pure": _pure.crc32c,
+    "accel": checksums.crc32c, "crcmod": CRCMOD, "lanes": _lanes.crc32c, "pure": python.crc32c,
 }  # fmt: skip
 each = pytest.mark.parametrize("crc32c", CRCS.values(), ids=CRCS)
 
@@ -56,9 +57,9 @@ def test_around_the_lanes(crc32c: Callable[..., int], lanes: int, more: int) -> 
 )
 def test_the_fastest_that_is_installed(monkeypatch: pytest.MonkeyPatch, installed: set[str], module: str) -> None:
     taken: Callable[..., int] = zlib.crc32
-    monkeypatch.setattr(_pure, "find_spec", lambda name: name if name in installed else None)
+    monkeypatch.setattr(checksums, "find_spec", lambda name: name if name in installed else None)
     monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(crc32c=taken))
-    found = _pure._fastest_crc32c.__wrapped__()
+    found = checksums._fastest_crc32c.__wrapped__()
     assert (found is taken) == (module == "crc32c")
     assert found is taken or found.__module__.partition(".crcmod")[0] == module
 
@@ -85,4 +86,4 @@ def murmur2_by_the_book(data: bytes) -> int:
 @given(data=st.binary(max_size=70))
 def test_murmur2(wrap: type[bytes], data: bytes) -> None:
     """Java's own values are in tests/records."""
-    assert accel.murmur2(wrap(data)) == murmur2_by_the_book(data)
+    assert checksums.murmur2(wrap(data)) == murmur2_by_the_book(data)

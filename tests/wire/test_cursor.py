@@ -20,11 +20,10 @@ from hypothesis import strategies as st
 
 from kwire.protocol.headers import decode_request, decode_response
 from kwire.protocol.messages.fetch import FetchRequest
-from kwire.records import decode_batches
-from kwire.wire import _cursor, _pure, accel
-from kwire.wire.accel import NewRecord
+from kwire.records import decode_batches, v2
+from kwire.records.rows import NewRecord
 
-from .speedups import accelerated, needs_c, speedups
+from .speedups import accelerated, needs_c, python, speedups
 from .test_record_loops import LISTS, NOON
 from .test_speedups import outcome, record_of, records
 
@@ -36,7 +35,7 @@ FIELDS = ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "key
 @cache
 def wire(name: str) -> Any:
     """The implementation, with a kind of record that stands on its fields."""
-    loops = accelerated() if name == "c" else _pure
+    loops = accelerated() if name == "c" else python
     body = {"__slots__": (), "__doc__": "A kind.", "size": lambda self: len(self.value)}
     written = type("Kind", (loops.RecordFields,), body)
     return SimpleNamespace(loops=loops, written=written, kind=loops.record_class(written))
@@ -45,7 +44,7 @@ def wire(name: str) -> Any:
 def open_over(
     name: str, given: list[NewRecord], *, position: int = 100, deltas: list[int] | None = None, stamp: int | None = None
 ) -> Any:
-    data = _pure.encode_records(given, NOON, deltas)
+    data = python.encode_records(given, NOON, deltas)
     last = max(deltas) if deltas else len(given)
     where = wire(name).kind, "t", 3, 1, position, max(position, 101 + last)
     return wire(name).loops.open_cursor(*where, memoryview(data), 0, len(given), 100, NOON, last, stamp)
@@ -150,7 +149,7 @@ def test_a_record_in_the_memory_of_another_has_nothing_of_it(kind: str) -> None:
     both = wire("c")
     kinds = {"written": both.written, "kind": both.kind, "derived": type("Derived", (both.kind,), {})}
     given: list[NewRecord] = [(NOON + n, b"k%d" % n, b"v%d" % n, (("h", b"%d" % n),)) for n in range(500)]
-    data = _pure.encode_records(given, NOON)
+    data = python.encode_records(given, NOON)
     cursor = both.loops.open_cursor(kinds[kind], "t", 0, 0, 0, 500, data, 0, 500, 0, NOON, 500, None)
     chance = random.Random(7)
     kept = []
@@ -192,7 +191,7 @@ def test_each_record_once_whoever_asks(name: str) -> None:
 @given(st.data())
 def test_c_answers_as_the_specification_does(data: st.DataObject) -> None:
     given = data.draw(records.filter(lambda found: all(0 <= record[0] < 1 << 60 for record in found)))
-    encoded = bytearray(_pure.encode_records(given, 0))
+    encoded = bytearray(python.encode_records(given, 0))
     for _ in range(data.draw(st.integers(0, 3))):
         if encoded:
             encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
@@ -265,7 +264,7 @@ def test_columns(name: str) -> None:
 def test_pieces_of_both_kinds_make_one_table() -> None:
     given: list[NewRecord] = [(NOON, b"k", b"v", ())] * 3
     pieces = [open_over("c", given).cut(2), open_over("python", given).cut(2)]
-    assert accelerated().columns(pieces, True) == _pure.columns(pieces, True)
+    assert accelerated().columns(pieces, True) == python.columns(pieces, True)
 
 
 @needs_c
@@ -274,7 +273,7 @@ def test_large_columns_are_in_memory_of_their_own_as_long_as_somebody_looks() ->
     lists: list[list[NewRecord]] = [
         [*[(NOON, None, b"%d" % n * 500, ())] * 400, *[(NOON, b"k" * n, None, ())] * (20 + n)] for n in range(8)
     ]
-    expected = [_pure.columns([open_over("python", given).cut(9_000)], False) for given in lists]
+    expected = [python.columns([open_over("python", given).cut(9_000)], False) for given in lists]
     kept: dict[int, tuple[int, memoryview]] = {}
     chance = random.Random(3)
     for _ in range(60):
@@ -320,7 +319,7 @@ def test_what_real_brokers_and_producers_sent(path: Path, monkeypatch: pytest.Mo
     sets = list(record_sets(path))
     seen_by = {}
     for name in ("python", "c"):
-        monkeypatch.setattr(accel, "open_cursor", wire(name).loops.open_cursor)
+        monkeypatch.setattr(v2, "open_cursor", wire(name).loops.open_cursor)
         cursors = [batch.cursor(wire(name).kind, "t", 0, 0) for data in sets for batch in decode_batches(data)]
         columns = wire(name).loops.columns([cursor.cut(2) for cursor in cursors], True)
         seen_by[name] = columns, [seen(record) for cursor in cursors for record in cursor]
@@ -340,7 +339,7 @@ def record_sets(path: Path) -> Iterator[memoryview]:
 
 
 def damaged() -> Iterator[bytes]:
-    good = _pure.encode_records([(NOON, b"key", b"value", (("name", b"content"), ("null", None)))] * 3, NOON)
+    good = python.encode_records([(NOON, b"key", b"value", (("name", b"content"), ("null", None)))] * 3, NOON)
     for size in range(len(good)):
         yield good[:size] + bytes(len(good) - size)
     yield record_of(0, 0, -1, 0x7FFFFFFF, b"xx") + good
@@ -389,7 +388,7 @@ def test_nothing_leaks() -> None:
 def test_a_record_lets_go_of_its_batch() -> None:
     """Whoever is still there when it is detached has its own bytes; the batch's buffer is exported no more."""
     given: list[NewRecord] = [(NOON, b"k%d" % n, b"v%d" % n, (("h", b"%d" % n),)) for n in range(100)]
-    data = bytearray(_pure.encode_records(given, NOON))
+    data = bytearray(python.encode_records(given, NOON))
     both = wire("c")
     cursor = both.loops.open_cursor(both.kind, "t", 0, 0, 0, 100, data, 0, 100, 0, NOON, 100, None)
     chance = random.Random(5)
@@ -428,4 +427,3 @@ def test_a_stream_goes_on_after_an_error_and_where_it_is_told_to(name: str) -> N
     assert next(stream) == 3
     stream._reading = None
     assert list(stream) == [5]
-    assert _cursor.RecordIterator is _pure.RecordIterator

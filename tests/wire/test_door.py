@@ -14,14 +14,12 @@ from typing import Any
 
 import pytest
 
+from kwire.producer.accumulator import UNDESIGNATED, UNROUTED, ManyColumns, crc32_partition, murmur2_partition
 from kwire.producer.message import to_bytes, to_headers
 from kwire.records import decode_batches
-from kwire.wire import _door
-from kwire.wire._bulk import ManyColumns
-from kwire.wire._door import UNDESIGNATED, UNROUTED, crc32_partition, murmur2_partition
-from kwire.wire.rows import BATCH_OVERHEAD_BYTES, record_bytes_max
+from kwire.records.rows import BATCH_OVERHEAD_BYTES, record_bytes_max
 
-from .speedups import CAN_COMPILE, needs_c, speedups
+from .speedups import CAN_COMPILE, needs_c, python, speedups
 
 IMPLEMENTATIONS = ["python", *(["c"] if CAN_COMPILE else [])]
 NOW = 1_700_000_000_000
@@ -29,7 +27,7 @@ NOW = 1_700_000_000_000
 
 @pytest.fixture(params=IMPLEMENTATIONS)
 def made(request: pytest.FixtureRequest) -> Any:
-    return _door if request.param == "python" else speedups()
+    return python if request.param == "python" else speedups()
 
 
 class Doors:
@@ -141,7 +139,7 @@ OUT_OF_ORDER: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
 def test_what_is_out_of_the_ordinary_is_referred(made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     doors = Doors(made)
     doors.know()
-    if made is _door and args[1:] == ("\udcff",):
+    if made is python and args[1:] == ("\udcff",):
         with pytest.raises(UnicodeEncodeError):
             doors.door.send(*args)
         return
@@ -167,14 +165,14 @@ GIVEN: list[tuple[Any, Any, Any]] = [
 def test_headers_and_buffers_make_the_same_record_by_whatever_way(made: Any, number: int) -> None:
     """In Python they are for who is asked, in C they go in at once."""
     value, key, headers = GIVEN[number]
-    doors, others = Doors(made), Doors(_door)
+    doors, others = Doors(made), Doors(python)
     row = to_bytes(value, "value"), to_bytes(key, "key"), to_headers(headers)
     size = record_bytes_max(row[1], row[0], row[2])
     for each in (doors, others):
         each.know(count=1)
     others.door.append("t", None, NOW, row[1], row[0], row[2], size, None)
     place = doors.door.send("t", value, key, headers)
-    if made is _door and place == "referred":
+    if made is python and place == "referred":
         return
     for buffer in (value, key):
         if isinstance(buffer, bytearray):
@@ -469,7 +467,7 @@ def test_reports_are_told_once_and_what_one_raises_is_its_own(made: Any) -> None
 def test_bodies_and_batches_are_the_same(largest: int) -> None:
     seen = []
     for name in IMPLEMENTATIONS:
-        doors = Doors(_door if name == "python" else speedups(), batch_bytes=1 << 20)
+        doors = Doors(python if name == "python" else speedups(), batch_bytes=1 << 20)
         doors.know()
         for number in range(300):
             key = None if number % 3 else b"k" * (number % 70)

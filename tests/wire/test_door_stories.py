@@ -11,10 +11,9 @@ import os
 
 import pytest
 
-from kwire.wire import _door
 from tests.wire.door_stories import Story
 
-from .speedups import needs_c, speedups
+from .speedups import needs_c, python, speedups
 
 STORIES = int(os.environ.get("KWIRE_STORIES", "100"))
 FIRST = int(os.environ.get("KWIRE_FIRST_STORY", "0"))
@@ -25,7 +24,7 @@ FIRST = int(os.environ.get("KWIRE_FIRST_STORY", "0"))
 def test_both_doors_tell_the_same(tenth: int) -> None:
     for seed in range(FIRST + tenth, FIRST + STORIES, 10):
         try:
-            Story(seed, (_door, speedups())).go(150)
+            Story(seed, (python, speedups())).go(150)
         except BaseException as error:
             error.add_note(f"story {seed}")
             raise

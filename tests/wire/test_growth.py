@@ -17,12 +17,10 @@ from typing import Any
 
 import pytest
 
-from kwire.wire import _door, _pure
-from kwire.wire._bulk import ManyColumns
-from kwire.wire.accel import Accelerated
+from kwire.producer.accumulator import ManyColumns
 from tests.producer.growth import Lines
 
-from .speedups import CAN_COMPILE, compiled, loaded
+from .speedups import CAN_COMPILE, Implementation, compiled, loaded, python
 from .test_bulk import buffers
 from .test_door import NOW, Doors
 
@@ -50,7 +48,7 @@ class Form:
 @cache
 def form(name: str) -> Form:
     if name == "python":
-        return Form(_door, _pure, lines_of, FEW_LINES, MANY_LINES)
+        return Form(python, python, lines_of, FEW_LINES, MANY_LINES)
     library = compiled(FLAGS, Path(__file__).with_name("blocks.c"))
     made = loaded(library)
     blocks_run = ctypes.CDLL(str(library)).blocks_run
@@ -61,11 +59,11 @@ def form(name: str) -> Form:
         work()
         return int(blocks_run() - before)
 
-    return Form(made, Accelerated(made), blocks_of, FEW, MANY)
+    return Form(made, Implementation(made), blocks_of, FEW, MANY)
 
 
 def lines_of(work: Callable[[], object]) -> int:
-    with Lines((str(Path(_door.__file__).parent),)) as lines:
+    with Lines(tuple(str(module.__file__) for module in python.modules)) as lines:
         work()
     return lines.count
 
@@ -135,7 +133,7 @@ class Reading:
         self._loops = loops
         self._partitions = partitions
         self._kind = loops.record_class(type("Kind", (loops.RecordFields,), {"__slots__": ()}))
-        self._data = _pure.encode_records([(NOW, None, VALUE, ())] * PER_BATCH, NOW)
+        self._data = python.encode_records([(NOW, None, VALUE, ())] * PER_BATCH, NOW)
 
     def _cursors(self, records: int) -> list[Any]:
         return [

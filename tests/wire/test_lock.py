@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from kwire.records import encode_batch
-from kwire.wire import _pure
 
-from .speedups import accelerated, needs_c, speedups
+from .speedups import accelerated, needs_c, python, speedups
 from .test_cursor import wire
 from .test_door import NOW
 from .test_sockets import another_thread
@@ -41,7 +40,7 @@ def batches_opened() -> Callable[[], object]:
 
 
 def columns() -> Callable[[], object]:
-    data, kind = _pure.encode_records(LARGE, NOW), wire("c").kind
+    data, kind = python.encode_records(LARGE, NOW), wire("c").kind
 
     def work() -> None:
         cursor = accelerated().open_cursor(kind, "t", 0, 0, 0, 400, data, 0, 400, 0, NOW, 400, None)

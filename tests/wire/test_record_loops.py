@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kwire.errors import CorruptRecordsError
-from kwire.wire import _alike, _decode, _encode
-from kwire.wire._pure import decode_records, encode_records
-from kwire.wire.accel import NewRecord, Row
+from kwire.records.rows import NewRecord, Row
+from tests.wire.speedups import python
 
 NOON = 1_700_000_000_000
 
@@ -51,14 +50,19 @@ LISTS: dict[str, list[NewRecord]] = {
 }
 
 
+ENCODER, DECODER = python.module("kwire.records.encoder"), python.module("kwire.records.decoder")
+encode_records, decode_records = ENCODER.encode_records, DECODER.decode_records
+
+
 def one_by_one(data: bytes, count: int, timestamp: int | None) -> list[Row]:
     rows: list[Row] = []
-    assert _decode._decode_each(rows, data, 0, count, (500, NOON, count, timestamp)) == len(data)
+    assert DECODER._decode_each(rows, data, 0, count, (500, NOON, count, timestamp)) == len(data)
     return rows
 
 
 def at_once(data: bytes, count: int, timestamp: int | None) -> list[Row]:
-    return decode_records(data, 0, count, 500, NOON, count, timestamp)
+    rows: list[Row] = decode_records(data, 0, count, 500, NOON, count, timestamp)
+    return rows
 
 
 @pytest.mark.parametrize("timestamp", [None, 77])
@@ -75,24 +79,24 @@ def test_the_ways_agree(records: list[NewRecord], timestamp: int | None) -> None
 def test_the_ways_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quick way that is never taken would agree too."""
     single: list[int] = []
-    each = _decode._decode_each
+    each = DECODER._decode_each
 
-    def counted(rows: list[Row], data: bytes, pos: int, count: int, origin: _alike.Origin) -> int:
+    def counted(rows: list[Row], data: bytes, pos: int, count: int, origin: Any) -> int:
         single.append(count)
-        return each(rows, data, pos, count, origin)
+        return cast("int", each(rows, data, pos, count, origin))
 
-    monkeypatch.setattr(_decode, "_decode_each", counted)
+    monkeypatch.setattr(DECODER, "_decode_each", counted)
     decode_records(encode_records(LISTS["same size"], NOON), 0, 300, 0, NOON, 299, None)
     assert sum(single) <= 4
     ways: list[str] = []
     for way in ("_encode_alike", "_encode_unlike", "_encode_each"):
-        taken = getattr(_encode, way)
+        taken = getattr(ENCODER, way)
 
         def noted(*args: Any, way: str = way, taken: Any = taken) -> Any:
             ways.append(way)
             return taken(*args)
 
-        monkeypatch.setattr(_encode, way, noted)
+        monkeypatch.setattr(ENCODER, way, noted)
     expected = {
         "same size": "_encode_alike", "one is longer": "_encode_unlike", "keys": "_encode_unlike",
         "one has a key": "_encode_unlike", "one is null": "_encode_unlike",

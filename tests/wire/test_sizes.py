@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
+from kwire.producer.accumulator import ManyColumns
 from kwire.records import decode_batches
-from kwire.wire import _door
-from kwire.wire._bulk import ManyColumns
-from kwire.wire.rows import BATCH_OVERHEAD_BYTES, NewRecord, record_bytes_max
-from kwire.wire.sizes import lead_bytes, record_bytes
+from kwire.records.rows import BATCH_OVERHEAD_BYTES, NewRecord, record_bytes_max
+from kwire.records.sizes import lead_bytes, record_bytes
 
-from .speedups import CAN_COMPILE, speedups
+from .speedups import CAN_COMPILE, python, speedups
 from .test_door import Doors
 
 NOW = 1_700_000_000_000
@@ -23,7 +22,7 @@ FURTHER = [*EDGES, 1 << 20, (1 << 20) - 1, 1 << 27, (1 << 27) - 1, 1 << 34, 1 <<
 
 @pytest.fixture(params=["python", *(["c"] if CAN_COMPILE else [])])
 def made(request: pytest.FixtureRequest) -> Any:
-    return _door if request.param == "python" else speedups()
+    return python if request.param == "python" else speedups()
 
 
 def rows_of(*rows: tuple[bytes | None, bytes | None], times: list[int] | None = None) -> list[NewRecord]:

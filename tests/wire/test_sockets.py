@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from kwire.wire import _pure
-from kwire.wire._sockets import PIECES_MAX
-from tests.wire.speedups import CAN_COMPILE, accelerated, needs_c
+from kwire.net.sockets import PIECES_MAX
+from tests.wire.speedups import CAN_COMPILE, accelerated, needs_c, python
 
 LOCK_KEPT_BELOW = 64 * 1024
 FORMS = ["python", pytest.param("c", marks=needs_c)]
@@ -22,7 +21,7 @@ FORMS = ["python", pytest.param("c", marks=needs_c)]
 
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest) -> Any:
-    return _pure if request.param == "python" or not CAN_COMPILE else accelerated()
+    return python if request.param == "python" or not CAN_COMPILE else accelerated()
 
 
 @pytest.fixture

@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire.errors import KwireError
-from kwire.wire import _pure
-from kwire.wire.accel import NewRecord
+from kwire.records.rows import NewRecord
 from kwire.wire.varint import encode_varint
 
-from .speedups import accelerated, needs_c, speedups
+from .speedups import accelerated, needs_c, python, speedups
 from .test_checksums import KNOWN
 from .test_record_loops import LISTS, NOON
 
@@ -45,17 +44,17 @@ def outcome(call: Callable[..., Any], *arguments: object) -> object:
 @given(records, st.integers(0, 100) | numbers)
 def test_encode(given: list[NewRecord], base_timestamp: int) -> None:
     assert outcome(accelerated().encode_records, given, base_timestamp) == outcome(
-        _pure.encode_records, given, base_timestamp
+        python.encode_records, given, base_timestamp
     )
 
 
 @pytest.mark.parametrize("given", LISTS.values(), ids=LISTS)
 def test_encode_and_decode_lists(given: list[NewRecord]) -> None:
     encoded = speedups().encode_records(given, NOON)
-    assert encoded == _pure.encode_records(given, NOON)
+    assert encoded == python.encode_records(given, NOON)
     for timestamp in (None, 5, 1 << 70):
         arguments = 0, len(given), 1 << 40, NOON, len(given), timestamp
-        assert speedups().decode_records(encoded, *arguments) == _pure.decode_records(encoded, *arguments)
+        assert speedups().decode_records(encoded, *arguments) == python.decode_records(encoded, *arguments)
 
 
 # Of a record or a list of them: what is not of the exact types is the specification's.
@@ -89,7 +88,7 @@ ODD: dict[str, object] = {
 @pytest.mark.parametrize("given", ODD.values(), ids=ODD)
 def test_encode_leaves_the_odd(given: object) -> None:
     assert speedups().encode_records(given, 0) is None
-    assert outcome(accelerated().encode_records, given, 0) == outcome(_pure.encode_records, given, 0)
+    assert outcome(accelerated().encode_records, given, 0) == outcome(python.encode_records, given, 0)
 
 
 @pytest.mark.parametrize("arguments", [(), ([],), ([], 0, 0), ([], "0"), ([], 1 << 64), ([], True)])
@@ -99,21 +98,21 @@ def test_encode_leaves_odd_arguments(arguments: tuple[object, ...]) -> None:
 
 def test_encode_with_offset_deltas() -> None:
     given: list[NewRecord] = [(0, None, b"a", ()), (0, None, b"b", ())]
-    assert accelerated().encode_records(given, 0, [0, 7]) == _pure.encode_records(given, 0, [0, 7])
+    assert accelerated().encode_records(given, 0, [0, 7]) == python.encode_records(given, 0, [0, 7])
 
 
 @settings(max_examples=500, deadline=None)
 @given(st.data())
 def test_decode_damaged(data: st.DataObject) -> None:
     given = data.draw(records.filter(lambda found: all(0 <= record[0] < 1 << 60 for record in found)))
-    encoded = bytearray(_pure.encode_records(given, 0))
+    encoded = bytearray(python.encode_records(given, 0))
     for _ in range(data.draw(st.integers(0, 3))):
         if encoded:
             encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.sampled_from([len(encoded)] * 5 + list(range(len(encoded)))))
     count = max(0, len(given) + data.draw(st.sampled_from([0, 0, 0, 0, -1, 1])))
     arguments = bytes(encoded[:cut]), 0, count, 5, NOON, max(0, count - data.draw(st.integers(0, 2))), None
-    assert outcome(accelerated().decode_records, *arguments) == outcome(_pure.decode_records, *arguments)
+    assert outcome(accelerated().decode_records, *arguments) == outcome(python.decode_records, *arguments)
 
 
 @settings(max_examples=500, deadline=None)
@@ -122,7 +121,7 @@ def test_decode_any_bytes(
     data: bytes, count: int, base_offset: int, base_timestamp: int, last_delta: int, timestamp: int | None
 ) -> None:
     arguments = data, 0, count, base_offset, base_timestamp, last_delta, timestamp
-    assert outcome(accelerated().decode_records, *arguments) == outcome(_pure.decode_records, *arguments)
+    assert outcome(accelerated().decode_records, *arguments) == outcome(python.decode_records, *arguments)
 
 
 def record_of(*parts: bytes | int) -> bytes:
@@ -137,7 +136,7 @@ def record_of(*parts: bytes | int) -> bytes:
 def test_decode_beyond_64_bits(base_offset: int, base_timestamp: int, after: int) -> None:
     data = record_of(after, 0, -1, -1, b"\0") + record_of(after, 1, -1, -1, b"\0")
     arguments = data, 0, 2, base_offset, base_timestamp, 1, None
-    assert accelerated().decode_records(*arguments) == _pure.decode_records(*arguments)
+    assert accelerated().decode_records(*arguments) == python.decode_records(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +159,7 @@ def test_crc32c(name: str) -> None:
         data, value = rng.randbytes(size), rng.getrandbits(32)
         for start in range(3):
             view = memoryview(data)[start:]
-            assert crc32c(view, value) == _pure.crc32c(view, value)
+            assert crc32c(view, value) == python.crc32c(view, value)
     for wrong in ((), (b"", 0, 0), ("text",), (b"", "text"), (b"", None)):
         with pytest.raises(TypeError):
             crc32c(*wrong)
@@ -168,7 +167,7 @@ def test_crc32c(name: str) -> None:
 
 @given(st.binary(max_size=70))
 def test_murmur2(data: bytes) -> None:
-    assert speedups().murmur2(data) == speedups().murmur2(memoryview(data)) == _pure.murmur2(data)
+    assert speedups().murmur2(data) == speedups().murmur2(memoryview(data)) == python.murmur2(data)
 
 
 def test_murmur2_of_text() -> None:
@@ -179,7 +178,7 @@ def test_murmur2_of_text() -> None:
 def test_nothing_leaks() -> None:
     """Good data, bad data at every byte and declined records, over and over: memory and references stay."""
     given: list[NewRecord] = [(NOON, b"key", b"value", (("name", b"content"), ("null", None)))] * 20
-    encoded = _pure.encode_records(given, NOON)
+    encoded = python.encode_records(given, NOON)
     arguments = 0, 20, 0, NOON, 20, None
 
     def work() -> None:

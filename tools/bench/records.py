@@ -17,7 +17,9 @@ from importlib import import_module
 from typing import Any
 
 from kwire.records import decode_batches, encode_batch
-from kwire.wire.accel import IMPLEMENTATION, NewRecord, crc32c
+from kwire.records.rows import NewRecord
+from kwire.wire.accel import IMPLEMENTATION
+from kwire.wire.checksums import crc32c
 
 NOON = 1_700_000_000_000
 ROUNDS = 9

@@ -20,21 +20,23 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
-from tests.wire.speedups import speedups  # noqa: E402
+from tests.wire.speedups import accelerated, python, speedups  # noqa: E402
 
 # All of kwire is to use the C that was compiled for the tests, whatever the environment has installed.
 sys.modules["kwire.wire._speedups"] = speedups()
 
 from checks import fuzz_protocol  # noqa: E402
 from kwire.errors import KwireError  # noqa: E402
+from kwire.producer.accumulator import ManyColumns  # noqa: E402
 from kwire.protocol.headers import decode_request, decode_response  # noqa: E402
 from kwire.protocol.messages.fetch import FetchRequest  # noqa: E402
-from kwire.records import Compression, decode_batches, encode_batch  # noqa: E402
-from kwire.wire import _door, _pure, accel  # noqa: E402
-from kwire.wire._bulk import ManyColumns  # noqa: E402
+from kwire.records import Compression, decode_batches, encode_batch, v2  # noqa: E402
+from kwire.wire.checksums import crc32c  # noqa: E402
 from tests.wire.door_stories import Story  # noqa: E402
 
 NOW = 1_700_000_000_000
@@ -84,21 +86,19 @@ def _records(seed: int) -> None:
     if random.random() < 0.7:
         data = _put_right(data)
     how = random.choice([0, 0, 3, 1 << 40]), random.random() < 0.7, random.choice(_TOGETHER), random.randrange(1 << 30)
-    c = _read(accel, data, *how)
+    c = _read(accelerated(), data, *how)
     with _specification():
-        python = _read(_pure, data, *how)
-    if c != python:
-        raise DisagreementError(f"{how} of {data.hex()}:\n{c}\n{python}")
+        expected = _read(python, data, *how)
+    if c != expected:
+        raise DisagreementError(f"{how} of {data.hex()}:\n{c}\n{expected}")
 
 
 @contextmanager
 def _specification() -> Iterator[None]:
     """Batches are opened by it."""
-    before, accel.open_cursor = accel.open_cursor, _pure.open_cursor
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(v2, "open_cursor", python.open_cursor)
         yield
-    finally:
-        accel.open_cursor = before
 
 
 def _made(random: Random) -> bytes:
@@ -131,7 +131,7 @@ def _put_right(data: bytes) -> bytes:
     if not 49 <= size <= len(data) - 12:
         size = len(data) - 12
         struct.pack_into(">i", changed, _SIZE_AT, size)
-    struct.pack_into(">I", changed, _CRC_AT, accel.crc32c(memoryview(changed)[_CHECKED_AT : 12 + size]))
+    struct.pack_into(">I", changed, _CRC_AT, crc32c(memoryview(changed)[_CHECKED_AT : 12 + size]))
     return bytes(changed)
 
 
@@ -204,13 +204,13 @@ def _columns(seed: int) -> None:
         _cells(random, count), _cells(random, count) if random.random() < 0.5 else None, None,
         NOW if random.random() < 0.5 else timestamps, partitions if random.random() < 0.5 else random.choice([None, 0]),
     )  # fmt: skip
-    c, python = (_put(made, given, count) for made in (speedups(), _door))
-    if python == "refused":  # C takes in what comes before
+    c, expected = (_put(made, given, count) for made in (speedups(), python))
+    if expected == "refused":  # C takes in what comes before
         is_alike = c == "refused" or c[0] < count
     else:
-        is_alike = c == python
+        is_alike = c == expected
     if not is_alike:
-        raise DisagreementError(f"{given}:\n{c}\n{python}")
+        raise DisagreementError(f"{given}:\n{c}\n{expected}")
 
 
 def _cells(random: Random, count: int) -> Any:
@@ -259,7 +259,7 @@ def _put(made: Any, given: ManyColumns, count: int) -> Any:
 
 
 def _story(seed: int) -> None:
-    Story(seed, (_door, speedups())).go(STORY_STEPS)
+    Story(seed, (python, speedups())).go(STORY_STEPS)
 
 
 def main(arguments: list[str]) -> int:

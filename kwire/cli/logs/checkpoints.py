@@ -16,7 +16,7 @@ from typing import Any
 
 from kwire.errors import CorruptRecordsError, DecodeError, KwireError
 from kwire.protocol.messages.producer_snapshot import ProducerSnapshot
-from kwire.wire.accel import crc32c
+from kwire.wire.checksums import crc32c
 
 # These files are small by their nature; a larger one is something else.
 FILE_BYTES_MAX = 64 * 1024 * 1024

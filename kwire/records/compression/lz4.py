@@ -21,7 +21,7 @@ import lz4.block
 import lz4.frame
 
 from kwire.records.compression.limits import checked_level, corrupt, cut_off, too_large
-from kwire.wire.accel import alloc_pooled
+from kwire.wire.buffers import alloc_pooled
 
 _P1, _P2, _P3, _P4, _P5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
 _WORD = 0xFFFFFFFF

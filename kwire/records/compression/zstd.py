@@ -12,7 +12,7 @@ from typing import Any
 
 from kwire.errors import ConfigurationError
 from kwire.records.compression.limits import checked_level, corrupt, cut_off, too_large
-from kwire.wire.accel import alloc_pooled
+from kwire.wire.buffers import alloc_pooled
 
 _DEFAULT_LEVEL = 3
 _WINDOW_LOG_MAX = 27

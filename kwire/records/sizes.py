@@ -6,7 +6,8 @@ record's take. `record_bytes_max` (rows.py) does without the place.
 
 from __future__ import annotations
 
-from kwire.wire.rows import Bytes, Headers
+from kwire.records.rows import Headers
+from kwire.wire.buffers import Bytes
 from kwire.wire.varint import varint_size
 
 _HAS_NO_HEADERS = 1

@@ -10,8 +10,10 @@ CorruptRecordsError, with the offset of the record in the data given.
 from __future__ import annotations
 
 from kwire.errors import CorruptRecordsError
-from kwire.wire._alike import RUN_MIN, Origin, decode_run
-from kwire.wire.rows import Bytes, Header, Row
+from kwire.records.alike import RUN_MIN, Origin, decode_run
+from kwire.records.rows import Header, Row
+from kwire.wire.accel import speedups
+from kwire.wire.buffers import Bytes
 
 # Length, attributes, timestamp, offset, lengths of key and value, count of headers.
 RECORD_BYTES_MIN = 7
@@ -28,6 +30,12 @@ def decode_records(
     that the batch's header allows.
     """
     data = bytes(data)
+    if speedups is not None:
+        decoded: list[Row] | None = speedups.decode_records(
+            data, pos, count, base_offset, base_timestamp, last_delta, timestamp
+        )
+        if decoded is not None:
+            return decoded
     if not 0 <= count <= (len(data) - pos) // RECORD_BYTES_MIN:
         raise CorruptRecordsError(f"{count} records cannot be in {len(data) - pos} bytes", offset=pos)
     rows: list[Row] = []

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
+from kwire.wire.accel import speedups
+
 # bytes, bytearray, memoryview: what has a buffer.
 Piece: TypeAlias = Any
 
@@ -38,3 +40,7 @@ def receive_into(sock: Sock, target: Piece) -> int:
     """Read what is there into `target`; answers how many bytes, fewer than asked for only where there was no more; 0 at
     the end of the stream. OSError as `socket.recv_into`."""
     return sock.recv_into(target)
+
+
+if speedups is not None and hasattr(speedups, "send_pieces"):  # not on systems without sendmsg
+    send_pieces, receive_into = speedups.send_pieces, speedups.receive_into

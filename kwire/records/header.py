@@ -6,13 +6,16 @@ import struct
 from collections.abc import Callable
 
 from kwire.errors import EncodeError
-from kwire.wire.rows import BATCH_OVERHEAD_BYTES, Bytes
+from kwire.records.rows import BATCH_OVERHEAD_BYTES
+from kwire.wire.buffers import Bytes
 
 # Base offset, length, leader epoch, magic, CRC; then what the CRC covers, as it does the records: attributes, last
 # offset delta, base and max timestamp, producer id and epoch, base sequence, count.
 _START = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
 _LENGTH_COVERS_FROM = 12
+
+TRANSACTIONAL = 0x10  # a bit of the attributes
 
 HEADER = struct.Struct(_START.format + _CHECKED.format.removeprefix(">"))
 

@@ -13,8 +13,10 @@ from operator import add, sub
 from typing import Any
 
 from kwire.errors import EncodeError
-from kwire.wire._alike import DELTAS_FROM, delta_columns
-from kwire.wire.rows import Bytes, Headers, NewRecord
+from kwire.records.alike import DELTAS_FROM, delta_columns
+from kwire.records.rows import Headers, NewRecord
+from kwire.wire.accel import speedups
+from kwire.wire.buffers import Bytes
 from kwire.wire.varint import SHORT_UVARINTS, encode_varint
 
 # Zig-zag varints of 0 .. 8191, which take one or two bytes: lengths, offset deltas and most timestamp deltas.
@@ -36,6 +38,10 @@ def encode_records(
     records: Sequence[NewRecord], base_timestamp: int, offset_deltas: Sequence[int] | None = None
 ) -> bytes:
     """The records of a v2 batch, one after the other, at offset deltas 0, 1, 2, ... or those given."""
+    if speedups is not None and offset_deltas is None:
+        encoded: bytes | None = speedups.encode_records(records, base_timestamp)
+        if encoded is not None:
+            return encoded
     if offset_deltas is not None or len(records) < 2:
         return b"".join(_encode_each(records, base_timestamp, offset_deltas or range(len(records))))
     timestamps, keys, values, headers = zip(*records, strict=True)

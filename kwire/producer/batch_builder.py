@@ -18,13 +18,16 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from kwire.wire._encode import encode_columns, encode_records
-from kwire.wire._pure import crc32c
-from kwire.wire.header import batch_header
-from kwire.wire.rows import BATCH_OVERHEAD_BYTES, Bytes, Headers, NewRecord
-from kwire.wire.sizes import VALUE_RECORDS, lead_bytes, record_bytes
+from kwire.records.compression import Compression, compress
+from kwire.records.encoder import encode_columns, encode_records
+from kwire.records.header import TRANSACTIONAL, batch_header
+from kwire.records.rows import BATCH_OVERHEAD_BYTES, Headers, NewRecord
+from kwire.records.sizes import VALUE_RECORDS, lead_bytes, record_bytes
+from kwire.wire.accel import made_anew, speedups
+from kwire.wire.buffers import Bytes
+from kwire.wire.checksums import crc32c
 from kwire.wire.varint import varint_size
 
 T = TypeVar("T")
@@ -338,7 +341,7 @@ class RecordFuture:
 
 def future_class(written: type[T]) -> type[T]:
     """For a class derived from Place that adds no slots: what to make places of. C has its own."""
-    return written
+    return written if speedups is None else made_anew(speedups.future_class, written)
 
 
 class DeliveryCallbacks:
@@ -386,3 +389,38 @@ class DeliveryCallbacks:
                 callback(place)
             except Exception as error:
                 on_error(error, place)
+
+
+def encode_builder(
+    builder: BatchBuilder,
+    *,
+    compression: Compression,
+    level: int | None,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    is_transactional: bool,
+) -> Bytes:
+    """Return all records of a closed builder as one v2 batch; they are not copied, unless they are compressed."""
+    attributes = TRANSACTIONAL if is_transactional else 0
+    if not compression:
+        return builder.batch(attributes, producer_id, producer_epoch, base_sequence)
+    body, count = compress(compression, builder.body(), level), len(builder)
+    header = batch_header(
+        crc32c,
+        body,
+        count,
+        count - 1,
+        builder.base_timestamp,
+        builder.max_timestamp,
+        attributes=attributes | compression,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+    return header + body
+
+
+if not TYPE_CHECKING and speedups is not None:
+    BatchBuilder, RecordFuture = speedups.BatchBuilder, speedups.RecordFuture
+    DeliveryCallbacks = speedups.DeliveryCallbacks

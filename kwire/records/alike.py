@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable
 from itertools import repeat
 
-from kwire.wire.rows import Row
+from kwire.records.rows import Row
 from kwire.wire.varint import decode_varint
 
 RUN_MIN = 16

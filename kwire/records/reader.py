@@ -12,11 +12,13 @@ from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, repeat
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kwire.errors import CorruptRecordsError
-from kwire.wire._decode import decode_records
-from kwire.wire.rows import Bytes, Row
+from kwire.records.decoder import decode_records
+from kwire.records.rows import Row
+from kwire.wire.accel import made_anew, speedups
+from kwire.wire.buffers import Bytes
 
 T = TypeVar("T")
 
@@ -38,7 +40,7 @@ class RecordFields:
 
 def record_class(written: type[T]) -> type[T]:
     """For a class derived from RecordFields that adds no slots: what to make records of. C has its own."""
-    return written
+    return written if speedups is None else made_anew(speedups.record_class, written)
 
 
 class RecordReader:
@@ -148,6 +150,13 @@ def open_cursor(
     data: Bytes, pos: int, count: int, base_offset: int, base_timestamp: int, last_delta: int, timestamp: int | None,
 ) -> RecordReader:  # fmt: skip
     """A cursor over the records of a v2 batch, which `data` from `pos` on is; all of them are checked now."""
+    if speedups is not None:
+        reader: RecordReader | None = speedups.open_cursor(
+            kind, topic, partition, timestamp_type, position, next_offset,
+            data, pos, count, base_offset, base_timestamp, last_delta, timestamp,
+        )  # fmt: skip
+        if reader is not None:
+            return reader
     rows = decode_records(data, pos, count, base_offset, base_timestamp, last_delta, timestamp)
     return RecordReader(kind, topic, partition, timestamp_type, position, next_offset, rows, len(data) - pos)
 
@@ -208,6 +217,10 @@ def columns(pieces: Sequence[RecordSlice], has_headers: bool) -> Columns:
 
     A record without headers has null for its list. Names that are no UTF-8 have U+FFFD for what is wrong.
     """
+    if speedups is not None:
+        found: Columns | None = speedups.columns(pieces, has_headers)
+        if found is not None:
+            return found
     rows: list[Row] = []
     topics: list[bytes] = []
     partitions, types = array("i"), array("i")
@@ -257,3 +270,7 @@ def _bits(flags: Iterable[bool]) -> bytes:
     """The first flag is the lowest bit of the first byte."""
     text = "".join("1" if flag else "0" for flag in flags)
     return int(text[::-1] or "0", 2).to_bytes((len(text) + 7) // 8, "little")
+
+
+if not TYPE_CHECKING and speedups is not None:
+    RecordFields, RecordIterator, open_batches = speedups.RecordFields, speedups.RecordIterator, speedups.open_batches

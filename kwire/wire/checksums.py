@@ -1,0 +1,63 @@
+"""CRC-32C, which guards record batches, and murmur2, which gives keyed records their partitions."""
+
+from __future__ import annotations
+
+import importlib
+import struct
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+
+from kwire.wire.accel import speedups
+from kwire.wire.buffers import Bytes
+
+
+@cache  # on first use: importing one of them may take longer than importing all of kwire
+def _fastest_crc32c() -> Callable[..., int]:
+    """Return the function of the package crc32c, else crcmod's if its C extension is there, else the one in Python.
+
+    Measured in one run, in ns a byte of 262,144: 0.04, 2.2 and 8.7.
+    """
+    function: Callable[..., int]
+    if find_spec("crc32c") is not None:
+        function = importlib.import_module("crc32c").crc32c
+    elif find_spec("crcmod._crcfunext") is not None:
+        import crcmod
+
+        function = crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
+    else:
+        from kwire.wire import _lanes  # its tables take a few milliseconds
+
+        function = _lanes.crc32c
+    return function
+
+
+def crc32c(data: Bytes, value: int = 0) -> int:
+    """Return the CRC of RFC 3720 (Castagnoli) of `data`, following on bytes whose CRC is `value`."""
+    return _fastest_crc32c()(data, value)
+
+
+def murmur2(data: Bytes) -> int:
+    """Return MurmurHash2 of 32 bits with the seed of Kafka's Java client, signed as in Java.
+
+    >>> murmur2(b"21")
+    -973932308
+    """
+    size = len(data)
+    h = 0x9747B28C ^ size
+    whole = size & ~3
+    for (k,) in struct.iter_unpack("<I", data[:whole]):
+        k = k * 0x5BD1E995 & 0xFFFFFFFF
+        k ^= k >> 24
+        h = (h * 0x5BD1E995 ^ k * 0x5BD1E995) & 0xFFFFFFFF
+    if whole < size:
+        h ^= int.from_bytes(data[whole:], "little")
+        h = h * 0x5BD1E995 & 0xFFFFFFFF
+    h ^= h >> 13
+    h = h * 0x5BD1E995 & 0xFFFFFFFF
+    h ^= h >> 15
+    return h - 0x100000000 if h & 0x80000000 else h
+
+
+if speedups is not None:
+    crc32c, murmur2 = speedups.crc32c, speedups.murmur2
