@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from kwire.aio.waiting import Signal, result_of
+from kwire.arguments import check_timeout
 from kwire.cluster import ClusterEvent, Topic
 from kwire.cluster.callbacks import AsyncioBridge, asyncio_bridge
 from kwire.errors import (
@@ -459,6 +460,7 @@ class Producer:
         Where nobody has looked at the response of a record that failed or was not delivered in time, an error in the
         log says so: how many, of which topics, and the first cause. It is not raised: `async with` does that.
         """
+        check_timeout(timeout)
         undelivered = await self._close(timeout, None)
         if undelivered is not None:
             _log.error("%r: %s", self, undelivered)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from random import Random
 from types import MappingProxyType
@@ -130,10 +131,12 @@ class Snapshot:
         return NO_NODE if partition is None else partition.leader
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        for topic in self.topics.values():
-            if topic.id == topic_id and topic_id != NO_ID:
-                return topic.name
-        return None
+        """Return the name of the topic with this id; None when no known topic has it."""
+        return self._names_by_id.get(topic_id)
+
+    @cached_property
+    def _names_by_id(self) -> dict[UUID, str]:
+        return {topic.id: topic.name for topic in self.topics.values() if topic.id != NO_ID}
 
     def updated(self, response: MetadataResponse, now: float, *, kept: Collection[str] = ()) -> Snapshot:
         """The snapshot after `response`; topics that it does not mention are forgotten, but for those to be `kept`."""

@@ -17,6 +17,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
+from kwire.arguments import check_timeout
 from kwire.cluster import ClusterEvent, Topic
 from kwire.errors import (
     ClosedError,
@@ -437,6 +438,7 @@ class Producer:
         Where nobody has looked at the response of a record that failed or was not delivered in time, an error in the
         log says so: how many, of which topics, and the first cause. It is not raised: `with` does that.
         """
+        check_timeout(timeout)
         undelivered = self._close(timeout, None)
         if undelivered is not None:
             _log.error("%r: %s", self, undelivered)
