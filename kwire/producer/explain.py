@@ -98,7 +98,9 @@ def _records(explainer: Explainer, now: float, view: ClusterView) -> Awaited | N
         if topic.is_idle:
             continue
         held = explainer.explain(name, None, now, view)
-        out = sum(len(batch) for queue in topic.partitions.values() for batch in queue.in_flight())
+        out = sum(
+            len(batch) for queue in topic.partitions.values() for batch in queue.in_flight() if not batch.is_overdue
+        )
         why = next((f" ({reason.hold}: {reason.detail})" for reason in held.reasons), "")
         told.append(f"{held.records_queued + out} of topic {name}{why}")
         cause = cause or next((reason.cause for reason in held.reasons if reason.cause is not None), None)
@@ -212,7 +214,7 @@ class Explainer(NamedTuple):
             reasons = self._of_partition(queues[0], now, view)
         if self.intake.waiting_for(topic):
             reasons.append(self._memory(topic))
-        unresolved = waiting + out
+        unresolved = [batch for batch in waiting + out if not batch.is_overdue]  # those are reported as failed
         return Explanation(
             topic,
             partition,
@@ -221,7 +223,7 @@ class Explainer(NamedTuple):
             records,
             len(out),
             max((now - batch.created_at for batch in unresolved), default=None),
-            min((batch.deadline - now for batch in unresolved), default=None),
+            min((max(0.0, batch.deadline - now) for batch in unresolved), default=None),
         )
 
     def why(self, batch: ProducerBatch, now: float, view: ClusterView) -> list[Reason]:

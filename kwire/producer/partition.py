@@ -268,15 +268,23 @@ class PartitionQueue:
     def narrow_window(self, window_max: int) -> None:
         self._window_max = window_max
 
+    def overdue_unqueued(self, now: float) -> list[ProducerBatch]:
+        """Return the batches past their deadline that cannot be removed yet, without those returned before.
+
+        They are in flight, wait to be retried, or are decided and wait for an earlier batch of the partition.
+        """
+        overdue = [batch for batch in self.unresolved() if batch.deadline <= now and not batch.is_overdue]
+        queued = set(self.queued) if overdue else ()
+        return [batch for batch in overdue if batch not in queued]
+
     def expired(self, now: float) -> list[ProducerBatch]:
-        """Take out the queued batches whose time is over. Those that are out keep their place until they resolve."""
+        """Remove and return the queued batches past their deadline. Call `overdue_unqueued` next, for the others."""
         if now < self.overdue_at:
             return []
         overdue = [batch for batch in self.queued if batch.deadline <= now]
         if overdue:
             self.queued = deque(batch for batch in self.queued if batch.deadline > now)
-        # Those that are out may come back.
-        coming = (batch.deadline for batch in (*self._held, *self._out, *self.queued))
+        coming = (batch.deadline for batch in self.unresolved() if batch.deadline > now)
         self.overdue_at = min(coming, default=math.inf)
         return overdue
 
@@ -293,4 +301,5 @@ class PartitionQueue:
         if not self._out and self._held:
             # Held batches were taken one after the other, and answers came in that order.
             self.queued.extendleft(reversed(self._held))
+            self.overdue_at = min(self.overdue_at, *(batch.deadline for batch in self._held))
             self._held.clear()

@@ -52,6 +52,7 @@ class ReadyQueue:
         for queue, _ in taken:
             if queue.queued:
                 self._stirred[queue] = None
+                self.overdue_at = min(self.overdue_at, queue.overdue_at)  # a batch that came back may be overdue
             elif queue.is_idle:
                 self.active.pop(queue, None)
 

@@ -260,7 +260,6 @@ class ResponseHandler:
         self.muted_until: dict[int, float] = {}  # nodes that asked for a pause
         self._pauses: dict[int, float] = {}  # by the number of failures, while an answer is looked at
         self.counters = Counters()
-        self.limited: dict[ProducerBatch, None] = {}  # unresolved batches with a time limit of their own
 
     # -- answers
 
@@ -400,9 +399,6 @@ class ResponseHandler:
         self.counters.cut(batch)
         queue.replace(batch, made)
         self.replaced([batch], made)
-        if batch in self.limited:
-            del self.limited[batch]
-            self.limited.update(dict.fromkeys(made))
 
     def _is_mended(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Whether a batch that was refused for its sequence or epoch can be sent again by this producer.
@@ -495,26 +491,25 @@ class ResponseHandler:
     def _undelivered(self, batch: ProducerBatch, what: str, cause: KwireError | None) -> None:
         self._resolve(batch, _delivery_error(batch, what, cause, possibly_persisted=batch.possibly_persisted))
 
-    def tell_overdue(self, batch: ProducerBatch, *, is_out: bool) -> None:
-        """The batch's own time limit is over while it is out or held: tell its responses now.
+    def expire_early(self, batch: ProducerBatch, limit: str, *, is_in_flight: bool) -> None:
+        """Complete the futures of a batch that is past its deadline, but in flight or waiting to be retried.
 
-        The batch keeps its place until it is answered (rules 2 and 4); then only its memory is left to be given back.
+        The batch keeps its place and its memory until its request has a response or failed (rules 2, 4 and 8).
         """
-        assert batch.terms is not None
         batch.close()
         error = batch.error
         if not batch.is_decided:
-            what, possibly_persisted = (
-                f"not acknowledged within {batch.terms.timeout} s",
-                is_out or batch.possibly_persisted,
-            )
+            possibly_persisted = is_in_flight or batch.possibly_persisted
+            what = f"not acknowledged within {limit}"
             error = _delivery_error(batch, what, batch.last_error, possibly_persisted=possibly_persisted)
             self.counters.failed(batch, error)
             if self._transaction is not None:
                 self._transaction.fail(error, in_produce=True)
-        self.limited.pop(batch, None)
         batch.is_overdue = True
         batch.tell(error)
+        for flush in self._flushes:
+            flush.batches.discard(batch)
+        self._end_flushes()
 
     def _resolve(self, batch: ProducerBatch, error: KwireError | None) -> None:
         """The outcome is known. It is told after those of the batches before it: never out of order (rule 10)."""
@@ -547,8 +542,6 @@ class ResponseHandler:
         while decided:
             batch = decided.popleft()
             if not batch.is_overdue:
-                if self.limited:
-                    self.limited.pop(batch, None)
                 batch.tell(batch.error)
             batch.drop()
             for flush in self._flushes:
@@ -559,7 +552,7 @@ class ResponseHandler:
     # -- flushes
 
     def add_flush(self, batches: Iterable[ProducerBatch], on_done: Callable[[], object]) -> None:
-        self._flushes.append(_Flush(batches, on_done))
+        self._flushes.append(_Flush((batch for batch in batches if not batch.is_overdue), on_done))
         self._end_flushes()
 
     def is_flushing(self, batches: Collection[ProducerBatch]) -> bool:

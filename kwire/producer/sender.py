@@ -425,7 +425,6 @@ class Sender:
             window_max=window_max,
             is_ordered=self._settings.ordered,
             delivery_timeout=self._settings.delivery_timeout_ms / 1000,
-            limited=self._outcomes.limited,
         )
         self._unsettled[topic] = None
         self._names = None
@@ -521,17 +520,17 @@ class Sender:
                 self._expire(batch, causes, now, view)
         if now >= self._agenda.overdue_at:
             for queue in self._agenda.active:
+                if now < queue.overdue_at:
+                    continue
                 for batch in queue.expired(now):
                     if batch.is_sequenced:
                         # Its sequence never comes: the next one would be out of order
                         self._identity.require_epoch_bump()
                     self._expire(batch, causes, now, view)
                     self._agenda.mark_ready(queue)
+                for batch in queue.overdue_unqueued(now):
+                    self._outcomes.expire_early(batch, self._time_limit(batch), is_in_flight=queue.is_out(batch))
             self._agenda.overdue_at = min((queue.overdue_at for queue in self._agenda.active), default=math.inf)
-        limited = self._outcomes.limited
-        for batch in [batch for batch in limited if batch.deadline <= now] if limited else ():
-            queue = self._topics[batch.topic].partition(batch.partition)
-            self._outcomes.tell_overdue(batch, is_out=queue.is_out(batch))
 
     def _topic_error(self, topic: TopicQueue, now: float, view: ClusterView) -> KwireError | None:
         """Why a topic's records can never be delivered: the error of its metadata, once it is certain."""
@@ -575,14 +574,16 @@ class Sender:
             if place not in causes:
                 causes[place] = self._explainer.cause(batch, now, view)
             cause = causes[place]
-        limit = f"{self._settings.delivery_timeout_ms} ms"
-        if batch.terms is not None and batch.terms.timeout is not None:
-            limit = f"{batch.terms.timeout} s"
-        what = f"not delivered within {limit}"
+        what = f"not delivered within {self._time_limit(batch)}"
         if isinstance(cause, str):
             self._outcomes.undelivered(batch, f"{what}, held back by this: {cause}", None)
         else:
             self._outcomes.undelivered(batch, what, cause)
+
+    def _time_limit(self, batch: ProducerBatch) -> str:
+        if batch.terms is not None and batch.terms.timeout is not None:
+            return f"{batch.terms.timeout} s"
+        return f"{self._settings.delivery_timeout_ms} ms"
 
     # -- identity
 
@@ -744,16 +745,13 @@ class Sender:
             if led and (queued := next(iter(led)).queued):
                 times.append(queued[0].created_at + self._linger)
         for topic in self._unsettled:
-            if topic.awaiting_metadata:
-                times.append(min(batch.deadline for batch in topic.awaiting_metadata))
+            times.append(topic.overdue_at)
             if topic.undesignated:
                 head = topic.undesignated[0]
                 footing = topic.footing
-                times += [head.created_at + self._linger, head.deadline, footing.tries_at, footing.awaited_until]
+                times += [head.created_at + self._linger, footing.tries_at, footing.awaited_until]
             if topic.unknown_since is not None:
                 times.append(topic.unknown_since + self._settings.unknown_topic_timeout_ms / 1000)
-        if self._outcomes.limited:
-            times += [batch.deadline for batch in self._outcomes.limited]
         if self.transaction is not None:
             times.append(self.transaction.retry_at)
         first = math.inf

@@ -25,6 +25,7 @@ The request-pipelining design's "one queue with partition -1 per topic" is the s
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -110,14 +111,13 @@ class TopicQueue:
         window_max: int,
         is_ordered: bool,
         delivery_timeout: float,
-        limited: dict[ProducerBatch, None],
     ) -> None:
-        """`limited` takes the batches that have a time limit of their own."""
         self.name = name
         self.known: Topic | None = None  # what the door was told
         self.awaiting_metadata: deque[ProducerBatch] = deque()
         self.undesignated: deque[ProducerBatch] = deque()
         self.partitions: dict[int, PartitionQueue] = {}
+        self.overdue_at = math.inf  # no batch of these two queues is overdue before
         self.unknown_since: float | None = None
         self.used_at = 0.0  # when the last record came
         self.was_seen = False  # whether the brokers ever had the topic: then they are not to create it again
@@ -128,7 +128,6 @@ class TopicQueue:
         self._window_max = window_max
         self._is_ordered = is_ordered
         self._delivery_timeout = delivery_timeout
-        self._limited = limited
         self._busy: tuple[Topic, list[int]] | None = None  # the brokers for which the first undesignated batch waits
 
     @property
@@ -169,16 +168,12 @@ class TopicQueue:
         """Take a run in; answers the partition's queue when it has one."""
         self.used_at = now
         batch = self.batch(run, now)
-        if batch.terms is not None and batch.terms.timeout is not None:
-            self._limited[batch] = None
-        if run.partition == UNROUTED:
-            self.awaiting_metadata.append(batch)
-        elif run.partition == UNDESIGNATED:
-            self.undesignated.append(batch)
-        else:
+        if run.partition >= 0:
             queue = self.partition(run.partition)
             queue.add(batch)
             return queue
+        (self.awaiting_metadata if run.partition == UNROUTED else self.undesignated).append(batch)
+        self.overdue_at = min(self.overdue_at, batch.deadline)
         return None
 
     def batch(self, run: BatchBuilder, now: float) -> ProducerBatch:
@@ -194,22 +189,24 @@ class TopicQueue:
             waiting, self.awaiting_metadata = self.awaiting_metadata, waiting
         for batch in waiting:
             batch.run.since = batch.created_at
-            self._limited.pop(batch, None)
         led = tuple(place for place, partition in enumerate(partitions) if partition.leader != NO_NODE)
         door.route(self.name, len(partitions), led or range(len(partitions)), [batch.run for batch in waiting], apart)
 
     def take_overdue(self, now: float) -> list[ProducerBatch]:
         """Take out what has no partition and has waited too long."""
         overdue: list[ProducerBatch] = []
+        if now < self.overdue_at:
+            return overdue
+        self.overdue_at = math.inf
         for queue in (self.awaiting_metadata, self.undesignated):
-            if not queue:
-                continue
-            late = [batch for batch in queue if batch.deadline <= now]
-            if late:
-                overdue += late
-                left = [batch for batch in queue if batch.deadline > now]
-                queue.clear()
-                queue.extend(left)
+            batches = list(queue)
+            queue.clear()
+            for batch in batches:
+                if batch.deadline <= now:
+                    overdue.append(batch)
+                else:
+                    queue.append(batch)
+                    self.overdue_at = min(self.overdue_at, batch.deadline)
         return overdue
 
     def designate(
@@ -256,6 +253,7 @@ class TopicQueue:
         batch.was_designated = False
         batch.run.partition = UNDESIGNATED
         self.undesignated.appendleft(batch)
+        self.overdue_at = min(self.overdue_at, batch.deadline)
 
     def close_batches(self) -> None:
         """Let no further record join what is there; closed batches do not wait for the linger."""

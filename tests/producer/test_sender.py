@@ -21,6 +21,7 @@ from kwire.errors import (
 )
 from kwire.producer.futures import ProduceResponse
 from kwire.producer.partitioner import murmur2_partition
+from kwire.producer.producer_request import DeliveryOptions
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.records import record_bytes_max
@@ -483,14 +484,51 @@ def test_rule_7_a_batch_that_expires_unsent_burns_no_sequence() -> None:
     assert (sent.batches()["t", 0].base_sequence, bench.identities) == (1, 1)
 
 
-def test_rule_7_a_batch_that_is_out_waits_for_its_answer_though_it_is_old() -> None:
+def test_rule_7_records_in_flight_fail_at_their_delivery_timeout_and_their_batch_keeps_its_place() -> None:
+    bench = Bench({"t": [(1, 0)]}, delivery_timeout_ms=1_000)
+    response = bench.send(b"v", partition=0)
+    flushed: list[bool] = []
+    (sent,) = bench.turn()
+    bench.sender.flush(lambda: flushed.append(True), bench.now)
+    assert bench.sender.deadline() == bench.now + 1.0
+    bench.turn(0.99)
+    assert (response.done(), flushed) == (False, [])
+    assert bench.turn(0.01) == []
+    error = response.exception(0)
+    assert isinstance(error, DeliveryError)
+    assert error.possibly_persisted
+    assert "not acknowledged within 1000 ms" in str(error)
+    assert flushed == [True], "each record has an outcome: nothing is left to wait for"
+    bench.sender.flush(lambda: flushed.append(True), bench.now)
+    assert flushed == [True, True]
+    assert bench.intake.used_bytes == 100, "its memory is still being written"
+    explained = bench.sender.explain("t", 0, bench.now, bench.view)
+    assert (explained.batches_in_flight, explained.given_up_in, explained.oldest) == (1, None, None)
+    behind = bench.send(b"behind", partition=0)
+    assert bench.turn() == [], "it keeps its place in the window"
+    sent.answer(bench.now)
+    (after,) = bench.turn()
+    assert after.batches()["t", 0].base_sequence == 1
+    after.answer(bench.now)
+    assert behind.result(0).offset == 100
+    assert (bench.intake.used_bytes, bench.identities) == (0, 1)
+
+
+def test_rule_7_a_batch_in_flight_past_its_delivery_timeout_is_not_retried() -> None:
     bench = Bench({"t": [(1, 0)]}, delivery_timeout_ms=1_000)
     response = bench.send(b"v", partition=0)
     (sent,) = bench.turn()
-    assert bench.turn(5.0) == []
-    assert not response.done()
-    sent.answer(bench.now)
-    assert response.result(0).offset == 100
+    bench.turn(1.0)
+    assert response.done()
+    sent.fail(bench.now, CUT)
+    assert bench.turn(1.0) == []
+    behind = bench.send(b"behind", partition=0)
+    (after,) = bench.turn()
+    batch = after.batches()["t", 0]
+    assert (after.values()["t", 0], batch.producer_id, batch.base_sequence) == ([b"behind"], 1002, 0)
+    after.answer(bench.now)
+    assert behind.done()
+    assert bench.intake.used_bytes == 0
 
 
 def test_rule_9_sequences_survive_a_topic_that_vanishes_from_metadata() -> None:
@@ -744,15 +782,33 @@ def test_rule_10_an_acknowledgement_is_told_after_those_of_the_batches_before_it
     assert (order, bench.intake.used_bytes) == ([0, 1, 2], 0)
 
 
-def test_rule_10_expiry_is_told_after_the_answers_that_are_awaited() -> None:
+def test_rule_10_records_that_expire_in_flight_and_queued_complete_in_order() -> None:
     bench = Bench({"t": [(1, 0)]}, batch_bytes=100, delivery_timeout_ms=1_000)
-    order = resolved_in_order([bench.send(name, partition=0) for name in (b"out", b"queued")])
+    responses = [bench.send(name, partition=0) for name in (b"in flight", b"queued")]
+    order = resolved_in_order(responses)
     (sent,) = bench.turn()
     assert bench.turn(2.0) == []
-    assert order == []
+    assert order == [0, 1]
+    errors = [response.exception(0) for response in responses]
+    assert [isinstance(error, DeliveryError) and error.possibly_persisted for error in errors] == [True, False]
     sent.answer(bench.now)
     assert order == [0, 1]
     assert bench.turn() == [], "what has expired is not sent"
+    assert bench.intake.used_bytes == 0
+
+
+def test_rule_10_an_expired_record_waits_for_the_one_before_it_that_has_more_time() -> None:
+    bench = Bench({"t": [(1, 0)]}, batch_bytes=100, delivery_timeout_ms=1_000)
+    longer = DeliveryOptions(-1, 5.0, bench.now + 5.0)
+    order = resolved_in_order([bench.send(b"a", partition=0, terms=longer), bench.send(b"b", partition=0)])
+    (sent,) = bench.turn()
+    bench.turn(0.9)
+    assert order == []
+    sent.answer(bench.now)
+    assert order == [0]
+    (last,) = bench.turn()
+    last.answer(bench.now)
+    assert order == [0, 1]
 
 
 def test_rule_10_what_is_decided_keeps_its_outcome_when_the_producer_is_closed() -> None:

@@ -212,7 +212,7 @@ CASES = [
         partitions=3,
         settings={"delivery_timeout_ms": 500},
         delivers=False,
-        breaks=(broken.only_the_first_expires, frozenset({"stuck"})),
+        breaks=(broken.only_the_first_expires, frozenset({"unresolved"})),
     ),
     Case(
         bug="aiokafka#1017: a batch that expires unsent takes a sequence along",
