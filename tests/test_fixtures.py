@@ -19,7 +19,7 @@ from recording.main import VERSIONS
 from recording.scene import spoken
 from recording.script import APIS
 
-from kwire.broker.handlers.table import HANDLERS, REFUSED
+from kwire.broker.handlers.table import HANDLERS, UNSUPPORTED
 from kwire.errors import DecodeError
 from kwire.protocol import ApiKey, Request, api
 from kwire.protocol.headers import (
@@ -73,7 +73,9 @@ def apis_sent() -> set[str]:
 
 
 def apis_answered() -> set[str]:
-    return {handler.request.__name__.removesuffix("Request") for handler in HANDLERS.values() if handler not in REFUSED}
+    return {
+        handler.request.__name__.removesuffix("Request") for handler in HANDLERS.values() if handler not in UNSUPPORTED
+    }
 
 
 def offered_by(broker: str) -> Mapping[int, range]:

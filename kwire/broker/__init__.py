@@ -10,10 +10,9 @@ a test can ask for. `kwire.simulation` runs these brokers on virtual time.
 Imports: net, session, protocol, records, wire.
 """
 
-from kwire.broker.cluster import Cluster, LogSnapshot
+from kwire.broker.cluster import Cluster, LogSnapshot, serve
 from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Fault, Mute, Refuse
 from kwire.broker.options import FirstSequence, Options
-from kwire.broker.serve import serve
 
 __all__ = [
     "ApplyLate",

@@ -1,97 +1,118 @@
-"""One broker: takes requests, finds the handler, carries faults out.
+"""One broker: it finds the handler of a request and applies faults (Kafka's KafkaApis).
 
-Owns the way of a request from its decoded form to its outcome (Kafka's KafkaApis), nothing of what it means: that is
-`handlers`. No socket, no clock.
+A broker has no socket and no clock. What a request means is in `handlers`; what the brokers of a cluster share is in
+`cluster_state`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import CloseConnection, CutAnswer, Outcome, Reply, RequestContext
+from kwire.broker.cluster_state import ClusterState, Node
 from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Fault, Mute, Refuse
-from kwire.broker.handlers.handler import Handler
-from kwire.broker.handlers.table import HANDLERS
+from kwire.broker.request_context import CloseConnection, Completion, Reply, RequestContext, TruncatedReply
+from kwire.errors import ErrorCode, broker_error
 from kwire.protocol import ApiKey
 
+if TYPE_CHECKING:
+    from kwire.broker.handlers.handler import Handler
 
-class Broker(BrokerState):
-    """The broker `id` of a cluster."""
 
-    def handle(self, exchange: RequestContext, now: float) -> None:
-        """`exchange` is finished now, later (by a timer or a change of the cluster's state) or, by a fault, never."""
-        api = ApiKey(exchange.request.API_KEY)
-        handler = HANDLERS[api]
+class Broker:
+    """The broker `id` of a cluster. `handlers` are those of `handlers.table`, which import this file."""
+
+    def __init__(self, id: int, cluster: ClusterState, handlers: Mapping[ApiKey, Handler[Any]]) -> None:
+        self.id = id
+        self.cluster = cluster
+        self._handlers = handlers
+
+    @property
+    def node(self) -> Node:
+        """This broker as the cluster knows it."""
+        return self.cluster.nodes[self.id]
+
+    def coordinates(self, key: str) -> bool:
+        """Return whether this broker is the coordinator of a group or a transactional id."""
+        return self.cluster.coordinator_of(key) == self.id
+
+    def check_coordinates(self, key: str) -> None:
+        """Raise NOT_COORDINATOR unless this broker is the coordinator of a group or a transactional id."""
+        if not self.coordinates(key):
+            raise broker_error(ErrorCode.NOT_COORDINATOR, f"broker {self.id} does not coordinate {key}")
+
+    def handle(self, context: RequestContext, now: float) -> None:
+        """Handle a request. It completes now, later (by a timer or a change of state) or, by a fault, never."""
+        api = ApiKey(context.request.API_KEY)
+        handler = self._handlers[api]
         self.cluster.requests[api] += 1
         faults = self.cluster.faults
         fault = None
         if faults:
-            places = handler.places(self, exchange.request)
-            fault = faults.match(api, self.id, exchange.client_id, places)
+            partitions = handler.named_partitions(self, context.request)
+            fault = faults.match(api, self.id, context.client_id, partitions)
         if fault is None:
-            self._run(handler, exchange, now)
+            self._run(handler, context, now)
         else:
-            self._run_with(fault, handler, exchange, now)
+            self._run_with_fault(fault, handler, context, now)
 
-    def _run(self, handler: Handler[Any], exchange: RequestContext, now: float) -> None:
-        if not self.node.is_up:  # it was stopped while a fault held the request back
+    def _run(self, handler: Handler[Any], context: RequestContext, now: float) -> None:
+        if not self.node.is_up:  # the broker was stopped while a fault delayed the request
             return
-        response = handler.handle(self, exchange.request, exchange, now)
+        response = handler.handle(self, context.request, context, now)
         if response is not None:
-            exchange.answer(response)
+            context.respond(response)
 
-    def _apply(self, handler: Handler[Any], exchange: RequestContext, now: float) -> None:
-        """Carry out and tell nobody."""
-        self._run(handler, exchange.shadow(_tell_nobody), now)
+    def _apply(self, handler: Handler[Any], context: RequestContext, now: float) -> None:
+        """Run the handler and drop its response."""
+        self._run(handler, context.with_callback(lambda completion: None), now)
 
-    def _run_with(self, fault: Fault, handler: Handler[Any], exchange: RequestContext, now: float) -> None:
+    def _run_with_fault(self, fault: Fault, handler: Handler[Any], context: RequestContext, now: float) -> None:
         match fault.effect:
             case Refuse(code, applied):
-                self._refuse(fault, handler, exchange, code, applied, now)
+                self._refuse(fault, handler, context, code, applied, now)
             case Disconnect(applied):
                 if applied:
-                    self._apply(handler, exchange, now)
-                exchange.finish(CloseConnection())
+                    self._apply(handler, context, now)
+                context.complete(CloseConnection())
             case Cut(keep_bytes):
-                self._run(handler, exchange.shadow(lambda outcome: exchange.finish(_cut(outcome, keep_bytes))), now)
+                truncated = context.with_callback(
+                    lambda completion: context.complete(_truncate(completion, keep_bytes))
+                )
+                self._run(handler, truncated, now)
             case Delay(ms, applied):
-                self._delay(handler, exchange, now + ms / 1000, applied, now)
+                self._delay(handler, context, now + ms / 1000, applied, now)
             case Mute(applied):
                 if applied:
-                    self._apply(handler, exchange, now)
+                    self._apply(handler, context, now)
             case ApplyLate(ms):
-                self.cluster.timers.at(now + ms / 1000, lambda now: self._apply(handler, exchange, now))
-                exchange.finish(CloseConnection())
+                self.cluster.timers.at(now + ms / 1000, lambda now: self._apply(handler, context, now))
+                context.complete(CloseConnection())
 
     def _refuse(
-        self, fault: Fault, handler: Handler[Any], exchange: RequestContext, code: int, applied: bool, now: float
+        self, fault: Fault, handler: Handler[Any], context: RequestContext, code: int, applied: bool, now: float
     ) -> None:
-        refuse = handler.refuse
+        error_response = handler.error_response
         if applied:
-            self._apply(handler, exchange, now)
-            refuse = handler.refuse_applied or refuse
-        elif fault.has_place and handler.refuses_places:
-            exchange.refusal = fault.refusal
-            self._run(handler, exchange, now)
+            self._apply(handler, context, now)
+            error_response = handler.applied_error_response or error_response
+        elif fault.names_partition and handler.supports_partition_errors:
+            context.partition_fault = fault.error_for
+            self._run(handler, context, now)
             return
-        exchange.answer(refuse(exchange.request, code, exchange.version))
+        context.respond(error_response(context.request, code, context.version))
 
-    def _delay(self, handler: Handler[Any], exchange: RequestContext, until: float, applied: bool, now: float) -> None:
+    def _delay(self, handler: Handler[Any], context: RequestContext, until: float, applied: bool, now: float) -> None:
         timers = self.cluster.timers
         if not applied:
-            timers.at(until, lambda now: self._run(handler, exchange, now))
+            timers.at(until, lambda now: self._run(handler, context, now))
             return
 
-        def finish(outcome: Outcome) -> None:
-            timers.at(until, lambda _: exchange.finish(outcome))
+        def complete_later(completion: Completion) -> None:
+            timers.at(until, lambda _: context.complete(completion))
 
-        self._run(handler, exchange.shadow(finish), now)
-
-
-def _tell_nobody(outcome: Outcome) -> None:
-    pass
+        self._run(handler, context.with_callback(complete_later), now)
 
 
-def _cut(outcome: Outcome, keep_bytes: int) -> Outcome:
-    return CutAnswer(outcome.response, keep_bytes) if isinstance(outcome, Reply) else outcome
+def _truncate(completion: Completion, keep_bytes: int) -> Completion:
+    return TruncatedReply(completion.response, keep_bytes) if isinstance(completion, Reply) else completion

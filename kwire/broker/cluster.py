@@ -1,24 +1,33 @@
-"""Cluster: an embedded Kafka cluster on its own thread, with the controls that a test wants.
+"""The public face.
+
+Cluster: an embedded Kafka cluster on its own thread, with the controls that a test wants.
 
 Owns the thread and the way into it: every control runs between two turns of the loop, so that it sees, and leaves, a
 cluster at rest. What brokers do is in the other files of this room.
+
+`serve`: a cluster that runs until it is told to stop. What the command line calls.
+
+Owns the waiting and the signals. It prints nothing: `on_ready` is given the cluster.
 """
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self, TypeVar, Unpack
+from types import FrameType
+from typing import Any, Self, TypeVar, Unpack
 
+from kwire.broker.cluster_state import ClusterState, Node
 from kwire.broker.diagnostics import Oddity
 from kwire.broker.faults import Effect, Fault, FaultKwargs, make_fault
 from kwire.broker.handlers.table import HANDLERS
 from kwire.broker.options import ClusterKwargs, make_options
 from kwire.broker.server import Server
-from kwire.broker.state import ClusterState, Node
 from kwire.errors import ClosedError, ConfigurationError
 from kwire.net import Clock, KafkaSelector, SystemClock, Tls, show_address
 from kwire.protocol import ApiKey, api
@@ -84,20 +93,20 @@ class Cluster:
         Kafka. `options` are those of `Options`. Raises ConfigurationError, or ConnectError for a port that is taken."""
         if not isinstance(brokers, int) or isinstance(brokers, bool) or brokers < 1:
             raise ConfigurationError(f"brokers is {brokers!r}", remedy="give how many, from 1 on")
-        chosen = make_options(options)
+        parsed = make_options(options)
         _check_arguments(brokers, ports, racks, topics)
         self._clock = clock or SystemClock()
         origin = (self._clock.now(), self._clock.time_ms())
         nodes = [Node(id, host, 0, rack=racks[id - 1] if racks else None) for id in range(1, brokers + 1)]
-        self._state = ClusterState(chosen, nodes, origin=origin)
+        self._state = ClusterState(parsed, nodes, origin=origin)
         self._selector = KafkaSelector(
-            clock=self._clock, max_frame_bytes=chosen.max_frame_bytes, idle_timeout_ms=chosen.idle_timeout_ms
+            clock=self._clock, max_frame_bytes=parsed.max_frame_bytes, idle_timeout_ms=parsed.idle_timeout_ms
         )
         apis = served_versions(api_versions or {})
         self._server = Server(self._state, self._selector, self._clock, apis=apis, tls=tls, sasl=_sasl(sasl))
         self._listen_host = listen_host or host
         self._calls: deque[Callable[[], None]] = deque()
-        self._gate = threading.Lock()  # of _calls and _is_closed: no call is left behind by a close
+        self._lock = threading.Lock()  # of _calls and _is_closed: no call is left behind by a close
         self._is_closed = False
         try:
             for node, port in zip(nodes, [*(ports or ()), *[0] * brokers], strict=False):
@@ -122,7 +131,7 @@ class Cluster:
 
     def close(self) -> None:
         """Stop everything and join the thread. May be called again."""
-        with self._gate:
+        with self._lock:
             self._is_closed = True
         self._selector.wakeup()
         self._thread.join()
@@ -247,7 +256,7 @@ class Cluster:
         return future.result()
 
     def _post(self, run: Callable[[], None]) -> None:
-        with self._gate:
+        with self._lock:
             if self._is_closed:
                 raise ClosedError("the cluster is closed")
             self._calls.append(run)
@@ -271,7 +280,7 @@ class Cluster:
     def _run_calls(self) -> None:
         while self._calls:
             self._calls.popleft()()
-        self._server.work(self._clock.now())
+        self._server.process_ready(self._clock.now())
 
 
 def _check_arguments(
@@ -304,3 +313,35 @@ def served_versions(narrowed: Mapping[ApiKey, range]) -> dict[int, range]:
 
 def _sasl(given: SaslServer | Mapping[str, str] | None) -> SaslServer | None:
     return given if given is None or isinstance(given, SaslServer) else SaslServer(given)
+
+
+def serve(
+    *, on_ready: Callable[[Cluster], None] | None = None, stop: threading.Event | None = None, **cluster: Any
+) -> None:
+    """Run a `Cluster(**cluster)` until `stop` is set or, on the main thread, SIGINT or SIGTERM comes.
+
+    Raises what `Cluster` raises, before `on_ready` was called.
+    """
+    stop = stop or threading.Event()
+    with _handle_signals(stop), Cluster(**cluster) as running:
+        if on_ready is not None:
+            on_ready(running)
+        stop.wait()
+
+
+@contextmanager
+def _handle_signals(stop: threading.Event) -> Iterator[None]:
+    """Only the main thread can have signal handlers; elsewhere `stop` is the only way."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -12,20 +12,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kwire.broker.broker import Broker
-from kwire.broker.diagnostics import ClientName, Oddity, log_broken, log_closing, maybe_header
-from kwire.broker.exchange import CloseConnection, CutAnswer, NoReply, Outcome, Reply, RequestContext
-from kwire.broker.faults import OF_THE_SESSION, Delay, Disconnect, Mute
+from kwire.broker.diagnostics import ClientInfo, Oddity, log_broken, log_closing, maybe_header
+from kwire.broker.faults import SESSION_APIS, Delay, Disconnect, Mute
 from kwire.broker.options import TRANSACTION_VERSIONS
+from kwire.broker.request_context import CloseConnection, Completion, NoReply, Reply, RequestContext, TruncatedReply
 from kwire.errors import DisconnectedError
 from kwire.protocol import ApiKey
 from kwire.session import ConnectionBroken, RequestReceived, SaslServer, Session, TrailingBytes
 from kwire.wire.frame import BytesLike
 
-Pieces = list[BytesLike]  # of a frame, its size left out
+FrameParts = list[BytesLike]  # of a frame, its size left out
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class RawBytes:
     """Bytes to be written as they are, without a size in front: what is left of an answer that is cut."""
 
     data: bytes
@@ -41,60 +41,60 @@ class Connection:
         apis: Mapping[int, range],
         sasl: SaslServer | None,
         client_host: str,
-        wake: Callable[[Connection], None],
+        on_ready: Callable[[Connection], None],
     ) -> None:
         self.broker = broker
         self.is_closing = False  # to be closed once its frames are written
         features = {"transaction.version": (broker.cluster.options.transaction_version, TRANSACTION_VERSIONS[-1])}
         self._session = Session.broker(apis=apis, sasl=sasl, peer=client_host, features=features)
         self._client_host = client_host
-        self.client = ClientName(next(broker.cluster.connection_numbers), broker.id, client_host, self._session)
-        self._wake = wake
+        self.client = ClientInfo(next(broker.cluster.connection_numbers), broker.id, client_host, self._session)
+        self._on_ready = on_ready
         self._queue: deque[RequestReceived] = deque()
-        self._held: deque[BytesLike] = deque()  # frames behind one that a fault delays or silences
+        self._delayed_frames: deque[BytesLike] = deque()  # frames behind one that a fault delays or silences
         self._current: RequestContext | None = None
-        self._is_held = False
-        self._raw: list[Pieces | Raw] = []
+        self._is_paused = False
+        self._output: list[FrameParts | RawBytes] = []
 
     @property
     def queued(self) -> int:
         """Requests that wait for the one before them."""
-        return len(self._queue) + len(self._held)
+        return len(self._queue) + len(self._delayed_frames)
 
     def receive(self, frame: BytesLike, now: float) -> None:
         if self.is_closing:
             return
-        if self._is_held:
-            self._held.append(frame)
-        elif not self._is_hit(frame, now):
-            self._take(frame, now)
-        self._wake(self)
+        if self._is_paused:
+            self._delayed_frames.append(frame)
+        elif not self._apply_session_fault(frame, now):
+            self._process(frame, now)
+        self._on_ready(self)
 
-    def turn(self, now: float) -> list[Pieces | Raw]:
+    def turn(self, now: float) -> list[FrameParts | RawBytes]:
         """Take up what can be taken up now; what is to be written."""
-        while self._held and not self._is_held and not self.is_closing:
-            self.receive(self._held.popleft(), now)
+        while self._delayed_frames and not self._is_paused and not self.is_closing:
+            self.receive(self._delayed_frames.popleft(), now)
         while self._queue and self._current is None and not self.is_closing:
-            self._begin(self._queue.popleft(), now)
-        frames: list[Pieces | Raw] = [*self._session.frames(), *self._raw]
-        self._raw.clear()
+            self._start(self._queue.popleft(), now)
+        frames: list[FrameParts | RawBytes] = [*self._session.frames(), *self._output]
+        self._output.clear()
         return frames
 
     def closed(self, now: float) -> None:
         """The socket is gone. A request that waits for its answer goes on, and is answered to nobody."""
         self.is_closing = True
         if self._current is not None:
-            self._current.abandon()
+            self._current.cancel()
         self._queue.clear()
-        self._held.clear()
+        self._delayed_frames.clear()
         self._session.closed(DisconnectedError("the client is gone", broker=self._client_host), now)
 
-    def _take(self, frame: BytesLike, now: float) -> None:
+    def _process(self, frame: BytesLike, now: float) -> None:
         for event in self._session.receive(frame, now):
             if isinstance(event, RequestReceived):
                 self._queue.append(event)
             elif isinstance(event, TrailingBytes):
-                self._note_trailing(event)
+                self._record_trailing_bytes(event)
             elif isinstance(event, ConnectionBroken):
                 self.is_closing = True
                 read = maybe_header(frame)
@@ -102,7 +102,7 @@ class Connection:
                     self.client.client_id = read[0].client_id
                 log_broken(self.client, event.error, frame)
 
-    def _note_trailing(self, event: TrailingBytes) -> None:
+    def _record_trailing_bytes(self, event: TrailingBytes) -> None:
         size = len(event.data)
         bytes_ = "byte" if size == 1 else "bytes"
         what = f"{size} {bytes_} after the last field, ignored as Kafka does: {event.data[:16].hex(' ')}"
@@ -110,21 +110,21 @@ class Connection:
         oddity = Oddity(self.client.library, event.header.client_id or "", key, version, what)
         self.broker.cluster.oddities.add(oddity)
 
-    def _begin(self, event: RequestReceived, now: float) -> None:
+    def _start(self, event: RequestReceived, now: float) -> None:
         self.client.client_id = event.header.client_id
 
-        def finish(outcome: Outcome) -> None:
-            self._finish(event, outcome)
+        def on_complete(completion: Completion) -> None:
+            self._complete(event, completion)
 
         self._current = RequestContext(
             event.request, event.header.api_version, client_id=event.header.client_id, client_host=self._client_host,
-            finish=finish,
+            on_complete=on_complete,
         )  # fmt: skip
         self.broker.handle(self._current, now)
 
-    def _finish(self, event: RequestReceived, outcome: Outcome) -> None:
+    def _complete(self, event: RequestReceived, completion: Completion) -> None:
         self._current = None
-        match outcome:
+        match completion:
             case Reply(response):
                 self._session.respond(event.tag, response)
             case NoReply():
@@ -133,21 +133,21 @@ class Connection:
                 self.is_closing = True
                 if reason is not None:
                     log_closing(self.client, reason)
-            case CutAnswer(response, keep_bytes):
+            case TruncatedReply(response, keep_bytes):
                 self._session.respond(event.tag, response)
                 # Requests before it that were answered in this same turn have frames waiting, which go out whole.
                 *whole, last = self._session.frames()
-                self._raw += whole
+                self._output += whole
                 body = b"".join(last)
-                self._raw.append(Raw((len(body).to_bytes(4, "big") + body)[:keep_bytes]))
+                self._output.append(RawBytes((len(body).to_bytes(4, "big") + body)[:keep_bytes]))
                 self.is_closing = True
-        self._wake(self)
+        self._on_ready(self)
 
-    def _is_hit(self, frame: BytesLike, now: float) -> bool:
+    def _apply_session_fault(self, frame: BytesLike, now: float) -> bool:
         """Faults of what the session answers must take it before the session sees it."""
         faults = self.broker.cluster.faults
         key = int.from_bytes(frame[:2], "big", signed=True)
-        if not faults or key not in OF_THE_SESSION:
+        if not faults or key not in SESSION_APIS:
             return False
         fault = faults.match(ApiKey(key), self.broker.id, "", ())
         if fault is None:
@@ -156,14 +156,14 @@ class Connection:
             case Disconnect():
                 self.is_closing = True
             case Mute():
-                self._is_held = True
+                self._is_paused = True
             case Delay(ms):
-                self._is_held = True
-                self.broker.cluster.timers.at(now + ms / 1000, lambda now: self._release(frame, now))
+                self._is_paused = True
+                self.broker.cluster.timers.at(now + ms / 1000, lambda now: self._resume(frame, now))
         return True
 
-    def _release(self, frame: BytesLike, now: float) -> None:
-        self._is_held = False
+    def _resume(self, frame: BytesLike, now: float) -> None:
+        self._is_paused = False
         if not self.is_closing:
-            self._take(frame, now)
-            self._wake(self)
+            self._process(frame, now)
+            self._on_ready(self)

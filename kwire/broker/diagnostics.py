@@ -57,7 +57,7 @@ class Oddities:
 
 
 @dataclass(slots=True)
-class ClientName:
+class ClientInfo:
     """How the log calls the client of one connection. Client id and software are known once it has sent them."""
 
     number: int
@@ -75,15 +75,15 @@ class ClientName:
         return f"connection {self.number} to broker {self.broker}, client {client} at {self.host}"
 
 
-def log_broken(client: ClientName, error: KwireError, frame: BytesLike) -> None:
+def log_broken(client: ClientInfo, error: KwireError, frame: BytesLike) -> None:
     """Say why the broker closes a connection: its session could not go on after `frame`."""
     error.where.pop("broker", None)  # the session names its peer so, and that is the client here
     logger.warning("%s: %s; the broker closes the connection", client, error)
     if logger.isEnabledFor(logging.DEBUG):
-        logger.debug("%s: the request's bytes:\n%s", client, "\n".join(annotated(bytes(frame))))
+        logger.debug("%s: the request's bytes:\n%s", client, "\n".join(describe_frame(bytes(frame))))
 
 
-def log_closing(client: ClientName, reason: str) -> None:
+def log_closing(client: ClientInfo, reason: str) -> None:
     logger.warning("%s: %s; the broker closes the connection", client, reason)
 
 
@@ -95,28 +95,28 @@ def maybe_header(frame: BytesLike) -> tuple[RequestHeader, int] | None:
         return None
 
 
-def annotated(frame: bytes) -> list[str]:
+def describe_frame(frame: bytes) -> list[str]:
     """The fields of a request's frame with their bytes, one a line, up to where it stops making sense."""
     read = maybe_header(frame)
     if read is None:
-        return [f"{0:6}  {_shown(frame)}  no request header"]
+        return [f"{0:6}  {_hex(frame)}  no request header"]
     header, start = read
     request_class = api(header.api_key).request
-    lines = [f"{0:6}  {_shown(frame[:start])}  header of {api(header.api_key).name} v{header.api_version}"]
+    lines = [f"{0:6}  {_hex(frame[:start])}  header of {api(header.api_key).name} v{header.api_version}"]
     if header.api_key in _SECRET_APIS:
         return [*lines, f"{start:6}  {len(frame) - start} bytes that may be secret"]
     if header.api_version not in request_class.VERSIONS:
-        return [*lines, f"{start:6}  {_shown(frame[start:])}  kwire does not know this version"]
-    found = annotate(request_class, frame, header.api_version, start)
-    for one in found[:_ROWS_SHOWN]:
-        value = one.value.message if isinstance(one.value, KwireError) else _value(one.value)
-        lines.append(f"{one.start:6}  {_shown(frame[one.start : one.end])}  {one.path or '(end)'} = {value}")
-    if len(found) > _ROWS_SHOWN:
-        lines.append(f"        and {len(found) - _ROWS_SHOWN} fields more")
+        return [*lines, f"{start:6}  {_hex(frame[start:])}  kwire does not know this version"]
+    fields = annotate(request_class, frame, header.api_version, start)
+    for field in fields[:_ROWS_SHOWN]:
+        value = field.value.message if isinstance(field.value, KwireError) else _value(field.value)
+        lines.append(f"{field.start:6}  {_hex(frame[field.start : field.end])}  {field.path or '(end)'} = {value}")
+    if len(fields) > _ROWS_SHOWN:
+        lines.append(f"        and {len(fields) - _ROWS_SHOWN} fields more")
     return lines
 
 
-def _shown(data: bytes) -> str:
+def _hex(data: bytes) -> str:
     text = data[:_BYTES_SHOWN].hex(" ")
     return f"{text} ... ({len(data)} bytes)" if len(data) > _BYTES_SHOWN else text
 

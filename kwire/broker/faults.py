@@ -18,7 +18,7 @@ from kwire.protocol import ApiKey
 NO_PARTITION = -1
 
 # What the session answers by itself: only a rule that names one of these takes it, and only to be dropped or held up.
-OF_THE_SESSION = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+SESSION_APIS = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
 _MILLISECONDS = "give whole milliseconds, from 0 on"
@@ -102,7 +102,7 @@ Effect = Refuse | Disconnect | Cut | Delay | Mute | ApplyLate
 
 
 # Field, kind, least value, and what to give instead.
-_MATCHED: tuple[tuple[str, type, int | None, str], ...] = (
+_FIELDS: tuple[tuple[str, type, int | None, str], ...] = (
     ("api", ApiKey, None, "give a kwire.protocol.ApiKey, such as ApiKey.PRODUCE"),
     ("node", int, 0, "give a broker's id"),
     ("topic", str, None, "give a topic's name"),
@@ -152,12 +152,12 @@ class Fault:
                 f"the effect of a fault is {effect!r}",
                 remedy=f"give an instance of one of {names}, such as Delay(ms=50)",
             )
-        for name, kind, least, remedy in _MATCHED:
+        for name, kind, least, remedy in _FIELDS:
             value = getattr(self, name)
             if value is not None or name == "after":
                 _check("a fault", name, value, kind, remedy, least)
-        can_befall = isinstance(self.effect, Disconnect | Mute | Delay) and not self.effect.applied
-        if self.api is not None and self.api in OF_THE_SESSION and not can_befall:
+        is_applicable = isinstance(self.effect, Disconnect | Mute | Delay) and not self.effect.applied
+        if self.api is not None and self.api in SESSION_APIS and not is_applicable:
             remedy = "use Disconnect, Mute or Delay, without `applied`"
             raise ConfigurationError(f"{self.effect} cannot befall {self.api.name}", remedy=remedy)
 
@@ -165,9 +165,9 @@ class Fault:
     def is_spent(self) -> bool:
         return self.times is not None and self.hits >= self.times
 
-    def takes(self, api: ApiKey, node: int, client_id: str, places: Collection[tuple[str, int]]) -> bool:
+    def take(self, api: ApiKey, node: int, client_id: str, partitions: Collection[tuple[str, int]]) -> bool:
         """Whether this request is to be hit; counts it. `places` are the partitions that it names."""
-        if self.is_spent or not self._matches(api, node, client_id, places):
+        if self.is_spent or not self._matches(api, node, client_id, partitions):
             return False
         self.seen += 1
         if self.seen <= self.after:
@@ -175,26 +175,26 @@ class Fault:
         self.hits += 1
         return True
 
-    def _matches(self, api: ApiKey, node: int, client_id: str, places: Collection[tuple[str, int]]) -> bool:
+    def _matches(self, api: ApiKey, node: int, client_id: str, partitions: Collection[tuple[str, int]]) -> bool:
         return (
-            (self.api == api or (self.api is None and api not in OF_THE_SESSION))
+            (self.api == api or (self.api is None and api not in SESSION_APIS))
             and self.node in (None, node)
             and self.client_id in (None, client_id)
-            and (not self.has_place or any(self.concerns(*place) for place in places))
+            and (not self.names_partition or any(self.covers(*partition) for partition in partitions))
         )
 
     @property
-    def has_place(self) -> bool:
+    def names_partition(self) -> bool:
         return self.topic is not None or self.partition is not None
 
-    def concerns(self, topic: str, partition: int) -> bool:
+    def covers(self, topic: str, partition: int) -> bool:
         """A request that names a topic and no partition has NO_PARTITION there."""
         return self.topic in (None, topic) and (self.partition in (None, partition) or partition == NO_PARTITION)
 
-    def refusal(self, topic: str, partition: int) -> ErrorCode | None:
+    def error_for(self, topic: str, partition: int) -> ErrorCode | None:
         """What a partition of a request that it has taken is to be answered with, if it is one that it concerns."""
         assert isinstance(self.effect, Refuse)
-        return self.effect.code if self.concerns(topic, partition) else None
+        return self.effect.code if self.covers(topic, partition) else None
 
 
 def make_fault(effect: Effect, match: Mapping[str, Any]) -> Fault:
@@ -227,9 +227,9 @@ class Faults:
     def clear(self) -> None:
         self._rules.clear()
 
-    def match(self, api: ApiKey, node: int, client_id: str, places: Collection[tuple[str, int]]) -> Fault | None:
+    def match(self, api: ApiKey, node: int, client_id: str, partitions: Collection[tuple[str, int]]) -> Fault | None:
         """The rule that takes this request. A spent rule is forgotten."""
-        found = next((fault for fault in self._rules if fault.takes(api, node, client_id, places)), None)
-        if found is not None and found.is_spent:
-            self._rules.remove(found)
-        return found
+        fault = next((fault for fault in self._rules if fault.take(api, node, client_id, partitions)), None)
+        if fault is not None and fault.is_spent:
+            self._rules.remove(fault)
+        return fault

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 
+from kwire.broker.ids import make_uuid
 from kwire.broker.options import Options
-from kwire.broker.producer_ids import make_uuid
 from kwire.errors import ErrorCode
 from kwire.net.timers import Timer, Timers
 
@@ -38,7 +38,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-_MAY_COME_FROM = {
+_VALID_PREVIOUS_STATES = {
     GroupState.EMPTY: {GroupState.PREPARING_REBALANCE},
     GroupState.PREPARING_REBALANCE: {GroupState.EMPTY, GroupState.STABLE, GroupState.COMPLETING_REBALANCE},
     GroupState.COMPLETING_REBALANCE: {GroupState.PREPARING_REBALANCE},
@@ -48,7 +48,7 @@ _MAY_COME_FROM = {
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinGroupResult:
     """The answer to a JoinGroup."""
 
     error: int
@@ -62,7 +62,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class SyncGroupResult:
     """The answer to a SyncGroup."""
 
     error: int
@@ -86,14 +86,14 @@ class Member:
     rebalance_timeout_ms: int
     assignment: bytes = b""
     is_new: bool = True
-    awaiting_join: Callable[[Joined], None] | None = None
-    awaiting_sync: Callable[[Synced], None] | None = None
+    awaiting_join: Callable[[JoinGroupResult], None] | None = None
+    awaiting_sync: Callable[[SyncGroupResult], None] | None = None
     session: Timer | None = None
 
     def metadata(self, protocol: str) -> bytes:
         return next(metadata for name, metadata in self.protocols if name == protocol)
 
-    def stop_clock(self) -> None:
+    def cancel_session(self) -> None:
         if self.session is not None:
             self.session.cancel()
             self.session = None
@@ -122,8 +122,8 @@ class Group:
     def __contains__(self, member_id: str) -> bool:
         return member_id in self.members
 
-    def move(self, state: GroupState) -> None:
-        assert self.state in _MAY_COME_FROM[state], f"group {self.id}: {self.state.name} -> {state.name}"
+    def transition(self, state: GroupState) -> None:
+        assert self.state in _VALID_PREVIOUS_STATES[state], f"group {self.id}: {self.state.name} -> {state.name}"
         self.state = state
 
     # Members.
@@ -137,13 +137,13 @@ class Group:
         self.members[member.id] = member
         if member.instance_id is not None:
             self.static[member.instance_id] = member.id
-        self.drop_pending(member.id)
+        self.remove_pending(member.id)
 
     def remove(self, member: Member) -> None:
         """Also answers it, if it waits."""
-        member.stop_clock()
-        self.answer_join(member, Joined(ErrorCode.UNKNOWN_MEMBER_ID, member.id))
-        self.answer_sync(member, Synced(ErrorCode.UNKNOWN_MEMBER_ID))
+        member.cancel_session()
+        self.complete_join(member, JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, member.id))
+        self.complete_sync(member, SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID))
         del self.members[member.id]
         self.pending_sync.pop(member.id, None)
         if member.instance_id is not None and self.static.get(member.instance_id) == member.id:
@@ -154,8 +154,8 @@ class Group:
     def replace_static(self, member: Member, new_id: str) -> None:
         """A static member came back under a new id; whoever used the old one is fenced."""
         assert member.instance_id is not None
-        self.answer_join(member, Joined(ErrorCode.FENCED_INSTANCE_ID, member.id))
-        self.answer_sync(member, Synced(ErrorCode.FENCED_INSTANCE_ID))
+        self.complete_join(member, JoinGroupResult(ErrorCode.FENCED_INSTANCE_ID, member.id))
+        self.complete_sync(member, SyncGroupResult(ErrorCode.FENCED_INSTANCE_ID))
         was_leader = self.leader == member.id
         del self.members[member.id]
         was_pending_sync = self.pending_sync.pop(member.id, "no") is None
@@ -167,7 +167,7 @@ class Group:
         if was_leader:
             self.leader = new_id
 
-    def drop_pending(self, member_id: str) -> bool:
+    def remove_pending(self, member_id: str) -> bool:
         timer = self.pending.pop(member_id, None)
         if timer is not None:
             timer.cancel()
@@ -185,8 +185,8 @@ class Group:
     def select_protocol(self) -> str:
         """Every member votes for its favourite among those that all have; ties go to the first vote cast."""
         common = self._common_protocols()
-        everybody = self.members.values()
-        votes = Counter(next(name for name, _ in member.protocols if name in common) for member in everybody)
+        members = self.members.values()
+        votes = Counter(next(name for name, _ in member.protocols if name in common) for member in members)
         return max(votes, key=lambda name: votes[name])
 
     def _common_protocols(self) -> set[str]:
@@ -206,17 +206,17 @@ class Group:
     def not_yet_joined(self) -> list[Member]:
         return [member for member in self.members.values() if member.awaiting_join is None]
 
-    def begin_generation(self) -> None:
+    def start_generation(self) -> None:
         """The join phase is over: a new generation with those who are here."""
         self.generation += 1
         if self.members:
             self.protocol = self.select_protocol()
-            self.move(GroupState.COMPLETING_REBALANCE)
+            self.transition(GroupState.COMPLETING_REBALANCE)
             self.pending_sync = dict.fromkeys(self.members)
         else:
             self.protocol = None
             self.leader = None
-            self.move(GroupState.EMPTY)
+            self.transition(GroupState.EMPTY)
 
     def elect_joined_leader(self) -> bool:
         """If the leader did not come back, one who did leads. Whether there is one."""
@@ -229,49 +229,49 @@ class Group:
         """The leader has decided: everybody who waits gets their part."""
         for member in self.members.values():
             member.assignment = assignments.get(member.id, b"")
-        self.move(GroupState.STABLE)
+        self.transition(GroupState.STABLE)
         for member in self.members.values():
-            self.answer_sync(member, self.synced(member))
+            self.complete_sync(member, self.synced(member))
 
-    def forget_assignments(self, error: ErrorCode) -> None:
+    def reset_assignments(self, error: ErrorCode) -> None:
         for member in self.members.values():
             member.assignment = b""
-            self.answer_sync(member, Synced(error))
+            self.complete_sync(member, SyncGroupResult(error))
 
-    def joined(self, member: Member, *, skip_assignment: bool = False) -> Joined:
+    def joined(self, member: Member, *, skip_assignment: bool = False) -> JoinGroupResult:
         """This generation as `member` is told of it: only the leader learns who else is here."""
         assert self.protocol is not None
         protocol = self.protocol
         leads = member.id == self.leader
         members = tuple((m.id, m.instance_id, m.metadata(protocol)) for m in self.members.values()) if leads else ()
-        return Joined(
+        return JoinGroupResult(
             ErrorCode.NONE, member.id, self.generation, self.protocol_type, protocol, self.leader or "",
             skip_assignment=skip_assignment, members=members,
         )  # fmt: skip
 
-    def synced(self, member: Member) -> Synced:
-        return Synced(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
+    def synced(self, member: Member) -> SyncGroupResult:
+        return SyncGroupResult(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
 
     # Answers; each is given once.
 
     @staticmethod
-    def answer_join(member: Member, joined: Joined) -> None:
-        reply, member.awaiting_join = member.awaiting_join, None
-        if reply is not None:
-            reply(joined)
+    def complete_join(member: Member, joined: JoinGroupResult) -> None:
+        respond, member.awaiting_join = member.awaiting_join, None
+        if respond is not None:
+            respond(joined)
 
     @staticmethod
-    def answer_sync(member: Member, synced: Synced) -> None:
-        reply, member.awaiting_sync = member.awaiting_sync, None
-        if reply is not None:
-            reply(synced)
+    def complete_sync(member: Member, synced: SyncGroupResult) -> None:
+        respond, member.awaiting_sync = member.awaiting_sync, None
+        if respond is not None:
+            respond(synced)
 
 
 UNKNOWN_GENERATION = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class JoinGroup:
     """A JoinGroup, whatever its version."""
 
     group_id: str
@@ -288,7 +288,7 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sync:
+class SyncGroup:
     """A SyncGroup, whatever its version. Protocol names are None before v5."""
 
     group_id: str
@@ -300,7 +300,7 @@ class Sync:
     assignments: dict[str, bytes]
 
 
-class Groups:
+class GroupCoordinator:
     def __init__(self, options: Options, timers: Timers, random: Random) -> None:
         self._options = options
         self._timers = timers
@@ -323,31 +323,31 @@ class Groups:
     def delete(self, group: Group) -> None:
         assert not group.members
         for member_id in list(group.pending):
-            group.drop_pending(member_id)
+            group.remove_pending(member_id)
         if group.rebalance is not None:
             group.rebalance.cancel()
-        group.move(GroupState.DEAD)
+        group.transition(GroupState.DEAD)
         del self._groups[group.id]
 
     # JoinGroup.
 
-    def join(self, join: Join, now: float, reply: Callable[[Joined], None]) -> Joined | None:
+    def join(self, join: JoinGroup, now: float, respond: Callable[[JoinGroupResult], None]) -> JoinGroupResult | None:
         """The answer, or None when it comes through `reply`, once everybody has joined."""
-        error = self._invalid(join)
+        error = self._validate(join)
         if error is not None:
-            return Joined(error, join.member_id)
+            return JoinGroupResult(error, join.member_id)
         if join.member_id and join.group_id not in self._groups:
-            return Joined(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id)
+            return JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id)
         group = self.get_or_create(join.group_id)
         if group is None:
-            return Joined(ErrorCode.COORDINATOR_NOT_AVAILABLE, join.member_id)
+            return JoinGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, join.member_id)
         if not group.supports(join.protocol_type, join.protocols):
-            return Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, join.member_id)
+            return JoinGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, join.member_id)
         if not join.member_id:
-            return self._join_unknown(group, join, now, reply)
-        return self._join_known(group, join, now, reply)
+            return self._join_unknown(group, join, now, respond)
+        return self._join_known(group, join, now, respond)
 
-    def _invalid(self, join: Join) -> ErrorCode | None:
+    def _validate(self, join: JoinGroup) -> ErrorCode | None:
         if not join.group_id:
             return ErrorCode.INVALID_GROUP_ID
         least, most = self._options.group_min_session_timeout_ms, self._options.group_max_session_timeout_ms
@@ -355,82 +355,92 @@ class Groups:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         return None
 
-    def _join_unknown(self, group: Group, join: Join, now: float, reply: Callable[[Joined], None]) -> Joined | None:
+    def _join_unknown(
+        self, group: Group, join: JoinGroup, now: float, respond: Callable[[JoinGroupResult], None]
+    ) -> JoinGroupResult | None:
         if join.instance_id is not None and join.instance_id in group.static:
-            return self._rejoin_static(group, join, now, reply)
+            return self._rejoin_static(group, join, now, respond)
         if len(group.members) + len(group.pending) >= self._options.group_max_size:
-            return Joined(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+            return JoinGroupResult(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
         new_id = self._make_member_id(join)
         if join.needs_known_id and join.instance_id is None:
             until = now + join.session_timeout_ms / 1000
-            group.pending[new_id] = self._timers.at(until, lambda now: self._forget_pending(group, new_id, now))
-            return Joined(ErrorCode.MEMBER_ID_REQUIRED, new_id)
-        self._add(group, join, new_id, now, reply)
+            group.pending[new_id] = self._timers.at(until, lambda now: self._expire_pending(group, new_id, now))
+            return JoinGroupResult(ErrorCode.MEMBER_ID_REQUIRED, new_id)
+        self._add(group, join, new_id, now, respond)
         return None
 
-    def _join_known(self, group: Group, join: Join, now: float, reply: Callable[[Joined], None]) -> Joined | None:
+    def _join_known(
+        self, group: Group, join: JoinGroup, now: float, respond: Callable[[JoinGroupResult], None]
+    ) -> JoinGroupResult | None:
         if join.member_id in group.pending:
             if len(group.members) >= self._options.group_max_size:
-                return Joined(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
-            self._add(group, join, join.member_id, now, reply)
+                return JoinGroupResult(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+            self._add(group, join, join.member_id, now, respond)
             return None
-        error = _not_a_member(group, join.member_id, join.instance_id)
+        error = _check_identity(group, join.member_id, join.instance_id)
         if error is not None:
-            return Joined(error, join.member_id)
+            return JoinGroupResult(error, join.member_id)
         member = group.members[join.member_id]
         if group.state is GroupState.COMPLETING_REBALANCE and member.protocols == join.protocols:
             return group.joined(member)  # its answer was lost: the same generation again
         if group.state is GroupState.STABLE and member.id != group.leader and member.protocols == join.protocols:
             return group.joined(member)  # a follower with no news makes no rebalance; a leader's rejoin asks for one
-        self._update(group, member, join, reply)
+        self._update(group, member, join, respond)
         self._rebalance_or_complete(group, now)
         return None
 
-    def _rejoin_static(self, group: Group, join: Join, now: float, reply: Callable[[Joined], None]) -> Joined | None:
+    def _rejoin_static(
+        self, group: Group, join: JoinGroup, now: float, respond: Callable[[JoinGroupResult], None]
+    ) -> JoinGroupResult | None:
         """A static member restarted: it takes its old place, without a rebalance if nothing else changed."""
         assert join.instance_id is not None
         old_id, new_id = group.static[join.instance_id], self._make_member_id(join)
         old_leader = group.leader
         member = group.members[old_id]
         group.replace_static(member, new_id)
-        self._update(group, member, join, reply)
-        self._expect(group, member, member.session_timeout_ms, now)
+        self._update(group, member, join, respond)
+        self._restart_session(group, member, member.session_timeout_ms, now)
         if group.state is not GroupState.STABLE or group.protocol is None or group.select_protocol() != group.protocol:
             self._rebalance_or_complete(group, now)
             return None
         member.awaiting_join = None
-        answer = group.joined(member, skip_assignment=join.can_skip_assignment and new_id == group.leader)
+        result = group.joined(member, skip_assignment=join.can_skip_assignment and new_id == group.leader)
         if old_leader == old_id and not join.can_skip_assignment:
             # An old client that is told that it leads would assign and sync, which a stable group does not take in: so
             # it is told that its former self leads, and just asks for its part.
-            return Joined(
-                ErrorCode.NONE, new_id, answer.generation, answer.protocol_type, answer.protocol, leader=old_id
+            return JoinGroupResult(
+                ErrorCode.NONE, new_id, result.generation, result.protocol_type, result.protocol, leader=old_id
             )
-        return answer
+        return result
 
-    def _make_member_id(self, join: Join) -> str:
+    def _make_member_id(self, join: JoinGroup) -> str:
         return f"{join.instance_id or join.client_id}-{make_uuid(self._random)}"
 
-    def _add(self, group: Group, join: Join, member_id: str, now: float, reply: Callable[[Joined], None]) -> None:
+    def _add(
+        self, group: Group, join: JoinGroup, member_id: str, now: float, respond: Callable[[JoinGroupResult], None]
+    ) -> None:
         member = Member(
             id=member_id, instance_id=join.instance_id, client_id=join.client_id, client_host=join.client_host,
             protocol_type=join.protocol_type, protocols=join.protocols, session_timeout_ms=join.session_timeout_ms,
-            rebalance_timeout_ms=join.rebalance_timeout_ms, awaiting_join=reply,
+            rebalance_timeout_ms=join.rebalance_timeout_ms, awaiting_join=respond,
         )  # fmt: skip
         group.add(member)
         group.joined_in_delay = True
         group.empty_since = None
-        self._expect(group, member, self._options.new_member_join_timeout_ms, now)
+        self._restart_session(group, member, self._options.new_member_join_timeout_ms, now)
         self._rebalance_or_complete(group, now)
 
-    def _update(self, group: Group, member: Member, join: Join, reply: Callable[[Joined], None]) -> None:
+    def _update(
+        self, group: Group, member: Member, join: JoinGroup, respond: Callable[[JoinGroupResult], None]
+    ) -> None:
         # A member that joins again while its first JoinGroup waits has given up on that one.
-        group.answer_join(member, Joined(ErrorCode.UNKNOWN_MEMBER_ID, member.id))
+        group.complete_join(member, JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, member.id))
         member.protocols = join.protocols
         member.session_timeout_ms = join.session_timeout_ms
         member.rebalance_timeout_ms = join.rebalance_timeout_ms
         member.client_id, member.client_host = join.client_id, join.client_host
-        member.awaiting_join = reply
+        member.awaiting_join = respond
 
     # The rebalance.
 
@@ -442,26 +452,26 @@ class Groups:
 
     def _prepare_rebalance(self, group: Group, now: float) -> None:
         if group.state is GroupState.COMPLETING_REBALANCE:
-            group.forget_assignments(ErrorCode.REBALANCE_IN_PROGRESS)
+            group.reset_assignments(ErrorCode.REBALANCE_IN_PROGRESS)
         self._stop_sync_phase(group)
         delay_ms = self._options.group_initial_rebalance_delay_ms
         timeout_ms = group.rebalance_timeout_ms
         if group.state is GroupState.EMPTY and delay_ms > 0:
             group.delay_left_ms = max(timeout_ms - delay_ms, 0)
             group.joined_in_delay = False
-            group.rebalance = self._timers.at(now + delay_ms / 1000, lambda now: self._end_delay(group, now))
+            group.rebalance = self._timers.at(now + delay_ms / 1000, lambda now: self._extend_delay(group, now))
         else:
             group.rebalance = self._timers.at(now + timeout_ms / 1000, lambda now: self._complete_join(group, now))
-        group.move(GroupState.PREPARING_REBALANCE)
+        group.transition(GroupState.PREPARING_REBALANCE)
 
-    def _end_delay(self, group: Group, now: float) -> None:
+    def _extend_delay(self, group: Group, now: float) -> None:
         """Whoever comes during the initial delay extends it, as long as the rebalance timeout allows."""
         left_ms = group.delay_left_ms or 0
         if group.joined_in_delay and left_ms > 0:
             delay_ms = min(self._options.group_initial_rebalance_delay_ms, left_ms)
             group.delay_left_ms = left_ms - delay_ms
             group.joined_in_delay = False
-            group.rebalance = self._timers.at(now + delay_ms / 1000, lambda now: self._end_delay(group, now))
+            group.rebalance = self._timers.at(now + delay_ms / 1000, lambda now: self._extend_delay(group, now))
             return
         group.delay_left_ms = None
         self._complete_join(group, now)
@@ -484,23 +494,23 @@ class Groups:
             timeout = group.rebalance_timeout_ms / 1000
             group.rebalance = self._timers.at(now + timeout, lambda now: self._complete_join(group, now))
             return
-        group.begin_generation()
+        group.start_generation()
         if not group.members:
             group.empty_since = now
             return
-        group.sync = self._timers.at(now + group.rebalance_timeout_ms / 1000, lambda now: self._end_sync(group, now))
+        group.sync = self._timers.at(now + group.rebalance_timeout_ms / 1000, lambda now: self._expire_sync(group, now))
         for member in list(group.members.values()):
             member.is_new = False
-            self._expect(group, member, member.session_timeout_ms, now)
-            group.answer_join(member, group.joined(member))
+            self._restart_session(group, member, member.session_timeout_ms, now)
+            group.complete_join(member, group.joined(member))
 
-    def _end_sync(self, group: Group, now: float) -> None:
+    def _expire_sync(self, group: Group, now: float) -> None:
         """Whoever has not asked for its assignment by now is out."""
         group.sync = None
-        late = [group.members[member_id] for member_id in group.pending_sync]
-        for member in late:
+        missing = [group.members[member_id] for member_id in group.pending_sync]
+        for member in missing:
             group.remove(member)
-        if late:
+        if missing:
             self._rebalance_or_complete(group, now)
 
     def _stop_sync_phase(self, group: Group) -> None:
@@ -511,28 +521,28 @@ class Groups:
 
     # SyncGroup, Heartbeat, LeaveGroup.
 
-    def sync(self, sync: Sync, now: float, reply: Callable[[Synced], None]) -> Synced | None:
+    def sync(self, sync: SyncGroup, now: float, respond: Callable[[SyncGroupResult], None]) -> SyncGroupResult | None:
         """The answer, or None when it comes through `reply`, once the leader has assigned."""
         group = self._groups.get(sync.group_id)
-        error = _refused(group, sync.generation, sync.member_id, sync.instance_id)
+        error = _check_member(group, sync.generation, sync.member_id, sync.instance_id)
         if group is None or error is not None:
-            return Synced(error or ErrorCode.UNKNOWN_MEMBER_ID)
+            return SyncGroupResult(error or ErrorCode.UNKNOWN_MEMBER_ID)
         if sync.protocol_type not in (None, group.protocol_type) or sync.protocol not in (None, group.protocol):
-            return Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            return SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if group.state is GroupState.PREPARING_REBALANCE:
-            return Synced(ErrorCode.REBALANCE_IN_PROGRESS)
+            return SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS)
         member = group.members[sync.member_id]
         group.pending_sync.pop(member.id, None)
         if group.state is GroupState.STABLE:
-            self._expect(group, member, member.session_timeout_ms, now)
+            self._restart_session(group, member, member.session_timeout_ms, now)
             return group.synced(member)
-        group.answer_sync(member, Synced(ErrorCode.UNKNOWN_MEMBER_ID))  # a second request replaces the first
-        member.awaiting_sync = reply
+        group.complete_sync(member, SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID))  # a second request replaces the first
+        member.awaiting_sync = respond
         if member.id == group.leader:
             # Those who have not asked yet still must within the sync phase, so its clock runs on.
             group.assign(sync.assignments)
             for other in group.members.values():
-                self._expect(group, other, other.session_timeout_ms, now)
+                self._restart_session(group, other, other.session_timeout_ms, now)
         if not group.pending_sync:
             self._stop_sync_phase(group)
         return None
@@ -541,11 +551,11 @@ class Groups:
         self, group_id: str, generation: int, member_id: str, instance_id: str | None, now: float
     ) -> ErrorCode:
         group = self._groups.get(group_id)
-        error = _refused(group, generation, member_id, instance_id)
+        error = _check_member(group, generation, member_id, instance_id)
         if group is None or error is not None:
             return error or ErrorCode.UNKNOWN_MEMBER_ID
         member = group.members[member_id]
-        self._expect(group, member, member.session_timeout_ms, now)
+        self._restart_session(group, member, member.session_timeout_ms, now)
         preparing = group.state is GroupState.PREPARING_REBALANCE
         return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
 
@@ -553,12 +563,12 @@ class Groups:
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if instance_id is None and group.drop_pending(member_id):
+        if instance_id is None and group.remove_pending(member_id):
             self._maybe_complete_join(group, now)
             return ErrorCode.NONE
         if not member_id and instance_id is not None:  # an administrator removes a static member by its name
             member_id = group.static.get(instance_id, "")
-        error = _not_a_member(group, member_id, instance_id)
+        error = _check_identity(group, member_id, instance_id)
         if error is not None:
             return error
         self._remove(group, group.members[member_id], now)
@@ -570,13 +580,13 @@ class Groups:
         """Whether this member may commit offsets now; counts as a heartbeat."""
         if generation == UNKNOWN_GENERATION and not member_id and group.state is GroupState.EMPTY:
             return ErrorCode.NONE  # a consumer that assigns by itself and only stores its offsets here
-        error = _refused(group, generation, member_id, instance_id)
+        error = _check_member(group, generation, member_id, instance_id)
         if error is not None:
             return error
         if group.state is GroupState.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         member = group.members[member_id]
-        self._expect(group, member, member.session_timeout_ms, now)
+        self._restart_session(group, member, member.session_timeout_ms, now)
         return ErrorCode.NONE
 
     def check_transactional_commit(
@@ -588,23 +598,23 @@ class Groups:
             group.state is GroupState.EMPTY or (not member_id and instance_id is None)
         ):
             return ErrorCode.NONE
-        return _refused(group, generation, member_id, instance_id) or ErrorCode.NONE
+        return _check_member(group, generation, member_id, instance_id) or ErrorCode.NONE
 
     # Clocks and moves.
 
-    def _expect(self, group: Group, member: Member, within_ms: int, now: float) -> None:
+    def _restart_session(self, group: Group, member: Member, within_ms: int, now: float) -> None:
         """Hear from the member within this time, or it is out."""
-        member.stop_clock()
+        member.cancel_session()
         member.session = self._timers.at(now + within_ms / 1000, lambda now: self._expire(group, member, now))
 
     def _expire(self, group: Group, member: Member, now: float) -> None:
-        waits = member.awaiting_join is not None or member.awaiting_sync is not None
-        if waits and not member.is_new:
+        is_waiting = member.awaiting_join is not None or member.awaiting_sync is not None
+        if is_waiting and not member.is_new:
             return  # it is us who keep it waiting; the clock starts anew with the answer
         self._remove(group, member, now)
 
-    def _forget_pending(self, group: Group, member_id: str, now: float) -> None:
-        group.drop_pending(member_id)
+    def _expire_pending(self, group: Group, member_id: str, now: float) -> None:
+        group.remove_pending(member_id)
         self._maybe_complete_join(group, now)
 
     def _remove(self, group: Group, member: Member, now: float) -> None:
@@ -613,17 +623,17 @@ class Groups:
             self._prepare_rebalance(group, now)
         self._maybe_complete_join(group, now)
 
-    def moved(self, group_ids: Iterable[str], now: float) -> None:
+    def coordinators_moved(self, group_ids: Iterable[str], now: float) -> None:
         """These groups have another coordinator. Members who wait are sent to look for it; all get a fresh session."""
         for group in [self._groups[group_id] for group_id in group_ids if group_id in self._groups]:
             for member in list(group.members.values()):
-                group.answer_join(member, Joined(ErrorCode.NOT_COORDINATOR, member.id))
-                group.answer_sync(member, Synced(ErrorCode.NOT_COORDINATOR))
+                group.complete_join(member, JoinGroupResult(ErrorCode.NOT_COORDINATOR, member.id))
+                group.complete_sync(member, SyncGroupResult(ErrorCode.NOT_COORDINATOR))
                 member.is_new = False
-                self._expect(group, member, member.session_timeout_ms, now)
+                self._restart_session(group, member, member.session_timeout_ms, now)
 
 
-def _not_a_member(group: Group, member_id: str, instance_id: str | None) -> ErrorCode | None:
+def _check_identity(group: Group, member_id: str, instance_id: str | None) -> ErrorCode | None:
     if instance_id is not None:
         if instance_id not in group.static:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -632,11 +642,11 @@ def _not_a_member(group: Group, member_id: str, instance_id: str | None) -> Erro
     return None if member_id in group else ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def _refused(group: Group | None, generation: int, member_id: str, instance_id: str | None) -> ErrorCode | None:
+def _check_member(group: Group | None, generation: int, member_id: str, instance_id: str | None) -> ErrorCode | None:
     """The checks that all calls of a member have in common."""
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    error = _not_a_member(group, member_id, instance_id)
+    error = _check_identity(group, member_id, instance_id)
     if error is not None:
         return error
     return ErrorCode.ILLEGAL_GENERATION if generation != group.generation else None

@@ -14,7 +14,7 @@ from operator import attrgetter, itemgetter
 
 from kwire.broker.diagnostics import logger
 from kwire.broker.options import Options, TopicSettings
-from kwire.broker.producer_state import ProducerStateManager, Written
+from kwire.broker.producer_state import BatchMetadata, ProducerStateManager
 from kwire.errors import ErrorCode, broker_error
 from kwire.records import Batch, assign_offsets, decode_batches, encode_control_batch
 
@@ -26,7 +26,7 @@ _first, _second = itemgetter(0), itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredBatch:
     """A batch in the log. `data` is the whole batch as Fetch sends it."""
 
     data: memoryview
@@ -49,7 +49,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class LogAppendInfo:
     base_offset: int
     last_offset: int
     log_append_time_ms: int  # -1 when the topic keeps the producer's timestamps
@@ -57,7 +57,7 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class Aborted:
+class AbortedTransaction:
     """A transaction that was aborted, from its first record to its marker."""
 
     producer_id: int
@@ -66,7 +66,7 @@ class Aborted:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TimestampAndOffset:
     """What a search by time found; timestamp -1 and offset -1 for nothing."""
 
     timestamp_ms: int
@@ -80,19 +80,19 @@ class Storage:
 
     max_bytes: int
     used_bytes: int = 0
-    is_full_logged: bool = False  # until there is room again
+    full_was_logged: bool = False  # until there is room again
 
-    def check_room(self, more: int) -> None:
+    def check_space(self, size: int) -> None:
         """Raise KAFKA_STORAGE_ERROR when so many bytes more do not fit; the log of the process says it once."""
-        if self.used_bytes + more <= self.max_bytes:
-            self.is_full_logged = False
+        if self.used_bytes + size <= self.max_bytes:
+            self.full_was_logged = False
             return
-        why = f"storage_bytes_max is {self.max_bytes}, {self.used_bytes} are used"
-        if not self.is_full_logged:
-            self.is_full_logged = True
+        reason = f"storage_bytes_max is {self.max_bytes}, {self.used_bytes} are used"
+        if not self.full_was_logged:
+            self.full_was_logged = True
             remedy = "raise storage_bytes_max, or let the topics' retention.bytes or retention.ms delete records"
-            logger.warning("the cluster refuses records: its storage is full (%s): %s", why, remedy)
-        raise broker_error(ErrorCode.KAFKA_STORAGE_ERROR, why)
+            logger.warning("the cluster refuses records: its storage is full (%s): %s", reason, remedy)
+        raise broker_error(ErrorCode.KAFKA_STORAGE_ERROR, reason)
 
 
 class PartitionLog:
@@ -109,14 +109,18 @@ class PartitionLog:
             first_sequence=options.first_sequence, max_producers=options.max_producers_per_partition
         )
         self.epochs: list[tuple[int, int]] = []  # (leader epoch, its first offset), rising
-        self.aborted: list[Aborted] = []  # by last_offset
-        self._ended: list[tuple[int, int]] = []  # (first offset, marker) of those whose marker is not replicated yet
-        self._batches: list[Stored] = []
-        self._bases: list[int] = []  # base offsets of _batches
-        self._max_until: list[int] = []  # highest timestamp in _batches[:i+1]: never falls, so that it can be bisected
+        self.aborted: list[AbortedTransaction] = []  # by last_offset
+        self._unreplicated_markers: list[
+            tuple[int, int]
+        ] = []  # (first offset, marker) of those whose marker is not replicated yet
+        self._batches: list[StoredBatch] = []
+        self._base_offsets: list[int] = []  # base offsets of _batches
+        self._max_timestamps: list[
+            int
+        ] = []  # highest timestamp in _batches[:i+1]: never falls, so that it can be bisected
         self._is_new = True
 
-    def __iter__(self) -> Iterator[Stored]:
+    def __iter__(self) -> Iterator[StoredBatch]:
         return iter(tuple(self._batches))
 
     @property
@@ -124,12 +128,12 @@ class PartitionLog:
         """Below it every transaction is decided."""
         first_open = self.producers.first_open_offset()
         # A transaction whose marker could still be lost with the leader is not decided for those who read.
-        begun = [start for start, marker in self._ended if marker >= self.high_watermark]
-        return min(self.high_watermark, *begun, self.high_watermark if first_open is None else first_open)
+        started = [start for start, marker in self._unreplicated_markers if marker >= self.high_watermark]
+        return min(self.high_watermark, *started, self.high_watermark if first_open is None else first_open)
 
     # Writing.
 
-    def append(self, batches: Sequence[Batch], *, leader_epoch: int, now_ms: int) -> Appended:
+    def append(self, batches: Sequence[Batch], *, leader_epoch: int, now_ms: int) -> LogAppendInfo:
         """Append validated batches, all or none. A repeated batch is answered with the place of its first copy.
 
         Raises BrokerError with the code for the producer.
@@ -138,13 +142,15 @@ class PartitionLog:
         for batch in batches:
             duplicate = self._check_producer(batch)
             if duplicate is not None:
-                return Appended(duplicate.base_offset, duplicate.last_offset, duplicate.timestamp_ms, is_duplicate=True)
-        self._storage.check_room(sum(batch.size_bytes for batch in batches))
+                return LogAppendInfo(
+                    duplicate.base_offset, duplicate.last_offset, duplicate.timestamp_ms, is_duplicate=True
+                )
+        self._storage.check_space(sum(batch.size_bytes for batch in batches))
         time_ms = now_ms if self.settings.log_append_time else NO_TIMESTAMP
         base_offset = self.end_offset
         for batch in batches:
             self._append(batch, leader_epoch, now_ms)
-        return Appended(base_offset, self.end_offset - 1, time_ms)
+        return LogAppendInfo(base_offset, self.end_offset - 1, time_ms)
 
     def append_marker(
         self,
@@ -155,7 +161,7 @@ class PartitionLog:
         coordinator_epoch: int,
         leader_epoch: int,
         now_ms: int,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """End a producer's transaction here with a "commit" or "abort" marker. Raises INVALID_PRODUCER_EPOCH or
         TRANSACTION_COORDINATOR_FENCED when a later one has ended it."""
         known = self.producers.get(producer_id)
@@ -174,7 +180,7 @@ class PartitionLog:
         )  # fmt: skip
         marker = next(iter(decode_batches(raw)))
         self._append(marker, leader_epoch, now_ms)
-        return Appended(self.end_offset - 1, self.end_offset - 1, NO_TIMESTAMP)
+        return LogAppendInfo(self.end_offset - 1, self.end_offset - 1, NO_TIMESTAMP)
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """A new leader's epoch starts at the end of the log. An epoch in which nothing was written is forgotten."""
@@ -182,24 +188,26 @@ class PartitionLog:
             self.epochs.pop()
         self.epochs.append((leader_epoch, self.end_offset))
 
-    def advance(self, high_watermark: int) -> None:
+    def advance_high_watermark(self, high_watermark: int) -> None:
         """Everything below is on all replicas in sync. It never goes back but by `truncate`."""
         self.high_watermark = max(self.high_watermark, min(high_watermark, self.end_offset))
-        if self._ended:
-            self._ended = [entry for entry in self._ended if entry[1] >= self.high_watermark]
+        if self._unreplicated_markers:
+            self._unreplicated_markers = [
+                entry for entry in self._unreplicated_markers if entry[1] >= self.high_watermark
+            ]
 
     def truncate(self, offset: int) -> None:
         """Lose what is at and beyond `offset`, as a new leader does that never had it."""
         keep = bisect_left(self._batches, offset, key=_last_offset)
         if keep == len(self._batches):
             return
-        self._forget(keep, len(self._batches))
+        self._delete_batches(keep, len(self._batches))
         self.end_offset = self._batches[-1].last_offset + 1 if self._batches else self.start_offset
         self.high_watermark = min(self.high_watermark, self.end_offset)
         self.epochs = [(epoch, start) for epoch, start in self.epochs if start <= self.end_offset]
-        self._replay()
+        self._rebuild_producers()
 
-    def _check_producer(self, batch: Batch) -> Written | None:
+    def _check_producer(self, batch: Batch) -> BatchMetadata | None:
         if batch.producer_id < 0:
             return None
         duplicate = self.producers.check(
@@ -208,7 +216,7 @@ class PartitionLog:
         if (
             duplicate is None
             and not batch.is_transactional
-            and self.producers.is_open(batch.producer_id, batch.producer_epoch)
+            and self.producers.has_open_transaction(batch.producer_id, batch.producer_epoch)
         ):
             raise broker_error(
                 ErrorCode.INVALID_TXN_STATE, f"producer {batch.producer_id} writes past its own open transaction"
@@ -219,7 +227,7 @@ class PartitionLog:
         data = bytearray(batch.raw)
         time_ms = now_ms if self.settings.log_append_time else None
         assign_offsets(data, self.end_offset, leader_epoch, append_time_ms=time_ms)
-        stored = Stored(
+        stored = StoredBatch(
             data=memoryview(data).toreadonly(),
             base_offset=self.end_offset,
             last_offset=self.end_offset + batch.last_offset - batch.base_offset,
@@ -238,91 +246,95 @@ class PartitionLog:
         if not self.epochs or self.epochs[-1][0] < leader_epoch:
             self.epochs.append((leader_epoch, stored.base_offset))
         self._batches.append(stored)
-        self._bases.append(stored.base_offset)
-        self._max_until.append(max(stored.max_timestamp_ms, self._max_until[-1] if self._max_until else NO_TIMESTAMP))
+        self._base_offsets.append(stored.base_offset)
+        self._max_timestamps.append(
+            max(stored.max_timestamp_ms, self._max_timestamps[-1] if self._max_timestamps else NO_TIMESTAMP)
+        )
         self.size_bytes += len(stored.data)
         self._storage.used_bytes += len(stored.data)
         self.end_offset = stored.last_offset + 1
-        self._remember_producer(stored)
+        self._update_producer(stored)
 
-    def _remember_producer(self, stored: Stored) -> None:
+    def _update_producer(self, stored: StoredBatch) -> None:
         if stored.is_control:
             control = stored.batch().control()
             epoch = NO_EPOCH if control.coordinator_epoch is None else control.coordinator_epoch
-            start = self.producers.ended(stored.producer_id, stored.producer_epoch, epoch, now_ms=stored.appended_ms)
+            start = self.producers.end_transaction(
+                stored.producer_id, stored.producer_epoch, epoch, now_ms=stored.appended_ms
+            )
             if start is not None and stored.last_offset >= self.high_watermark:
-                self._ended.append((start, stored.last_offset))
+                self._unreplicated_markers.append((start, stored.last_offset))
             if start is not None and control.kind == "abort":
-                self.aborted.append(Aborted(stored.producer_id, start, stored.last_offset))
+                self.aborted.append(AbortedTransaction(stored.producer_id, start, stored.last_offset))
         elif stored.producer_id >= 0:
-            written = Written(
+            written = BatchMetadata(
                 stored.first_sequence, stored.last_sequence, stored.base_offset, stored.last_offset,
                 stored.max_timestamp_ms,
             )  # fmt: skip
-            self.producers.appended(
+            self.producers.update(
                 stored.producer_id, stored.producer_epoch, written,
                 transactional=stored.is_transactional, now_ms=stored.appended_ms,
             )  # fmt: skip
 
-    def _replay(self) -> None:
+    def _rebuild_producers(self) -> None:
         """Rebuild what is known of producers and transactions from the batches, as Kafka does on recovery."""
         self.producers.clear()
         self.aborted.clear()
-        self._ended.clear()
+        self._unreplicated_markers.clear()
         for stored in self._batches:
-            self._remember_producer(stored)
+            self._update_producer(stored)
 
     # Reading.
 
-    def read(self, offset: int, *, max_bytes: int, until: int, at_least_one: bool = True) -> list[Stored]:
+    def read(self, offset: int, *, max_bytes: int, upper_bound: int, at_least_one: bool = True) -> list[StoredBatch]:
         """Batches from the one that holds `offset` on, of offsets below `until`, as many as begin within `max_bytes`;
         the first one whatever its size when `at_least_one`, else only if it fits. Raises OFFSET_OUT_OF_RANGE."""
         if not self.start_offset <= offset <= self.end_offset:
             raise broker_error(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in {self.start_offset}..{self.end_offset}"
             )
-        found: list[Stored] = []
-        room = max_bytes
+        found: list[StoredBatch] = []
+        left_bytes = max_bytes
         for index in range(self._index_of(offset), len(self._batches)):
             stored = self._batches[index]
-            fits = room > 0 if found else at_least_one or len(stored.data) <= room
-            if stored.last_offset >= until or not fits:
+            fits = left_bytes > 0 if found else at_least_one or len(stored.data) <= left_bytes
+            if stored.last_offset >= upper_bound or not fits:
                 break
             found.append(stored)
-            room -= len(stored.data)
+            left_bytes -= len(stored.data)
         return found
 
-    def bytes_between(self, offset: int, until: int) -> int:
+    def bytes_between(self, offset: int, upper_bound: int) -> int:
         """How much `read` could give without a limit; for Fetch's min_bytes."""
         first = self._index_of(offset)
-        last = bisect_left(self._bases, until)
+        last = bisect_left(self._base_offsets, upper_bound)
         return sum(len(stored.data) for stored in self._batches[first:last])
 
-    def aborted_between(self, first_offset: int, last_offset: int) -> list[Aborted]:
+    def aborted_between(self, first_offset: int, last_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions with a record in the range, in order of their first offset, as Fetch lists them."""
         begin = bisect_left(self.aborted, first_offset, key=_last_offset)
         overlapping = [aborted for aborted in self.aborted[begin:] if aborted.first_offset <= last_offset]
         return sorted(overlapping, key=_first_offset)
 
-    def find_time(self, timestamp_ms: int, *, until: int) -> Found:
+    def find_time(self, timestamp_ms: int, *, upper_bound: int) -> TimestampAndOffset:
         """The first record below `until` whose timestamp is at or after the one given."""
-        for index in range(bisect_left(self._max_until, timestamp_ms), len(self._batches)):
+        for index in range(bisect_left(self._max_timestamps, timestamp_ms), len(self._batches)):
             stored = self._batches[index]
-            if stored.base_offset >= until:
+            if stored.base_offset >= upper_bound:
                 break
             if stored.max_timestamp_ms < timestamp_ms:
                 continue
             for record in stored.batch().records():
-                if record.timestamp_ms >= timestamp_ms and self.start_offset <= record.offset < until:
-                    return Found(record.timestamp_ms, record.offset, stored.leader_epoch)
-        return Found(NO_TIMESTAMP, -1, NO_EPOCH)
+                if record.timestamp_ms >= timestamp_ms and self.start_offset <= record.offset < upper_bound:
+                    return TimestampAndOffset(record.timestamp_ms, record.offset, stored.leader_epoch)
+        return TimestampAndOffset(NO_TIMESTAMP, -1, NO_EPOCH)
 
-    def find_max_time(self) -> Found:
+    def find_max_time(self) -> TimestampAndOffset:
         """The record with the highest timestamp (KIP-734); the first of them if several have it."""
         best = max(self._batches, key=lambda stored: stored.max_timestamp_ms, default=None)
         if best is None or best.max_timestamp_ms < 0:
-            return Found(NO_TIMESTAMP, -1, NO_EPOCH)
-        return self.find_time(best.max_timestamp_ms, until=self.end_offset)
+            return TimestampAndOffset(NO_TIMESTAMP, -1, NO_EPOCH)
+        return self.find_time(best.max_timestamp_ms, upper_bound=self.end_offset)
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch that wrote, or would write, `offset`."""
@@ -341,7 +353,7 @@ class PartitionLog:
 
     def _index_of(self, offset: int) -> int:
         """Index of the batch that holds `offset`, or of the first one beyond it."""
-        index = max(bisect_right(self._bases, offset) - 1, 0)
+        index = max(bisect_right(self._base_offsets, offset) - 1, 0)
         if index < len(self._batches) and self._batches[index].last_offset < offset:
             index += 1
         return index
@@ -354,7 +366,7 @@ class PartitionLog:
             raise broker_error(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in 0..{self.high_watermark} (high watermark)"
             )
-        self._start_at(max(offset, self.start_offset))
+        self._advance_start(max(offset, self.start_offset))
         return self.start_offset
 
     def retain(self, now_ms: int) -> None:
@@ -370,27 +382,27 @@ class PartitionLog:
                 break
             size -= len(stored.data)
             start = stored.last_offset + 1
-        self._start_at(start)
+        self._advance_start(start)
 
     def clear(self) -> None:
         """The topic is deleted."""
-        self._forget(0, len(self._batches))
+        self._delete_batches(0, len(self._batches))
 
-    def _start_at(self, offset: int) -> None:
+    def _advance_start(self, offset: int) -> None:
         self.start_offset = offset
-        self._forget(0, bisect_left(self._batches, offset, key=_last_offset))
+        self._delete_batches(0, bisect_left(self._batches, offset, key=_last_offset))
         self.aborted = [aborted for aborted in self.aborted if aborted.last_offset >= offset]
-        begun = [entry for entry in self.epochs if entry[1] <= offset]
-        if begun:  # the epoch that holds the new start begins there now
-            self.epochs = [(begun[-1][0], offset), *self.epochs[len(begun) :]]
+        started = [entry for entry in self.epochs if entry[1] <= offset]
+        if started:  # the epoch that holds the new start begins there now
+            self.epochs = [(started[-1][0], offset), *self.epochs[len(started) :]]
 
-    def _forget(self, first: int, last: int) -> None:
+    def _delete_batches(self, first: int, last: int) -> None:
         if first >= last:
             return
         freed = sum(len(stored.data) for stored in self._batches[first:last])
         self.size_bytes -= freed
         self._storage.used_bytes -= freed
         del self._batches[first:last]
-        del self._bases[first:last]
+        del self._base_offsets[first:last]
         highest = NO_TIMESTAMP
-        self._max_until = [highest := max(highest, stored.max_timestamp_ms) for stored in self._batches]
+        self._max_timestamps = [highest := max(highest, stored.max_timestamp_ms) for stored in self._batches]

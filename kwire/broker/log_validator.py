@@ -22,14 +22,14 @@ _TRANSACTIONAL = 0x10
 MAX_DECOMPRESSED_BYTES = 1 << 28
 
 
-def open_records(records: BytesLike | None, version: int) -> list[Batch]:
+def decode_produced(records: BytesLike | None, version: int) -> list[Batch]:
     """The batches of one partition of a Produce request, if its version can have such. Raises BrokerError.
 
     Stricter than Kafka in one thing: what follows the last whole batch is not cut away in silence.
     """
-    batches = _decode(records)
+    batches = _decode_batches(records)
     if version >= _FIRST_VERSION_WITH_V2:
-        _check_one_new_batch(batches, version)
+        _check_single_v2_batch(batches, version)
     elif any(batch.magic > (0 if version <= _LAST_VERSION_OF_MAGIC_0 else 1) for batch in batches):
         raise broker_error(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"Produce v{version} is older than these records")
     if not batches:
@@ -52,22 +52,22 @@ def validate(batches: list[Batch], settings: TopicSettings, wall_ms: int) -> lis
         _check_size(batch, settings)
     try:
         if batches[0].magic < 2:
-            batches = [_up_converted(batches)]
+            batches = [_up_convert(batches)]
         for batch in batches:
-            _check(batch, settings, wall_ms)
-        return [_recompressed(batch, settings) for batch in batches]
+            _check_batch(batch, settings, wall_ms)
+        return [_recompress(batch, settings) for batch in batches]
     except CorruptRecordsError as error:
-        raise _corrupt(error) from None
+        raise _corrupt_message(error) from None
 
 
-def _decode(records: BytesLike | None) -> list[Batch]:
+def _decode_batches(records: BytesLike | None) -> list[Batch]:
     try:
         return list(decode_batches(records or b"", max_decompressed_bytes=MAX_DECOMPRESSED_BYTES))
     except CorruptRecordsError as error:
-        raise _corrupt(error) from None
+        raise _corrupt_message(error) from None
 
 
-def _check_one_new_batch(batches: list[Batch], version: int) -> None:
+def _check_single_v2_batch(batches: list[Batch], version: int) -> None:
     if len(batches) != 1:
         raise broker_error(
             ErrorCode.INVALID_RECORD,
@@ -89,7 +89,7 @@ def _check_size(batch: Batch, settings: TopicSettings) -> None:
         )
 
 
-def _check(batch: Batch, settings: TopicSettings, wall_ms: int) -> None:
+def _check_batch(batch: Batch, settings: TopicSettings, wall_ms: int) -> None:
     if batch.base_offset != 0:
         raise broker_error(ErrorCode.INVALID_RECORD, f"base offset {batch.base_offset}: a producer writes 0")
     if batch.is_control:
@@ -101,12 +101,12 @@ def _check(batch: Batch, settings: TopicSettings, wall_ms: int) -> None:
     if batch.is_transactional and batch.producer_id < 0:
         raise broker_error(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
     if not settings.log_append_time:
-        _check_time(batch.max_timestamp_ms, settings, wall_ms)
+        _check_timestamp(batch.max_timestamp_ms, settings, wall_ms)
     if settings.is_compacted and any(row[2] is None for row in batch.rows()):
         raise broker_error(ErrorCode.INVALID_RECORD, "a compacted topic does not take a record without a key")
 
 
-def _check_time(timestamp_ms: int, settings: TopicSettings, wall_ms: int) -> None:
+def _check_timestamp(timestamp_ms: int, settings: TopicSettings, wall_ms: int) -> None:
     if timestamp_ms == NO_TIMESTAMP:
         return
     too_new = timestamp_ms - wall_ms > settings.timestamp_after_max_ms
@@ -115,7 +115,7 @@ def _check_time(timestamp_ms: int, settings: TopicSettings, wall_ms: int) -> Non
         raise broker_error(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp_ms} is not from {least} to {most}")
 
 
-def _up_converted(messages: list[Batch]) -> Batch:
+def _up_convert(messages: list[Batch]) -> Batch:
     """A message set as one v2 batch. Its offsets, which the producer made up, are forgotten."""
     rows = [row[1:] for message in messages for row in message.rows()]
     if not rows:
@@ -123,15 +123,15 @@ def _up_converted(messages: list[Batch]) -> Batch:
     return next(decode_batches(encode_batch(rows, compression=messages[0].compression), check_crc=False))
 
 
-def _recompressed(batch: Batch, settings: TopicSettings) -> Batch:
+def _recompress(batch: Batch, settings: TopicSettings) -> Batch:
     """As the topic wants it, when that is not as the producer sent it."""
     if settings.compression == "producer":
         return batch
-    wanted = Compression.NONE if settings.compression == "uncompressed" else Compression.of(settings.compression)
-    if batch.compression == wanted:
+    target = Compression.NONE if settings.compression == "uncompressed" else Compression.of(settings.compression)
+    if batch.compression == target:
         return batch
-    return next(decode_batches(convert(batch.raw, 2, compression=wanted, check_crc=False), check_crc=False))
+    return next(decode_batches(convert(batch.raw, 2, compression=target, check_crc=False), check_crc=False))
 
 
-def _corrupt(error: CorruptRecordsError) -> BrokerError:
+def _corrupt_message(error: CorruptRecordsError) -> BrokerError:
     return broker_error(ErrorCode.CORRUPT_MESSAGE, str(error))

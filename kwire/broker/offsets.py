@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kwire.broker.groups import Groups
+from kwire.broker.groups import GroupCoordinator
 from kwire.broker.options import Options
 from kwire.errors import ErrorCode
 
-Place = tuple[str, int]  # topic, partition
+TopicPartition = tuple[str, int]  # topic, partition
 
 # Where Kafka keeps offsets: not a topic here, but a part of transactions under this name.
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -31,7 +31,7 @@ def offsets_partition(group_id: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class OffsetAndMetadata:
     offset: int
     leader_epoch: int
     metadata: str
@@ -39,74 +39,76 @@ class Committed:
     expires_at: float | None = None  # what a client of OffsetCommit v2 to v4 asked for; None: the cluster's retention
 
 
-class Offsets:
-    def __init__(self, options: Options, groups: Groups) -> None:
+class OffsetManager:
+    def __init__(self, options: Options, groups: GroupCoordinator) -> None:
         self._options = options
         self._groups = groups
-        self._by_group: dict[str, dict[Place, Committed]] = {}
-        self._pending: dict[str, dict[int, dict[Place, Committed]]] = {}  # by group and producer id
+        self._by_group: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        self._pending: dict[str, dict[int, dict[TopicPartition, OffsetAndMetadata]]] = {}  # by group and producer id
         # Places that were committed to since, by group: of two writes the later one counts, whenever it is settled.
-        self._overtaken: dict[tuple[str, int], set[Place]] = {}
+        self._superseded: dict[tuple[str, int], set[TopicPartition]] = {}
 
-    def commit(self, group_id: str, place: Place, committed: Committed) -> ErrorCode:
-        error = self._refused(group_id, place, committed)
+    def commit(self, group_id: str, partition: TopicPartition, committed: OffsetAndMetadata) -> ErrorCode:
+        error = self._check(group_id, partition, committed)
         if error is not ErrorCode.NONE:
             return error
-        self._by_group.setdefault(group_id, {})[place] = committed
+        self._by_group.setdefault(group_id, {})[partition] = committed
         for producer_id, offsets in self._pending.get(group_id, {}).items():
-            if place in offsets:
-                self._overtaken.setdefault((group_id, producer_id), set()).add(place)
+            if partition in offsets:
+                self._superseded.setdefault((group_id, producer_id), set()).add(partition)
         return ErrorCode.NONE
 
-    def _refused(self, group_id: str, place: Place, committed: Committed) -> ErrorCode:
+    def _check(self, group_id: str, partition: TopicPartition, committed: OffsetAndMetadata) -> ErrorCode:
         if len(committed.metadata.encode()) > self._options.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         offsets = self.of(group_id)
-        if place not in offsets and len(offsets) >= self._options.max_offsets_per_group:
+        if partition not in offsets and len(offsets) >= self._options.max_offsets_per_group:
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         return ErrorCode.NONE
 
-    def of(self, group_id: str) -> Mapping[Place, Committed]:
+    def of(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         return self._by_group.get(group_id, {})
 
     # In transactions.
 
-    def commit_in_transaction(self, group_id: str, producer_id: int, place: Place, committed: Committed) -> ErrorCode:
+    def commit_in_transaction(
+        self, group_id: str, producer_id: int, partition: TopicPartition, committed: OffsetAndMetadata
+    ) -> ErrorCode:
         """It counts from the transaction's commit on, or never."""
-        error = self._refused(group_id, place, committed)
+        error = self._check(group_id, partition, committed)
         if error is ErrorCode.NONE:
-            self._pending.setdefault(group_id, {}).setdefault(producer_id, {})[place] = committed
-            self._overtaken.get((group_id, producer_id), set()).discard(place)
+            self._pending.setdefault(group_id, {}).setdefault(producer_id, {})[partition] = committed
+            self._superseded.get((group_id, producer_id), set()).discard(partition)
         return error
 
-    def is_pending(self, group_id: str, place: Place) -> bool:
+    def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
         """Whether an open transaction has an offset for it."""
-        return any(place in offsets for offsets in self._pending.get(group_id, {}).values())
+        return any(partition in offsets for offsets in self._pending.get(group_id, {}).values())
 
-    def settle(self, producer_id: int, partition: int, *, is_commit: bool) -> None:
+    def complete_transaction(self, producer_id: int, partition: int, *, is_commit: bool) -> None:
         """A marker is written to a partition of __consumer_offsets: it ends the transaction for the groups there."""
         for group_id in [group_id for group_id in self._pending if offsets_partition(group_id) == partition]:
             offsets = self._pending[group_id].pop(producer_id, {})
-            overtaken = self._overtaken.pop((group_id, producer_id), set())
+            superseded = self._superseded.pop((group_id, producer_id), set())
             if not self._pending[group_id]:
                 del self._pending[group_id]
             if is_commit:
-                kept = {place: committed for place, committed in offsets.items() if place not in overtaken}
+                kept = {partition: committed for partition, committed in offsets.items() if partition not in superseded}
                 self._by_group.setdefault(group_id, {}).update(kept)
 
-    def forget(self, group_id: str, place: Place) -> None:
-        self._by_group.get(group_id, {}).pop(place, None)
+    def delete(self, group_id: str, partition: TopicPartition) -> None:
+        self._by_group.get(group_id, {}).pop(partition, None)
 
-    def forget_group(self, group_id: str) -> None:
+    def delete_group(self, group_id: str) -> None:
         self._by_group.pop(group_id, None)
         self._pending.pop(group_id, None)
 
-    def forget_topic(self, topic: str) -> None:
+    def delete_topic(self, topic: str) -> None:
         """The topic was deleted."""
         pending = [offsets for of_group in self._pending.values() for offsets in of_group.values()]
         for offsets in [*self._by_group.values(), *pending]:
-            for place in [place for place in offsets if place[0] == topic]:
-                del offsets[place]
+            for partition in [partition for partition in offsets if partition[0] == topic]:
+                del offsets[partition]
 
     def expire(self, now: float) -> None:
         """Drop offsets that nobody has used for the retention time, and with its last one a group without members."""
@@ -115,11 +117,11 @@ class Offsets:
             if group.members or group.pending or group.id in self._pending:
                 continue
             offsets = self._by_group.get(group.id, {})
-            for place, committed in list(offsets.items()):
+            for partition, committed in list(offsets.items()):
                 used = max(committed.at, group.empty_since or committed.at)
                 expires_at = used + retention if committed.expires_at is None else committed.expires_at
                 if expires_at <= now:
-                    del offsets[place]
+                    del offsets[partition]
             idle_since = group.empty_since
             if not offsets and (idle_since is None or idle_since + retention <= now):
                 self._by_group.pop(group.id, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kwire.broker.log import Appended, PartitionLog, Storage
+from kwire.broker.log import LogAppendInfo, PartitionLog, Storage
 from kwire.broker.options import Options, TopicSettings
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.net.timers import Timers
@@ -18,7 +18,7 @@ from kwire.records import Batch
 NO_LEADER = -1
 NO_EPOCH = -1
 
-Watcher = Callable[[float], None]
+Listener = Callable[[float], None]
 
 
 class Partition:
@@ -43,7 +43,7 @@ class Partition:
         self.is_deleted = False
         self._replication = options.replication_ms / 1000
         self._timers = timers
-        self._watchers: dict[Watcher, None] = {}  # an ordered set
+        self._listeners: dict[Listener, None] = {}  # an ordered set
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.index}, leader {self.leader}, epoch {self.leader_epoch}>"
@@ -72,7 +72,7 @@ class Partition:
         if node not in self.replicas:
             raise self._error(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node} has no replica of it")
 
-    def append(self, batches: Sequence[Batch], *, all_replicas: bool, now: float, wall_ms: int) -> Appended:
+    def append(self, batches: Sequence[Batch], *, all_replicas: bool, now: float, wall_ms: int) -> LogAppendInfo:
         """Append as the leader. Raises BrokerError; NOT_ENOUGH_REPLICAS leaves the log as it was."""
         least = self.settings.min_insync_replicas
         if all_replicas and len(self.isr) < least:
@@ -83,7 +83,7 @@ class Partition:
 
     def append_marker(
         self, kind: str, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, now: float, wall_ms: int
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """A transaction's end, "commit" or "abort". Raises BrokerError for one that comes too late."""
         appended = self.log.append_marker(
             kind, producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch,
@@ -101,22 +101,22 @@ class Partition:
         """What is in the log now reaches the followers, at once or `replication_ms` later."""
         end, epoch = self.log.end_offset, self.leader_epoch
         if self._replication == 0 or len(self.isr) == 1:
-            self._advance(end, now)
+            self._advance_high_watermark(end, now)
         else:
-            self._timers.at(now + self._replication, lambda now: self._replicated(end, epoch, now))
+            self._timers.at(now + self._replication, lambda now: self._complete_replication(end, epoch, now))
 
-    def _replicated(self, end: int, epoch: int, now: float) -> None:
+    def _complete_replication(self, end: int, epoch: int, now: float) -> None:
         # A leader that fell meanwhile has lost what had not been copied; offsets of its epoch may mean other records.
         if epoch == self.leader_epoch:
-            self._advance(end, now)
+            self._advance_high_watermark(end, now)
 
-    def _advance(self, high_watermark: int, now: float) -> None:
-        self.log.advance(high_watermark)
-        self.changed(now)
+    def _advance_high_watermark(self, high_watermark: int, now: float) -> None:
+        self.log.advance_high_watermark(high_watermark)
+        self.notify(now)
 
     # Leadership.
 
-    def node_left(self, node: int, is_up: Callable[[int], bool], now: float) -> None:
+    def broker_stopped(self, node: int, is_up: Callable[[int], bool], now: float) -> None:
         """A broker stopped. The last in-sync replica stays in sync, since nobody else has everything."""
         if node not in self.replicas:
             return
@@ -125,54 +125,54 @@ class Partition:
         if self.leader != node:
             self.replicate(now)
             return
-        heirs = [replica for replica in self.isr if is_up(replica)]
-        if not heirs and self.settings.unclean_election:
-            heirs = [replica for replica in self.replicas if is_up(replica)]
-            self.isr = heirs[:1] or self.isr
-        self._lead(heirs[0] if heirs else NO_LEADER, now, keeps_all=not heirs)
+        candidates = [replica for replica in self.isr if is_up(replica)]
+        if not candidates and self.settings.unclean_election:
+            candidates = [replica for replica in self.replicas if is_up(replica)]
+            self.isr = candidates[:1] or self.isr
+        self._elect(candidates[0] if candidates else NO_LEADER, now, keeps_log=not candidates)
 
-    def node_came(self, node: int, is_up: Callable[[int], bool], now: float) -> None:
+    def broker_started(self, node: int, is_up: Callable[[int], bool], now: float) -> None:
         """A broker is back. Who came back before there was a leader to follow is in sync again when there is one."""
         if node not in self.replicas:
             return
         if self.leader == NO_LEADER and node in self.isr:
-            self._lead(node, now, keeps_all=True)
+            self._elect(node, now, keeps_log=True)
         if self.leader != NO_LEADER:
             self.isr += [replica for replica in self.replicas if is_up(replica) and replica not in self.isr]
-        self.changed(now)
+        self.notify(now)
 
     def move_leader(self, node: int, now: float) -> None:
         """An orderly move: the old leader hands over everything. Raises NOT_LEADER_OR_FOLLOWER for a broker that is not
         in sync."""
         if node not in self.isr or self.leader == NO_LEADER:
             raise self._error(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node} is not in sync: {self.isr}")
-        self._lead(node, now, keeps_all=True)
+        self._elect(node, now, keeps_log=True)
 
-    def _lead(self, node: int, now: float, *, keeps_all: bool) -> None:
-        if not keeps_all:
+    def _elect(self, node: int, now: float, *, keeps_log: bool) -> None:
+        if not keeps_log:
             self.log.truncate(self.log.high_watermark)
         self.leader = node
         self.leader_epoch += 1
         if node != NO_LEADER:
             self.log.begin_epoch(self.leader_epoch)
             self.replicate(now)
-        self.changed(now)
+        self.notify(now)
 
     def delete(self, now: float) -> None:
         self.is_deleted = True
         self.leader = NO_LEADER
         self.log.clear()
-        self.changed(now)
+        self.notify(now)
 
     # Waiting.
 
-    def watch(self, watcher: Watcher) -> None:
+    def add_listener(self, listener: Listener) -> None:
         """Call it after every change of the high watermark or the leader, until `unwatch`."""
-        self._watchers[watcher] = None
+        self._listeners[listener] = None
 
-    def unwatch(self, watcher: Watcher) -> None:
-        self._watchers.pop(watcher, None)
+    def remove_listener(self, listener: Listener) -> None:
+        self._listeners.pop(listener, None)
 
-    def changed(self, now: float) -> None:
-        for watcher in list(self._watchers):
-            watcher(now)
+    def notify(self, now: float) -> None:
+        for listener in list(self._listeners):
+            listener(now)

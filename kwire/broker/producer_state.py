@@ -18,7 +18,7 @@ NO_SEQUENCE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class BatchMetadata:
     """A batch that is in the log."""
 
     first_sequence: int
@@ -36,13 +36,13 @@ class ProducerState:
     epoch: int
     coordinator_epoch: int = -1
     last_ms: int = -1  # wall time of its last write
-    batches: deque[Written] = field(default_factory=lambda: deque(maxlen=CACHED_BATCHES))
+    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=CACHED_BATCHES))
 
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
-    def duplicate_of(self, epoch: int, first_sequence: int, last_sequence: int) -> Written | None:
+    def duplicate_of(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
         if epoch != self.epoch:
             return None
         wanted = (first_sequence, last_sequence)
@@ -56,7 +56,7 @@ class ProducerStateManager:
         self._first_sequence = first_sequence
         self._max_producers = max_producers
         self._by_id: dict[int, ProducerState] = {}
-        self._open: dict[int, int] = {}  # producer id -> first offset of its open transaction
+        self._open_transactions: dict[int, int] = {}  # producer id -> first offset of its open transaction
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -69,88 +69,88 @@ class ProducerStateManager:
 
     def check(
         self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int, *, log_is_new: bool
-    ) -> Written | None:
+    ) -> BatchMetadata | None:
         """Before an append: None for a batch to append, or the batch that it repeats. Raises BrokerError."""
-        known = self._by_id.get(producer_id)
-        if known is None:
+        entry = self._by_id.get(producer_id)
+        if entry is None:
             if first_sequence != 0 and log_is_new and self._first_sequence is FirstSequence.ZERO_IN_NEW_LOG:
                 raise _out_of_order(producer_id, epoch, first_sequence, "no record was ever in this log")
             return None
-        duplicate = known.duplicate_of(epoch, first_sequence, last_sequence)
+        duplicate = entry.duplicate_of(epoch, first_sequence, last_sequence)
         if duplicate is not None:
             return duplicate
-        if epoch < known.epoch:
+        if epoch < entry.epoch:
             raise broker_error(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch {known.epoch}",
+                f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch {entry.epoch}",
             )
-        if epoch > known.epoch:
+        if epoch > entry.epoch:
             if first_sequence != 0:
                 raise _out_of_order(producer_id, epoch, first_sequence, "a new epoch begins at 0")
             return None
-        if known.batches and first_sequence != following(known.last_sequence):
-            raise _out_of_order(producer_id, epoch, first_sequence, f"the last one is {known.last_sequence}")
-        if not known.batches and first_sequence != 0:
+        if entry.batches and first_sequence != next_sequence(entry.last_sequence):
+            raise _out_of_order(producer_id, epoch, first_sequence, f"the last one is {entry.last_sequence}")
+        if not entry.batches and first_sequence != 0:
             # Only a marker is left of this epoch: like Kafka, which compares with NO_SEQUENCE here.
             raise _out_of_order(producer_id, epoch, first_sequence, "this epoch has written nothing yet")
         return None
 
-    def appended(self, producer_id: int, epoch: int, written: Written, *, transactional: bool, now_ms: int) -> None:
+    def update(self, producer_id: int, epoch: int, batch: BatchMetadata, *, transactional: bool, now_ms: int) -> None:
         """After an append of a batch with data."""
-        known = self._touch(producer_id, epoch, now_ms)
-        known.batches.append(written)
+        entry = self._update_entry(producer_id, epoch, now_ms)
+        entry.batches.append(batch)
         if transactional:
-            self._open.setdefault(producer_id, written.base_offset)
+            self._open_transactions.setdefault(producer_id, batch.base_offset)
 
-    def ended(self, producer_id: int, epoch: int, coordinator_epoch: int, *, now_ms: int) -> int | None:
+    def end_transaction(self, producer_id: int, epoch: int, coordinator_epoch: int, *, now_ms: int) -> int | None:
         """After a commit or abort marker: answers where the transaction that it closes began, None if none was open."""
-        known = self._touch(producer_id, epoch, now_ms)
-        known.coordinator_epoch = coordinator_epoch
-        return self._open.pop(producer_id, None)
+        entry = self._update_entry(producer_id, epoch, now_ms)
+        entry.coordinator_epoch = coordinator_epoch
+        return self._open_transactions.pop(producer_id, None)
 
-    def is_open(self, producer_id: int, epoch: int) -> bool:
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether a transaction of this epoch has written here and not ended."""
-        return producer_id in self._open and self._by_id[producer_id].epoch == epoch
+        return producer_id in self._open_transactions and self._by_id[producer_id].epoch == epoch
 
-    def open_offset(self, producer_id: int) -> int | None:
+    def open_transaction_offset(self, producer_id: int) -> int | None:
         """Where the producer's open transaction begins."""
-        return self._open.get(producer_id)
+        return self._open_transactions.get(producer_id)
 
     def first_open_offset(self) -> int | None:
         """Where the oldest open transaction begins; what lies beyond is not stable."""
-        return min(self._open.values(), default=None)
+        return min(self._open_transactions.values(), default=None)
 
     def expire(self, older_than_ms: int) -> None:
         """Forget producers whose last write is older, unless a transaction of theirs is open."""
         for producer in list(self):
-            if producer.last_ms < older_than_ms and producer.producer_id not in self._open:
+            if producer.last_ms < older_than_ms and producer.producer_id not in self._open_transactions:
                 del self._by_id[producer.producer_id]
 
     def clear(self) -> None:
         self._by_id.clear()
-        self._open.clear()
+        self._open_transactions.clear()
 
-    def _touch(self, producer_id: int, epoch: int, now_ms: int) -> ProducerState:
-        known = self._by_id.pop(producer_id, None)
-        if known is None:
-            known = ProducerState(producer_id, epoch)
-            self._make_room()
-        elif epoch != known.epoch:
-            known.epoch = epoch
-            known.batches.clear()
-        known.last_ms = now_ms
-        self._by_id[producer_id] = known
-        return known
+    def _update_entry(self, producer_id: int, epoch: int, now_ms: int) -> ProducerState:
+        entry = self._by_id.pop(producer_id, None)
+        if entry is None:
+            entry = ProducerState(producer_id, epoch)
+            self._evict_idle()
+        elif epoch != entry.epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        entry.last_ms = now_ms
+        self._by_id[producer_id] = entry
+        return entry
 
-    def _make_room(self) -> None:
+    def _evict_idle(self) -> None:
         if len(self._by_id) < self._max_producers:
             return
-        idle = next((id for id in self._by_id if id not in self._open), None)
+        idle = next((id for id in self._by_id if id not in self._open_transactions), None)
         if idle is not None:
             del self._by_id[idle]
 
 
-def following(sequence: int) -> int:
+def next_sequence(sequence: int) -> int:
     """Sequences wrap from 2^31-1 to 0."""
     return 0 if sequence == INT_MAX else sequence + 1
 

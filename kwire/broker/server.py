@@ -11,16 +11,17 @@ from functools import partial
 from math import inf
 
 from kwire.broker.broker import Broker
-from kwire.broker.connection import Connection, Pieces, Raw
+from kwire.broker.cluster_state import ClusterState
+from kwire.broker.connection import Connection, FrameParts, RawBytes
 from kwire.broker.diagnostics import logger
-from kwire.broker.state import ClusterState
+from kwire.broker.handlers.table import HANDLERS
 from kwire.errors import DisconnectedError
 from kwire.net import Clock, KafkaSelector, Tls
 from kwire.net.selector import Disconnection, Node
 from kwire.session import SaslServer
 
 # How long a connection that is to be closed may take to have its last bytes written.
-_LINGER_SECONDS = 5.0
+_CLOSE_TIMEOUT_SECONDS = 5.0
 
 
 class Server:
@@ -38,7 +39,7 @@ class Server:
         sasl: SaslServer | None = None,
     ) -> None:
         self.cluster = cluster
-        self.brokers = {id: Broker(id, cluster) for id in cluster.nodes}
+        self.brokers = {id: Broker(id, cluster, HANDLERS) for id in cluster.nodes}
         self.failures: list[Exception] = []
         self._selector = selector
         self._clock = clock
@@ -49,10 +50,10 @@ class Server:
         self._listeners: dict[int, tuple[str, int]] = {}  # broker -> address
         self._connections: dict[Node, Connection] = {}
         self._nodes: dict[Connection, Node] = {}
-        self._awake: dict[Connection, None] = {}
+        self._ready: dict[Connection, None] = {}
         self._paused: dict[Node, None] = {}
         self._closing: dict[Node, float] = {}  # until when it may take
-        self._sends: list[tuple[Node, Pieces]] = []
+        self._sends: list[tuple[Node, FrameParts]] = []
 
     # Brokers.
 
@@ -68,7 +69,7 @@ class Server:
         if address is not None:
             self._selector.stop_listening(address)
         for node in [node for node, connection in self._connections.items() if connection.broker.id == id]:
-            self._hang_up(node)
+            self._disconnect(node)
 
     def close(self) -> None:
         now = self._clock.now()
@@ -89,26 +90,26 @@ class Server:
         for receive in self._selector.completed_receives:
             connection = self._connections.get(receive.node)
             if connection is not None:
-                self._guarded(connection, partial(connection.receive, receive.frame, now))
+                self._run_guarded(connection, partial(connection.receive, receive.frame, now))
         for disconnection in self._selector.rejected:
-            _log_end("a connection that was not let in", disconnection)
+            _log_disconnection("a connection that was not let in", disconnection)
         for disconnection in self._selector.disconnected:
             connection = self._connections.get(disconnection.node)
             if connection is not None:
-                _log_end(str(connection.client), disconnection)
-            self._forget(disconnection.node, now)
-        self._guarded(None, partial(self.cluster.timers.run, now))
-        self.work(now)
-        self._close_the_finished(now)
+                _log_disconnection(str(connection.client), disconnection)
+            self._remove(disconnection.node, now)
+        self._run_guarded(None, partial(self.cluster.timers.run, now))
+        self.process_ready(now)
+        self._close_finished(now)
 
-    def work(self, now: float) -> None:
+    def process_ready(self, now: float) -> None:
         """Let connections go on that something has woken: a request, an answer that was due, a timer."""
-        while self._awake:
-            awake, self._awake = list(self._awake), {}
-            for connection in awake:
+        while self._ready:
+            ready, self._ready = list(self._ready), {}
+            for connection in ready:
                 node = self._nodes.get(connection)
                 if node is not None:
-                    self._guarded(connection, partial(self._go_on, connection, node, now))
+                    self._run_guarded(connection, partial(self._advance, connection, node, now))
 
     def _wait(self, timeout: float | None) -> float | None:
         earliest = min([*self._closing.values(), self.cluster.timers.next_at])
@@ -123,10 +124,10 @@ class Server:
         except (OSError, ValueError):  # gone again within the same poll
             return
         id = next((id for id, address in self._listeners.items() if address[1] == port), None)
-        most = self.cluster.options.max_connections
-        if id is None or len(self._connections) >= most:
+        limit = self.cluster.options.max_connections
+        if id is None or len(self._connections) >= limit:
             if id is not None:
-                logger.warning("broker %d closes a new connection of %s: max_connections is %d", id, client_host, most)
+                logger.warning("broker %d closes a new connection of %s: max_connections is %d", id, client_host, limit)
             self._selector.disconnect(node)
             return
         connection = Connection(
@@ -134,23 +135,23 @@ class Server:
             apis=self._apis_of.get(id, self._apis),
             sasl=self._sasl,
             client_host=client_host,
-            wake=self._wake,
+            on_ready=self._mark_ready,
         )
         self._connections[node] = connection
         self._nodes[connection] = node
 
-    def _wake(self, connection: Connection) -> None:
-        self._awake[connection] = None
+    def _mark_ready(self, connection: Connection) -> None:
+        self._ready[connection] = None
 
-    def _go_on(self, connection: Connection, node: Node, now: float) -> None:
+    def _advance(self, connection: Connection, node: Node, now: float) -> None:
         for frame in connection.turn(now):
-            if isinstance(frame, Raw):
+            if isinstance(frame, RawBytes):
                 self._send_raw(node, frame.data)
             else:
                 self._sends.append((node, frame))
         if connection.is_closing:
-            self._closing.setdefault(node, now + _LINGER_SECONDS)
-        self._hold_back(connection, node)
+            self._closing.setdefault(node, now + _CLOSE_TIMEOUT_SECONDS)
+        self._apply_backpressure(connection, node)
 
     def _send_raw(self, node: Node, data: bytes) -> None:
         """Raw bytes are queued at once, so what waits for the next poll goes before them, or they would overtake it."""
@@ -159,28 +160,28 @@ class Server:
         self._sends = [send for send in self._sends if send[0] != node]
         self._selector.send_raw(node, data)
 
-    def _hold_back(self, connection: Connection, node: Node) -> None:
+    def _apply_backpressure(self, connection: Connection, node: Node) -> None:
         """A client that sends faster than it is answered is not read from until its queue is half empty."""
-        most = self.cluster.options.max_queued_requests
-        if node not in self._paused and connection.queued > most:
+        limit = self.cluster.options.max_queued_requests
+        if node not in self._paused and connection.queued > limit:
             self._selector.pause(node)
             self._paused[node] = None
-        elif node in self._paused and connection.queued <= most // 2:
+        elif node in self._paused and connection.queued <= limit // 2:
             self._selector.resume(node)
             del self._paused[node]
 
-    def _close_the_finished(self, now: float) -> None:
+    def _close_finished(self, now: float) -> None:
         unsent = {node for node, _ in self._sends}
         for node, until in list(self._closing.items()):
             if now >= until or (node not in unsent and not self._selector.bytes_queued(node)):
-                self._hang_up(node)
+                self._disconnect(node)
 
-    def _hang_up(self, node: Node) -> None:
+    def _disconnect(self, node: Node) -> None:
         self._selector.disconnect(node)
         self._sends = [send for send in self._sends if send[0] != node]
-        self._forget(node, self._clock.now())
+        self._remove(node, self._clock.now())
 
-    def _forget(self, node: Node, now: float) -> None:
+    def _remove(self, node: Node, now: float) -> None:
         connection = self._connections.pop(node, None)
         self._closing.pop(node, None)
         self._paused.pop(node, None)
@@ -188,7 +189,7 @@ class Server:
             del self._nodes[connection]
             connection.closed(now)
 
-    def _guarded(self, connection: Connection | None, action: Callable[[], object]) -> None:
+    def _run_guarded(self, connection: Connection | None, action: Callable[[], object]) -> None:
         """A fault of ours must not take the other connections down: it costs the one that met it."""
         try:
             action()
@@ -200,12 +201,12 @@ class Server:
                 self._closing[self._nodes[connection]] = self._clock.now()
 
 
-def _log_end(who: str, disconnection: Disconnection) -> None:
+def _log_disconnection(subject: str, disconnection: Disconnection) -> None:
     """That a client left is no news; what it sent or did wrong is."""
     error = disconnection.cause
     if disconnection.is_idle:
-        logger.info("%s: closed, as it was idle: %s", who, error)
+        logger.info("%s: closed, as it was idle: %s", subject, error)
     elif isinstance(error, DisconnectedError):
-        logger.debug("%s: ended: %s", who, error)
+        logger.debug("%s: ended: %s", subject, error)
     else:
-        logger.warning("%s: %s; the broker closes the connection", who, error)
+        logger.warning("%s: %s; the broker closes the connection", subject, error)

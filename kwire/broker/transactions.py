@@ -29,14 +29,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from kwire.broker.offsets import OFFSETS_TOPIC, Offsets
+from kwire.broker.ids import LAST_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch, ProducerIdManager
+from kwire.broker.offsets import OFFSETS_TOPIC, OffsetManager
 from kwire.broker.options import Options
 from kwire.broker.partition import NO_LEADER, Partition
-from kwire.broker.producer_ids import LAST_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Identity, ProducerIds
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.net.timers import Timer, Timers
 
-Place = tuple[str, int]  # topic, partition
+TopicPartition = tuple[str, int]  # topic, partition
 NOT_STARTED = -1
 
 
@@ -61,13 +61,13 @@ class TransactionState(Enum):
 
 
 _S = TransactionState
-AT_REST = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
+IDLE = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 ENDING = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
-_MAY_COME_FROM = {
-    _S.EMPTY: AT_REST,
-    _S.ONGOING: AT_REST | {_S.ONGOING},
+_VALID_PREVIOUS_STATES = {
+    _S.EMPTY: IDLE,
+    _S.ONGOING: IDLE | {_S.ONGOING},
     _S.PREPARE_COMMIT: {_S.ONGOING},
-    _S.PREPARE_ABORT: AT_REST | {_S.ONGOING},
+    _S.PREPARE_ABORT: IDLE | {_S.ONGOING},
     _S.COMPLETE_COMMIT: {_S.PREPARE_COMMIT},
     _S.COMPLETE_ABORT: {_S.PREPARE_ABORT},
 }
@@ -88,35 +88,35 @@ class Transaction:
     next_producer_id: int = NO_PRODUCER_ID  # when the epochs run out with the transaction that is ending
     timeout_ms: int = 0
     state: TransactionState = TransactionState.EMPTY
-    places: dict[Place, None] = field(default_factory=dict)  # an ordered set
+    partitions: dict[TopicPartition, None] = field(default_factory=dict)  # an ordered set
     started_ms: int = NOT_STARTED
     updated_ms: int = 0
     coordinator_epoch: int = 0
     timer: Timer | None = None  # ends it when its producer does not
 
     @property
-    def identity(self) -> Identity:
-        return Identity(self.producer_id, self.epoch)
+    def identity(self) -> ProducerIdAndEpoch:
+        return ProducerIdAndEpoch(self.producer_id, self.epoch)
 
     @property
     def is_exhausted(self) -> bool:
         return self.epoch >= LAST_EPOCH
 
-    def move(self, state: TransactionState, now_ms: int) -> None:
-        assert self.state in _MAY_COME_FROM[state], f"transaction {self.id}: {self.state.name} -> {state.name}"
+    def transition(self, state: TransactionState, now_ms: int) -> None:
+        assert self.state in _VALID_PREVIOUS_STATES[state], f"transaction {self.id}: {self.state.name} -> {state.name}"
         self.state = state
         self.updated_ms = now_ms
 
     # InitProducerId.
 
-    def knows(self, expected: Identity) -> bool:
+    def may_be(self, expected: ProducerIdAndEpoch) -> bool:
         """Whether a producer that says it has this identity may be the one whose turn it is. The epoch is looked at
         when it is bumped; here only a producer id that ran out of epochs counts as the one that came after it."""
         if self.epoch == NO_PRODUCER_EPOCH or expected.producer_id == self.producer_id:
             return True
         return expected.producer_id == self.previous_producer_id and expected.epoch >= LAST_EPOCH
 
-    def renew(self, expected: Identity | None, new_id: int | None, timeout_ms: int, now_ms: int) -> None:
+    def bump_epoch(self, expected: ProducerIdAndEpoch | None, new_id: int | None, timeout_ms: int, now_ms: int) -> None:
         """A new epoch; with `new_id`, which is to be had when epochs are exhausted, epoch 0 of that. A producer that
         names its epoch and asks again gets what it was given before (KIP-360). Raises PRODUCER_FENCED."""
         former = self.epoch
@@ -129,20 +129,20 @@ class Transaction:
             self.epoch = former + 1
         elif expected.epoch != self.last_epoch:
             raise self.error(ErrorCode.PRODUCER_FENCED, f"epoch {expected.epoch} is over, this is {former}")
-        self.move(TransactionState.EMPTY, now_ms)
+        self.transition(TransactionState.EMPTY, now_ms)
         self.timeout_ms = timeout_ms
         self.started_ms = NOT_STARTED
-        self.places.clear()
+        self.partitions.clear()
 
     # The transaction.
 
-    def add(self, places: Iterable[Place], now_ms: int) -> bool:
+    def add(self, partitions: Iterable[TopicPartition], now_ms: int) -> bool:
         """Answers whether this began it."""
         begins = self.state is not TransactionState.ONGOING
-        self.move(TransactionState.ONGOING, now_ms)
+        self.transition(TransactionState.ONGOING, now_ms)
         if begins:
             self.started_ms = now_ms
-        self.places.update(dict.fromkeys(places))
+        self.partitions.update(dict.fromkeys(partitions))
         return begins
 
     def fence(self) -> None:
@@ -151,13 +151,13 @@ class Transaction:
         self.last_epoch = self.epoch
         self.epoch += 1
 
-    def prepare(self, *, commit: bool, bumps: bool, new_id: int = NO_PRODUCER_ID, now_ms: int) -> None:
+    def prepare(self, *, commit: bool, bumps_epoch: bool, new_id: int = NO_PRODUCER_ID, now_ms: int) -> None:
         """From here on its end is certain. `bumps`: the epoch ends with the transaction (KIP-890), so that the markers
         carry the next one already; `new_id` takes over then, if that was the last epoch."""
         if self.state is not TransactionState.ONGOING:
             self.started_ms = now_ms  # an abort of nothing
-        self.move(PREPARE[commit], now_ms)
-        if bumps:
+        self.transition(PREPARE[commit], now_ms)
+        if bumps_epoch:
             self.last_epoch = self.epoch
             self.epoch += 1
             self.next_producer_id = new_id
@@ -165,21 +165,23 @@ class Transaction:
     def complete(self, now_ms: int) -> None:
         """Its markers are written."""
         is_commit = self.state is TransactionState.PREPARE_COMMIT
-        self.move(COMPLETE[is_commit], now_ms)
-        self.places.clear()
+        self.transition(COMPLETE[is_commit], now_ms)
+        self.partitions.clear()
         if self.next_producer_id != NO_PRODUCER_ID:
             self.previous_producer_id, self.producer_id = self.producer_id, self.next_producer_id
             self.next_producer_id = NO_PRODUCER_ID
             self.epoch = 0
 
     @property
-    def identity_after(self) -> Identity:
+    def next_identity(self) -> ProducerIdAndEpoch:
         """What the producer goes on with once the transaction that is ending has ended."""
-        return self.identity if self.next_producer_id == NO_PRODUCER_ID else Identity(self.next_producer_id, 0)
+        return (
+            self.identity if self.next_producer_id == NO_PRODUCER_ID else ProducerIdAndEpoch(self.next_producer_id, 0)
+        )
 
     # Retries of EndTxn, of a client whose epoch ends with each transaction.
 
-    def was_ended_by(self, producer_id: int, epoch: int) -> bool:
+    def is_previous(self, producer_id: int, epoch: int) -> bool:
         """Whether this identity is the one before, which the last end has replaced."""
         if producer_id == self.producer_id and epoch + 1 == self.epoch:
             return True
@@ -211,26 +213,30 @@ WallClock = Callable[[float], int]
 class MarkerWriter:
     """`find(topic, index)` answers the partition, None where there is none any more; `wall_ms(now)` is wall time."""
 
-    def __init__(self, find: Callable[[str, int], Partition | None], offsets: Offsets, wall_ms: WallClock) -> None:
+    def __init__(
+        self, find: Callable[[str, int], Partition | None], offsets: OffsetManager, wall_ms: WallClock
+    ) -> None:
         self._find = find
         self._offsets = offsets
         self._wall_ms = wall_ms
 
-    def write(self, marker: Marker, places: Collection[Place], on_done: Callable[[float], None], now: float) -> None:
+    def write(
+        self, marker: Marker, partitions: Collection[TopicPartition], on_done: Callable[[float], None], now: float
+    ) -> None:
         """`on_done(now)`, at once or later, when every place has its marker, or can have none: a topic that was
         deleted, a newer epoch of the same producer."""
-        write = _Write(marker, on_done, self._wall_ms)
-        for topic, index in places:
+        write = _PendingMarkers(marker, on_done, self._wall_ms)
+        for topic, index in partitions:
             if topic == OFFSETS_TOPIC:
-                self._offsets.settle(marker.producer_id, index, is_commit=marker.is_commit)
+                self._offsets.complete_transaction(marker.producer_id, index, is_commit=marker.is_commit)
                 continue
             partition = self._find(topic, index)
             if partition is not None:
-                write.begin(partition)
+                write.add(partition)
         write.start(now)
 
 
-class _Write:
+class _PendingMarkers:
     """One transaction's markers. `_open` are the partitions that miss theirs, with the end offset and the leader epoch
     of what was written there, if it was."""
 
@@ -238,37 +244,37 @@ class _Write:
         self._marker = marker
         self._on_done = on_done
         self._wall_ms = wall_ms
-        self._open: dict[Partition, tuple[int, int] | None] = {}
-        self._is_over = False
+        self._pending: dict[Partition, tuple[int, int] | None] = {}
+        self._is_done = False
 
-    def begin(self, partition: Partition) -> None:
-        self._open[partition] = None
+    def add(self, partition: Partition) -> None:
+        self._pending[partition] = None
 
     def start(self, now: float) -> None:
-        for partition in self._open:
-            partition.watch(self._look)
-        self._look(now)
+        for partition in self._pending:
+            partition.add_listener(self._check)
+        self._check(now)
 
-    def _look(self, now: float) -> None:
+    def _check(self, now: float) -> None:
         # A marker that is appended changes the partition, which calls this again from within: what is written has to be
         # known before that, and so is looked for in the log.
-        for partition in list(self._open):
-            if partition in self._open and self._is_settled(partition, now) and partition in self._open:
-                del self._open[partition]
-                partition.unwatch(self._look)
-        if not self._open and not self._is_over:
-            self._is_over = True
+        for partition in list(self._pending):
+            if partition in self._pending and self._is_written(partition, now) and partition in self._pending:
+                del self._pending[partition]
+                partition.remove_listener(self._check)
+        if not self._pending and not self._is_done:
+            self._is_done = True
             self._on_done(now)
 
-    def _is_settled(self, partition: Partition, now: float) -> bool:
+    def _is_written(self, partition: Partition, now: float) -> bool:
         if partition.is_deleted:
             return True
         if partition.leader == NO_LEADER:
-            self._open[partition] = None
+            self._pending[partition] = None
             return False
-        written = self._open[partition]
+        written = self._pending[partition]
         if written is None or written[1] != partition.leader_epoch:
-            written = self._open[partition] = (partition.log.end_offset + 1, partition.leader_epoch)
+            written = self._pending[partition] = (partition.log.end_offset + 1, partition.leader_epoch)
             try:
                 self._append(partition, now)
             except BrokerError:  # a newer epoch has written here, and ended this transaction by that
@@ -284,10 +290,10 @@ class _Write:
         )  # fmt: skip
 
 
-WriteMarkers = Callable[[Marker, Collection[Place], Callable[[float], None], float], None]
+WriteMarkers = Callable[[Marker, Collection[TopicPartition], Callable[[float], None], float], None]
 
 
-class Transactions:
+class TransactionCoordinator:
     """`write_markers(marker, places, on_done, now)` calls `on_done(now)` when all places have their marker. Every
     method raises BrokerError with the code for the client."""
 
@@ -295,7 +301,7 @@ class Transactions:
         self,
         options: Options,
         timers: Timers,
-        ids: ProducerIds,
+        ids: ProducerIdManager,
         *,
         write_markers: WriteMarkers,
         wall_ms: Callable[[float], int],
@@ -316,27 +322,31 @@ class Transactions:
     # InitProducerId.
 
     def init(
-        self, transactional_id: str | None, *, timeout_ms: int, expected: Identity | None = None, now: float
-    ) -> Identity:
+        self, transactional_id: str | None, *, timeout_ms: int, expected: ProducerIdAndEpoch | None = None, now: float
+    ) -> ProducerIdAndEpoch:
         """A new epoch, at which the former ones are fenced. `expected` is what the producer says that it has. A
         transaction that is open is aborted first: until that is done, and in any case this once,
         CONCURRENT_TRANSACTIONS."""
         if transactional_id is None:
-            return Identity(self._ids.new(), 0)
+            return ProducerIdAndEpoch(self._ids.new(), 0)
         if not transactional_id:
             raise broker_error(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         if not 0 < timeout_ms <= self._options.max_transaction_timeout_ms:
             raise broker_error(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"{timeout_ms} ms")
-        one = self._by_id.get(transactional_id) or self._create(transactional_id)
-        if expected is not None and not one.knows(expected):
-            raise one.error(ErrorCode.PRODUCER_FENCED, f"a newer producer uses {transactional_id}")
-        one.check_not_ending()
-        if one.state is TransactionState.ONGOING:
-            self._abort(one, now)
-            raise one.error(ErrorCode.CONCURRENT_TRANSACTIONS, f"the open transaction of {one.id} is aborted")
-        needs_id = one.is_exhausted and (expected is None or expected.epoch in (one.epoch, one.last_epoch))
-        one.renew(expected, self._ids.new() if needs_id else None, timeout_ms, self._wall_ms(now))
-        return one.identity
+        transaction = self._by_id.get(transactional_id) or self._create(transactional_id)
+        if expected is not None and not transaction.may_be(expected):
+            raise transaction.error(ErrorCode.PRODUCER_FENCED, f"a newer producer uses {transactional_id}")
+        transaction.check_not_ending()
+        if transaction.state is TransactionState.ONGOING:
+            self._abort(transaction, now)
+            raise transaction.error(
+                ErrorCode.CONCURRENT_TRANSACTIONS, f"the open transaction of {transaction.id} is aborted"
+            )
+        needs_id = transaction.is_exhausted and (
+            expected is None or expected.epoch in (transaction.epoch, transaction.last_epoch)
+        )
+        transaction.bump_epoch(expected, self._ids.new() if needs_id else None, timeout_ms, self._wall_ms(now))
+        return transaction.identity
 
     def _create(self, transactional_id: str) -> Transaction:
         if len(self._by_id) >= self._options.max_transactional_ids:
@@ -346,126 +356,143 @@ class Transactions:
 
     # AddPartitionsToTxn, AddOffsetsToTxn, and the first write in a partition since KIP-890.
 
-    def add(self, transactional_id: str, identity: Identity, places: Collection[Place], now: float) -> None:
+    def add(
+        self, transactional_id: str, identity: ProducerIdAndEpoch, partitions: Collection[TopicPartition], now: float
+    ) -> None:
         """The transaction, begun if there is none, is going to write to these."""
-        one = self._find(transactional_id)
-        one.check_producer_id(identity.producer_id)
-        one.check_epoch(identity.epoch)
-        one.check_not_ending()
-        if one.add(places, self._wall_ms(now)):
-            one.timer = self._timers.at(now + one.timeout_ms / 1000, lambda now: self._time_out(one, now))
+        transaction = self._find(transactional_id)
+        transaction.check_producer_id(identity.producer_id)
+        transaction.check_epoch(identity.epoch)
+        transaction.check_not_ending()
+        if transaction.add(partitions, self._wall_ms(now)):
+            transaction.timer = self._timers.at(
+                now + transaction.timeout_ms / 1000, lambda now: self._time_out(transaction, now)
+            )
 
-    def verify(self, transactional_id: str, identity: Identity, place: Place) -> None:
+    def verify(self, transactional_id: str, identity: ProducerIdAndEpoch, partition: TopicPartition) -> None:
         """For a write of the older protocol: raises TRANSACTION_ABORTABLE for a place that was not added."""
-        one = self._find(transactional_id)
-        one.check_producer_id(identity.producer_id)
-        one.check_epoch(identity.epoch)
-        one.check_not_ending()
-        if place not in one.places:
-            raise one.error(ErrorCode.TRANSACTION_ABORTABLE, f"{place} was not added to the transaction of {one.id}")
+        transaction = self._find(transactional_id)
+        transaction.check_producer_id(identity.producer_id)
+        transaction.check_epoch(identity.epoch)
+        transaction.check_not_ending()
+        if partition not in transaction.partitions:
+            raise transaction.error(
+                ErrorCode.TRANSACTION_ABORTABLE, f"{partition} was not added to the transaction of {transaction.id}"
+            )
 
     def _find(self, transactional_id: str) -> Transaction:
         if not transactional_id:
             raise broker_error(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        one = self._by_id.get(transactional_id)
-        if one is None:
+        transaction = self._by_id.get(transactional_id)
+        if transaction is None:
             raise broker_error(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transactional_id} has no producer id")
-        return one
+        return transaction
 
     # EndTxn.
 
-    def end(self, transactional_id: str, identity: Identity, *, commit: bool, bumps: bool, now: float) -> Identity:
+    def end(
+        self, transactional_id: str, identity: ProducerIdAndEpoch, *, commit: bool, bumps_epoch: bool, now: float
+    ) -> ProducerIdAndEpoch:
         """Commit or abort; answers the identity to go on with. `bumps`: the client speaks the protocol of KIP-890, in
         which it gets a new epoch. The markers may still be on their way when this returns."""
-        one = self._find(transactional_id)
-        if bumps:
-            is_done = self._check_end(one, identity, commit=commit)
+        transaction = self._find(transactional_id)
+        if bumps_epoch:
+            is_done = self._check_end(transaction, identity, commit=commit)
         else:
-            is_done = self._check_old_end(one, identity, commit=commit)
+            is_done = self._check_old_end(transaction, identity, commit=commit)
         if is_done:
-            return one.identity
-        self._end(one, commit=commit, bumps=bumps, now=now)
-        return one.identity_after
+            return transaction.identity
+        self._end(transaction, commit=commit, bumps_epoch=bumps_epoch, now=now)
+        return transaction.next_identity
 
-    def _check_old_end(self, one: Transaction, identity: Identity, *, commit: bool) -> bool:
+    def _check_old_end(self, transaction: Transaction, identity: ProducerIdAndEpoch, *, commit: bool) -> bool:
         """Whether it was done before."""
-        one.check_producer_id(identity.producer_id)
-        one.check_epoch(identity.epoch)
-        if one.state is TransactionState.ONGOING:
+        transaction.check_producer_id(identity.producer_id)
+        transaction.check_epoch(identity.epoch)
+        if transaction.state is TransactionState.ONGOING:
             return False
-        return self._check_repeat(one, commit=commit)
+        return self._check_repeat(transaction, commit=commit)
 
-    def _check_end(self, one: Transaction, identity: Identity, *, commit: bool) -> bool:
+    def _check_end(self, transaction: Transaction, identity: ProducerIdAndEpoch, *, commit: bool) -> bool:
         """As `_check_old_end`. Here the epoch tells a retry from the end of the next transaction: an abort of one that
         has not begun is good too."""
-        is_retry = one.state is not TransactionState.EMPTY and one.was_ended_by(*identity)
+        is_retry = transaction.state is not TransactionState.EMPTY and transaction.is_previous(*identity)
         if not is_retry:
-            one.check_producer_id(identity.producer_id)
-            one.check_epoch(identity.epoch)
-            if one.state in ENDING:
-                raise one.error(ErrorCode.PRODUCER_FENCED, f"{one.id} is {one.state.value}")
-        elif one.state is TransactionState.ONGOING:
-            raise one.error(ErrorCode.PRODUCER_FENCED, f"{one.id} is in its next transaction")
+            transaction.check_producer_id(identity.producer_id)
+            transaction.check_epoch(identity.epoch)
+            if transaction.state in ENDING:
+                raise transaction.error(ErrorCode.PRODUCER_FENCED, f"{transaction.id} is {transaction.state.value}")
+        elif transaction.state is TransactionState.ONGOING:
+            raise transaction.error(ErrorCode.PRODUCER_FENCED, f"{transaction.id} is in its next transaction")
         if is_retry:
-            return self._check_repeat(one, commit=commit)
-        if commit and one.state is not TransactionState.ONGOING:
-            raise self._not_now(one, commit=commit)
+            return self._check_repeat(transaction, commit=commit)
+        if commit and transaction.state is not TransactionState.ONGOING:
+            raise self._invalid_state(transaction, commit=commit)
         return False
 
-    def _check_repeat(self, one: Transaction, *, commit: bool) -> bool:
-        if one.state is COMPLETE[commit]:
+    def _check_repeat(self, transaction: Transaction, *, commit: bool) -> bool:
+        if transaction.state is COMPLETE[commit]:
             return True
-        if one.state is PREPARE[commit]:
-            one.check_not_ending()
-        raise self._not_now(one, commit=commit)
+        if transaction.state is PREPARE[commit]:
+            transaction.check_not_ending()
+        raise self._invalid_state(transaction, commit=commit)
 
-    def _not_now(self, one: Transaction, *, commit: bool) -> BrokerError:
-        wish = "committed" if commit else "aborted"
-        return one.error(ErrorCode.INVALID_TXN_STATE, f"{one.id} is {one.state.value}, it cannot be {wish}")
+    def _invalid_state(self, transaction: Transaction, *, commit: bool) -> BrokerError:
+        action = "committed" if commit else "aborted"
+        return transaction.error(
+            ErrorCode.INVALID_TXN_STATE, f"{transaction.id} is {transaction.state.value}, it cannot be {action}"
+        )
 
-    def _end(self, one: Transaction, *, commit: bool, bumps: bool, now: float) -> None:
-        needs_id = bumps and one.is_exhausted
+    def _end(self, transaction: Transaction, *, commit: bool, bumps_epoch: bool, now: float) -> None:
+        needs_id = bumps_epoch and transaction.is_exhausted
         new_id = self._ids.new() if needs_id else NO_PRODUCER_ID
-        one.prepare(commit=commit, bumps=bumps, new_id=new_id, now_ms=self._wall_ms(now))
-        self._finish(one, now)
+        transaction.prepare(commit=commit, bumps_epoch=bumps_epoch, new_id=new_id, now_ms=self._wall_ms(now))
+        self._finish(transaction, now)
 
-    def _abort(self, one: Transaction, now: float) -> None:
+    def _abort(self, transaction: Transaction, now: float) -> None:
         """Not by its producer, which is fenced by this."""
-        one.fence()
-        one.prepare(commit=False, bumps=False, now_ms=self._wall_ms(now))
-        self._finish(one, now)
+        transaction.fence()
+        transaction.prepare(commit=False, bumps_epoch=False, now_ms=self._wall_ms(now))
+        self._finish(transaction, now)
 
-    def _finish(self, one: Transaction, now: float) -> None:
+    def _finish(self, transaction: Transaction, now: float) -> None:
         """Have the markers written, which takes no time unless the options say so."""
-        if one.timer is not None:
-            one.timer.cancel()
-            one.timer = None
+        if transaction.timer is not None:
+            transaction.timer.cancel()
+            transaction.timer = None
         delay_ms = self._options.transaction_marker_ms
-        if delay_ms and one.places:
-            self._timers.at(now + delay_ms / 1000, lambda now: self._write(one, now))
+        if delay_ms and transaction.partitions:
+            self._timers.at(now + delay_ms / 1000, lambda now: self._write(transaction, now))
         else:
-            self._write(one, now)
+            self._write(transaction, now)
 
-    def _write(self, one: Transaction, now: float) -> None:
-        marker = Marker(one.state is TransactionState.PREPARE_COMMIT, one.producer_id, one.epoch, one.coordinator_epoch)
-        self._write_markers(marker, tuple(one.places), lambda now: one.complete(self._wall_ms(now)), now)
+    def _write(self, transaction: Transaction, now: float) -> None:
+        marker = Marker(
+            transaction.state is TransactionState.PREPARE_COMMIT,
+            transaction.producer_id,
+            transaction.epoch,
+            transaction.coordinator_epoch,
+        )
+        self._write_markers(
+            marker, tuple(transaction.partitions), lambda now: transaction.complete(self._wall_ms(now)), now
+        )
 
     # What happens by itself.
 
-    def _time_out(self, one: Transaction, now: float) -> None:
-        if one.state is TransactionState.ONGOING:
-            self._abort(one, now)
+    def _time_out(self, transaction: Transaction, now: float) -> None:
+        if transaction.state is TransactionState.ONGOING:
+            self._abort(transaction, now)
 
-    def moved(self, transactional_ids: Iterable[str]) -> None:
+    def coordinators_moved(self, transactional_ids: Iterable[str]) -> None:
         """They have another coordinator, which knows what the former knew."""
         for transactional_id in transactional_ids:
-            one = self._by_id.get(transactional_id)
-            if one is not None:
-                one.coordinator_epoch += 1
+            transaction = self._by_id.get(transactional_id)
+            if transaction is not None:
+                transaction.coordinator_epoch += 1
 
     def expire(self, now_ms: int) -> None:
         """Forget the ids that nobody has used for long."""
         oldest_ms = now_ms - self._options.transactional_id_expiration_ms
-        for one in self:
-            if one.state in AT_REST and one.updated_ms <= oldest_ms:
-                del self._by_id[one.id]
+        for transaction in self:
+            if transaction.state in IDLE and transaction.updated_ms <= oldest_ms:
+                del self._by_id[transaction.id]

@@ -14,14 +14,15 @@ from typing import Any
 
 from kwire.broker.broker import Broker
 from kwire.broker.cluster import served_versions
-from kwire.broker.exchange import Outcome, Reply, RequestContext
+from kwire.broker.cluster_state import ClusterState, Node, Topic
 from kwire.broker.faults import Effect, Fault
 from kwire.broker.handlers.metadata import METADATA
 from kwire.broker.handlers.produce import PRODUCE
+from kwire.broker.handlers.table import HANDLERS
 from kwire.broker.options import Options
 from kwire.broker.partition import NO_LEADER, Partition
+from kwire.broker.request_context import Completion, Reply, RequestContext
 from kwire.broker.server import Server
-from kwire.broker.state import ClusterState, Node, Topic
 from kwire.errors import ErrorCode, broker_error
 from kwire.protocol import ApiKey
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -37,7 +38,7 @@ class SimulatedBroker(Broker):
     """A broker that may lag behind in metadata, and throttle. `seen` counts what it answered."""
 
     def __init__(self, id: int, cluster: ClusterState, seen: Counter[str]) -> None:
-        super().__init__(id, cluster)
+        super().__init__(id, cluster, HANDLERS)
         self._seen = seen
         self._lags_until = 0.0
         self._past: MetadataResponse | None = None
@@ -47,10 +48,10 @@ class SimulatedBroker(Broker):
     def lag(self, until: float, now: float) -> None:
         """Until then it tells clients the metadata of now."""
         everything = MetadataRequest(topics=None)
-        exchange = RequestContext(
-            everything, MetadataRequest.VERSIONS[-1], client_id=None, client_host="", finish=_ignore
+        context = RequestContext(
+            everything, MetadataRequest.VERSIONS[-1], client_id=None, client_host="", on_complete=_ignore
         )
-        past = METADATA.handle(self, everything, exchange, now)
+        past = METADATA.handle(self, everything, context, now)
         assert isinstance(past, MetadataResponse)
         self._past, self._lags_until = past, until
 
@@ -60,22 +61,22 @@ class SimulatedBroker(Broker):
     def heal(self) -> None:
         self._lags_until, self._throttles = 0.0, 0
 
-    def handle(self, exchange: RequestContext, now: float) -> None:
-        request = exchange.request
+    def handle(self, context: RequestContext, now: float) -> None:
+        request = context.request
         if isinstance(request, ProduceRequest):
-            ends = [self._end_offset(*place) for place in PRODUCE.places(self, request)]
-            super().handle(exchange.shadow(partial(self._produced, exchange, ends)), now)
+            ends = [self._end_offset(*place) for place in PRODUCE.named_partitions(self, request)]
+            super().handle(context.with_callback(partial(self._produced, context, ends)), now)
         elif isinstance(request, MetadataRequest) and now < self._lags_until:
-            super().handle(exchange.shadow(partial(self._remembered, exchange)), now)
+            super().handle(context.with_callback(partial(self._remembered, context)), now)
         else:
-            super().handle(exchange, now)
+            super().handle(context, now)
 
     def _end_offset(self, topic: str, index: int) -> int:
         known = self.cluster.topics.get(topic)
         partition = known.partition(index) if known is not None else None
         return partition.log.end_offset if partition is not None else 0
 
-    def _produced(self, exchange: RequestContext, ends: list[int], outcome: Outcome) -> None:
+    def _produced(self, context: RequestContext, ends: list[int], outcome: Completion) -> None:
         if isinstance(outcome, Reply) and isinstance(outcome.response, ProduceResponse):
             results = [result for topic in outcome.response.responses for result in topic.partition_responses]
             for result, end in zip(results, ends, strict=True):
@@ -87,9 +88,9 @@ class SimulatedBroker(Broker):
                 self._throttles -= 1
                 outcome.response.throttle_time_ms = self._throttle_ms
                 self._seen["answers throttled"] += 1
-        exchange.finish(outcome)
+        context.complete(outcome)
 
-    def _remembered(self, exchange: RequestContext, outcome: Outcome) -> None:
+    def _remembered(self, context: RequestContext, outcome: Completion) -> None:
         if isinstance(outcome, Reply) and isinstance(outcome.response, MetadataResponse) and self._past is not None:
             self._seen["metadata of yesterday"] += 1
             past = {topic.name: topic for topic in self._past.topics}
@@ -101,7 +102,7 @@ class SimulatedBroker(Broker):
                     topics=topics,
                 )
             )  # fmt: skip
-        exchange.finish(outcome)
+        context.complete(outcome)
 
 
 class SimulatedCluster:
@@ -260,7 +261,7 @@ class SimulatedCluster:
 
     def _settle(self) -> None:
         """Whatever a change made the brokers say, they say it now."""
-        self.server.work(self.world.now())
+        self.server.process_ready(self.world.now())
         self._selector.wakeup()
 
 
@@ -298,5 +299,5 @@ def _unknown(topic: MetadataResponse.Topic) -> MetadataResponse.Topic:
     )
 
 
-def _ignore(outcome: Outcome) -> None:
+def _ignore(outcome: Completion) -> None:
     pass

@@ -207,7 +207,7 @@ class TestClosedConnections:
 
 def test_secrets_are_not_among_the_bytes() -> None:
     frame = request_frame(SaslAuthenticateRequest(auth_bytes=b"\0user\0hunter2"), 2)
-    text = "\n".join(diagnostics.annotated(frame))
+    text = "\n".join(diagnostics.describe_frame(frame))
     assert "SaslAuthenticate v2" in text
     assert b"hunter2".hex(" ") not in text
     assert "hunter2" not in text

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.connection import Connection, Raw
-from kwire.broker.exchange import Reply
+from kwire.broker.connection import Connection, RawBytes
 from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Effect, Fault, Faults, Mute, Refuse, make_fault
 from kwire.broker.handlers.table import HANDLERS
+from kwire.broker.request_context import Reply
 from kwire.errors import ConfigurationError, ErrorCode, error_name
 from kwire.protocol import ApiKey
 from kwire.protocol.headers import decode_response, encode_request
@@ -46,7 +46,7 @@ MATCHES: list[tuple[dict[str, Any], bool]] = [
 
 @pytest.mark.parametrize(("rule", "matches"), MATCHES)
 def test_what_a_rule_matches(rule: dict[str, Any], matches: bool) -> None:
-    assert Fault(effect=HIT, **rule).takes(ApiKey.PRODUCE, 1, "c", PLACES) is matches
+    assert Fault(effect=HIT, **rule).take(ApiKey.PRODUCE, 1, "c", PLACES) is matches
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_what_a_rule_matches(rule: dict[str, Any], matches: bool) -> None:
 )
 def test_which_of_the_matching_requests_it_takes(after: int, times: int | None, taken: str) -> None:
     fault = Fault(effect=HIT, after=after, times=times)
-    assert "".join("x" if fault.takes(ApiKey.FETCH, 1, "", ()) else "." for _ in range(5)) == taken
+    assert "".join("x" if fault.take(ApiKey.FETCH, 1, "", ()) else "." for _ in range(5)) == taken
 
 
 def test_rules_are_tried_in_order_and_forgotten_when_spent() -> None:
@@ -120,8 +120,8 @@ def test_what_an_effect_cannot_be(make: Callable[[], Effect], message: str) -> N
 
 def test_a_rule_without_an_api_leaves_the_greeting_alone() -> None:
     fault = Fault(effect=Disconnect())
-    assert not fault.takes(ApiKey.API_VERSIONS, 1, "", ())
-    assert fault.takes(ApiKey.METADATA, 1, "", ())
+    assert not fault.take(ApiKey.API_VERSIONS, 1, "", ())
+    assert fault.take(ApiKey.METADATA, 1, "", ())
 
 
 class Produced:
@@ -154,7 +154,7 @@ EFFECTS = [
     (Refuse(ErrorCode.REQUEST_TIMED_OUT, applied=True), (True, "REQUEST_TIMED_OUT"), (True, "REQUEST_TIMED_OUT")),
     (Disconnect(), (False, "CloseConnection"), (False, "CloseConnection")),
     (Disconnect(applied=True), (True, "CloseConnection"), (True, "CloseConnection")),
-    (Cut(9), (True, "CutAnswer"), (True, "CutAnswer")),
+    (Cut(9), (True, "TruncatedReply"), (True, "TruncatedReply")),
     (Delay(100), (False, "pending"), (True, "NONE")),
     (Delay(100, applied=True), (True, "pending"), (True, "NONE")),
     (Mute(), (False, "pending"), (False, "pending")),
@@ -214,9 +214,9 @@ class Client:
         self.woken = 0
         apis = {int(key): handler.request.VERSIONS for key, handler in HANDLERS.items()}
         broker = bench.brokers[bench.leader("t")]
-        self.connection = Connection(broker, apis=apis, sasl=sasl, client_host="10.0.0.1", wake=self._wake)
+        self.connection = Connection(broker, apis=apis, sasl=sasl, client_host="10.0.0.1", on_ready=self._wake)
         self.asked: list[tuple[type[Request[Any]], int]] = []
-        self.written: list[list[Any] | Raw] = []
+        self.written: list[list[Any] | RawBytes] = []
 
     def _wake(self, connection: Connection) -> None:
         self.woken += 1
@@ -303,7 +303,7 @@ class TestConnection:
             client.send(MetadataRequest(topics=[]), 9)
         frame = b"".join(whole.written[0])  # type: ignore[arg-type]
         (raw,) = cut.written
-        assert isinstance(raw, Raw)
+        assert isinstance(raw, RawBytes)
         assert raw.data == (len(frame).to_bytes(4, "big") + frame)[:20]
         assert cut.connection.is_closing
 

@@ -347,7 +347,7 @@ def test_every_api_can_refuse_in_every_version(key: ApiKey) -> None:
     for version in request_class.VERSIONS:
         request = EXAMPLES.get(key) or request_class(**required(request_class))
         decoded = request_class.decode(request.encode(version), version)
-        response = handler.refuse(decoded, ErrorCode.UNKNOWN_SERVER_ERROR, version)
+        response = handler.error_response(decoded, ErrorCode.UNKNOWN_SERVER_ERROR, version)
         assert type(response).decode(response.encode(version), version) is not None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kwire.broker.log import Found, PartitionLog, Storage
+from kwire.broker.log import PartitionLog, Storage, TimestampAndOffset
 from kwire.broker.options import LONG_MAX, Options, TopicSettings
 from kwire.errors import BrokerError, ErrorCode
 from kwire.records import Batch, Compression, decode_batches, encode_batch
@@ -28,13 +28,13 @@ def batch_of(times: Sequence[int], *, value: bytes = b"v", **fields: object) -> 
 def write(log: PartitionLog, *batches: Batch, epoch: int = 0, now_ms: int = NOW_MS) -> None:
     for batch in batches:
         log.append([batch], leader_epoch=epoch, now_ms=now_ms)
-    log.advance(log.end_offset)
+    log.advance_high_watermark(log.end_offset)
 
 
 def offsets(
-    log: PartitionLog, offset: int, *, max_bytes: int = 1 << 20, until: int = LONG_MAX, at_least_one: bool = True
+    log: PartitionLog, offset: int, *, max_bytes: int = 1 << 20, upper_bound: int = LONG_MAX, at_least_one: bool = True
 ) -> list[int]:
-    found = log.read(offset, max_bytes=max_bytes, until=until, at_least_one=at_least_one)
+    found = log.read(offset, max_bytes=max_bytes, upper_bound=upper_bound, at_least_one=at_least_one)
     return [stored.base_offset for stored in found]
 
 
@@ -42,7 +42,7 @@ def test_offsets_are_given_in_order_and_stand_in_the_bytes() -> None:
     log = make_log()
     write(log, batch_of([1, 2, 3]), batch_of([4]), batch_of([5, 6]), epoch=3)
     assert (log.start_offset, log.end_offset, log.high_watermark, log.last_stable_offset) == (0, 6, 6, 6)
-    data = b"".join(stored.data for stored in log.read(0, max_bytes=1 << 20, until=6))
+    data = b"".join(stored.data for stored in log.read(0, max_bytes=1 << 20, upper_bound=6))
     batches = list(decode_batches(data))
     assert [(b.base_offset, b.last_offset) for b in batches] == [(0, 2), (3, 3), (4, 5)]
     assert {b.partition_leader_epoch for b in batches} == {3}
@@ -50,25 +50,25 @@ def test_offsets_are_given_in_order_and_stand_in_the_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "max_batches", "until", "at_least_one", "expected"),
+    ("offset", "max_batches", "upper_bound", "at_least_one", "expected"),
     [
         (0, 9, 6, True, [0, 3, 4]),
         (2, 9, 6, True, [0, 3, 4]),  # the batch that holds the offset, whole
         (3, 9, 6, True, [3, 4]),
         (6, 9, 6, True, []),
-        (0, 9, 5, True, [0, 3]),  # a batch that goes beyond `until` is not given
+        (0, 9, 5, True, [0, 3]),  # a batch that goes beyond `upper_bound` is not given
         (0, 0, 6, True, [0]),  # KIP-74: the first one whatever the limit
         (0, 0, 6, False, []),
         (0, 1, 6, True, [0]),
         (0, 2, 6, True, [0, 3]),
     ],
 )
-def test_read(offset: int, max_batches: int, until: int, at_least_one: bool, expected: list[int]) -> None:
+def test_read(offset: int, max_batches: int, upper_bound: int, at_least_one: bool, expected: list[int]) -> None:
     log = make_log()
     write(log, batch_of([1, 2, 3]), batch_of([4]), batch_of([5, 6]))
     sizes = [len(stored.data) for stored in log]
     limit = sum(sizes[:max_batches])
-    assert offsets(log, offset, max_bytes=limit, until=until, at_least_one=at_least_one) == expected
+    assert offsets(log, offset, max_bytes=limit, upper_bound=upper_bound, at_least_one=at_least_one) == expected
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 7, 100])
@@ -77,7 +77,7 @@ def test_reading_outside_the_log(offset: int) -> None:
     write(log, batch_of([1, 2, 3]), batch_of([4, 5, 6]))
     log.delete_before(3)
     with pytest.raises(BrokerError) as raised:
-        log.read(offset, max_bytes=1, until=6)
+        log.read(offset, max_bytes=1, upper_bound=6)
     assert raised.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -85,36 +85,44 @@ def test_bytes_between_counts_what_read_would_give() -> None:
     log = make_log()
     write(log, batch_of([1, 2, 3]), batch_of([4]), batch_of([5, 6]))
     for offset in range(7):
-        given = sum(len(stored.data) for stored in log.read(offset, max_bytes=1 << 20, until=6))
+        given = sum(len(stored.data) for stored in log.read(offset, max_bytes=1 << 20, upper_bound=6))
         assert log.bytes_between(offset, 6) == given
 
 
 @pytest.mark.parametrize(
     ("time", "expected"),
-    [(0, Found(10, 0, 0)), (10, Found(10, 0, 0)), (11, Found(30, 1, 0)), (25, Found(30, 1, 0)), (31, Found(40, 4, 1)),
-     (41, Found(-1, -1, -1))],
-)  # fmt: skip
+    [
+        (0, (10, 0, 0)),
+        (10, (10, 0, 0)),
+        (11, (30, 1, 0)),
+        (25, (30, 1, 0)),
+        (31, (40, 4, 1)),
+        (41, (-1, -1, -1)),
+    ],
+)
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
-def test_find_time_when_timestamps_are_out_of_order(time: int, expected: Found, compression: Compression) -> None:
+def test_find_time_when_timestamps_are_out_of_order(
+    time: int, expected: tuple[int, int, int], compression: Compression
+) -> None:
     log = make_log()
     write(log, batch_of([10, 30, 20], compression=compression), batch_of([5], compression=compression))
     write(log, batch_of([40, 35], compression=compression), epoch=1)
-    assert log.find_time(time, until=6) == expected
+    assert log.find_time(time, upper_bound=6) == TimestampAndOffset(*expected)
 
 
 def test_find_time_sees_only_what_is_between_start_and_until() -> None:
     log = make_log()
     write(log, batch_of([10, 20, 30]), batch_of([40]))
-    assert log.find_time(30, until=2) == Found(-1, -1, -1)
+    assert log.find_time(30, upper_bound=2) == TimestampAndOffset(-1, -1, -1)
     log.delete_before(2)
-    assert log.find_time(0, until=4) == Found(30, 2, 0)
+    assert log.find_time(0, upper_bound=4) == TimestampAndOffset(30, 2, 0)
 
 
 def test_find_max_time_is_the_first_of_the_highest() -> None:
     log = make_log()
-    assert log.find_max_time() == Found(-1, -1, -1)
+    assert log.find_max_time() == TimestampAndOffset(-1, -1, -1)
     write(log, batch_of([10, 50, 50]), batch_of([20, 50]))
-    assert log.find_max_time() == Found(50, 1, 0)
+    assert log.find_max_time() == TimestampAndOffset(50, 1, 0)
 
 
 def test_log_append_time_stands_in_the_records_and_in_the_answer() -> None:
@@ -161,7 +169,7 @@ class TestTransactions:
         self.end(log, "abort", 1)
         self.end(log, "commit", 2)
         self.write(log, 2, [1], 2)
-        log.advance(log.end_offset)
+        log.advance_high_watermark(log.end_offset)
         return log
 
     def write(self, log: PartitionLog, producer: int, times: list[int], sequence: int) -> None:
@@ -177,7 +185,7 @@ class TestTransactions:
         log = self.written()
         assert (log.end_offset, log.last_stable_offset) == (8, 7)
         self.end(log, "commit", 2)
-        log.advance(log.end_offset)
+        log.advance_high_watermark(log.end_offset)
         assert log.last_stable_offset == 9
 
     @pytest.mark.parametrize(

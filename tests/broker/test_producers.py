@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kwire.broker.options import INT_MAX, FirstSequence
-from kwire.broker.producer_state import ProducerStateManager, Written, following
+from kwire.broker.producer_state import BatchMetadata, ProducerStateManager, next_sequence
 from kwire.errors import BrokerError, ErrorCode
 
 PID = 7
@@ -19,8 +19,8 @@ def producers_after(writes: list[tuple[int, int, int]]) -> ProducerStateManager:
     offset = 0
     for epoch, first, last in writes:
         count = (last - first) % (INT_MAX + 1) + 1
-        written = Written(first, last, offset, offset + count - 1, -1)
-        known.appended(PID, epoch, written, transactional=False, now_ms=0)
+        written = BatchMetadata(first, last, offset, offset + count - 1, -1)
+        known.update(PID, epoch, written, transactional=False, now_ms=0)
         offset += count
     return known
 
@@ -81,7 +81,7 @@ def test_the_first_sequence_of_an_unknown_producer(
 
 def test_after_a_marker_alone_an_epoch_begins_at_0() -> None:
     known = producers_after([(0, 0, 9)])
-    known.ended(PID, 1, 0, now_ms=0)
+    known.end_transaction(PID, 1, 0, now_ms=0)
     assert known.check(PID, 1, 0, 4, log_is_new=False) is None
     with pytest.raises(BrokerError):
         known.check(PID, 1, 10, 14, log_is_new=False)
@@ -90,25 +90,25 @@ def test_after_a_marker_alone_an_epoch_begins_at_0() -> None:
 def test_transactions_open_and_end() -> None:
     known = ProducerStateManager(first_sequence=FirstSequence.ANY, max_producers=100)
     for id, offset in [(1, 10), (2, 20), (1, 30)]:
-        known.appended(id, 0, Written(offset, offset, offset, offset, -1), transactional=True, now_ms=0)
+        known.update(id, 0, BatchMetadata(offset, offset, offset, offset, -1), transactional=True, now_ms=0)
     assert known.first_open_offset() == 10
-    assert known.ended(1, 0, 0, now_ms=0) == 10
+    assert known.end_transaction(1, 0, 0, now_ms=0) == 10
     assert known.first_open_offset() == 20
-    assert known.ended(2, 0, 0, now_ms=0) == 20
-    assert known.ended(2, 0, 0, now_ms=0) is None
+    assert known.end_transaction(2, 0, 0, now_ms=0) == 20
+    assert known.end_transaction(2, 0, 0, now_ms=0) is None
     assert known.first_open_offset() is None
 
 
 def test_the_longest_idle_is_forgotten_but_never_one_with_an_open_transaction() -> None:
     known = ProducerStateManager(first_sequence=FirstSequence.ANY, max_producers=3)
     for id in (1, 2, 3):
-        known.appended(id, 0, Written(0, 0, id, id, -1), transactional=id == 1, now_ms=id)
-    known.appended(2, 0, Written(1, 1, 9, 9, -1), transactional=False, now_ms=9)
-    known.appended(4, 0, Written(0, 0, 10, 10, -1), transactional=False, now_ms=10)
+        known.update(id, 0, BatchMetadata(0, 0, id, id, -1), transactional=id == 1, now_ms=id)
+    known.update(2, 0, BatchMetadata(1, 1, 9, 9, -1), transactional=False, now_ms=9)
+    known.update(4, 0, BatchMetadata(0, 0, 10, 10, -1), transactional=False, now_ms=10)
     assert [producer.producer_id for producer in known] == [1, 2, 4]
     known.expire(older_than_ms=10)
     assert [producer.producer_id for producer in known] == [1, 4]
 
 
 def test_following_wraps() -> None:
-    assert [following(n) for n in (-1, 0, INT_MAX - 1, INT_MAX)] == [0, 1, INT_MAX, 0]
+    assert [next_sequence(n) for n in (-1, 0, INT_MAX - 1, INT_MAX)] == [0, 1, INT_MAX, 0]

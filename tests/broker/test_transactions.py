@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kwire.broker.ids import EPOCH_MAX, LAST_EPOCH, ProducerIdAndEpoch
 from kwire.broker.offsets import offsets_partition
-from kwire.broker.producer_ids import EPOCH_MAX, LAST_EPOCH, Identity
 from kwire.broker.transactions import Transaction, TransactionState
 from kwire.errors import ConfigurationError, ErrorCode
 from kwire.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -224,9 +224,9 @@ class TestEpochs:
         room.known().epoch = tx.epoch = LAST_EPOCH
         tx.produce(room.t)
         assert tx.end(COMMIT) == (0, -LAST_EPOCH)
-        assert room.known().identity == Identity(0, EPOCH_MAX)
+        assert room.known().identity == ProducerIdAndEpoch(0, EPOCH_MAX)
         room.advance(0.02)
-        assert room.known().identity == Identity(1, 0)
+        assert room.known().identity == ProducerIdAndEpoch(1, 0)
 
     @pytest.mark.parametrize("names_its_epoch", [False, True])
     def test_by_init_too(self, names_its_epoch: bool) -> None:
@@ -245,7 +245,7 @@ class TestEpochs:
         room.known().epoch = tx.epoch = LAST_EPOCH
         tx.add(("t", 0))
         room.advance(0.1)
-        assert room.known().identity == Identity(0, EPOCH_MAX)
+        assert room.known().identity == ProducerIdAndEpoch(0, EPOCH_MAX)
         assert tx.init(expected=(0, LAST_EPOCH) if names_its_epoch else (-1, -1)) == (0, 0)
         assert tx.pid == 1
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from kwire.broker.broker import Broker
-from kwire.broker.exchange import Outcome, Reply, RequestContext
+from kwire.broker.cluster_state import ClusterState, Node
+from kwire.broker.handlers.table import HANDLERS
 from kwire.broker.options import Options
-from kwire.broker.state import ClusterState, Node
+from kwire.broker.request_context import Completion, Reply, RequestContext
 from kwire.protocol.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
@@ -20,7 +21,7 @@ class Asked:
     def __init__(self, request: Request[Any], version: int) -> None:
         self.request = request
         self.version = version
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[Completion] = []
 
     @property
     def is_pending(self) -> bool:
@@ -38,17 +39,17 @@ class VirtualCluster:
         self.options = Options(**{"seed": 0, **options})
         nodes = [Node(id, f"broker-{id}", 9092) for id in range(1, brokers + 1)]
         self.state = ClusterState(self.options, nodes, origin=(0.0, WALL_MS))
-        self.brokers = {node.id: Broker(node.id, self.state) for node in nodes}
+        self.brokers = {node.id: Broker(node.id, self.state, HANDLERS) for node in nodes}
         self.now = 0.0
 
     def ask(self, node: int, request: Request[Any], version: int | None = None, *, client_id: str = "test") -> Asked:
         version = type(request).VERSIONS[-1] if version is None else version
         asked = Asked(request, version)
         decoded = type(request).decode(request.encode(version), version)
-        exchange = RequestContext(
-            decoded, version, client_id=client_id, client_host="10.0.0.1", finish=asked.outcomes.append
+        context = RequestContext(
+            decoded, version, client_id=client_id, client_host="10.0.0.1", on_complete=asked.outcomes.append
         )
-        self.brokers[node].handle(exchange, self.now)
+        self.brokers[node].handle(context, self.now)
         return asked
 
     def answer(self, node: int, request: Request[R], version: int | None = None, **more: Any) -> R:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kwire import Consumer
 from kwire.broker import Cluster
-from kwire.broker.state import ClusterState
+from kwire.broker.cluster_state import ClusterState
 from kwire.consumer import ConsumerRecord
 from kwire.records import Compression, decode_batches, encode_batch
 

@@ -16,7 +16,7 @@ import pytest
 
 from kwire import AtTimestamp, Consumer, Sasl
 from kwire.broker import Cluster, Cut, Delay, Disconnect, Refuse
-from kwire.broker.state import ClusterState
+from kwire.broker.cluster_state import ClusterState
 from kwire.consumer import ConsumerRecord
 from kwire.consumer.options import ConsumerKwargs, OnOutOfRange
 from kwire.errors import (

@@ -19,7 +19,7 @@ import pytest
 import kwire
 from kwire.broker import ApplyLate, Cluster, Cut, Delay, Disconnect, Fault, Mute, Refuse
 from kwire.broker.faults import Effect
-from kwire.broker.producer_ids import LAST_EPOCH
+from kwire.broker.ids import LAST_EPOCH
 from kwire.broker.transactions import ENDING, TransactionState
 from kwire.errors import AbortableError, ErrorCode, FencedError, TransactionError
 from kwire.producer.transaction import Transaction
@@ -74,7 +74,7 @@ def visible(cluster: Cluster) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
         for index in range(PARTITIONS):
             log = state.partition("t", index).log
-            stored = log.read(log.start_offset, max_bytes=1 << 30, until=log.last_stable_offset)
+            stored = log.read(log.start_offset, max_bytes=1 << 30, upper_bound=log.last_stable_offset)
             aborted = log.aborted_between(0, log.end_offset)
             found[index] = [
                 int(record.value or b"")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.handlers.transactional import fenced_as
+from kwire.broker.handlers.transactional import fenced_error
+from kwire.broker.ids import ProducerIdAndEpoch
 from kwire.broker.offsets import OFFSETS_TOPIC, offsets_partition
-from kwire.broker.producer_ids import Identity
+from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
@@ -15,22 +15,22 @@ _FIRST_VERSION_WITH_FENCED = 2
 
 
 def handle(
-    broker: BrokerState, request: AddOffsetsToTxnRequest, exchange: RequestContext, now: float
+    broker: Broker, request: AddOffsetsToTxnRequest, context: RequestContext, now: float
 ) -> AddOffsetsToTxnResponse:
-    place = (OFFSETS_TOPIC, offsets_partition(request.group_id))
-    identity = Identity(request.producer_id, request.producer_epoch)
+    partition = (OFFSETS_TOPIC, offsets_partition(request.group_id))
+    identity = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     try:
         if request.transactional_id:
             broker.check_coordinates(request.transactional_id)
-        broker.cluster.transactions.add(request.transactional_id, identity, [place], now)
+        broker.cluster.transactions.add(request.transactional_id, identity, [partition], now)
     except BrokerError as error:
-        code = fenced_as(error.code, knows_fenced=exchange.version >= _FIRST_VERSION_WITH_FENCED)
-        return refuse(request, code, exchange.version)
+        code = fenced_error(error.code, supports_fenced=context.version >= _FIRST_VERSION_WITH_FENCED)
+        return error_response(request, code, context.version)
     return AddOffsetsToTxnResponse(error_code=ErrorCode.NONE)
 
 
-def refuse(request: AddOffsetsToTxnRequest, code: int, version: int) -> AddOffsetsToTxnResponse:
+def error_response(request: AddOffsetsToTxnRequest, code: int, version: int) -> AddOffsetsToTxnResponse:
     return AddOffsetsToTxnResponse(error_code=code)
 
 
-ADD_OFFSETS_TO_TXN = Handler(AddOffsetsToTxnRequest, handle, refuse)
+ADD_OFFSETS_TO_TXN = Handler(AddOffsetsToTxnRequest, handle, error_response)

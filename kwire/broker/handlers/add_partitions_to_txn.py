@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.handlers.transactional import fenced_as
-from kwire.broker.producer_ids import Identity
-from kwire.broker.transactions import Place
+from kwire.broker.handlers.transactional import fenced_error
+from kwire.broker.ids import ProducerIdAndEpoch
+from kwire.broker.request_context import RequestContext
+from kwire.broker.transactions import TopicPartition
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -25,79 +25,84 @@ from kwire.protocol.messages.add_partitions_to_txn import (
 _FIRST_VERSION_WITH_FENCED = 2
 _FIRST_VERSION_OF_MANY = 4
 
-_Asked = AddPartitionsToTxnRequest.Transaction
+_Transaction = AddPartitionsToTxnRequest.Transaction
 _Result = AddPartitionsToTxnResponse.Transaction
 
 
 def handle(
-    broker: BrokerState, request: AddPartitionsToTxnRequest, exchange: RequestContext, now: float
+    broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext, now: float
 ) -> AddPartitionsToTxnResponse:
-    if exchange.version >= _FIRST_VERSION_OF_MANY:
+    if context.version >= _FIRST_VERSION_OF_MANY:
         results = [
-            _Result(transactional_id=asked.transactional_id, topic_results=_add(broker, asked, exchange, now))
-            for asked in request.transactions
+            _Result(
+                transactional_id=transaction.transactional_id, topic_results=_add(broker, transaction, context, now)
+            )
+            for transaction in request.transactions
         ]
         return AddPartitionsToTxnResponse(results_by_transaction=results)
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_add(broker, _only(request), exchange, now))
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_add(broker, _from_v3(request), context, now))
 
 
-def _only(request: AddPartitionsToTxnRequest) -> _Asked:
-    return _Asked(
+def _from_v3(request: AddPartitionsToTxnRequest) -> _Transaction:
+    return _Transaction(
         transactional_id=request.v3_and_below_transactional_id, producer_id=request.v3_and_below_producer_id,
         producer_epoch=request.v3_and_below_producer_epoch, topics=request.v3_and_below_topics,
     )  # fmt: skip
 
 
 def _add(
-    broker: BrokerState, asked: _Asked, exchange: RequestContext, now: float
+    broker: Broker, transaction: _Transaction, context: RequestContext, now: float
 ) -> list[AddPartitionsToTxnTopicResult]:
-    wanted = _places_of(asked.topics)
-    bad = {place: wrong for place in wanted if (wrong := _wrong(broker, place, exchange))}
-    if bad:
-        return _results(asked, {place: bad.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in wanted})
-    if asked.verify_only:
-        return _results(asked, {place: _verify(broker, asked, place) for place in wanted})
-    code: int = ErrorCode.NONE
+    partitions = _topic_partitions(transaction.topics)
+    errors = {partition: code for partition in partitions if (code := _check(broker, partition, context))}
+    if errors:
+        return _results(
+            transaction,
+            {partition: errors.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED) for partition in partitions},
+        )
+    if transaction.verify_only:
+        return _results(transaction, {partition: _verify(broker, transaction, partition) for partition in partitions})
+    result: int = ErrorCode.NONE
     try:
-        _check_coordinator(broker, asked.transactional_id)
-        identity = Identity(asked.producer_id, asked.producer_epoch)
-        broker.cluster.transactions.add(asked.transactional_id, identity, wanted, now)
+        _check_coordinator(broker, transaction.transactional_id)
+        identity = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+        broker.cluster.transactions.add(transaction.transactional_id, identity, partitions, now)
     except BrokerError as error:
-        code = fenced_as(error.code, knows_fenced=exchange.version >= _FIRST_VERSION_WITH_FENCED)
-    return _results(asked, dict.fromkeys(wanted, code))
+        result = fenced_error(error.code, supports_fenced=context.version >= _FIRST_VERSION_WITH_FENCED)
+    return _results(transaction, dict.fromkeys(partitions, result))
 
 
-def _wrong(broker: BrokerState, place: Place, exchange: RequestContext) -> int:
-    refused = exchange.refused(*place)
-    if refused is not None:
-        return refused
+def _check(broker: Broker, partition: TopicPartition, context: RequestContext) -> int:
+    injected = context.injected_error(*partition)
+    if injected is not None:
+        return injected
     try:
-        broker.cluster.partition(*place)
-    except BrokerError as error:
-        return error.code
-    return ErrorCode.NONE
-
-
-def _verify(broker: BrokerState, asked: _Asked, place: Place) -> int:
-    try:
-        _check_coordinator(broker, asked.transactional_id)
-        identity = Identity(asked.producer_id, asked.producer_epoch)
-        broker.cluster.transactions.verify(asked.transactional_id, identity, place)
+        broker.cluster.partition(*partition)
     except BrokerError as error:
         return error.code
     return ErrorCode.NONE
 
 
-def _check_coordinator(broker: BrokerState, transactional_id: str) -> None:
+def _verify(broker: Broker, transaction: _Transaction, partition: TopicPartition) -> int:
+    try:
+        _check_coordinator(broker, transaction.transactional_id)
+        identity = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+        broker.cluster.transactions.verify(transaction.transactional_id, identity, partition)
+    except BrokerError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def _check_coordinator(broker: Broker, transactional_id: str) -> None:
     if transactional_id:
         broker.check_coordinates(transactional_id)
 
 
-def _places_of(topics: list[AddPartitionsToTxnTopic]) -> list[Place]:
+def _topic_partitions(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
     return [(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _results(asked: _Asked, codes: Mapping[Place, int]) -> list[AddPartitionsToTxnTopicResult]:
+def _results(transaction: _Transaction, codes: Mapping[TopicPartition, int]) -> list[AddPartitionsToTxnTopicResult]:
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name,
@@ -108,21 +113,26 @@ def _results(asked: _Asked, codes: Mapping[Place, int]) -> list[AddPartitionsToT
                 for index in topic.partitions
             ],
         )
-        for topic in asked.topics
+        for topic in transaction.topics
     ]
 
 
-def refuse(request: AddPartitionsToTxnRequest, code: int, version: int) -> AddPartitionsToTxnResponse:
+def error_response(request: AddPartitionsToTxnRequest, code: int, version: int) -> AddPartitionsToTxnResponse:
     if version >= _FIRST_VERSION_OF_MANY:
         return AddPartitionsToTxnResponse(error_code=code)
-    only = _only(request)
-    codes = dict.fromkeys(_places_of(only.topics), code)
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(only, codes))
+    transaction = _from_v3(request)
+    codes = dict.fromkeys(_topic_partitions(transaction.topics), code)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(transaction, codes))
 
 
-def places(broker: BrokerState, request: AddPartitionsToTxnRequest) -> list[Place]:
-    topics = [*request.v3_and_below_topics, *(topic for asked in request.transactions for topic in asked.topics)]
-    return _places_of(topics)
+def named_partitions(broker: Broker, request: AddPartitionsToTxnRequest) -> list[TopicPartition]:
+    topics = [
+        *request.v3_and_below_topics,
+        *(topic for transaction in request.transactions for topic in transaction.topics),
+    ]
+    return _topic_partitions(topics)
 
 
-ADD_PARTITIONS_TO_TXN = Handler(AddPartitionsToTxnRequest, handle, refuse, places, refuses_places=True)
+ADD_PARTITIONS_TO_TXN = Handler(
+    AddPartitionsToTxnRequest, handle, error_response, named_partitions, supports_partition_errors=True
+)

@@ -28,7 +28,7 @@ LISTS = frozenset({
 })  # fmt: skip
 
 
-def type_of(name: str, value: str) -> int:
+def config_type(name: str, value: str) -> int:
     """The config type of a topic's config, told by its name or by what its value looks like."""
     if name in LISTS:
         return LIST

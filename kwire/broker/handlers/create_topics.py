@@ -4,46 +4,45 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
+from kwire.broker.cluster_state import Topic
 from kwire.broker.faults import NO_PARTITION
 from kwire.broker.handlers.configs import DEFAULT_CONFIG, TOPIC_CONFIG
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.state import Topic
+from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 _Result = CreateTopicsResponse.Topic
 
 
-def handle(
-    broker: BrokerState, request: CreateTopicsRequest, exchange: RequestContext, now: float
-) -> CreateTopicsResponse:
-    named = Counter(asked.name for asked in request.topics)
+def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext, now: float) -> CreateTopicsResponse:
+    counts = Counter(requested.name for requested in request.topics)
     results = []
-    for asked in {asked.name: asked for asked in request.topics}.values():
+    for requested in {requested.name: requested for requested in request.topics}.values():
         try:
-            if named[asked.name] > 1:
+            if counts[requested.name] > 1:
                 raise broker_error(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
-            results.append(_created(broker, _create(broker, asked, request.validate_only), request.validate_only))
+            results.append(_result(broker, _create(broker, requested, request.validate_only), request.validate_only))
         except BrokerError as error:
-            results.append(_failed(asked.name, error.code, error.broker_message))
+            results.append(_error_result(requested.name, error.code, error.broker_message))
     return CreateTopicsResponse(topics=results)
 
 
-def _create(broker: BrokerState, asked: CreateTopicsRequest.Topic, validate_only: bool) -> Topic:
-    if asked.assignments and (asked.num_partitions != -1 or asked.replication_factor != -1):
+def _create(broker: Broker, requested: CreateTopicsRequest.Topic, validate_only: bool) -> Topic:
+    if requested.assignments and (requested.num_partitions != -1 or requested.replication_factor != -1):
         raise broker_error(ErrorCode.INVALID_REQUEST, "give either a replica assignment, or numbers")
-    assignments = {one.partition_index: one.broker_ids for one in asked.assignments}
-    if len(assignments) != len(asked.assignments):
+    assignments = {assignment.partition_index: assignment.broker_ids for assignment in requested.assignments}
+    if len(assignments) != len(requested.assignments):
         raise broker_error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned more than once")
     return broker.cluster.create_topic(
-        asked.name, asked.num_partitions, asked.replication_factor,
-        {config.name: config.value for config in asked.configs}, assignments=assignments, validate_only=validate_only,
+        requested.name, requested.num_partitions, requested.replication_factor,
+        {config.name: config.value for config in requested.configs}, assignments=assignments,
+        validate_only=validate_only,
     )  # fmt: skip
 
 
-def _created(broker: BrokerState, topic: Topic, validate_only: bool) -> _Result:
+def _result(broker: Broker, topic: Topic, validate_only: bool) -> _Result:
     result = _Result(
         name=topic.name, error_code=ErrorCode.NONE, error_message=None, num_partitions=len(topic.partitions),
         replication_factor=topic.replication_factor, configs=_configs(broker, topic),
@@ -53,7 +52,7 @@ def _created(broker: BrokerState, topic: Topic, validate_only: bool) -> _Result:
     return result
 
 
-def _configs(broker: BrokerState, topic: Topic) -> list[_Result.Config]:
+def _configs(broker: Broker, topic: Topic) -> list[_Result.Config]:
     return [
         _Result.Config(
             name=name, value=value, read_only=False, is_sensitive=False,
@@ -63,16 +62,16 @@ def _configs(broker: BrokerState, topic: Topic) -> list[_Result.Config]:
     ]  # fmt: skip
 
 
-def _failed(name: str, code: int, message: str | None) -> _Result:
+def _error_result(name: str, code: int, message: str | None) -> _Result:
     return _Result(name=name, error_code=code, error_message=message, configs=[])
 
 
-def refuse(request: CreateTopicsRequest, code: int, version: int) -> CreateTopicsResponse:
-    return CreateTopicsResponse(topics=[_failed(asked.name, code, None) for asked in request.topics])
+def error_response(request: CreateTopicsRequest, code: int, version: int) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=[_error_result(requested.name, code, None) for requested in request.topics])
 
 
-def places(broker: BrokerState, request: CreateTopicsRequest) -> list[tuple[str, int]]:
-    return [(asked.name, NO_PARTITION) for asked in request.topics]
+def named_partitions(broker: Broker, request: CreateTopicsRequest) -> list[tuple[str, int]]:
+    return [(requested.name, NO_PARTITION) for requested in request.topics]
 
 
-CREATE_TOPICS = Handler(CreateTopicsRequest, handle, refuse, places)
+CREATE_TOPICS = Handler(CreateTopicsRequest, handle, error_response, named_partitions)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 _Result = DeleteGroupsResponse.Result
 
 
-def handle(
-    broker: BrokerState, request: DeleteGroupsRequest, exchange: RequestContext, now: float
-) -> DeleteGroupsResponse:
+def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext, now: float) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
         results=[_Result(group_id=id, error_code=_delete(broker, id)) for id in request.groups_names]
     )
 
 
-def _delete(broker: BrokerState, group_id: str) -> ErrorCode:
+def _delete(broker: Broker, group_id: str) -> ErrorCode:
     if not broker.coordinates(group_id):
         return ErrorCode.NOT_COORDINATOR
     group = broker.cluster.groups.get(group_id)
@@ -28,12 +26,12 @@ def _delete(broker: BrokerState, group_id: str) -> ErrorCode:
     if group.members:
         return ErrorCode.NON_EMPTY_GROUP
     broker.cluster.groups.delete(group)
-    broker.cluster.offsets.forget_group(group_id)
+    broker.cluster.offsets.delete_group(group_id)
     return ErrorCode.NONE
 
 
-def refuse(request: DeleteGroupsRequest, code: int, version: int) -> DeleteGroupsResponse:
+def error_response(request: DeleteGroupsRequest, code: int, version: int) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(results=[_Result(group_id=id, error_code=code) for id in request.groups_names])
 
 
-DELETE_GROUPS = Handler(DeleteGroupsRequest, handle, refuse)
+DELETE_GROUPS = Handler(DeleteGroupsRequest, handle, error_response)

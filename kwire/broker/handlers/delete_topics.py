@@ -2,51 +2,58 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.faults import NO_PARTITION
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 _FIRST_VERSION_BY_ID = 6
 
-_Asked = DeleteTopicsRequest.Topic
+_Requested = DeleteTopicsRequest.Topic
 _Result = DeleteTopicsResponse.Topic
 
 
-def handle(
-    broker: BrokerState, request: DeleteTopicsRequest, exchange: RequestContext, now: float
-) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(responses=[_delete(broker, asked, now) for asked in _asked(request, exchange.version)])
+def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext, now: float) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(
+        responses=[_delete(broker, requested, now) for requested in _asked(request, context.version)]
+    )
 
 
-def _asked(request: DeleteTopicsRequest, version: int) -> list[_Asked]:
-    return request.topics if version >= _FIRST_VERSION_BY_ID else [_Asked(name=name) for name in request.topic_names]
+def _asked(request: DeleteTopicsRequest, version: int) -> list[_Requested]:
+    return (
+        request.topics if version >= _FIRST_VERSION_BY_ID else [_Requested(name=name) for name in request.topic_names]
+    )
 
 
-def _delete(broker: BrokerState, asked: _Asked, now: float) -> _Result:
+def _delete(broker: Broker, requested: _Requested, now: float) -> _Result:
     cluster = broker.cluster
     try:
-        topic = cluster.find_topic(asked.name) if asked.name is not None else cluster.find_topic_by_id(asked.topic_id)
+        topic = (
+            cluster.find_topic(requested.name)
+            if requested.name is not None
+            else cluster.find_topic_by_id(requested.topic_id)
+        )
     except BrokerError as error:
         why = error.broker_message
-        return _Result(name=asked.name, topic_id=asked.topic_id, error_code=error.code, error_message=why)
+        return _Result(name=requested.name, topic_id=requested.topic_id, error_code=error.code, error_message=why)
     cluster.delete_topic(topic, now)
     return _Result(name=topic.name, topic_id=topic.id, error_code=ErrorCode.NONE)
 
 
-def refuse(request: DeleteTopicsRequest, code: int, version: int) -> DeleteTopicsResponse:
+def error_response(request: DeleteTopicsRequest, code: int, version: int) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(
         responses=[
-            _Result(name=asked.name, topic_id=asked.topic_id, error_code=code) for asked in _asked(request, version)
+            _Result(name=requested.name, topic_id=requested.topic_id, error_code=code)
+            for requested in _asked(request, version)
         ]
     )
 
 
-def places(broker: BrokerState, request: DeleteTopicsRequest) -> list[tuple[str, int]]:
-    names = [*request.topic_names, *(asked.name for asked in request.topics if asked.name is not None)]
+def named_partitions(broker: Broker, request: DeleteTopicsRequest) -> list[tuple[str, int]]:
+    names = [*request.topic_names, *(requested.name for requested in request.topics if requested.name is not None)]
     return [(name, NO_PARTITION) for name in names]
 
 
-DELETE_TOPICS = Handler(DeleteTopicsRequest, handle, refuse, places)
+DELETE_TOPICS = Handler(DeleteTopicsRequest, handle, error_response, named_partitions)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import CLUSTER_OPERATIONS, NOT_REQUESTED, Handler
+from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.describe_cluster import BROKERS, DescribeClusterRequest, DescribeClusterResponse
 
 
 def handle(
-    broker: BrokerState, request: DescribeClusterRequest, exchange: RequestContext, now: float
+    broker: Broker, request: DescribeClusterRequest, context: RequestContext, now: float
 ) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
-        return refuse(request, ErrorCode.MISMATCHED_ENDPOINT_TYPE, exchange.version)
+        return error_response(request, ErrorCode.MISMATCHED_ENDPOINT_TYPE, context.version)
     cluster = broker.cluster
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
@@ -32,8 +32,8 @@ def handle(
     )
 
 
-def refuse(request: DescribeClusterRequest, code: int, version: int) -> DescribeClusterResponse:
+def error_response(request: DescribeClusterRequest, code: int, version: int) -> DescribeClusterResponse:
     return DescribeClusterResponse(error_code=code, cluster_id="", brokers=[])
 
 
-DESCRIBE_CLUSTER = Handler(DescribeClusterRequest, handle, refuse)
+DESCRIBE_CLUSTER = Handler(DescribeClusterRequest, handle, error_response)

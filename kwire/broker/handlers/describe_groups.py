@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.groups import Group, GroupState
 from kwire.broker.handlers.handler import GROUP_OPERATIONS, NOT_REQUESTED, Handler
+from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
@@ -15,20 +15,20 @@ _Result = DescribeGroupsResponse.Group
 
 
 def handle(
-    broker: BrokerState, request: DescribeGroupsRequest, exchange: RequestContext, now: float
+    broker: Broker, request: DescribeGroupsRequest, context: RequestContext, now: float
 ) -> DescribeGroupsResponse:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
     return DescribeGroupsResponse(
-        groups=[_describe(broker, group_id, exchange.version, operations) for group_id in request.groups]
+        groups=[_describe(broker, group_id, context.version, operations) for group_id in request.groups]
     )
 
 
-def _describe(broker: BrokerState, group_id: str, version: int, operations: int) -> _Result:
+def _describe(broker: Broker, group_id: str, version: int, operations: int) -> _Result:
     if not broker.coordinates(group_id):
-        return _absent(group_id, ErrorCode.NOT_COORDINATOR)
+        return _error_group(group_id, ErrorCode.NOT_COORDINATOR)
     group = broker.cluster.groups.get(group_id)
     if group is None:
-        found = _absent(group_id, ErrorCode.NONE)
+        found = _error_group(group_id, ErrorCode.NONE)
         found.group_state = GroupState.DEAD.value
         found.authorized_operations = operations
         if version >= _FIRST_VERSION_WITH_NOT_FOUND:
@@ -59,12 +59,12 @@ def _members(group: Group, *, stable: bool) -> list[_Result.Member]:
     ]  # fmt: skip
 
 
-def _absent(group_id: str, code: int) -> _Result:
+def _error_group(group_id: str, code: int) -> _Result:
     return _Result(error_code=code, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=[])
 
 
-def refuse(request: DescribeGroupsRequest, code: int, version: int) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(groups=[_absent(group_id, code) for group_id in request.groups])
+def error_response(request: DescribeGroupsRequest, code: int, version: int) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=[_error_group(group_id, code) for group_id in request.groups])
 
 
-DESCRIBE_GROUPS = Handler(DescribeGroupsRequest, handle, refuse)
+DESCRIBE_GROUPS = Handler(DescribeGroupsRequest, handle, error_response)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 
@@ -12,45 +12,47 @@ _Result = DescribeTransactionsResponse.Transaction
 
 
 def handle(
-    broker: BrokerState, request: DescribeTransactionsRequest, exchange: RequestContext, now: float
+    broker: Broker, request: DescribeTransactionsRequest, context: RequestContext, now: float
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
         transaction_states=[_describe(broker, transactional_id) for transactional_id in request.transactional_ids]
     )
 
 
-def _describe(broker: BrokerState, transactional_id: str) -> _Result:
+def _describe(broker: Broker, transactional_id: str) -> _Result:
     if not transactional_id:
-        return _absent(transactional_id, ErrorCode.INVALID_REQUEST)
+        return _error_result(transactional_id, ErrorCode.INVALID_REQUEST)
     if not broker.coordinates(transactional_id):
-        return _absent(transactional_id, ErrorCode.NOT_COORDINATOR)
-    one = broker.cluster.transactions.get(transactional_id)
-    if one is None:
-        return _absent(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return _error_result(transactional_id, ErrorCode.NOT_COORDINATOR)
+    transaction = broker.cluster.transactions.get(transactional_id)
+    if transaction is None:
+        return _error_result(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     topics: dict[str, list[int]] = {}
-    for topic, index in one.places:
+    for topic, index in transaction.partitions:
         topics.setdefault(topic, []).append(index)
     return _Result(
         error_code=ErrorCode.NONE,
         transactional_id=transactional_id,
-        transaction_state=one.state.value,
-        transaction_timeout_ms=one.timeout_ms,
-        transaction_start_time_ms=one.started_ms,
-        producer_id=one.producer_id,
-        producer_epoch=one.epoch,
+        transaction_state=transaction.state.value,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.started_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.epoch,
         topics=[_Result.Topic(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
     )
 
 
-def _absent(transactional_id: str, code: int) -> _Result:
+def _error_result(transactional_id: str, code: int) -> _Result:
     return _Result(
         error_code=code, transactional_id=transactional_id, transaction_state="", transaction_timeout_ms=0,
         transaction_start_time_ms=0, producer_id=0, producer_epoch=0, topics=[],
     )  # fmt: skip
 
 
-def refuse(request: DescribeTransactionsRequest, code: int, version: int) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(transaction_states=[_absent(id, code) for id in request.transactional_ids])
+def error_response(request: DescribeTransactionsRequest, code: int, version: int) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[_error_result(id, code) for id in request.transactional_ids]
+    )
 
 
-DESCRIBE_TRANSACTIONS = Handler(DescribeTransactionsRequest, handle, refuse)
+DESCRIBE_TRANSACTIONS = Handler(DescribeTransactionsRequest, handle, error_response)

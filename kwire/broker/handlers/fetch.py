@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
-from kwire.broker.handlers.handler import Handler
-from kwire.broker.handlers.leaders import Leaders
-from kwire.broker.log import PartitionLog, Stored
+from kwire.broker.broker import Broker
+from kwire.broker.cluster_state import Topic
+from kwire.broker.handlers.handler import Handler, LeaderHints
+from kwire.broker.log import PartitionLog, StoredBatch
 from kwire.broker.options import TopicSettings
 from kwire.broker.partition import Partition
-from kwire.broker.state import Topic
+from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
 from kwire.records import Compression, convert
@@ -30,15 +29,15 @@ _FIRST_VERSION_WITH_ZSTD = 10
 _FINAL_EPOCH, _INITIAL_EPOCH = -1, 0
 READ_COMMITTED = 1
 
-_Asked = FetchRequest.Topic.Partition
+_Requested = FetchRequest.Topic.Partition
 _Result = FetchResponse.Topic.Partition
 
 
-def handle(broker: BrokerState, request: FetchRequest, exchange: RequestContext, now: float) -> FetchResponse | None:
+def handle(broker: Broker, request: FetchRequest, context: RequestContext, now: float) -> FetchResponse | None:
     if request.session_id != 0 or request.session_epoch not in (_FINAL_EPOCH, _INITIAL_EPOCH):
-        return refuse(request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, exchange.version)
-    fetch = Fetch(broker, request, exchange)
-    if request.max_wait_ms <= 0 or fetch.is_satisfied():
+        return error_response(request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, context.version)
+    fetch = Fetch(broker, request, context)
+    if request.max_wait_ms <= 0 or fetch.is_ready():
         return fetch.response()
     wait_ms = min(request.max_wait_ms, broker.cluster.options.fetch_max_wait_ms)
     fetch.wait(now + wait_ms / 1000)
@@ -48,121 +47,123 @@ def handle(broker: BrokerState, request: FetchRequest, exchange: RequestContext,
 class Fetch:
     """One request and the partitions that it reads. Looks again whenever one of them changes, until it is answered."""
 
-    def __init__(self, broker: BrokerState, request: FetchRequest, exchange: RequestContext) -> None:
+    def __init__(self, broker: Broker, request: FetchRequest, context: RequestContext) -> None:
         self._broker = broker
         self._request = request
-        self._exchange = exchange
-        self._watched = self._partitions()
+        self._context = context
+        self._partitions = self._find_partitions()
 
-    def _partitions(self) -> list[Partition]:
+    def _find_partitions(self) -> list[Partition]:
         found = []
-        for asked in self._request.topics:
+        for requested in self._request.topics:
             try:
-                topic = self._find_topic(asked)
+                topic = self._find_topic(requested)
             except BrokerError:
                 continue
-            found += [p for p in (topic.partition(one.partition) for one in asked.partitions) if p is not None]
+            found += [
+                p for p in (topic.partition(partition.partition) for partition in requested.partitions) if p is not None
+            ]
         return found
 
-    def is_satisfied(self) -> bool:
+    def is_ready(self) -> bool:
         """There is something to say now: enough bytes, or an error."""
         size = 0
-        asked_any = False
+        has_partitions = False
         for topic in self._request.topics:
-            for asked in topic.partitions:
-                asked_any = True
+            for requested in topic.partitions:
+                has_partitions = True
                 try:
-                    partition = self._find(topic, asked)
-                    diverges = _diverges(partition.log, asked)
+                    partition = self._find_partition(topic, requested)
+                    diverges = _diverges(partition.log, requested)
                 except BrokerError:
                     return True
-                log, until = partition.log, self._until(partition)
-                if diverges or not log.start_offset <= asked.fetch_offset <= log.end_offset:
+                log, upper_bound = partition.log, self._upper_bound(partition)
+                if diverges or not log.start_offset <= requested.fetch_offset <= log.end_offset:
                     return True
-                available = log.bytes_between(asked.fetch_offset, until)
-                size += min(available, asked.partition_max_bytes)
+                available = log.bytes_between(requested.fetch_offset, upper_bound)
+                size += min(available, requested.partition_max_bytes)
                 if size >= self._request.min_bytes and (size or self._request.min_bytes <= 0):
                     return True
-        return not asked_any
+        return not has_partitions
 
     def wait(self, until: float) -> None:
-        self._timer = self._broker.cluster.timers.at(until, self._end)
-        for partition in self._watched:
-            partition.watch(self._look)
+        self._timer = self._broker.cluster.timers.at(until, self._complete)
+        for partition in self._partitions:
+            partition.add_listener(self._check)
 
-    def _look(self, now: float) -> None:
-        if self._exchange.is_over or self.is_satisfied():
-            self._end(now)
+    def _check(self, now: float) -> None:
+        if self._context.is_complete or self.is_ready():
+            self._complete(now)
 
-    def _end(self, now: float) -> None:
+    def _complete(self, now: float) -> None:
         self._timer.cancel()
-        for partition in self._watched:
-            partition.unwatch(self._look)
-        if not self._exchange.is_over:
-            self._exchange.answer(self.response())
+        for partition in self._partitions:
+            partition.remove_listener(self._check)
+        if not self._context.is_complete:
+            self._context.respond(self.response())
 
     # The response.
 
     def response(self) -> FetchResponse:
         room = min(self._request.max_bytes, self._broker.cluster.options.fetch_max_bytes)
-        leaders = Leaders(self._broker.cluster)
+        hints = LeaderHints(self._broker.cluster)
         topics = []
         is_empty = True
         for topic in self._request.topics:
             results = []
-            for asked in topic.partitions:
-                result = self._read(topic, asked, room, leaders, at_least_one=is_empty)
+            for requested in topic.partitions:
+                result = self._read(topic, requested, room, hints, at_least_one=is_empty)
                 size = len(result.records or b"")
                 room -= size
                 is_empty = is_empty and not size
                 results.append(result)
             topics.append(FetchResponse.Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=results))
         response = FetchResponse(responses=topics)
-        if self._exchange.version >= _FIRST_VERSION_WITH_ENDPOINTS:
+        if self._context.version >= _FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = [
                 FetchResponse.NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-                for node in leaders.named()
+                for node in hints.nodes()
             ]
         return response
 
     def _read(
-        self, topic: FetchRequest.Topic, asked: _Asked, room: int, leaders: Leaders, *, at_least_one: bool
+        self, topic: FetchRequest.Topic, requested: _Requested, room: int, hints: LeaderHints, *, at_least_one: bool
     ) -> _Result:
         try:
-            partition = self._find(topic, asked)
-            return self._read_from(partition, asked, room, at_least_one=at_least_one)
+            partition = self._find_partition(topic, requested)
+            return self._read_from(partition, requested, room, at_least_one=at_least_one)
         except BrokerError as error:
-            result = _failed(asked, error.code)
-            if self._exchange.version >= _FIRST_VERSION_WITH_LEADERS and leaders.concerns(error.code):
-                leader, epoch = leaders.of(self._find_topic(topic).partitions[asked.partition])
+            result = _error_result(requested, error.code)
+            if self._context.version >= _FIRST_VERSION_WITH_LEADERS and hints.applies_to(error.code):
+                leader, epoch = hints.leader_of(self._find_topic(topic).partitions[requested.partition])
                 result.current_leader = _Result.Leader(leader_id=leader, leader_epoch=epoch)
             return result
 
-    def _read_from(self, partition: Partition, asked: _Asked, room: int, *, at_least_one: bool) -> _Result:
-        log, until = partition.log, self._until(partition)
+    def _read_from(self, partition: Partition, requested: _Requested, room: int, *, at_least_one: bool) -> _Result:
+        log, upper_bound = partition.log, self._upper_bound(partition)
         result = _Result(
-            partition_index=asked.partition, error_code=ErrorCode.NONE, high_watermark=log.high_watermark,
+            partition_index=requested.partition, error_code=ErrorCode.NONE, high_watermark=log.high_watermark,
             last_stable_offset=log.last_stable_offset, log_start_offset=log.start_offset,
             aborted_transactions=None, records=b"",
         )  # fmt: skip
-        if _diverges(log, asked):
-            epoch, end = log.end_of_epoch(asked.last_fetched_epoch)
+        if _diverges(log, requested):
+            epoch, end = log.end_of_epoch(requested.last_fetched_epoch)
             result.diverging_epoch = _Result.EpochEndOffset(epoch=epoch, end_offset=end)
             return result
-        limit = max(min(asked.partition_max_bytes, room), 0)
-        found = log.read(asked.fetch_offset, max_bytes=limit, until=until, at_least_one=at_least_one)
-        result.records = self._encoded(found, limit, partition.settings)
+        limit = max(min(requested.partition_max_bytes, room), 0)
+        found = log.read(requested.fetch_offset, max_bytes=limit, upper_bound=upper_bound, at_least_one=at_least_one)
+        result.records = self._encode(found, limit, partition.settings)
         if self._request.isolation_level == READ_COMMITTED:
-            last_offset = found[-1].last_offset if found else asked.fetch_offset
+            last_offset = found[-1].last_offset if found else requested.fetch_offset
             result.aborted_transactions = [
                 _Result.AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in log.aborted_between(asked.fetch_offset, last_offset)
+                for aborted in log.aborted_between(requested.fetch_offset, last_offset)
             ]
         return result
 
-    def _encoded(self, found: Sequence[Stored], limit: int, settings: TopicSettings) -> bytes | memoryview:
+    def _encode(self, found: Sequence[StoredBatch], limit: int, settings: TopicSettings) -> bytes | memoryview:
         """The batches in the format that the version can carry, the last one cut at the limit as Kafka cuts it."""
-        version = self._exchange.version
+        version = self._context.version
         is_old = version < _FIRST_VERSION_WITH_V2
         # Kafka asks the topic's config, and only for a conversion the batches: so zstd that a producer chose reaches
         # clients of v4 to v9, who may or may not know it.
@@ -178,63 +179,65 @@ class Fetch:
 
     # Partitions.
 
-    def _until(self, partition: Partition) -> int:
+    def _upper_bound(self, partition: Partition) -> int:
         committed = self._request.isolation_level == READ_COMMITTED
         return partition.log.last_stable_offset if committed else partition.log.high_watermark
 
-    def _find_topic(self, asked: FetchRequest.Topic) -> Topic:
-        if self._exchange.version >= _FIRST_VERSION_BY_ID:
-            return self._broker.cluster.find_topic_by_id(asked.topic_id)
-        return self._broker.cluster.find_topic(asked.topic)
+    def _find_topic(self, requested: FetchRequest.Topic) -> Topic:
+        if self._context.version >= _FIRST_VERSION_BY_ID:
+            return self._broker.cluster.find_topic_by_id(requested.topic_id)
+        return self._broker.cluster.find_topic(requested.topic)
 
-    def _find(self, topic: FetchRequest.Topic, asked: _Asked) -> Partition:
+    def _find_partition(self, topic: FetchRequest.Topic, requested: _Requested) -> Partition:
         name = self._find_topic(topic).name
-        partition = self._broker.cluster.partition(name, asked.partition)
-        refused = self._exchange.refused(name, asked.partition)
+        partition = self._broker.cluster.partition(name, requested.partition)
+        refused = self._context.injected_error(name, requested.partition)
         if refused is not None:
             raise broker_error(refused)
-        partition.check_leader(self._broker.id, asked.current_leader_epoch)
+        partition.check_leader(self._broker.id, requested.current_leader_epoch)
         return partition
 
 
-def _diverges(log: PartitionLog, asked: _Asked) -> bool:
+def _diverges(log: PartitionLog, requested: _Requested) -> bool:
     """Whether what the client read last is gone from the log (KIP-595): it read from a leader that did not last."""
-    if asked.last_fetched_epoch < 0:
+    if requested.last_fetched_epoch < 0:
         return False
-    epoch, end = log.end_of_epoch(asked.last_fetched_epoch)
+    epoch, end = log.end_of_epoch(requested.last_fetched_epoch)
     if epoch < 0:
-        raise broker_error(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {asked.last_fetched_epoch} is not known")
-    return epoch < asked.last_fetched_epoch or end < asked.fetch_offset
+        raise broker_error(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {requested.last_fetched_epoch} is not known")
+    return epoch < requested.last_fetched_epoch or end < requested.fetch_offset
 
 
-def _failed(asked: _Asked, code: int) -> _Result:
+def _error_result(requested: _Requested, code: int) -> _Result:
     # Kafka makes these answers in two places, of which one says null and the other says that there are none.
     is_unknown = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
     return _Result(
-        partition_index=asked.partition, error_code=code, high_watermark=-1, records=b"",
+        partition_index=requested.partition, error_code=code, high_watermark=-1, records=b"",
         aborted_transactions=[] if is_unknown else None,
     )  # fmt: skip
 
 
-def refuse(request: FetchRequest, code: int, version: int) -> FetchResponse:
+def error_response(request: FetchRequest, code: int, version: int) -> FetchResponse:
     """From v7 on there is a place for the error of a whole request."""
     if version >= 7:
         return FetchResponse(error_code=code, responses=[])
     return FetchResponse(
         responses=[
-            FetchResponse.Topic(topic=topic.topic, partitions=[_failed(asked, code) for asked in topic.partitions])
+            FetchResponse.Topic(
+                topic=topic.topic, partitions=[_error_result(requested, code) for requested in topic.partitions]
+            )
             for topic in request.topics
         ]
     )
 
 
-def places(broker: BrokerState, request: FetchRequest) -> list[tuple[str, int]]:
+def named_partitions(broker: Broker, request: FetchRequest) -> list[tuple[str, int]]:
     by_id = broker.cluster.topics_by_id
     return [
-        (topic.topic or (by_id[topic.topic_id].name if topic.topic_id in by_id else ""), asked.partition)
+        (topic.topic or (by_id[topic.topic_id].name if topic.topic_id in by_id else ""), requested.partition)
         for topic in request.topics
-        for asked in topic.partitions
+        for requested in topic.partitions
     ]
 
 
-FETCH = Handler(FetchRequest, handle, refuse, places, refuses_places=True)
+FETCH = Handler(FetchRequest, handle, error_response, named_partitions, supports_partition_errors=True)

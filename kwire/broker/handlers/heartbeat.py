@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-def handle(broker: BrokerState, request: HeartbeatRequest, exchange: RequestContext, now: float) -> HeartbeatResponse:
+def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext, now: float) -> HeartbeatResponse:
     if not broker.coordinates(request.group_id):
-        return refuse(request, ErrorCode.NOT_COORDINATOR, exchange.version)
+        return error_response(request, ErrorCode.NOT_COORDINATOR, context.version)
     error = broker.cluster.groups.heartbeat(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id, now
     )
     return HeartbeatResponse(error_code=error)
 
 
-def refuse(request: HeartbeatRequest, code: int, version: int) -> HeartbeatResponse:
+def error_response(request: HeartbeatRequest, code: int, version: int) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=code)
 
 
-HEARTBEAT = Handler(HeartbeatRequest, handle, refuse)
+HEARTBEAT = Handler(HeartbeatRequest, handle, error_response)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
+from kwire.broker.cluster_state import Topic
 from kwire.broker.handlers.configs import LISTS, TOPIC
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.state import Topic
+from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -15,37 +15,37 @@ from kwire.protocol.messages.incremental_alter_configs import (
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
-_Asked = IncrementalAlterConfigsRequest.Resource
+_Requested = IncrementalAlterConfigsRequest.Resource
 _Result = IncrementalAlterConfigsResponse.Resource
 
 
 def handle(
-    broker: BrokerState, request: IncrementalAlterConfigsRequest, exchange: RequestContext, now: float
+    broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext, now: float
 ) -> IncrementalAlterConfigsResponse:
     results = []
-    for asked in request.resources:
+    for requested in request.resources:
         try:
-            _alter(broker, asked, validate_only=request.validate_only)
+            _alter(broker, requested, validate_only=request.validate_only)
         except BrokerError as error:
-            results.append(_result(asked, error.code, error.broker_message))
+            results.append(_result(requested, error.code, error.broker_message))
         else:
-            results.append(_result(asked, ErrorCode.NONE))
+            results.append(_result(requested, ErrorCode.NONE))
     return IncrementalAlterConfigsResponse(responses=results)
 
 
-def _alter(broker: BrokerState, asked: _Asked, *, validate_only: bool) -> None:
-    if asked.resource_type != TOPIC:
+def _alter(broker: Broker, requested: _Requested, *, validate_only: bool) -> None:
+    if requested.resource_type != TOPIC:
         raise broker_error(ErrorCode.INVALID_REQUEST, "only topics can be altered here")
-    topic = broker.cluster.find_topic(asked.resource_name)
-    if len({config.name for config in asked.configs}) != len(asked.configs):
+    topic = broker.cluster.find_topic(requested.resource_name)
+    if len({config.name for config in requested.configs}) != len(requested.configs):
         raise broker_error(ErrorCode.INVALID_REQUEST, "a config is named more than once")
     configs: dict[str, str | None] = dict(topic.settings.configs)
-    for config in asked.configs:
+    for config in requested.configs:
         _apply(configs, config, broker, topic)
     broker.cluster.alter_topic(topic, configs, validate_only=validate_only)
 
 
-def _apply(configs: dict[str, str | None], config: _Asked.Config, broker: BrokerState, topic: Topic) -> None:
+def _apply(configs: dict[str, str | None], config: _Requested.Config, broker: Broker, topic: Topic) -> None:
     name, value = config.name, config.value
     if config.config_operation == _DELETE:
         configs.pop(name, None)
@@ -67,14 +67,17 @@ def _apply(configs: dict[str, str | None], config: _Asked.Config, broker: Broker
     configs[name] = ",".join(now)
 
 
-def _result(asked: _Asked, code: int, message: str | None = None) -> _Result:
+def _result(requested: _Requested, code: int, message: str | None = None) -> _Result:
     return _Result(
-        error_code=code, error_message=message, resource_type=asked.resource_type, resource_name=asked.resource_name
+        error_code=code,
+        error_message=message,
+        resource_type=requested.resource_type,
+        resource_name=requested.resource_name,
     )
 
 
-def refuse(request: IncrementalAlterConfigsRequest, code: int, version: int) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(responses=[_result(asked, code) for asked in request.resources])
+def error_response(request: IncrementalAlterConfigsRequest, code: int, version: int) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(responses=[_result(requested, code) for requested in request.resources])
 
 
-INCREMENTAL_ALTER_CONFIGS = Handler(IncrementalAlterConfigsRequest, handle, refuse)
+INCREMENTAL_ALTER_CONFIGS = Handler(IncrementalAlterConfigsRequest, handle, error_response)

@@ -5,11 +5,11 @@ Of two-phase commit (KIP-939, v6) there is as much as in a Kafka whose administr
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.handlers.transactional import fenced_as
-from kwire.broker.producer_ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Identity
+from kwire.broker.handlers.transactional import fenced_error
+from kwire.broker.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
+from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -17,24 +17,26 @@ _FIRST_VERSION_WITH_FENCED = 4
 
 
 def handle(
-    broker: BrokerState, request: InitProducerIdRequest, exchange: RequestContext, now: float
+    broker: Broker, request: InitProducerIdRequest, context: RequestContext, now: float
 ) -> InitProducerIdResponse:
-    error = _refused(broker, request)
+    error = _check(broker, request)
     if error is not None:
-        return refuse(request, error, exchange.version)
-    expected = Identity(request.producer_id, request.producer_epoch)
+        return error_response(request, error, context.version)
+    expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     try:
-        made = broker.cluster.transactions.init(
+        identity = broker.cluster.transactions.init(
             request.transactional_id, timeout_ms=request.transaction_timeout_ms,
             expected=None if expected.producer_id == NO_PRODUCER_ID else expected, now=now,
         )  # fmt: skip
-    except BrokerError as refused:
-        code = fenced_as(refused.code, knows_fenced=exchange.version >= _FIRST_VERSION_WITH_FENCED)
-        return refuse(request, code, exchange.version)
-    return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=made.producer_id, producer_epoch=made.epoch)
+    except BrokerError as exc:
+        code = fenced_error(exc.code, supports_fenced=context.version >= _FIRST_VERSION_WITH_FENCED)
+        return error_response(request, code, context.version)
+    return InitProducerIdResponse(
+        error_code=ErrorCode.NONE, producer_id=identity.producer_id, producer_epoch=identity.epoch
+    )
 
 
-def _refused(broker: BrokerState, request: InitProducerIdRequest) -> ErrorCode | None:
+def _check(broker: Broker, request: InitProducerIdRequest) -> ErrorCode | None:
     if (request.producer_id == NO_PRODUCER_ID) is not (request.producer_epoch == NO_PRODUCER_EPOCH):
         return ErrorCode.INVALID_REQUEST
     if request.transactional_id and not broker.coordinates(request.transactional_id):
@@ -44,8 +46,8 @@ def _refused(broker: BrokerState, request: InitProducerIdRequest) -> ErrorCode |
     return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if request.enable2_pc else None
 
 
-def refuse(request: InitProducerIdRequest, code: int, version: int) -> InitProducerIdResponse:
+def error_response(request: InitProducerIdRequest, code: int, version: int) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
 
 
-INIT_PRODUCER_ID = Handler(InitProducerIdRequest, handle, refuse)
+INIT_PRODUCER_ID = Handler(InitProducerIdRequest, handle, error_response)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 _FIRST_VERSION_OF_MANY = 3
 
 
-def handle(broker: BrokerState, request: LeaveGroupRequest, exchange: RequestContext, now: float) -> LeaveGroupResponse:
+def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext, now: float) -> LeaveGroupResponse:
     if not broker.coordinates(request.group_id):
-        return refuse(request, ErrorCode.NOT_COORDINATOR, exchange.version)
+        return error_response(request, ErrorCode.NOT_COORDINATOR, context.version)
     groups = broker.cluster.groups
-    if exchange.version < _FIRST_VERSION_OF_MANY:
+    if context.version < _FIRST_VERSION_OF_MANY:
         return LeaveGroupResponse(error_code=groups.leave(request.group_id, request.member_id, None, now))
     return LeaveGroupResponse(
         error_code=ErrorCode.NONE,
@@ -29,8 +29,8 @@ def handle(broker: BrokerState, request: LeaveGroupRequest, exchange: RequestCon
     )  # fmt: skip
 
 
-def refuse(request: LeaveGroupRequest, code: int, version: int) -> LeaveGroupResponse:
+def error_response(request: LeaveGroupRequest, code: int, version: int) -> LeaveGroupResponse:
     return LeaveGroupResponse(error_code=code)
 
 
-LEAVE_GROUP = Handler(LeaveGroupRequest, handle, refuse)
+LEAVE_GROUP = Handler(LeaveGroupRequest, handle, error_response)

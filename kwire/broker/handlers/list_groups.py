@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 _TYPE = "classic"
 
 
-def handle(broker: BrokerState, request: ListGroupsRequest, exchange: RequestContext, now: float) -> ListGroupsResponse:
+def handle(broker: Broker, request: ListGroupsRequest, context: RequestContext, now: float) -> ListGroupsResponse:
     states = {state.lower() for state in request.states_filter}
     types = {type.lower() for type in request.types_filter}
     return ListGroupsResponse(
@@ -29,8 +29,8 @@ def handle(broker: BrokerState, request: ListGroupsRequest, exchange: RequestCon
     )  # fmt: skip
 
 
-def refuse(request: ListGroupsRequest, code: int, version: int) -> ListGroupsResponse:
+def error_response(request: ListGroupsRequest, code: int, version: int) -> ListGroupsResponse:
     return ListGroupsResponse(error_code=code, groups=[])
 
 
-LIST_GROUPS = Handler(ListGroupsRequest, handle, refuse)
+LIST_GROUPS = Handler(ListGroupsRequest, handle, error_response)

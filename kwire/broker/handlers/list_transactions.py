@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.request_context import RequestContext
 from kwire.broker.transactions import Transaction, TransactionState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -17,39 +17,40 @@ _PATTERN_LENGTH_MAX = 1_000
 
 
 def handle(
-    broker: BrokerState, request: ListTransactionsRequest, exchange: RequestContext, now: float
+    broker: Broker, request: ListTransactionsRequest, context: RequestContext, now: float
 ) -> ListTransactionsResponse:
     pattern: re.Pattern[str] | None = None
     if request.transactional_id_pattern:
         try:
             pattern = re.compile(request.transactional_id_pattern[:_PATTERN_LENGTH_MAX])
         except re.error:
-            return refuse(request, ErrorCode.INVALID_REGULAR_EXPRESSION, exchange.version)
+            return error_response(request, ErrorCode.INVALID_REGULAR_EXPRESSION, context.version)
     wall_ms = broker.cluster.wall_ms(now)
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,
         unknown_state_filters=[name for name in request.state_filters if name not in _NAMES],
         transaction_states=[
             ListTransactionsResponse.Transaction(
-                transactional_id=one.id, producer_id=one.producer_id, transaction_state=one.state.value
+                transactional_id=transaction.id, producer_id=transaction.producer_id,
+                transaction_state=transaction.state.value
             )
-            for one in broker.cluster.transactions
-            if broker.coordinates(one.id) and _is_asked(one, request, wall_ms)
-            and (pattern is None or pattern.fullmatch(one.id))
+            for transaction in broker.cluster.transactions
+            if broker.coordinates(transaction.id) and _matches(transaction, request, wall_ms)
+            and (pattern is None or pattern.fullmatch(transaction.id))
         ],
     )  # fmt: skip
 
 
-def _is_asked(one: Transaction, request: ListTransactionsRequest, wall_ms: int) -> bool:
-    if request.producer_id_filters and one.producer_id not in request.producer_id_filters:
+def _matches(transaction: Transaction, request: ListTransactionsRequest, wall_ms: int) -> bool:
+    if request.producer_id_filters and transaction.producer_id not in request.producer_id_filters:
         return False
-    if request.state_filters and one.state.value not in request.state_filters:
+    if request.state_filters and transaction.state.value not in request.state_filters:
         return False
-    return request.duration_filter < 0 or wall_ms - one.started_ms > request.duration_filter
+    return request.duration_filter < 0 or wall_ms - transaction.started_ms > request.duration_filter
 
 
-def refuse(request: ListTransactionsRequest, code: int, version: int) -> ListTransactionsResponse:
+def error_response(request: ListTransactionsRequest, code: int, version: int) -> ListTransactionsResponse:
     return ListTransactionsResponse(error_code=code, unknown_state_filters=[], transaction_states=[])
 
 
-LIST_TRANSACTIONS = Handler(ListTransactionsRequest, handle, refuse)
+LIST_TRANSACTIONS = Handler(ListTransactionsRequest, handle, error_response)

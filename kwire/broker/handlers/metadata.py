@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
+from kwire.broker.cluster_state import Topic, check_topic_name
 from kwire.broker.faults import NO_PARTITION
 from kwire.broker.handlers.handler import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, Handler
 from kwire.broker.partition import NO_LEADER, Partition
-from kwire.broker.state import Topic, check_topic_name
+from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -16,9 +16,9 @@ _FIRST_VERSION_WITH_CONSENT = 4
 _FIRST_VERSION_WITH_NULL_NAME = 12
 
 
-def handle(broker: BrokerState, request: MetadataRequest, exchange: RequestContext, now: float) -> MetadataResponse:
+def handle(broker: Broker, request: MetadataRequest, context: RequestContext, now: float) -> MetadataResponse:
     cluster = broker.cluster
-    wants_operations = request.include_cluster_authorized_operations
+    include_operations = request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=[
             MetadataResponse.Broker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
@@ -26,38 +26,38 @@ def handle(broker: BrokerState, request: MetadataRequest, exchange: RequestConte
         ],
         cluster_id=cluster.options.cluster_id,
         controller_id=cluster.controller_id,
-        topics=_topics(broker, request, exchange),
-        cluster_authorized_operations=CLUSTER_OPERATIONS if wants_operations else NOT_REQUESTED,
+        topics=_topics(broker, request, context),
+        cluster_authorized_operations=CLUSTER_OPERATIONS if include_operations else NOT_REQUESTED,
     )
 
 
-def _topics(broker: BrokerState, request: MetadataRequest, exchange: RequestContext) -> list[MetadataResponse.Topic]:
-    asked = request.topics
+def _topics(broker: Broker, request: MetadataRequest, context: RequestContext) -> list[MetadataResponse.Topic]:
+    requested = request.topics
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
-    if asked is None or (not asked and exchange.version == 0):
+    if requested is None or (not requested and context.version == 0):
         return [_topic(broker, topic, operations) for topic in broker.cluster.topics.values()]
-    answers = []
-    for one in asked:
-        refused = exchange.refused(one.name or "", NO_PARTITION)
+    topics = []
+    for topic in requested:
+        injected = context.injected_error(topic.name or "", NO_PARTITION)
         try:
-            if refused is not None:
-                raise broker_error(refused)
-            answers.append(_topic(broker, _find(broker, one, request, exchange.version), operations))
+            if injected is not None:
+                raise broker_error(injected)
+            topics.append(_topic(broker, _find(broker, topic, request, context.version), operations))
         except BrokerError as error:
-            answers.append(_failed(one, error.code, exchange.version))
-    return answers
+            topics.append(_error_topic(topic, error.code, context.version))
+    return topics
 
 
-def _find(broker: BrokerState, one: MetadataRequest.Topic, request: MetadataRequest, version: int) -> Topic:
-    if one.name is None:
-        return broker.cluster.find_topic_by_id(one.topic_id)
-    check_topic_name(one.name)
+def _find(broker: Broker, topic: MetadataRequest.Topic, request: MetadataRequest, version: int) -> Topic:
+    if topic.name is None:
+        return broker.cluster.find_topic_by_id(topic.topic_id)
+    check_topic_name(topic.name)
     may_create = version < _FIRST_VERSION_WITH_CONSENT or request.allow_auto_topic_creation
-    made = broker.cluster.maybe_auto_create(one.name) if may_create else None
-    return made or broker.cluster.find_topic(one.name)
+    made = broker.cluster.maybe_auto_create(topic.name) if may_create else None
+    return made or broker.cluster.find_topic(topic.name)
 
 
-def _topic(broker: BrokerState, topic: Topic, operations: int) -> MetadataResponse.Topic:
+def _topic(broker: Broker, topic: Topic, operations: int) -> MetadataResponse.Topic:
     return MetadataResponse.Topic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -68,10 +68,10 @@ def _topic(broker: BrokerState, topic: Topic, operations: int) -> MetadataRespon
     )
 
 
-def _partition(broker: BrokerState, partition: Partition) -> MetadataResponse.Topic.Partition:
-    led = partition.leader != NO_LEADER
+def _partition(broker: Broker, partition: Partition) -> MetadataResponse.Topic.Partition:
+    has_leader = partition.leader != NO_LEADER
     return MetadataResponse.Topic.Partition(
-        error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=partition.index,
         leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,
@@ -81,18 +81,18 @@ def _partition(broker: BrokerState, partition: Partition) -> MetadataResponse.To
     )
 
 
-def refuse(request: MetadataRequest, code: int, version: int) -> MetadataResponse:
-    topics = [_failed(one, code, version) for one in request.topics or ()]
+def error_response(request: MetadataRequest, code: int, version: int) -> MetadataResponse:
+    topics = [_error_topic(topic, code, version) for topic in request.topics or ()]
     return MetadataResponse(brokers=[], topics=topics, error_code=code)
 
 
-def _failed(asked: MetadataRequest.Topic, code: int, version: int) -> MetadataResponse.Topic:
-    name = asked.name if version >= _FIRST_VERSION_WITH_NULL_NAME else asked.name or ""
-    return MetadataResponse.Topic(error_code=code, name=name, topic_id=asked.topic_id, partitions=[])
+def _error_topic(requested: MetadataRequest.Topic, code: int, version: int) -> MetadataResponse.Topic:
+    name = requested.name if version >= _FIRST_VERSION_WITH_NULL_NAME else requested.name or ""
+    return MetadataResponse.Topic(error_code=code, name=name, topic_id=requested.topic_id, partitions=[])
 
 
-def places(broker: BrokerState, request: MetadataRequest) -> list[tuple[str, int]]:
-    return [(one.name, NO_PARTITION) for one in request.topics or () if one.name is not None]
+def named_partitions(broker: Broker, request: MetadataRequest) -> list[tuple[str, int]]:
+    return [(topic.name, NO_PARTITION) for topic in request.topics or () if topic.name is not None]
 
 
-METADATA = Handler(MetadataRequest, handle, refuse, places, refuses_places=True)
+METADATA = Handler(MetadataRequest, handle, error_response, named_partitions, supports_partition_errors=True)

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.groups import UNKNOWN_GENERATION
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.offsets import Committed
+from kwire.broker.offsets import OffsetAndMetadata
+from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 _FIRST_VERSION_WITH_GROUP_ERROR = 9
 _FIRST_VERSION_BY_ID = 10
 
-_Asked = OffsetCommitRequest.Topic
+_Topic = OffsetCommitRequest.Topic
 
 
-def handle(
-    broker: BrokerState, request: OffsetCommitRequest, exchange: RequestContext, now: float
-) -> OffsetCommitResponse:
-    error = _check(broker, request, exchange.version, now)
+def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext, now: float) -> OffsetCommitResponse:
+    error = _check(broker, request, context.version, now)
     if error is not ErrorCode.NONE:
-        return refuse(request, error, exchange.version)
+        return error_response(request, error, context.version)
     topics = []
-    for asked in request.topics:
+    for topic in request.topics:
         results = [
             OffsetCommitResponse.Topic.Partition(
-                partition_index=one.partition_index,
-                error_code=_commit(broker, request, exchange, asked, one, now),
+                partition_index=partition.partition_index,
+                error_code=_commit(broker, request, context, topic, partition, now),
             )
-            for one in asked.partitions
+            for partition in topic.partitions
         ]
-        topics.append(OffsetCommitResponse.Topic(name=asked.name, topic_id=asked.topic_id, partitions=results))
+        topics.append(OffsetCommitResponse.Topic(name=topic.name, topic_id=topic.topic_id, partitions=results))
     return OffsetCommitResponse(topics=topics)
 
 
-def _check(broker: BrokerState, request: OffsetCommitRequest, version: int, now: float) -> ErrorCode:
+def _check(broker: Broker, request: OffsetCommitRequest, version: int, now: float) -> ErrorCode:
     if not broker.coordinates(request.group_id):
         return ErrorCode.NOT_COORDINATOR
     groups = broker.cluster.groups
@@ -52,48 +50,48 @@ def _check(broker: BrokerState, request: OffsetCommitRequest, version: int, now:
 
 
 def _commit(
-    broker: BrokerState,
+    broker: Broker,
     request: OffsetCommitRequest,
-    exchange: RequestContext,
-    asked: _Asked,
-    one: _Asked.Partition,
+    context: RequestContext,
+    topic: _Topic,
+    partition: _Topic.Partition,
     now: float,
 ) -> int:
     cluster = broker.cluster
     try:
-        by_id = exchange.version >= _FIRST_VERSION_BY_ID
-        topic = cluster.find_topic_by_id(asked.topic_id) if by_id else cluster.find_topic(asked.name)
-        cluster.partition(topic.name, one.partition_index)
+        by_id = context.version >= _FIRST_VERSION_BY_ID
+        stored_topic = cluster.find_topic_by_id(topic.topic_id) if by_id else cluster.find_topic(topic.name)
+        cluster.partition(stored_topic.name, partition.partition_index)
     except BrokerError as error:
         return error.code
-    refused = exchange.refused(topic.name, one.partition_index)
-    if refused is not None:
-        return refused
+    injected = context.injected_error(stored_topic.name, partition.partition_index)
+    if injected is not None:
+        return injected
     retention_ms = request.retention_time_ms
-    committed = Committed(
-        one.committed_offset, one.committed_leader_epoch, one.committed_metadata or "", at=now,
+    committed = OffsetAndMetadata(
+        partition.committed_offset, partition.committed_leader_epoch, partition.committed_metadata or "", at=now,
         expires_at=now + retention_ms / 1000 if retention_ms >= 0 else None,
     )  # fmt: skip
-    return cluster.offsets.commit(request.group_id, (topic.name, one.partition_index), committed)
+    return cluster.offsets.commit(request.group_id, (stored_topic.name, partition.partition_index), committed)
 
 
-def refuse(request: OffsetCommitRequest, code: int, version: int) -> OffsetCommitResponse:
+def error_response(request: OffsetCommitRequest, code: int, version: int) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponse.Topic(
-                name=asked.name, topic_id=asked.topic_id,
+                name=topic.name, topic_id=topic.topic_id,
                 partitions=[
-                    OffsetCommitResponse.Topic.Partition(partition_index=one.partition_index, error_code=code)
-                    for one in asked.partitions
+                    OffsetCommitResponse.Topic.Partition(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
                 ],
             )
-            for asked in request.topics
+            for topic in request.topics
         ]
     )  # fmt: skip
 
 
-def places(broker: BrokerState, request: OffsetCommitRequest) -> list[tuple[str, int]]:
-    return [(asked.name, one.partition_index) for asked in request.topics for one in asked.partitions]
+def named_partitions(broker: Broker, request: OffsetCommitRequest) -> list[tuple[str, int]]:
+    return [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
 
 
-OFFSET_COMMIT = Handler(OffsetCommitRequest, handle, refuse, places, refuses_places=True)
+OFFSET_COMMIT = Handler(OffsetCommitRequest, handle, error_response, named_partitions, supports_partition_errors=True)

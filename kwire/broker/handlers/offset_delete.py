@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.groups import Group
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.request_context import RequestContext
 from kwire.errors import DecodeError, ErrorCode
 from kwire.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, decode_versioned
 from kwire.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -13,32 +13,30 @@ from kwire.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDel
 _Result = OffsetDeleteResponse.Topic
 
 
-def handle(
-    broker: BrokerState, request: OffsetDeleteRequest, exchange: RequestContext, now: float
-) -> OffsetDeleteResponse:
+def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext, now: float) -> OffsetDeleteResponse:
     if not broker.coordinates(request.group_id):
-        return refuse(request, ErrorCode.NOT_COORDINATOR, exchange.version)
+        return error_response(request, ErrorCode.NOT_COORDINATOR, context.version)
     group = broker.cluster.groups.get(request.group_id)
     if group is None:
-        return refuse(request, ErrorCode.GROUP_ID_NOT_FOUND, exchange.version)
-    subscribed = _subscribed(group)
+        return error_response(request, ErrorCode.GROUP_ID_NOT_FOUND, context.version)
+    subscribed = _subscribed_topics(group)
     if subscribed is None:
-        return refuse(request, ErrorCode.NON_EMPTY_GROUP, exchange.version)
+        return error_response(request, ErrorCode.NON_EMPTY_GROUP, context.version)
     topics = []
-    for asked in request.topics:
+    for topic in request.topics:
         results = []
-        for one in asked.partitions:
+        for partition in topic.partitions:
             code = ErrorCode.NONE
-            if asked.name in subscribed:
+            if topic.name in subscribed:
                 code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             else:
-                broker.cluster.offsets.forget(request.group_id, (asked.name, one.partition_index))
-            results.append(_Result.Partition(partition_index=one.partition_index, error_code=code))
-        topics.append(_Result(name=asked.name, partitions=results))
+                broker.cluster.offsets.delete(request.group_id, (topic.name, partition.partition_index))
+            results.append(_Result.Partition(partition_index=partition.partition_index, error_code=code))
+        topics.append(_Result(name=topic.name, partitions=results))
     return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=topics)
 
 
-def _subscribed(group: Group) -> set[str] | None:
+def _subscribed_topics(group: Group) -> set[str] | None:
     """The topics that members have asked for; None when that cannot be known."""
     topics: set[str] = set()
     try:
@@ -52,8 +50,8 @@ def _subscribed(group: Group) -> set[str] | None:
     return topics
 
 
-def refuse(request: OffsetDeleteRequest, code: int, version: int) -> OffsetDeleteResponse:
+def error_response(request: OffsetDeleteRequest, code: int, version: int) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(error_code=code, topics=[])
 
 
-OFFSET_DELETE = Handler(OffsetDeleteRequest, handle, refuse)
+OFFSET_DELETE = Handler(OffsetDeleteRequest, handle, error_response)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
+from kwire.broker.cluster_state import Topic
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.offsets import Committed, Offsets, Place
-from kwire.broker.state import Topic
+from kwire.broker.offsets import OffsetAndMetadata, OffsetManager, TopicPartition
+from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
@@ -19,100 +19,101 @@ _FIRST_VERSION_WITH_ERROR = 2
 _FIRST_VERSION_WITH_EPOCH = 5
 _FIRST_VERSION_OF_MANY = 8
 _FIRST_VERSION_BY_ID = 10
-_NOTHING = Committed(-1, -1, "", at=0.0)
+_NOTHING = OffsetAndMetadata(-1, -1, "", at=0.0)
 
-_Old = OffsetFetchResponse.Topic
+_OldTopic = OffsetFetchResponse.Topic
 _Group = OffsetFetchResponse.Group
 _Topic = OffsetFetchResponse.Group.Topic
 
 
-def handle(
-    broker: BrokerState, request: OffsetFetchRequest, exchange: RequestContext, now: float
-) -> OffsetFetchResponse:
-    if exchange.version >= _FIRST_VERSION_OF_MANY:
+def handle(broker: Broker, request: OffsetFetchRequest, context: RequestContext, now: float) -> OffsetFetchResponse:
+    if context.version >= _FIRST_VERSION_OF_MANY:
         return OffsetFetchResponse(
-            groups=[_group(broker, asked, exchange.version, stable=request.require_stable) for asked in request.groups]
+            groups=[
+                _group(broker, requested, context.version, stable=request.require_stable)
+                for requested in request.groups
+            ]
         )
     if not broker.coordinates(request.group_id):
-        return refuse(request, ErrorCode.NOT_COORDINATOR, exchange.version)
-    return _single(broker, request, exchange.version)
+        return error_response(request, ErrorCode.NOT_COORDINATOR, context.version)
+    return _one_group(broker, request, context.version)
 
 
-def _single(broker: BrokerState, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
-    stored = Stored(broker.cluster.offsets, request.group_id, stable=request.require_stable)
+def _one_group(broker: Broker, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+    offsets = GroupOffsets(broker.cluster.offsets, request.group_id, stable=request.require_stable)
     if request.topics is None:
-        asked = stored.by_topic()
+        requested = offsets.by_topic()
     else:
-        asked = {topic.name: topic.partition_indexes for topic in request.topics}
+        requested = {topic.name: topic.partition_indexes for topic in request.topics}
     has_epoch = version >= _FIRST_VERSION_WITH_EPOCH
     return OffsetFetchResponse(
         topics=[
-            _Old(
+            _OldTopic(
                 name=name,
-                partitions=[_old(index, *stored.find((name, index)), has_epoch) for index in indexes],
+                partitions=[_old_partition(index, *offsets.find((name, index)), has_epoch) for index in indexes],
             )
-            for name, indexes in asked.items()
+            for name, indexes in requested.items()
         ]
     )
 
 
-def _old(index: int, committed: Committed, error: ErrorCode, has_epoch: bool) -> _Old.Partition:
-    return _Old.Partition(
+def _old_partition(index: int, committed: OffsetAndMetadata, error: ErrorCode, has_epoch: bool) -> _OldTopic.Partition:
+    return _OldTopic.Partition(
         partition_index=index, committed_offset=committed.offset, metadata=committed.metadata,
         committed_leader_epoch=committed.leader_epoch if has_epoch else -1, error_code=error,
     )  # fmt: skip
 
 
-def _group(broker: BrokerState, asked: OffsetFetchRequest.Group, version: int, *, stable: bool) -> _Group:
-    if not broker.coordinates(asked.group_id):
-        return _Group(group_id=asked.group_id, topics=[], error_code=ErrorCode.NOT_COORDINATOR)
-    stored = Stored(broker.cluster.offsets, asked.group_id, stable=stable)
-    if asked.topics is None:
+def _group(broker: Broker, requested: OffsetFetchRequest.Group, version: int, *, stable: bool) -> _Group:
+    if not broker.coordinates(requested.group_id):
+        return _Group(group_id=requested.group_id, topics=[], error_code=ErrorCode.NOT_COORDINATOR)
+    offsets = GroupOffsets(broker.cluster.offsets, requested.group_id, stable=stable)
+    if requested.topics is None:
         topics = [
-            _known(broker.cluster.find_topic(name), indexes, stored) for name, indexes in stored.by_topic().items()
+            _topic(broker.cluster.find_topic(name), indexes, offsets) for name, indexes in offsets.by_topic().items()
         ]
     else:
-        topics = [_asked(broker, topic, stored, version) for topic in asked.topics]
-    return _Group(group_id=asked.group_id, topics=topics)
+        topics = [_asked(broker, topic, offsets, version) for topic in requested.topics]
+    return _Group(group_id=requested.group_id, topics=topics)
 
 
-def _asked(broker: BrokerState, asked: OffsetFetchRequest.Group.Topic, stored: Stored, version: int) -> _Topic:
+def _asked(broker: Broker, requested: OffsetFetchRequest.Group.Topic, offsets: GroupOffsets, version: int) -> _Topic:
     if version < _FIRST_VERSION_BY_ID:
-        return _Topic(name=asked.name, partitions=_partitions(asked.name, asked.partition_indexes, stored))
+        return _Topic(name=requested.name, partitions=_partitions(requested.name, requested.partition_indexes, offsets))
     try:
-        return _known(broker.cluster.find_topic_by_id(asked.topic_id), asked.partition_indexes, stored)
+        return _topic(broker.cluster.find_topic_by_id(requested.topic_id), requested.partition_indexes, offsets)
     except BrokerError as error:
-        partitions = [_partition(index, _NOTHING, error.code) for index in asked.partition_indexes]
-        return _Topic(topic_id=asked.topic_id, partitions=partitions)
+        partitions = [_partition(index, _NOTHING, error.code) for index in requested.partition_indexes]
+        return _Topic(topic_id=requested.topic_id, partitions=partitions)
 
 
-def _known(topic: Topic, indexes: Sequence[int], stored: Stored) -> _Topic:
-    return _Topic(name=topic.name, topic_id=topic.id, partitions=_partitions(topic.name, indexes, stored))
+def _topic(topic: Topic, indexes: Sequence[int], offsets: GroupOffsets) -> _Topic:
+    return _Topic(name=topic.name, topic_id=topic.id, partitions=_partitions(topic.name, indexes, offsets))
 
 
-def _partitions(name: str, indexes: Sequence[int], stored: Stored) -> list[_Topic.Partition]:
-    return [_partition(index, *stored.find((name, index))) for index in indexes]
+def _partitions(name: str, indexes: Sequence[int], offsets: GroupOffsets) -> list[_Topic.Partition]:
+    return [_partition(index, *offsets.find((name, index))) for index in indexes]
 
 
-def _partition(index: int, committed: Committed, error: int) -> _Topic.Partition:
+def _partition(index: int, committed: OffsetAndMetadata, error: int) -> _Topic.Partition:
     return _Topic.Partition(
         partition_index=index, committed_offset=committed.offset, committed_leader_epoch=committed.leader_epoch,
         metadata=committed.metadata, error_code=error,
     )  # fmt: skip
 
 
-class Stored:
+class GroupOffsets:
     """What one group has committed, as one request may see it."""
 
-    def __init__(self, offsets: Offsets, group_id: str, *, stable: bool) -> None:
+    def __init__(self, offsets: OffsetManager, group_id: str, *, stable: bool) -> None:
         self._offsets = offsets
         self._group_id = group_id
         self._stable = stable
 
-    def find(self, place: Place) -> tuple[Committed, ErrorCode]:
-        if self._stable and self._offsets.is_pending(self._group_id, place):
+    def find(self, partition: TopicPartition) -> tuple[OffsetAndMetadata, ErrorCode]:
+        if self._stable and self._offsets.is_pending(self._group_id, partition):
             return _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT
-        return self._offsets.of(self._group_id).get(place, _NOTHING), ErrorCode.NONE
+        return self._offsets.of(self._group_id).get(partition, _NOTHING), ErrorCode.NONE
 
     def by_topic(self) -> dict[str, list[int]]:
         topics: dict[str, list[int]] = {}
@@ -121,18 +122,18 @@ class Stored:
         return topics
 
 
-def refuse(request: OffsetFetchRequest, code: int, version: int) -> OffsetFetchResponse:
+def error_response(request: OffsetFetchRequest, code: int, version: int) -> OffsetFetchResponse:
     if version >= _FIRST_VERSION_OF_MANY:
-        groups = [_Group(group_id=asked.group_id, topics=[], error_code=code) for asked in request.groups]
+        groups = [_Group(group_id=requested.group_id, topics=[], error_code=code) for requested in request.groups]
         return OffsetFetchResponse(groups=groups)
     if version >= _FIRST_VERSION_WITH_ERROR:
         return OffsetFetchResponse(error_code=code)
     return OffsetFetchResponse(
         topics=[
-            _Old(
+            _OldTopic(
                 name=topic.name,
                 partitions=[
-                    _Old.Partition(partition_index=index, committed_offset=-1, metadata="", error_code=code)
+                    _OldTopic.Partition(partition_index=index, committed_offset=-1, metadata="", error_code=code)
                     for index in topic.partition_indexes
                 ],
             )
@@ -141,4 +142,4 @@ def refuse(request: OffsetFetchRequest, code: int, version: int) -> OffsetFetchR
     )
 
 
-OFFSET_FETCH = Handler(OffsetFetchRequest, handle, refuse)
+OFFSET_FETCH = Handler(OffsetFetchRequest, handle, error_response)

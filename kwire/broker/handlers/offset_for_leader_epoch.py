@@ -2,56 +2,59 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
-_Asked = OffsetForLeaderEpochRequest.Topic.Partition
+_Requested = OffsetForLeaderEpochRequest.Topic.Partition
 _Result = OffsetForLeaderEpochResponse.Topic.Partition
 
 
 def handle(
-    broker: BrokerState, request: OffsetForLeaderEpochRequest, exchange: RequestContext, now: float
+    broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext, now: float
 ) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochResponse.Topic(
-                topic=topic.topic, partitions=[_find(broker, exchange, topic.topic, one) for one in topic.partitions]
+                topic=topic.topic,
+                partitions=[_end_offset(broker, context, topic.topic, partition) for partition in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-def _find(broker: BrokerState, exchange: RequestContext, topic: str, asked: _Asked) -> _Result:
+def _end_offset(broker: Broker, context: RequestContext, topic: str, requested: _Requested) -> _Result:
     try:
-        refused = exchange.refused(topic, asked.partition)
-        if refused is not None:
-            raise broker_error(refused)
-        partition = broker.cluster.partition(topic, asked.partition)
-        partition.check_leader(broker.id, asked.current_leader_epoch)
+        injected = context.injected_error(topic, requested.partition)
+        if injected is not None:
+            raise broker_error(injected)
+        partition = broker.cluster.partition(topic, requested.partition)
+        partition.check_leader(broker.id, requested.current_leader_epoch)
     except BrokerError as error:
-        return _Result(error_code=error.code, partition=asked.partition)
-    epoch, end = partition.log.end_of_epoch(asked.leader_epoch)
-    return _Result(error_code=ErrorCode.NONE, partition=asked.partition, leader_epoch=epoch, end_offset=end)
+        return _Result(error_code=error.code, partition=requested.partition)
+    epoch, end = partition.log.end_of_epoch(requested.leader_epoch)
+    return _Result(error_code=ErrorCode.NONE, partition=requested.partition, leader_epoch=epoch, end_offset=end)
 
 
-def refuse(request: OffsetForLeaderEpochRequest, code: int, version: int) -> OffsetForLeaderEpochResponse:
+def error_response(request: OffsetForLeaderEpochRequest, code: int, version: int) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochResponse.Topic(
                 topic=topic.topic,
-                partitions=[_Result(error_code=code, partition=asked.partition) for asked in topic.partitions],
+                partitions=[_Result(error_code=code, partition=requested.partition) for requested in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-def places(broker: BrokerState, request: OffsetForLeaderEpochRequest) -> list[tuple[str, int]]:
-    return [(topic.topic, asked.partition) for topic in request.topics for asked in topic.partitions]
+def named_partitions(broker: Broker, request: OffsetForLeaderEpochRequest) -> list[tuple[str, int]]:
+    return [(topic.topic, requested.partition) for topic in request.topics for requested in topic.partitions]
 
 
-OFFSET_FOR_LEADER_EPOCH = Handler(OffsetForLeaderEpochRequest, handle, refuse, places, refuses_places=True)
+OFFSET_FOR_LEADER_EPOCH = Handler(
+    OffsetForLeaderEpochRequest, handle, error_response, named_partitions, supports_partition_errors=True
+)

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import CloseConnection, NoReply, RequestContext
-from kwire.broker.handlers.handler import Handler
-from kwire.broker.handlers.leaders import Leaders
-from kwire.broker.handlers.transactional import enter
+from kwire.broker.broker import Broker
+from kwire.broker.cluster_state import Topic
+from kwire.broker.handlers.handler import Handler, LeaderHints
+from kwire.broker.handlers.transactional import add_or_verify
+from kwire.broker.ids import ProducerIdAndEpoch
 from kwire.broker.log import PartitionLog
-from kwire.broker.log_validator import is_transactional, open_records, validate
+from kwire.broker.log_validator import decode_produced, is_transactional, validate
 from kwire.broker.partition import Partition
-from kwire.broker.producer_ids import Identity
-from kwire.broker.state import Topic
+from kwire.broker.request_context import CloseConnection, NoReply, RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error, error_name
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kwire.records import Batch
@@ -25,63 +24,63 @@ _FIRST_VERSION_BY_ID = 13
 _FIRST_VERSION_WITH_LEADERS = 10
 _FIRST_VERSION_WITH_ABORTABLE = 11
 _FIRST_VERSION_THAT_ADDS = 12  # the partition to the transaction (KIP-890)
-NONE, LEADER, ALL = 0, 1, -1
+ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 # Errors of the log that Kafka answers without saying where the log begins.
 _WITHOUT_START = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR})
 
 _Result = ProduceResponse.Topic.Partition
 
 
-def handle(
-    broker: BrokerState, request: ProduceRequest, exchange: RequestContext, now: float
-) -> ProduceResponse | None:
-    if request.acks not in (NONE, LEADER, ALL):
-        return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS, exchange.version)
-    if _is_nobodys_transaction(request):
-        return refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, exchange.version)
-    leaders = Leaders(broker.cluster)
-    waiting: list[_Waiting] = []
+def handle(broker: Broker, request: ProduceRequest, context: RequestContext, now: float) -> ProduceResponse | None:
+    if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
+        return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.version)
+    if _lacks_transactional_id(request):
+        return error_response(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, context.version)
+    hints = LeaderHints(broker.cluster)
+    pending_appends: list[_PendingAppend] = []
     topics = []
-    for asked in request.topic_data:
+    for requested in request.topic_data:
         results = []
-        for data in asked.partition_data:
-            result, wait = _append(broker, request, exchange, asked, data, leaders, now)
+        for data in requested.partition_data:
+            result, pending = _append(broker, request, context, requested, data, hints, now)
             results.append(result)
-            if wait is not None:
-                waiting.append(wait)
-        topics.append(ProduceResponse.Topic(name=asked.name, topic_id=asked.topic_id, partition_responses=results))
+            if pending is not None:
+                pending_appends.append(pending)
+        topics.append(
+            ProduceResponse.Topic(name=requested.name, topic_id=requested.topic_id, partition_responses=results)
+        )
     response = ProduceResponse(responses=topics)
-    if request.acks == NONE:
+    if request.acks == ACKS_NONE:
         failures = [result for topic in topics for result in topic.partition_responses if result.error_code]
-        exchange.finish(CloseConnection(_why_unacknowledged(failures[0])) if failures else NoReply())
+        context.complete(CloseConnection(_unacknowledged_error(failures[0])) if failures else NoReply())
         return None
-    if waiting:
-        DelayedProduce(broker, response, waiting, leaders, exchange, now + request.timeout_ms / 1000)
+    if pending_appends:
+        DelayedProduce(broker, response, pending_appends, hints, context, now + request.timeout_ms / 1000)
         return None
-    return _with_endpoints(response, leaders)
+    return _with_endpoints(response, hints)
 
 
-def _why_unacknowledged(failure: _Result) -> str:
+def _unacknowledged_error(failure: _Result) -> str:
     reason = f": {failure.error_message}" if failure.error_message else ""
     return f"Produce with acks=0 failed with {error_name(failure.error_code)}{reason}, and has no answer to say so"
 
 
-def _with_endpoints(response: ProduceResponse, leaders: Leaders) -> ProduceResponse:
+def _with_endpoints(response: ProduceResponse, hints: LeaderHints) -> ProduceResponse:
     response.node_endpoints = [
         ProduceResponse.NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-        for node in leaders.named()
+        for node in hints.nodes()
     ]
     return response
 
 
-def _hint(result: _Result, partition: Partition, leaders: Leaders, version: int) -> None:
+def _add_leader_hint(result: _Result, partition: Partition, hints: LeaderHints, version: int) -> None:
     """Say who leads, where the version can and the error is worth it."""
-    if version >= _FIRST_VERSION_WITH_LEADERS and leaders.concerns(result.error_code):
-        leader, epoch = leaders.of(partition)
+    if version >= _FIRST_VERSION_WITH_LEADERS and hints.applies_to(result.error_code):
+        leader, epoch = hints.leader_of(partition)
         result.current_leader = _Result.Leader(leader_id=leader, leader_epoch=epoch)
 
 
-class _Waiting:
+class _PendingAppend:
     """An appended batch that is not on all replicas yet."""
 
     __slots__ = ("end_offset", "epoch", "partition", "result")
@@ -94,69 +93,71 @@ class _Waiting:
 
 
 def _append(
-    broker: BrokerState,
+    broker: Broker,
     request: ProduceRequest,
-    exchange: RequestContext,
-    asked: ProduceRequest.Topic,
+    context: RequestContext,
+    requested: ProduceRequest.Topic,
     data: ProduceRequest.Topic.Partition,
-    leaders: Leaders,
+    hints: LeaderHints,
     now: float,
-) -> tuple[_Result, _Waiting | None]:
+) -> tuple[_Result, _PendingAppend | None]:
     partition: Partition | None = None
     log: PartitionLog | None = None
     try:
-        topic = _find_topic(broker, asked, exchange.version)
+        topic = _find_topic(broker, requested, context.version)
         partition = broker.cluster.partition(topic.name, data.index)
-        refused = exchange.refused(topic.name, data.index)
+        refused = context.injected_error(topic.name, data.index)
         if refused is not None:
             raise broker_error(refused)
-        opened = open_records(data.records, exchange.version)
+        decoded = decode_produced(data.records, context.version)
         partition.check_leader(broker.id)
         log = partition.log
         wall_ms = broker.cluster.wall_ms(now)
-        batches = validate(opened, partition.settings, wall_ms)
-        _enter_transaction(broker, request.transactional_id, exchange.version, partition, batches[0], now)
-        appended = partition.append(batches, all_replicas=request.acks == ALL, now=now, wall_ms=wall_ms)
+        batches = validate(decoded, partition.settings, wall_ms)
+        _check_transaction(broker, request.transactional_id, context.version, partition, batches[0], now)
+        appended = partition.append(batches, all_replicas=request.acks == ACKS_ALL, now=now, wall_ms=wall_ms)
     except BrokerError as error:
         result = _Result(index=data.index, error_code=error.code, base_offset=-1, error_message=error.broker_message)
         if log is not None and error.code not in _WITHOUT_START:
             result.log_start_offset = log.start_offset
         if partition is not None:
-            _hint(result, partition, leaders, exchange.version)
+            _add_leader_hint(result, partition, hints, context.version)
         return result, None
     result = _Result(
         index=data.index, error_code=ErrorCode.NONE, base_offset=appended.base_offset,
         log_append_time_ms=appended.log_append_time_ms, log_start_offset=log.start_offset,
     )  # fmt: skip
     end = appended.last_offset + 1
-    waits = request.acks == ALL and partition.log.high_watermark < end
-    return result, _Waiting(partition, end, result) if waits else None
+    is_pending = request.acks == ACKS_ALL and partition.log.high_watermark < end
+    return result, _PendingAppend(partition, end, result) if is_pending else None
 
 
-def _enter_transaction(
-    broker: BrokerState, transactional_id: str | None, version: int, partition: Partition, batch: Batch, now: float
+def _check_transaction(
+    broker: Broker, transactional_id: str | None, version: int, partition: Partition, batch: Batch, now: float
 ) -> None:
     """The first write of a transaction in a partition is where its coordinator is asked."""
-    if not batch.is_transactional or partition.log.producers.is_open(batch.producer_id, batch.producer_epoch):
+    if not batch.is_transactional or partition.log.producers.has_open_transaction(
+        batch.producer_id, batch.producer_epoch
+    ):
         return
-    enter(
-        broker.cluster, transactional_id or "", Identity(batch.producer_id, batch.producer_epoch),
+    add_or_verify(
+        broker.cluster, transactional_id or "", ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch),
         (partition.topic, partition.index), now, adds=version >= _FIRST_VERSION_THAT_ADDS,
-        knows_abortable=version >= _FIRST_VERSION_WITH_ABORTABLE,
+        supports_abortable=version >= _FIRST_VERSION_WITH_ABORTABLE,
     )  # fmt: skip
 
 
-def _is_nobodys_transaction(request: ProduceRequest) -> bool:
+def _lacks_transactional_id(request: ProduceRequest) -> bool:
     """Transactional records without a transactional id: Kafka's authorizer has nobody to ask about."""
     if request.transactional_id is not None:
         return False
-    return any(is_transactional(data.records) for asked in request.topic_data for data in asked.partition_data)
+    return any(is_transactional(data.records) for requested in request.topic_data for data in requested.partition_data)
 
 
-def _find_topic(broker: BrokerState, asked: ProduceRequest.Topic, version: int) -> Topic:
+def _find_topic(broker: Broker, requested: ProduceRequest.Topic, version: int) -> Topic:
     if version >= _FIRST_VERSION_BY_ID:
-        return broker.cluster.find_topic_by_id(asked.topic_id)
-    return broker.cluster.find_topic(asked.name)
+        return broker.cluster.find_topic_by_id(requested.topic_id)
+    return broker.cluster.find_topic(requested.name)
 
 
 class DelayedProduce:
@@ -164,50 +165,50 @@ class DelayedProduce:
 
     def __init__(
         self,
-        broker: BrokerState,
+        broker: Broker,
         response: ProduceResponse,
-        waiting: list[_Waiting],
-        leaders: Leaders,
-        exchange: RequestContext,
+        pending_appends: list[_PendingAppend],
+        hints: LeaderHints,
+        context: RequestContext,
         until: float,
     ) -> None:
         self._broker = broker
         self._response = response
-        self._waiting = waiting
-        self._leaders = leaders
-        self._exchange = exchange
-        self._watched = [wait.partition for wait in waiting]
+        self._pending = pending_appends
+        self._leaders = hints
+        self._context = context
+        self._partitions = [pending.partition for pending in pending_appends]
         self._timer = broker.cluster.timers.at(until, self._expire)
-        for partition in self._watched:
-            partition.watch(self._look)
+        for partition in self._partitions:
+            partition.add_listener(self._check)
 
-    def _look(self, now: float) -> None:
-        self._waiting = [wait for wait in self._waiting if not self._is_decided(wait)]
-        if not self._waiting or self._exchange.is_over:
-            self._end()
+    def _check(self, now: float) -> None:
+        self._pending = [pending for pending in self._pending if not self._is_done(pending)]
+        if not self._pending or self._context.is_complete:
+            self._complete()
 
-    def _is_decided(self, wait: _Waiting) -> bool:
-        partition = wait.partition
-        if partition.leader != self._broker.id or partition.leader_epoch != wait.epoch:
-            _fail(wait.result, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            _hint(wait.result, partition, self._leaders, self._exchange.version)
+    def _is_done(self, pending: _PendingAppend) -> bool:
+        partition = pending.partition
+        if partition.leader != self._broker.id or partition.leader_epoch != pending.epoch:
+            _fail(pending.result, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            _add_leader_hint(pending.result, partition, self._leaders, self._context.version)
             return True
-        if partition.log.high_watermark < wait.end_offset:
+        if partition.log.high_watermark < pending.end_offset:
             return False
         if len(partition.isr) < partition.settings.min_insync_replicas:
-            _fail(wait.result, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            _fail(pending.result, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return True
 
     def _expire(self, now: float) -> None:
-        for wait in self._waiting:
-            _fail(wait.result, ErrorCode.REQUEST_TIMED_OUT)
-        self._end()
+        for pending in self._pending:
+            _fail(pending.result, ErrorCode.REQUEST_TIMED_OUT)
+        self._complete()
 
-    def _end(self) -> None:
+    def _complete(self) -> None:
         self._timer.cancel()
-        for partition in self._watched:
-            partition.unwatch(self._look)
-        self._exchange.answer(_with_endpoints(self._response, self._leaders))
+        for partition in self._partitions:
+            partition.remove_listener(self._check)
+        self._context.respond(_with_endpoints(self._response, self._leaders))
 
 
 def _fail(result: _Result, code: ErrorCode) -> None:
@@ -215,29 +216,35 @@ def _fail(result: _Result, code: ErrorCode) -> None:
     result.error_code = code
 
 
-def refuse(request: ProduceRequest, code: int, version: int, base_offset: int = -1) -> ProduceResponse:
+def error_response(request: ProduceRequest, code: int, version: int, base_offset: int = -1) -> ProduceResponse:
     return ProduceResponse(
         responses=[
             ProduceResponse.Topic(
-                name=asked.name, topic_id=asked.topic_id,
+                name=requested.name, topic_id=requested.topic_id,
                 partition_responses=[
-                    _Result(index=data.index, error_code=code, base_offset=base_offset) for data in asked.partition_data
+                    _Result(index=data.index, error_code=code, base_offset=base_offset)
+                    for data in requested.partition_data
                 ],
             )
-            for asked in request.topic_data
+            for requested in request.topic_data
         ]
     )  # fmt: skip
 
 
-def places(broker: BrokerState, request: ProduceRequest) -> list[tuple[str, int]]:
+def named_partitions(broker: Broker, request: ProduceRequest) -> list[tuple[str, int]]:
     by_id = broker.cluster.topics_by_id
     return [
-        (asked.name or (by_id[asked.topic_id].name if asked.topic_id in by_id else ""), data.index)
-        for asked in request.topic_data
-        for data in asked.partition_data
+        (requested.name or (by_id[requested.topic_id].name if requested.topic_id in by_id else ""), data.index)
+        for requested in request.topic_data
+        for data in requested.partition_data
     ]
 
 
 PRODUCE = Handler(
-    ProduceRequest, handle, refuse, places, refuses_places=True, refuse_applied=partial(refuse, base_offset=0)
+    ProduceRequest,
+    handle,
+    error_response,
+    named_partitions,
+    supports_partition_errors=True,
+    applied_error_response=partial(error_response, base_offset=0),
 )

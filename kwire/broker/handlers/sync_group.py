@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
-from kwire.broker.groups import Sync, Synced
+from kwire.broker.broker import Broker
+from kwire.broker.groups import SyncGroup, SyncGroupResult
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-def handle(
-    broker: BrokerState, request: SyncGroupRequest, exchange: RequestContext, now: float
-) -> SyncGroupResponse | None:
+def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext, now: float) -> SyncGroupResponse | None:
     if not broker.coordinates(request.group_id):
-        return refuse(request, ErrorCode.NOT_COORDINATOR, exchange.version)
-    sync = Sync(
+        return error_response(request, ErrorCode.NOT_COORDINATOR, context.version)
+    sync = SyncGroup(
         group_id=request.group_id,
         generation=request.generation_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         protocol_type=request.protocol_type,
         protocol=request.protocol_name,
-        assignments={one.member_id: one.assignment for one in request.assignments},
+        assignments={assignment.member_id: assignment.assignment for assignment in request.assignments},
     )
-    synced = broker.cluster.groups.sync(sync, now, lambda synced: exchange.answer(_response(synced)))
-    return None if synced is None else _response(synced)
+    result = broker.cluster.groups.sync(sync, now, lambda result: context.respond(_response(result)))
+    return None if result is None else _response(result)
 
 
-def _response(synced: Synced) -> SyncGroupResponse:
+def _response(result: SyncGroupResult) -> SyncGroupResponse:
     return SyncGroupResponse(
-        error_code=synced.error, protocol_type=synced.protocol_type, protocol_name=synced.protocol,
-        assignment=synced.assignment,
+        error_code=result.error, protocol_type=result.protocol_type, protocol_name=result.protocol,
+        assignment=result.assignment,
     )  # fmt: skip
 
 
-def refuse(request: SyncGroupRequest, code: int, version: int) -> SyncGroupResponse:
-    return _response(Synced(code))
+def error_response(request: SyncGroupRequest, code: int, version: int) -> SyncGroupResponse:
+    return _response(SyncGroupResult(code))
 
 
-SYNC_GROUP = Handler(SyncGroupRequest, handle, refuse)
+SYNC_GROUP = Handler(SyncGroupRequest, handle, error_response)

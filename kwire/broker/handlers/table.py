@@ -30,7 +30,6 @@ from kwire.broker.handlers.list_groups import LIST_GROUPS
 from kwire.broker.handlers.list_offsets import LIST_OFFSETS
 from kwire.broker.handlers.list_transactions import LIST_TRANSACTIONS
 from kwire.broker.handlers.metadata import METADATA
-from kwire.broker.handlers.newer_groups import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT
 from kwire.broker.handlers.offset_commit import OFFSET_COMMIT
 from kwire.broker.handlers.offset_delete import OFFSET_DELETE
 from kwire.broker.handlers.offset_fetch import OFFSET_FETCH
@@ -38,6 +37,7 @@ from kwire.broker.handlers.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOC
 from kwire.broker.handlers.produce import PRODUCE
 from kwire.broker.handlers.sync_group import SYNC_GROUP
 from kwire.broker.handlers.txn_offset_commit import TXN_OFFSET_COMMIT
+from kwire.broker.handlers.unsupported_groups import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT
 from kwire.broker.handlers.write_txn_markers import WRITE_TXN_MARKERS
 from kwire.protocol import ApiKey
 
@@ -50,6 +50,8 @@ _ALL: tuple[Handler[Any], ...] = (
 )  # fmt: skip
 
 # Offered only to be refused with an error that the client shows to its user.
-REFUSED: tuple[Handler[Any], ...] = (CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT)
+UNSUPPORTED: tuple[Handler[Any], ...] = (CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT)
 
-HANDLERS: Mapping[ApiKey, Handler[Any]] = {ApiKey(one.request.API_KEY): one for one in (*_ALL, *REFUSED)}
+HANDLERS: Mapping[ApiKey, Handler[Any]] = {
+    ApiKey(handler.request.API_KEY): handler for handler in (*_ALL, *UNSUPPORTED)
+}

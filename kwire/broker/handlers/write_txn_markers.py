@@ -2,46 +2,46 @@
 
 from __future__ import annotations
 
-from kwire.broker.broker_state import BrokerState
-from kwire.broker.exchange import RequestContext
+from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.offsets import OFFSETS_PARTITIONS, OFFSETS_TOPIC
-from kwire.broker.transactions import Place
+from kwire.broker.request_context import RequestContext
+from kwire.broker.transactions import TopicPartition
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-_Asked = WriteTxnMarkersRequest.Marker
+_Marker = WriteTxnMarkersRequest.Marker
 _Result = WriteTxnMarkersResponse.Marker
 
 
 def handle(
-    broker: BrokerState, request: WriteTxnMarkersRequest, exchange: RequestContext, now: float
+    broker: Broker, request: WriteTxnMarkersRequest, context: RequestContext, now: float
 ) -> WriteTxnMarkersResponse:
     results = []
-    for asked in request.markers:
+    for marker in request.markers:
         topics = []
-        for topic in asked.topics:
+        for topic in marker.topics:
             indexes = topic.partition_indexes
-            codes = [(index, _write(broker, asked, topic.name, index, exchange, now)) for index in indexes]
+            codes = [(index, _write(broker, marker, topic.name, index, context, now)) for index in indexes]
             topics.append(_topic(topic.name, codes))
-        results.append(_Result(producer_id=asked.producer_id, topics=topics))
+        results.append(_Result(producer_id=marker.producer_id, topics=topics))
     return WriteTxnMarkersResponse(markers=results)
 
 
-def _write(broker: BrokerState, asked: _Asked, topic: str, index: int, exchange: RequestContext, now: float) -> int:
-    refused = exchange.refused(topic, index)
-    if refused is not None:
-        return refused
+def _write(broker: Broker, marker: _Marker, topic: str, index: int, context: RequestContext, now: float) -> int:
+    injected = context.injected_error(topic, index)
+    if injected is not None:
+        return injected
     cluster = broker.cluster
     if topic == OFFSETS_TOPIC and 0 <= index < OFFSETS_PARTITIONS:
-        cluster.offsets.settle(asked.producer_id, index, is_commit=asked.transaction_result)
+        cluster.offsets.complete_transaction(marker.producer_id, index, is_commit=marker.transaction_result)
         return ErrorCode.NONE
     try:
         partition = cluster.partition(topic, index)
         partition.check_leader(broker.id)
         partition.append_marker(
-            "commit" if asked.transaction_result else "abort", producer_id=asked.producer_id,
-            producer_epoch=asked.producer_epoch, coordinator_epoch=asked.coordinator_epoch, now=now,
+            "commit" if marker.transaction_result else "abort", producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch, coordinator_epoch=marker.coordinator_epoch, now=now,
             wall_ms=cluster.wall_ms(now),
         )  # fmt: skip
     except BrokerError as error:
@@ -56,22 +56,27 @@ def _topic(name: str, codes: list[tuple[int, int]]) -> _Result.Topic:
     )
 
 
-def refuse(request: WriteTxnMarkersRequest, code: int, version: int) -> WriteTxnMarkersResponse:
+def error_response(request: WriteTxnMarkersRequest, code: int, version: int) -> WriteTxnMarkersResponse:
     return WriteTxnMarkersResponse(
         markers=[
             _Result(
-                producer_id=asked.producer_id,
-                topics=[_topic(topic.name, [(i, code) for i in topic.partition_indexes]) for topic in asked.topics],
+                producer_id=marker.producer_id,
+                topics=[_topic(topic.name, [(i, code) for i in topic.partition_indexes]) for topic in marker.topics],
             )
-            for asked in request.markers
+            for marker in request.markers
         ]
     )
 
 
-def places(broker: BrokerState, request: WriteTxnMarkersRequest) -> list[Place]:
+def named_partitions(broker: Broker, request: WriteTxnMarkersRequest) -> list[TopicPartition]:
     return [
-        (topic.name, index) for asked in request.markers for topic in asked.topics for index in topic.partition_indexes
+        (topic.name, index)
+        for marker in request.markers
+        for topic in marker.topics
+        for index in topic.partition_indexes
     ]
 
 
-WRITE_TXN_MARKERS = Handler(WriteTxnMarkersRequest, handle, refuse, places, refuses_places=True)
+WRITE_TXN_MARKERS = Handler(
+    WriteTxnMarkersRequest, handle, error_response, named_partitions, supports_partition_errors=True
+)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kwire.broker.broker_state import BrokerState
+from kwire.broker.broker import Broker
 from kwire.broker.diagnostics import logger
-from kwire.broker.exchange import RequestContext
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -25,43 +25,43 @@ _NO_SHARE_GROUPS = "the embedded broker has no share groups (KIP-932): use a con
 
 
 def handle_consumer(
-    broker: BrokerState, request: ConsumerGroupHeartbeatRequest, exchange: RequestContext, now: float
+    broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext, now: float
 ) -> ConsumerGroupHeartbeatResponse:
-    _log_refusal(broker, request.group_id, exchange, _NO_CONSUMER_PROTOCOL)
-    return refuse_consumer(request, ErrorCode.UNSUPPORTED_VERSION, exchange.version, _NO_CONSUMER_PROTOCOL)
+    _log_rejection(broker, request.group_id, context, _NO_CONSUMER_PROTOCOL)
+    return consumer_error_response(request, ErrorCode.UNSUPPORTED_VERSION, context.version, _NO_CONSUMER_PROTOCOL)
 
 
 def handle_share(
-    broker: BrokerState, request: ShareGroupHeartbeatRequest, exchange: RequestContext, now: float
+    broker: Broker, request: ShareGroupHeartbeatRequest, context: RequestContext, now: float
 ) -> ShareGroupHeartbeatResponse:
-    _log_refusal(broker, request.group_id, exchange, _NO_SHARE_GROUPS)
-    return refuse_share(request, ErrorCode.UNSUPPORTED_VERSION, exchange.version, _NO_SHARE_GROUPS)
+    _log_rejection(broker, request.group_id, context, _NO_SHARE_GROUPS)
+    return share_error_response(request, ErrorCode.UNSUPPORTED_VERSION, context.version, _NO_SHARE_GROUPS)
 
 
-def _log_refusal(broker: BrokerState, group: str, exchange: RequestContext, why: str) -> None:
+def _log_rejection(broker: Broker, group: str, context: RequestContext, why: str) -> None:
     """Once for each client and group: a client may ask again and again."""
-    known = (exchange.client_host, exchange.client_id, group)
-    if known not in broker.cluster.refused_groups:
-        broker.cluster.refused_groups.add(known)
-        client = f"client {exchange.client_id!r} at {exchange.client_host}"
+    key = (context.client_host, context.client_id, group)
+    if key not in broker.cluster.rejected_members:
+        broker.cluster.rejected_members.add(key)
+        client = f"client {context.client_id!r} at {context.client_host}"
         logger.warning("broker %d refuses %s as a member of group %s: %s", broker.id, client, group, why)
 
 
-def refuse_consumer(
+def consumer_error_response(
     request: ConsumerGroupHeartbeatRequest, code: int, version: int, message: str | None = None
 ) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(**_refusal(code, message))
+    return ConsumerGroupHeartbeatResponse(**_error_fields(code, message))
 
 
-def refuse_share(
+def share_error_response(
     request: ShareGroupHeartbeatRequest, code: int, version: int, message: str | None = None
 ) -> ShareGroupHeartbeatResponse:
-    return ShareGroupHeartbeatResponse(**_refusal(code, message))
+    return ShareGroupHeartbeatResponse(**_error_fields(code, message))
 
 
-def _refusal(code: int, message: str | None) -> dict[str, Any]:
+def _error_fields(code: int, message: str | None) -> dict[str, Any]:
     return {"error_code": code, "error_message": message, "member_epoch": 0, "heartbeat_interval_ms": 0}
 
 
-CONSUMER_GROUP_HEARTBEAT = Handler(ConsumerGroupHeartbeatRequest, handle_consumer, refuse_consumer)
-SHARE_GROUP_HEARTBEAT = Handler(ShareGroupHeartbeatRequest, handle_share, refuse_share)
+CONSUMER_GROUP_HEARTBEAT = Handler(ConsumerGroupHeartbeatRequest, handle_consumer, consumer_error_response)
+SHARE_GROUP_HEARTBEAT = Handler(ShareGroupHeartbeatRequest, handle_share, share_error_response)

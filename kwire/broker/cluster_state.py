@@ -16,13 +16,13 @@ from zlib import crc32
 
 from kwire.broker.diagnostics import Oddities, logger
 from kwire.broker.faults import Faults
-from kwire.broker.groups import Groups
+from kwire.broker.groups import GroupCoordinator
+from kwire.broker.ids import ProducerIdManager, make_uuid
 from kwire.broker.log import Storage
-from kwire.broker.offsets import Offsets
+from kwire.broker.offsets import OffsetManager
 from kwire.broker.options import Options, TopicSettings
 from kwire.broker.partition import NO_LEADER, Partition
-from kwire.broker.producer_ids import ProducerIds, make_uuid
-from kwire.broker.transactions import MarkerWriter, Transactions
+from kwire.broker.transactions import MarkerWriter, TransactionCoordinator
 from kwire.errors import ErrorCode, broker_error
 from kwire.net.timers import Timers
 from kwire.protocol import ApiKey
@@ -71,21 +71,21 @@ class ClusterState:
         self.random = Random(options.seed)
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[UUID, Topic] = {}
-        self.groups = Groups(options, self.timers, self.random)
-        self.offsets = Offsets(options, self.groups)
+        self.groups = GroupCoordinator(options, self.timers, self.random)
+        self.offsets = OffsetManager(options, self.groups)
         markers = MarkerWriter(self.maybe_partition, self.offsets, self.wall_ms)
-        self.transactions = Transactions(
-            options, self.timers, ProducerIds(), write_markers=markers.write, wall_ms=self.wall_ms
+        self.transactions = TransactionCoordinator(
+            options, self.timers, ProducerIdManager(), write_markers=markers.write, wall_ms=self.wall_ms
         )
         self.faults = Faults()
         self.oddities = Oddities()
-        self.refused_groups: set[tuple[str, str, str]] = set()  # (host, client id, group), as the log has said
+        self.rejected_members: set[tuple[str, str, str]] = set()  # (host, client id, group), as the log has said
         self.connection_numbers = count(1)
         self.requests: Counter[ApiKey] = Counter()  # handled, of each API
         self._origin = origin
         self._created = 0  # topics ever made: where the next one's first leader goes
-        self._every(options.retention_check_ms, self._retain)
-        self._every(options.offsets_retention_check_ms, self.offsets.expire)
+        self._schedule(options.retention_check_ms, self._retain)
+        self._schedule(options.offsets_retention_check_ms, self.offsets.expire)
 
     def wall_ms(self, now: float) -> int:
         return self._origin[1] + int((now - self._origin[0]) * 1000)
@@ -116,9 +116,9 @@ class ClusterState:
         groups, transactions = self._coordinators()
         self.nodes[id].is_up = False
         for partition in self.partitions():
-            partition.node_left(id, self._is_up, now)
-        self.groups.moved(self._moved(groups), now)
-        self.transactions.moved(self._moved(transactions))
+            partition.broker_stopped(id, self._is_up, now)
+        self.groups.coordinators_moved(self._moved_keys(groups), now)
+        self.transactions.coordinators_moved(self._moved_keys(transactions))
 
     def start_node(self, id: int, now: float) -> None:
         """The broker is back with its data, in sync at once, but leads only what had no leader."""
@@ -127,9 +127,9 @@ class ClusterState:
         groups, transactions = self._coordinators()
         self.nodes[id].is_up = True
         for partition in self.partitions():
-            partition.node_came(id, self._is_up, now)
-        self.groups.moved(self._moved(groups), now)
-        self.transactions.moved(self._moved(transactions))
+            partition.broker_started(id, self._is_up, now)
+        self.groups.coordinators_moved(self._moved_keys(groups), now)
+        self.transactions.coordinators_moved(self._moved_keys(transactions))
 
     def _is_up(self, id: int) -> bool:
         return id in self.nodes and self.nodes[id].is_up
@@ -137,9 +137,9 @@ class ClusterState:
     def _coordinators(self) -> tuple[dict[str, int], dict[str, int]]:
         """Of each group, and of each transactional id."""
         groups = {group.id: self.coordinator_of(group.id) for group in self.groups}
-        return groups, {one.id: self.coordinator_of(one.id) for one in self.transactions}
+        return groups, {transaction.id: self.coordinator_of(transaction.id) for transaction in self.transactions}
 
-    def _moved(self, before: Mapping[str, int]) -> list[str]:
+    def _moved_keys(self, before: Mapping[str, int]) -> list[str]:
         return [key for key, node in before.items() if self.coordinator_of(key) != node]
 
     # Topics.
@@ -161,12 +161,12 @@ class ClusterState:
             raise broker_error(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
         settings = TopicSettings.parse(self.options, configs or {})
         if assignments:
-            self._check_room(len(assignments))
-            replicas = self._given_replicas(assignments)
+            self._check_partition_limit(len(assignments))
+            replicas = self._check_assignments(assignments)
         else:
             count = self.options.default_partitions if partitions == -1 else partitions
-            self._check_room(count)
-            replicas = self._spread_replicas(count, replication_factor)
+            self._check_partition_limit(count)
+            replicas = self._assign_replicas(count, replication_factor)
         topic = Topic(name, make_uuid(self.random), settings, [], len(replicas[0]))
         self._add_partitions(topic, replicas)
         if not validate_only:
@@ -184,18 +184,18 @@ class ClusterState:
     ) -> None:
         """CreatePartitions. Raises BrokerError."""
         has = len(topic.partitions)
-        more = total - has
-        if more <= 0:
+        added = total - has
+        if added <= 0:
             why = f"{topic.name} has {has} partitions, {total} is no increase"
             raise broker_error(ErrorCode.INVALID_PARTITIONS, why)
-        self._check_room(more)
+        self._check_partition_limit(added)
         if assignments is not None:
-            if len(assignments) != more:
-                why = f"{more} partitions more, {len(assignments)} assigned"
+            if len(assignments) != added:
+                why = f"{added} partitions more, {len(assignments)} assigned"
                 raise broker_error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
-            replicas = self._given_replicas(dict(enumerate(assignments)))
+            replicas = self._check_assignments(dict(enumerate(assignments)))
         else:
-            replicas = self._spread_replicas(more, topic.replication_factor, first=len(topic.partitions))
+            replicas = self._assign_replicas(added, topic.replication_factor, first=len(topic.partitions))
         if not validate_only:
             self._add_partitions(topic, replicas)
 
@@ -210,7 +210,7 @@ class ClusterState:
     def delete_topic(self, topic: Topic, now: float) -> None:
         del self.topics[topic.name]
         del self.topics_by_id[topic.id]
-        self.offsets.forget_topic(topic.name)
+        self.offsets.delete_topic(topic.name)
         for partition in topic.partitions:
             partition.delete(now)
 
@@ -250,13 +250,13 @@ class ClusterState:
     def partitions(self) -> list[Partition]:
         return [partition for topic in self.topics.values() for partition in topic.partitions]
 
-    def _check_room(self, more: int) -> None:
+    def _check_partition_limit(self, added: int) -> None:
         count = sum(len(topic.partitions) for topic in self.topics.values())
-        if count + more > self.options.max_partitions:
+        if count + added > self.options.max_partitions:
             most = self.options.max_partitions
-            raise broker_error(ErrorCode.POLICY_VIOLATION, f"{count} + {more} partitions, max_partitions is {most}")
+            raise broker_error(ErrorCode.POLICY_VIOLATION, f"{count} + {added} partitions, max_partitions is {most}")
 
-    def _spread_replicas(self, count: int, factor: int, first: int = 0) -> list[tuple[int, ...]]:
+    def _assign_replicas(self, count: int, factor: int, first: int = 0) -> list[tuple[int, ...]]:
         """Leaders in turn, each followed by the next brokers."""
         if count < 1:
             raise broker_error(ErrorCode.INVALID_PARTITIONS, f"{count} partitions")
@@ -268,7 +268,7 @@ class ClusterState:
         start = self._created + first
         return [tuple(ids[(start + index + step) % len(ids)] for step in range(factor)) for index in range(count)]
 
-    def _given_replicas(self, assignments: Mapping[int, Sequence[int]]) -> list[tuple[int, ...]]:
+    def _check_assignments(self, assignments: Mapping[int, Sequence[int]]) -> list[tuple[int, ...]]:
         if sorted(assignments) != list(range(len(assignments))):
             raise broker_error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 on")
         replicas = [tuple(assignments[index]) for index in range(len(assignments))]
@@ -302,7 +302,7 @@ class ClusterState:
             partition.log.producers.expire(wall_ms - self.options.producer_id_expiration_ms)
         self.transactions.expire(wall_ms)
 
-    def _every(self, interval_ms: int, action: Callable[[float], None]) -> None:
+    def _schedule(self, interval_ms: int, action: Callable[[float], None]) -> None:
         def run(now: float) -> None:
             action(now)
             self.timers.at(now + interval_ms / 1000, run)

@@ -34,12 +34,12 @@ EPOCH_MAX = 2**15 - 1
 LAST_EPOCH = EPOCH_MAX - 1
 
 
-class Identity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     producer_id: int
     epoch: int
 
 
-class ProducerIds:
+class ProducerIdManager:
     def __init__(self) -> None:
         self._next_id = 0
 

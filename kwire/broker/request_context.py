@@ -1,0 +1,92 @@
+"""One request inside a broker, and the ways in which it can complete.
+
+A request completes at most once, whichever of its handler, its timers and its faults comes first. This file knows no
+socket: the connection that made the `RequestContext` carries the `Completion` out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kwire.errors import ErrorCode
+from kwire.protocol.schema import Request, Response
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Send this response."""
+
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class NoReply:
+    """Send nothing and handle the next request: the client expects no response (Produce with acks=0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseConnection:
+    """Close the connection. `reason` goes to the broker's log; it is None for a fault that a test has asked for."""
+
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatedReply:
+    """Send the first `keep_bytes` bytes of the response's frame, its size field included, and close the connection."""
+
+    response: Response
+    keep_bytes: int
+
+
+Completion = Reply | NoReply | CloseConnection | TruncatedReply
+
+
+class RequestContext:
+    """A request, its version and its client. `on_complete` is called at most once; never for a muted request."""
+
+    __slots__ = ("_on_complete", "client_host", "client_id", "is_complete", "partition_fault", "request", "version")
+
+    def __init__(
+        self,
+        request: Request[Any],
+        version: int,
+        *,
+        client_id: str | None,
+        client_host: str,
+        on_complete: Callable[[Completion], None],
+    ) -> None:
+        self.request = request
+        self.version = version
+        self.client_id = client_id or ""
+        self.client_host = client_host
+        self.is_complete = False
+        # Set by a fault that concerns one topic or partition of the request.
+        self.partition_fault: Callable[[str, int], ErrorCode | None] | None = None
+        self._on_complete = on_complete
+
+    def complete(self, completion: Completion) -> None:
+        """Complete the request. Later completions of the same request are ignored."""
+        if not self.is_complete:
+            self.is_complete = True
+            self._on_complete(completion)
+
+    def respond(self, response: Response) -> None:
+        """Complete the request with a response."""
+        self.complete(Reply(response))
+
+    def with_callback(self, on_complete: Callable[[Completion], None]) -> RequestContext:
+        """Return a context of the same request with another callback, for faults that apply it and change the reply."""
+        return RequestContext(
+            self.request, self.version, client_id=self.client_id, client_host=self.client_host, on_complete=on_complete
+        )
+
+    def cancel(self) -> None:
+        """Drop every later completion: the connection is gone."""
+        self.is_complete = True
+
+    def injected_error(self, topic: str, partition: int) -> ErrorCode | None:
+        """Return the error that a fault demands for this partition, if any."""
+        return None if self.partition_fault is None else self.partition_fault(topic, partition)
