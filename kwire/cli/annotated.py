@@ -14,11 +14,9 @@ from uuid import UUID
 
 import click
 
+from kwire.cli.messages import value_to_json
 from kwire.cli.output import printable
-from kwire.cli.values import bytes_to_json
 from kwire.cli.walk import FieldRow
-from kwire.protocol.fields import Field
-from kwire.protocol.json import camel_case, uuid_text
 
 _WIDE = 120
 _FIELD_WIDTHS_MAX = (30, 44)  # narrow, wide
@@ -115,25 +113,6 @@ def value_text(row: FieldRow) -> str:
     text = value if isinstance(row.value, UUID) or row.type == "uint32" else json.dumps(value, ensure_ascii=False)
     text = printable(str(text))
     return text if len(text) <= 200 else f"{text[:200]}... ({len(text)} characters)"
-
-
-def value_to_json(value: Any) -> Any:
-    """What a field holds, as JSON."""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes_to_json(bytes(value))
-    if isinstance(value, UUID):
-        return uuid_text(value)
-    if isinstance(value, tuple):
-        return list(value)
-    return value
-
-
-def default_to_json(field: Field) -> Any:
-    """A field's default as Kafka's JSON writes it."""
-    default = field.default
-    if hasattr(default, "FIELDS"):
-        return {camel_case(inner.name): default_to_json(inner) for inner in default.FIELDS}
-    return value_to_json(default)
 
 
 def row_to_json(row: FieldRow) -> dict[str, Any]:

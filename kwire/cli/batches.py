@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from datetime import UTC, datetime
 
+from kwire.cli.output import moment
 from kwire.cli.walk import FieldRow, Walk
 from kwire.errors import CorruptRecordsError, KwireError
 from kwire.records import BATCH_OVERHEAD_BYTES, Compression
@@ -193,14 +193,3 @@ def _flags(attributes: int) -> str:
     if attributes & _CONTROL:
         names.append("control")
     return ", ".join(names)
-
-
-def moment(timestamp_ms: int) -> str:
-    """A timestamp for a person, in UTC; empty for none, or for one beyond the calendar."""
-    if timestamp_ms < 0:
-        return ""
-    try:
-        whole = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return ""
-    return f"{whole:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03d}Z"

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kwire.cli.batches import moment
 from kwire.cli.completion import complete_topic
 from kwire.cli.connection import Connection, consumer_options
 from kwire.cli.failures import ExitCode
-from kwire.cli.output import Output, counted, has_colour, json_line, output_options, printable
+from kwire.cli.output import Output, counted, has_colour, json_line, moment, output_options, printable
 from kwire.cli.tokens import compile_format, unescape
 from kwire.cli.values import bytes_to_json, headers_to_json
 from kwire.errors import ErrorCode, broker_error

@@ -14,8 +14,7 @@ from kwire.cli.logs import checkpoints, indexes, segments
 from kwire.cli.logs.internal import INTERNAL_TOPICS, control_to_json, record_to_json, topic_of
 from kwire.cli.logs.sheet import Sheet
 from kwire.cli.output import Output, counted, output_options
-from kwire.cli.shown import batch_to_json
-from kwire.cli.values import bytes_to_json, headers_to_json
+from kwire.cli.values import batch_to_json, bytes_to_json, headers_to_json
 from kwire.errors import ConfigurationError, DecodeError, KwireError
 from kwire.records import Batch, Record
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 import json
 from typing import Any
+from uuid import UUID
 
-from kwire.cli.annotated import default_to_json
+from kwire.cli.values import bytes_to_json
 from kwire.errors import EncodeError
-from kwire.protocol.fields import REQUIRED, Array
-from kwire.protocol.json import camel_case
+from kwire.protocol.fields import REQUIRED, Array, Field
+from kwire.protocol.json import camel_case, uuid_text
 
 
 def read_json(text: str | bytes) -> dict[str, Any]:
@@ -61,3 +62,22 @@ def _no_such_field(name: str, known: list[str], owner: str, version: int, path: 
     near = difflib.get_close_matches(name, known, n=1)
     remedy = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
     return EncodeError(f"{owner} v{version} has no field {path}{name}", remedy=remedy)
+
+
+def value_to_json(value: Any) -> Any:
+    """What a field holds, as JSON."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes_to_json(bytes(value))
+    if isinstance(value, UUID):
+        return uuid_text(value)
+    if isinstance(value, tuple):
+        return list(value)
+    return value
+
+
+def default_to_json(field: Field) -> Any:
+    """A field's default as Kafka's JSON writes it."""
+    default = field.default
+    if hasattr(default, "FIELDS"):
+        return {camel_case(inner.name): default_to_json(inner) for inner in default.FIELDS}
+    return value_to_json(default)

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
@@ -141,3 +142,14 @@ def output_options(command: Command) -> Command:
         return command(*args, output=Output(is_table, quiet, verbose), **kwargs)
 
     return wrapped  # type: ignore[return-value]
+
+
+def moment(timestamp_ms: int) -> str:
+    """A timestamp for a person, in UTC; empty for none, or for one beyond the calendar."""
+    if timestamp_ms < 0:
+        return ""
+    try:
+        whole = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return ""
+    return f"{whole:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03d}Z"

@@ -12,7 +12,8 @@ from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from kwire.cli.apis import known_apis, message_classes, span
-from kwire.cli.batches import moment, walk_batches
+from kwire.cli.batches import walk_batches
+from kwire.cli.output import moment
 from kwire.cli.walk import FieldRow, Walk
 from kwire.errors import DecodeError, KwireError, error_name
 from kwire.protocol import Api, ApiKey, Message, api

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import click
 
-from kwire.cli.annotated import default_to_json
 from kwire.cli.apis import find_api_at, find_version, known_apis, message_classes, span
 from kwire.cli.completion import complete_api
 from kwire.cli.failures import ExitCode
+from kwire.cli.messages import default_to_json
 from kwire.cli.output import Output, output_options, styled
 from kwire.protocol.fields import NO_ID, REQUIRED, Array, Field, type_name
 from kwire.protocol.json import camel_case

@@ -15,9 +15,9 @@ from kwire.cli.annotated import Layout, row_to_json
 from kwire.cli.failures import explain
 from kwire.cli.output import Output, has_colour, json_line
 from kwire.cli.reading import Reading
-from kwire.cli.values import bytes_to_json, headers_to_json
+from kwire.cli.values import batch_to_json, records_to_json
 from kwire.errors import KwireError
-from kwire.records import CREATE_TIME, LOG_APPEND_TIME, Batch, decode_batches
+from kwire.records import decode_batches
 
 _STRING_SHOWN_MAX = 120
 
@@ -43,43 +43,6 @@ def _batches_to_json(path: str, data: memoryview) -> Iterator[dict[str, Any]]:
             yield {"path": path, **batch_to_json(batch), "records": records_to_json(batch)}
     except KwireError:
         return
-
-
-_TIMESTAMP_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "append"}  # v0 has no times
-
-
-def batch_to_json(batch: Batch) -> dict[str, Any]:
-    """A batch's header."""
-    return {
-        "magic": batch.magic,
-        "base_offset": batch.base_offset,
-        "last_offset": batch.last_offset,
-        "count": batch.count,
-        "size_bytes": batch.size_bytes,
-        "compression": batch.compression.name.lower(),
-        "max_timestamp_ms": batch.max_timestamp_ms,
-        "timestamp_type": _TIMESTAMP_TYPES.get(batch.timestamp_type),
-        "partition_leader_epoch": batch.partition_leader_epoch,
-        "producer_id": batch.producer_id,
-        "producer_epoch": batch.producer_epoch,
-        "base_sequence": batch.base_sequence,
-        "is_transactional": batch.is_transactional,
-        "is_control": batch.is_control,
-    }
-
-
-def records_to_json(batch: Batch) -> list[dict[str, Any]]:
-    """A batch's records; raises KwireError where they are not what the header says."""
-    return [
-        {
-            "offset": record.offset,
-            "timestamp_ms": record.timestamp_ms,
-            "key": bytes_to_json(record.key),
-            "value": bytes_to_json(record.value),
-            "headers": headers_to_json(record.headers),
-        }
-        for record in batch.records()
-    ]
 
 
 def heading(number: str, size: int, place: str, reading: Reading) -> str:

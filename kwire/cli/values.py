@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kwire.errors import EncodeError
+from kwire.records import CREATE_TIME, LOG_APPEND_TIME, Batch
 
 Headers = tuple[tuple[str, bytes | None], ...]
 JsonBytes = str | dict[str, str] | None
@@ -116,3 +117,40 @@ def _maybe_int(record: dict[str, Any], name: str) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     raise EncodeError(f"{json.dumps(value)[:60]} is no {name}", path=name)
+
+
+_TIMESTAMP_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "append"}  # v0 has no times
+
+
+def batch_to_json(batch: Batch) -> dict[str, Any]:
+    """A batch's header."""
+    return {
+        "magic": batch.magic,
+        "base_offset": batch.base_offset,
+        "last_offset": batch.last_offset,
+        "count": batch.count,
+        "size_bytes": batch.size_bytes,
+        "compression": batch.compression.name.lower(),
+        "max_timestamp_ms": batch.max_timestamp_ms,
+        "timestamp_type": _TIMESTAMP_TYPES.get(batch.timestamp_type),
+        "partition_leader_epoch": batch.partition_leader_epoch,
+        "producer_id": batch.producer_id,
+        "producer_epoch": batch.producer_epoch,
+        "base_sequence": batch.base_sequence,
+        "is_transactional": batch.is_transactional,
+        "is_control": batch.is_control,
+    }
+
+
+def records_to_json(batch: Batch) -> list[dict[str, Any]]:
+    """A batch's records; raises KwireError where they are not what the header says."""
+    return [
+        {
+            "offset": record.offset,
+            "timestamp_ms": record.timestamp_ms,
+            "key": bytes_to_json(record.key),
+            "value": bytes_to_json(record.value),
+            "headers": headers_to_json(record.headers),
+        }
+        for record in batch.records()
+    ]

@@ -445,7 +445,7 @@ def test_100_megabytes_take_the_memory_of_a_few_frames() -> None:
 
 
 def test_many_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kwire.cli.capture.CONNECTIONS_MAX", 10)
+    monkeypatch.setattr("kwire.cli.capture.conversation.CONNECTIONS_MAX", 10)
     talks = [Talk(("10.0.0.1", 20_000 + n), ("10.0.0.2", 9092)).opened() for n in range(30)]
     packets = chain.from_iterable(talk.send(CLIENT, request_bytes(SAID[5], n)).packets for n, talk in enumerate(talks))
     frames, remarks = read(packets)

@@ -6,14 +6,18 @@ opened the connection, if a request is what it then sends; or by whoever sends s
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterator
+from itertools import count
+from typing import BinaryIO
 
-from kwire.cli.capture.exchange import Connection, Exchange, Found
+from kwire.cli.capture.exchange import Connection, Exchange, Found, Remark
 from kwire.cli.capture.framing import SEARCHED_BYTES_MAX
-from kwire.cli.capture.layers import ACK, FIN, RST, SYN, Endpoint, Segment
+from kwire.cli.capture.layers import ACK, FIN, RST, SYN, Endpoint, Segment, Unreadable, maybe_segment
+from kwire.cli.capture.packets import read_packets
 from kwire.cli.capture.reassembly import Event, Gap, HalfStream, Piece
 from kwire.cli.capture.search import find_request, is_request
+from kwire.errors import DecodeError
 
 # As the size of a frame these would be 350 MB and more.
 _TLS_RECORD = (b"\x15\x03", b"\x16\x03", b"\x17\x03")
@@ -153,3 +157,85 @@ def _is_tls_record(data: bytes) -> bool:
     """Type, version 3.0 to 3.4, and a length that a record may have."""
     is_typed = data[:2] in _TLS_RECORD and len(data) >= 5 and data[2] <= 4
     return is_typed and 0 < int.from_bytes(data[3:5], "big") <= 16384 + 2048
+
+
+CONNECTIONS_MAX = 4096
+FRAME_BYTES_MAX = 100 * 1024 * 1024
+
+
+def read_capture(
+    file: BinaryIO, *, ports: Collection[int] = (), frame_bytes_max: int = FRAME_BYTES_MAX
+) -> Iterator[Found]:
+    """The frames of a capture in the order in which they became whole, and remarks on what could not be read.
+
+    With `ports` only connections to brokers on these ports are read; without, all that look like Kafka's. Of a frame
+    larger than `frame_bytes_max` only its beginning is kept. A file that is damaged or cut off ends with a Remark of
+    the problem, after everything before it.
+    """
+    table = _Connections(frozenset(ports), frame_bytes_max)
+    unreadable: Unreadable = Counter()
+    problem = None
+    try:
+        for packet in read_packets(file):
+            segment = maybe_segment(packet, unreadable)
+            if segment is not None:
+                yield from table.add(segment)
+    except DecodeError as error:
+        problem = error
+    yield from table.finish()
+    for reason, packets in unreadable.most_common():
+        verb = "was" if packets == 1 else "were"
+        yield Remark(f"{_counted(packets, 'packet')} {verb} left out: {reason}", is_problem=True)
+    if problem is not None:
+        yield Remark(str(problem), is_problem=True)
+
+
+class _Connections:
+    """The conversations that are open, by their two ends, the one that was silent longest first."""
+
+    def __init__(self, ports: frozenset[int], frame_bytes_max: int) -> None:
+        self._ports = ports
+        self._frame_bytes_max = frame_bytes_max
+        self._open: OrderedDict[frozenset[Endpoint], Conversation] = OrderedDict()
+        self._numbers = count(1)
+        self._rejected: Counter[str] = Counter()
+        self._rejected_bytes: Counter[str] = Counter()
+
+    def add(self, segment: Segment) -> Iterator[Found]:
+        if self._ports and not {segment.source.port, segment.target.port} & self._ports:
+            return
+        ends = frozenset((segment.source, segment.target))
+        conversation = self._open.get(ends)
+        if conversation is not None and conversation.begins_anew(segment):
+            yield from self._close(ends)
+            conversation = None
+        if conversation is None:
+            sides = (segment.source, segment.target)
+            conversation = Conversation(sides, self._ports, self._frame_bytes_max, self._numbers)
+            self._open[ends] = conversation
+            if len(self._open) > CONNECTIONS_MAX:
+                yield from self._close(next(iter(self._open)))
+        self._open.move_to_end(ends)
+        yield from conversation.add(segment)
+        if conversation.has_ended:
+            yield from self._close(ends)
+
+    def finish(self) -> Iterator[Found]:
+        while self._open:
+            yield from self._close(next(iter(self._open)))
+        for reason, number in self._rejected.most_common():
+            verb = "is" if number == 1 else "are"
+            size = _counted(self._rejected_bytes[reason], "byte")
+            yield Remark(f"{_counted(number, 'connection')} {verb} not read ({size}): {reason}")
+
+    def _close(self, ends: frozenset[Endpoint]) -> Iterator[Found]:
+        conversation = self._open.pop(ends)
+        yield from conversation.finish()
+        if conversation.rejected is not None:
+            self._rejected[conversation.rejected] += 1
+            self._rejected_bytes[conversation.rejected] += conversation.bytes
+
+
+def _counted(number: int, noun: str) -> str:
+    """Return "1 packet", "2 packets"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -12,8 +12,7 @@ from typing import Any
 
 import click
 
-from kwire.cli.batches import moment
-from kwire.cli.output import Output, counted, has_colour, printable
+from kwire.cli.output import Output, counted, has_colour, moment, printable
 from kwire.cli.shown import print_problem
 from kwire.errors import KwireError
 
