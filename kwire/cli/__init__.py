@@ -1,12 +1,20 @@
-"""The command line: `kwire ...`.
+"""The `kwire` command.
 
-Owns what a person or a script sees: options, tables, JSON lines, exit codes. Refuses to know the protocol, to open a
-socket or to retry: a command is a thin reading of the rooms below, one file each, and `kwire --help` imports none.
+Each command is one file; `kwire --help` imports none of them. `capture/` and `logs/` know neither click nor a terminal.
 
-    app.py          the group, its lazy table of commands, and what an error becomes on the way out
-    connection.py   the options of every command that talks to brokers
-    output.py       tables on a terminal, JSON lines in a pipe
-    failures.py     exit codes, and an error written for a person
+    app.py            the group, its table of commands, and how an exception becomes an exit code
+    <command>.py      a command: metadata, versions, produce, consume, encode, send, dump_log, schema, error, broker
+    decode/           `kwire decode`: frames and captures explained
+    capture/          Kafka's frames out of pcap and pcapng files
+    logs/             the files of a broker's log directory
+    arguments.py      names of APIs, versions, topics and error codes: parsing and shell completion
+    connection.py     the options of every command that connects to brokers
+    output.py         tables on a terminal, JSON lines in a pipe
+    stderr_log.py     -v and -vv: kwire's log on stderr
+    error_report.py   exit codes, and exceptions as text
+    message_json.py   messages as Kafka's JSON
+    record_json.py    records and batches as JSON
+    kcat_format.py    the format strings of `kwire consume -F`
 
 Imports: broker, consumer, producer, cluster, net, session, protocol, records, wire.
 """

@@ -1,4 +1,4 @@
-"""`python -m kwire.cli`: the command line, for where the `kwire` script is not on the path."""
+"""`python -m kwire.cli`: run the command line where the `kwire` script is not on the path."""
 
 from kwire.cli import main
 

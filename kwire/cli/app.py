@@ -1,7 +1,4 @@
-"""The group of commands: imports the one that was asked for, and turns whatever it raises into an exit code.
-
-Owns the table of commands. `kwire --help` prints from it and imports none of them.
-"""
+"""The command group: imports the command that runs, and turns exceptions into exit codes."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
-from kwire.cli.failures import ExitCode, exit_code, report, say
+from kwire.cli.error_report import ExitCode, exit_code, print_error, report_error
 from kwire.cli.stderr_log import log_to_stderr
 from kwire.errors import KwireError
 from kwire.version import VERSION
@@ -95,13 +92,13 @@ class Commands(click.Group):
         except KwireError as error:
             # Before OSError's children below: our NodeErrors are ConnectionErrors too.
             _flush_quietly()
-            report(error)
+            report_error(error)
             status = exit_code(error)
         except OSError as error:
             if error.errno not in _UNWRITABLE:
                 raise
             _abandon_stdout()
-            say(f"the output cannot be written: {error.strerror}")
+            print_error(f"the output cannot be written: {error.strerror}")
             status = ExitCode.UNWRITABLE
         sys.exit(int(status or 0))
 

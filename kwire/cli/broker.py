@@ -1,4 +1,4 @@
-"""`kwire broker`: a cluster of embedded brokers as a process, for clients in any language."""
+"""`kwire broker`: run a cluster of embedded brokers, for clients in any language."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from kwire.cli.connection import named_values
-from kwire.cli.failures import ExitCode
+from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, counted, output_options
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)

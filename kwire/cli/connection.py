@@ -1,6 +1,6 @@
-"""The options of every command that talks to brokers, and what they become: the clients' keyword arguments.
+"""The options of every command that connects to brokers, as keyword arguments for the clients.
 
-Owns how a secret gets in: environment, file or prompt. None is printed, and a Sasl's repr hides it.
+A password comes from the environment, a file or a prompt. It is never printed, and the repr of Sasl hides it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ConnectionOptions:
     """What the options said. `timeout` is seconds, for an answer, reaching a broker included; `extra` is from -X."""
 
     bootstrap: str
@@ -94,7 +94,7 @@ _EXTRA_HELP = "Any other option of the {owner}, by its Python name: -X {example}
 
 
 def connection_options(command: Command, owner: str = "client", example: str = "metadata_max_age_ms=60000") -> Command:
-    """-b and its kind; the command is called with `connection=Connection`. -X is for the options of an `owner`."""
+    """Add -b and its kind; the command gets `connection=ConnectionOptions`. -X takes the options of `owner`."""
 
     @functools.wraps(command)
     def wrapped(
@@ -107,7 +107,7 @@ def connection_options(command: Command, owner: str = "client", example: str = "
         given = {"tls": tls, "cafile": cafile, "cert": cert, "key": key, "insecure": insecure}
         chosen = connection_tls(given)
         sign = _SignOfLife(bootstrap, timeout)
-        connection = Connection(
+        connection = ConnectionOptions(
             bootstrap=bootstrap,
             timeout=timeout,
             tls=chosen,

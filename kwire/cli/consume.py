@@ -1,4 +1,4 @@
-"""`kwire consume TOPIC`: records as lines for a person, JSON lines for a program, or by a format string."""
+"""`kwire consume TOPIC`: print records as text, as JSON lines, or by a format string."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kwire.cli.completion import complete_topic
-from kwire.cli.connection import Connection, consumer_options
-from kwire.cli.failures import ExitCode
-from kwire.cli.output import Output, counted, has_colour, json_line, moment, output_options, printable
-from kwire.cli.tokens import compile_format, unescape
-from kwire.cli.values import bytes_to_json, headers_to_json
+from kwire.cli.arguments import complete_topic
+from kwire.cli.connection import ConnectionOptions, consumer_options
+from kwire.cli.error_report import ExitCode
+from kwire.cli.kcat_format import compile_format, unescape
+from kwire.cli.output import Output, counted, has_colour, json_line, output_options, printable, utc_text
+from kwire.cli.record_json import bytes_to_json, headers_to_json
 from kwire.errors import ErrorCode, broker_error
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ _TIMESTAMP_TYPES = {0: "create", 1: "append"}
 @output_options
 def command(
     topics: tuple[str, ...], start: str, count: int | None, exit_at_end: bool, isolation: str, template: str | None,
-    raw: bool, delimiter: str, null: str | None, connection: Connection, output: Output,
+    raw: bool, delimiter: str, null: str | None, connection: ConnectionOptions, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Print the records of topics.
 
@@ -80,7 +80,9 @@ def command(
     options = {"isolation": isolation, "unknown_topic_timeout_ms": 1_000, **connection.client_options()}
     with Consumer(**options) as consumer:
         partitions = _partitions(consumer, wanted, connection.timeout)
-        ends = consumer.end_offsets(partitions, connection.timeout) if exit_at_end or isinstance(where, _Back) else {}
+        ends = (
+            consumer.end_offsets(partitions, connection.timeout) if exit_at_end or isinstance(where, _BeforeEnd) else {}
+        )
         starts = _starts(consumer, partitions, where, ends, connection.timeout)
         if exit_at_end:
             _check_within(starts, ends)
@@ -100,11 +102,11 @@ def _topic(text: str) -> tuple[str, list[int] | None]:
     return topic, [int(number) for number in numbers.split(",")] if colon else None
 
 
-class _Back(int):
+class _BeforeEnd(int):
     """So many records before the end."""
 
 
-def parse_start(text: str, now: datetime | None = None) -> StartOffset | _Back:
+def parse_start(text: str, now: datetime | None = None) -> StartOffset | _BeforeEnd:
     """What -o says; a usage error for anything else. `now` is for relative times."""
     from kwire.consumer import AtTimestamp
 
@@ -115,7 +117,7 @@ def parse_start(text: str, now: datetime | None = None) -> StartOffset | _Back:
     if re.fullmatch(r"\d+", text):
         return int(text)
     if re.fullmatch(r"-\d+", text):
-        return _Back(text[1:])
+        return _BeforeEnd(text[1:])
     if text.startswith("@"):
         return AtTimestamp(_time_ms(text[1:], now or datetime.now(UTC)))
     raise click.UsageError(f"-o {text}: give beginning, end, a number, -N or @TIME")
@@ -152,10 +154,10 @@ def _partitions(
 
 
 def _starts(
-    consumer: Consumer, partitions: list[TopicPartition], where: StartOffset | _Back, ends: dict[TopicPartition, int],
-    timeout: float,
+    consumer: Consumer, partitions: list[TopicPartition], where: StartOffset | _BeforeEnd,
+    ends: dict[TopicPartition, int], timeout: float,
 ) -> dict[TopicPartition, StartOffset]:  # fmt: skip
-    if not isinstance(where, _Back):
+    if not isinstance(where, _BeforeEnd):
         return dict.fromkeys(partitions, where)
     begins = consumer.beginning_offsets(partitions, timeout)
     return {key: max(begins[key], ends[key] - int(where)) for key in partitions}
@@ -213,7 +215,7 @@ def _writer(
             stdout.flush()
 
         return write_bytes
-    show = _shower(has_colour()) if output.is_table else lambda record: json_line(record_to_json(record))
+    show = _line_formatter(has_colour()) if output.is_table else lambda record: json_line(record_to_json(record))
 
     def write_lines(records: list[ConsumerRecord]) -> None:
         sys.stdout.write("".join(show(record) + "\n" for record in records))
@@ -236,7 +238,7 @@ def record_to_json(record: ConsumerRecord) -> dict[str, Any]:
     }
 
 
-def _shower(is_coloured: bool) -> Callable[[ConsumerRecord], str]:
+def _line_formatter(is_coloured: bool) -> Callable[[ConsumerRecord], str]:
     """One line a record: place and time, key, value, headers."""
 
     def style(text: str, **how: Any) -> str:
@@ -244,18 +246,18 @@ def _shower(is_coloured: bool) -> Callable[[ConsumerRecord], str]:
 
     def show(record: ConsumerRecord) -> str:
         place = f"{record.topic}:{record.partition} @{record.offset}"
-        cells = [style(place, fg="cyan"), style(moment(record.timestamp_ms) or "-", dim=True)]
-        cells.append(style(shown(record.key), fg="green"))
-        cells.append(shown(record.value))
+        cells = [style(place, fg="cyan"), style(utc_text(record.timestamp_ms) or "-", dim=True)]
+        cells.append(style(bytes_text(record.key), fg="green"))
+        cells.append(bytes_text(record.value))
         if record.headers:
-            text = " ".join(f"{printable(name)}={shown(value)}" for name, value in record.headers)
+            text = " ".join(f"{printable(name)}={bytes_text(value)}" for name, value in record.headers)
             cells.append(style(f"[{text}]", dim=True))
         return "  ".join(cells)
 
     return show
 
 
-def shown(data: bytes | None) -> str:
+def bytes_text(data: bytes | None) -> str:
     """Bytes for a person: text as it is, other bytes in hex, null apart from the text "null"."""
     if data is None:
         return "(null)"

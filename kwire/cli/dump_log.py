@@ -1,7 +1,11 @@
-"""`kwire dump-log`: the files of a broker's log directory, read and verified."""
+"""`kwire dump-log`: read and verify the files of a broker's log directory.
+
+Columns have fixed widths: a segment may have a million batches, and the first line appears before the last is read.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,25 +13,192 @@ from typing import Any, BinaryIO
 
 import click
 
-from kwire.cli.failures import ExitCode
+from kwire.cli.decode.render import print_problem
+from kwire.cli.error_report import ExitCode
 from kwire.cli.logs import checkpoints, indexes, segments
-from kwire.cli.logs.internal import INTERNAL_TOPICS, control_to_json, record_to_json, topic_of
-from kwire.cli.logs.sheet import Sheet
-from kwire.cli.output import Output, counted, output_options
-from kwire.cli.values import batch_to_json, bytes_to_json, headers_to_json
+from kwire.cli.logs.internal_topics import INTERNAL_TOPICS, control_to_json, record_to_json, topic_of
+from kwire.cli.output import Output, counted, has_colour, output_options, printable, utc_text
+from kwire.cli.record_json import batch_to_json, bytes_to_json, headers_to_json
 from kwire.errors import ConfigurationError, DecodeError, KwireError
 from kwire.records import Batch, Record
 
+Line = tuple[str, dict[str, Any]]
+# Columns by the kind of line: heading, width.
+_COLUMNS: dict[str, list[tuple[str, int]]] = {
+    "batch": [("position", 10), ("offsets", 21), ("records", 7), ("bytes", 8), ("newest", 24), ("facts", 0)],
+    "entry in index": [("offset", 12), ("position", 12)],
+    "entry in timeindex": [("time", 24), ("timestamp ms", 14), ("offset", 12)],
+    "aborted": [("producer", 12), ("first", 12), ("last", 12), ("last stable", 12)],
+    "producer": [("producer", 12), ("epoch", 6), ("sequence", 12), ("offset", 12), ("delta", 7), ("time", 24),
+                 ("open since", 0)],
+}  # fmt: skip
+
+
+class LogReport:
+    """One file after the other. `is_check`: only what is wrong, and the end of each."""
+
+    def __init__(self, output: Output, *, is_check: bool) -> None:
+        self._output = output
+        self._is_check = is_check
+        self._is_coloured = has_colour()
+
+    def show(self, path: Path, kind: str, lines: Iterator[Line | KwireError]) -> int:
+        """Show a file; how much is wrong with it."""
+        tally = _FileSummary()
+        heading: str | None = None
+        if self._output.is_table and not self._is_check:
+            self._text(str(path), bold=True)
+        for one in lines:
+            if isinstance(one, KwireError):
+                tally.problems += 1
+                self._problem(path, one)
+                continue
+            name, fields = one
+            tally.add(name, fields)
+            if self._is_check:
+                continue
+            if not self._output.is_table:
+                self._output.json({"file": str(path), "kind": name, **fields})
+                continue
+            columns = f"entry in {kind}" if name == "entry" else name
+            if columns in _COLUMNS and columns != heading:
+                if heading is None:
+                    self._text(_aligned(columns, [text for text, _ in _COLUMNS[columns]]), bold=True)
+                heading = columns
+            self._text(_shown(name, columns, fields))
+        self._end(path, kind, tally)
+        return tally.problems
+
+    def _problem(self, path: Path, problem: KwireError) -> None:
+        if not self._output.is_table:
+            shown = {"message": problem.message, **problem.where, "remedy": problem.remedy}
+            self._output.json({"file": str(path), "kind": "problem", **shown})
+            return
+        if self._is_check:
+            self._text(str(path), bold=True)
+        print_problem(problem, self._output)
+
+    def _end(self, path: Path, kind: str, tally: _FileSummary) -> None:
+        size = path.stat().st_size
+        if not self._output.is_table:
+            self._output.json({"file": str(path), "kind": "end", "type": kind, "size_bytes": size, **tally.to_json()})
+            return
+        line = f"{tally.text()}, {counted(size, 'byte')}, {counted(tally.problems, 'problem')}"
+        if self._is_check:
+            line = f"{path}: {line}"
+        self._text(line, fg="red" if tally.problems else None, dim=not tally.problems)
+        if not self._is_check:
+            self._output.text()
+
+    def _text(self, text: str, **style: Any) -> None:
+        self._output.text(click.style(text, **style) if self._is_coloured and any(style.values()) else text)
+
+
+class _FileSummary:
+    """What a file had."""
+
+    def __init__(self) -> None:
+        self.problems = 0
+        self._entries = 0
+        self._records: int | None = None
+        self._first: int | None = None
+        self._last: int | None = None
+
+    def add(self, name: str, fields: dict[str, Any]) -> None:
+        if name in ("record", "unused"):
+            return
+        self._entries += 1
+        if name == "batch":
+            self._records = (self._records or 0) + fields["count"]
+            self._first = fields["base_offset"] if self._first is None else self._first
+            self._last = fields["last_offset"]
+
+    def to_json(self) -> dict[str, Any]:
+        if self._records is None:
+            return {"entries": self._entries, "problems": self.problems}
+        return {
+            "batches": self._entries, "records": self._records, "first_offset": self._first,
+            "last_offset": self._last, "problems": self.problems,
+        }  # fmt: skip
+
+    def text(self) -> str:
+        if self._records is None:
+            return f"{self._entries} {'entry' if self._entries == 1 else 'entries'}"
+        batches = f"{self._entries} {'batch' if self._entries == 1 else 'batches'}"
+        return f"{batches} of {counted(self._records, 'record')}, offsets {self._first} to {self._last}"
+
+
+def _aligned(columns: str, cells: list[str]) -> str:
+    padded = [cell.rjust(width) for cell, (_, width) in zip(cells, _COLUMNS[columns], strict=True)]
+    return "  ".join(padded).rstrip()
+
+
+def _shown(name: str, columns: str, fields: dict[str, Any]) -> str:
+    if name == "batch":
+        return _aligned(columns, _batch_cells(fields))
+    if name == "record":
+        return _record_text(fields)
+    if name == "unused":
+        return f"{fields['position']:>10}  {fields['size_bytes']} zeros to the end: made ahead, not used yet"
+    if columns == "entry in timeindex":
+        timestamp = fields["timestamp_ms"]
+        return _aligned(columns, [utc_text(timestamp), str(timestamp), str(fields["offset"])])
+    if name == "producer":
+        shown = {**fields, "timestamp_ms": utc_text(fields["timestamp_ms"])}
+        del shown["coordinator_epoch"]
+        if fields["current_txn_first_offset"] < 0:
+            shown["current_txn_first_offset"] = ""
+        return _aligned(columns, [str(value) for value in shown.values()])
+    if columns in _COLUMNS:
+        return _aligned(columns, [str(value) for value in fields.values()])
+    return "  ".join(f"{name}: {_value(value)}" for name, value in fields.items())
+
+
+def _batch_cells(fields: dict[str, Any]) -> list[str]:
+    facts = [f"v{fields['magic']}"]
+    if not fields["is_valid"]:
+        facts.insert(0, "DAMAGED")
+    if fields["compression"] != "none":
+        facts.append(fields["compression"])
+    if fields["partition_leader_epoch"] >= 0:
+        facts.append(f"epoch {fields['partition_leader_epoch']}")
+    if fields["producer_id"] >= 0:
+        facts.append(f"producer {fields['producer_id']}/{fields['producer_epoch']}")
+        if fields["base_sequence"] >= 0:
+            facts.append(f"sequence {fields['base_sequence']}")
+    facts += [text for name, text in (("is_transactional", "transactional"), ("is_control", "control")) if fields[name]]
+    first, last = fields["base_offset"], fields["last_offset"]
+    offsets = str(first) if first == last else f"{first}-{last}"
+    newest = utc_text(fields["max_timestamp_ms"])
+    return [str(fields["position"]), offsets, str(fields["count"]), str(fields["size_bytes"]), newest, ", ".join(facts)]
+
+
+def _record_text(fields: dict[str, Any]) -> str:
+    said = [f"{'':>10}  @{fields['offset']}", utc_text(fields["timestamp_ms"]) or "-"]
+    if "control" in fields:
+        control = fields["control"]
+        said.append(f"control {control.get('name', control['type'])} {_value(control.get('data', {}))}")
+    else:
+        said += [_value(fields["key"]), _value(fields["value"])]
+    if "headers" in fields:
+        said.append(_value(fields["headers"]))
+    return "  ".join(said)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict) and "data" in value and "type" in value:
+        return f"{value['type']} {_value(value['data'])}"
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
 # What a broker adds to the name of a file that it is about to replace or to remove.
-_PASSING = re.compile(r"\.(deleted|cleaned|swap)$")
+_TEMPORARY_SUFFIX = re.compile(r"\.(deleted|cleaned|swap)$")
 _KINDS = {
     ".log": "log", ".checkpoint": "log", ".index": "index", ".timeindex": "timeindex", ".txnindex": "txnindex",
     ".snapshot": "producers",
 }  # fmt: skip
 _TEXTS = ("partition.metadata", "meta.properties", "quorum-state")
 _BUFFER_BYTES = 1 << 20
-
-Line = tuple[str, dict[str, Any]]  # what it is, and its fields
 
 
 @click.command()
@@ -59,11 +230,11 @@ def command(
     """
     if topic_text is not None and topic_text.startswith("__") and topic_text not in INTERNAL_TOPICS:
         raise click.UsageError(f"--topic {topic_text}: Kafka's own topics are {', '.join(sorted(INTERNAL_TOPICS))}")
-    sheet = Sheet(output, is_check=is_check)
+    sheet = LogReport(output, is_check=is_check)
     problems = files = 0
     for path, kind in _files(paths):
         files += 1
-        dump = _Dump(path, topic_text or topic_of(path), is_deep or has_data, has_data)
+        dump = _LogFile(path, topic_text or topic_of(path), is_deep or has_data, has_data)
         problems += sheet.show(path, kind, dump.lines(kind))
     output.note(f"{counted(files, 'file')}, {counted(problems, 'problem')}")
     return ExitCode.UNDECODABLE if problems else ExitCode.OK
@@ -71,7 +242,7 @@ def command(
 
 def kind_of(path: Path) -> str | None:
     """Which of the files of a log directory this is, by its name: 00000000000000000042.timeindex, quorum-state, ..."""
-    bare = Path(_PASSING.sub("", path.name))
+    bare = Path(_TEMPORARY_SUFFIX.sub("", path.name))
     if bare.name in _TEXTS or bare.name.endswith("-checkpoint"):
         return "text"
     return _KINDS.get(bare.suffix)
@@ -100,7 +271,7 @@ def _kind_inside(path: Path) -> str | None:
     return None if is_segment and not path.name.partition(".")[0].isdigit() else kind
 
 
-class _Dump:
+class _LogFile:
     """What is in one file, as lines of fields, and what is wrong with it, as errors among them."""
 
     def __init__(self, path: Path, topic: str | None, is_deep: bool, has_data: bool) -> None:
@@ -108,7 +279,7 @@ class _Dump:
         self._topic = topic
         self._is_deep = is_deep
         self._has_data = has_data
-        bare = _PASSING.sub("", path.name).partition(".")[0]
+        bare = _TEMPORARY_SUFFIX.sub("", path.name).partition(".")[0]
         self._base_offset = int(bare) if bare.isdigit() else 0
 
     def lines(self, kind: str) -> Iterator[Line | KwireError]:
@@ -121,7 +292,7 @@ class _Dump:
 
     def _log(self, file: BinaryIO) -> Iterator[Line | KwireError]:
         base_offset = 0 if self._path.suffix == ".checkpoint" else self._base_offset
-        for one in segments.in_order(segments.read_segment(file), base_offset):
+        for one in segments.check_order(segments.read_segment(file), base_offset):
             if isinstance(one, KwireError):
                 yield one
             elif isinstance(one, segments.Unused):
@@ -153,7 +324,7 @@ class _Dump:
             yield "record", shown
 
     def _index(self, file: BinaryIO) -> Iterator[Line | KwireError]:
-        with _Beside(self._path) as log:
+        with _MatchingLog(self._path) as log:
             check = indexes.OffsetCheck(log) if log is not None else None
             for one in indexes.read_offset_index(file, self._base_offset):
                 if isinstance(one, KwireError):
@@ -164,7 +335,7 @@ class _Dump:
                     yield problem
 
     def _timeindex(self, file: BinaryIO) -> Iterator[Line | KwireError]:
-        with _Beside(self._path) as log:
+        with _MatchingLog(self._path) as log:
             check = indexes.TimeCheck(log) if log is not None else None
             for one in indexes.read_time_index(file, self._base_offset):
                 if isinstance(one, KwireError):
@@ -206,7 +377,7 @@ def _as_bytes(record: Record) -> dict[str, Any]:
     return {"key": bytes_to_json(record.key), "value": bytes_to_json(record.value)}
 
 
-class _Beside:
+class _MatchingLog:
     """The .log to which an index belongs, open while the index is read; None where it is not there."""
 
     def __init__(self, index: Path) -> None:

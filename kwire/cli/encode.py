@@ -1,4 +1,4 @@
-"""`kwire encode Metadata@9 < json`: a frame's bytes, made of Kafka's JSON."""
+"""`kwire encode Metadata@9 < json`: make the bytes of a frame from Kafka's JSON."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any, BinaryIO
 
 import click
 
-from kwire.cli.apis import find_api_at, message_classes
-from kwire.cli.completion import complete_api
-from kwire.cli.failures import ExitCode
-from kwire.cli.messages import message_from_json, read_json
+from kwire.cli.arguments import complete_api, find_api_at, message_classes
+from kwire.cli.error_report import ExitCode
+from kwire.cli.message_json import message_from_json, parse_json_object
 from kwire.protocol.headers import encode_request, encode_response
 
 
@@ -43,7 +42,7 @@ def command(
     if version is None:
         raise click.UsageError(f"say which version: {found.name}@{found.versions[-1]}")
     cls: Any = dict(message_classes(found))["response" if is_response else "request"]
-    message = message_from_json(cls, read_json(source.read()), version)
+    message = message_from_json(cls, parse_json_object(source.read()), version)
     if is_body:
         data = message.encode(version)
     elif is_response:

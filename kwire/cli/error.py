@@ -1,4 +1,4 @@
-"""`kwire error 74`: what an error code in a response means, whether to retry, and what usually causes it."""
+"""`kwire error 74`: what an error code means, whether to retry, and its usual cause."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kwire.cli.completion import complete_error
+from kwire.cli.arguments import complete_error
 from kwire.cli.output import Output, output_options
 from kwire.errors import ErrorCode, broker_error, error_name
 

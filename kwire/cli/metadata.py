@@ -1,4 +1,4 @@
-"""`kwire metadata`: brokers, topics and partitions, as one broker tells them."""
+"""`kwire metadata`: brokers, topics and partitions of a cluster."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kwire.cli.completion import complete_topic
-from kwire.cli.connection import Connection, connection_options
-from kwire.cli.failures import ExitCode
+from kwire.cli.arguments import complete_topic
+from kwire.cli.connection import ConnectionOptions, connection_options
+from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, counted, output_options, styled
 from kwire.errors import error_name
 from kwire.protocol.json import uuid_text
@@ -31,7 +31,7 @@ _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 @click.option("--partitions", "has_partitions", is_flag=True, help="Every partition, also when no topic is named.")
 @connection_options
 @output_options
-def command(topics: tuple[str, ...], has_partitions: bool, connection: Connection, output: Output) -> ExitCode:
+def command(topics: tuple[str, ...], has_partitions: bool, connection: ConnectionOptions, output: Output) -> ExitCode:
     """Brokers, topics and partitions of a cluster.
 
     A topic that is named is shown with its partitions; if it has an error, the exit code is 1. No topic is created.
@@ -44,7 +44,7 @@ def command(topics: tuple[str, ...], has_partitions: bool, connection: Connectio
     from kwire.cluster import LoopThread
 
     with closing(LoopThread(connection.config())) as runtime:
-        response = ask_metadata(runtime, topics or None, connection.timeout)
+        response = request_metadata(runtime, topics or None, connection.timeout)
     found = sorted(response.topics, key=lambda topic: topic.name or "")
     if output.is_table:
         _show(response, found, bool(topics) or has_partitions, output)
@@ -54,7 +54,7 @@ def command(topics: tuple[str, ...], has_partitions: bool, connection: Connectio
     return ExitCode.KAFKA if topics and any(map(_has_error, found)) else ExitCode.OK
 
 
-def ask_metadata(runtime: LoopThread, topics: Sequence[str] | None, timeout: float) -> MetadataResponse:
+def request_metadata(runtime: LoopThread, topics: Sequence[str] | None, timeout: float) -> MetadataResponse:
     """Metadata of some topics, or of all; creates none."""
     from kwire.cluster import ToAny
 

@@ -1,6 +1,6 @@
-"""Where a command's words go: data to stdout as a table or as JSON lines, remarks to stderr.
+"""Where a command writes: data to stdout as a table or as JSON lines, remarks to stderr.
 
-Owns -f/--format, -q and -v. rich is imported only when a table is really drawn; it honours NO_COLOR and COLUMNS.
+rich is imported only when a table is drawn; it honours NO_COLOR and COLUMNS.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from kwire.cli.failures import takes_colour
+from kwire.cli.error_report import takes_colour
 from kwire.cli.stderr_log import log_to_stderr
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 # A table that is not drawn on a terminal has no width to fit; nobody wants it cut at 80.
@@ -144,7 +145,7 @@ def output_options(command: Command) -> Command:
     return wrapped  # type: ignore[return-value]
 
 
-def moment(timestamp_ms: int) -> str:
+def utc_text(timestamp_ms: int) -> str:
     """A timestamp for a person, in UTC; empty for none, or for one beyond the calendar."""
     if timestamp_ms < 0:
         return ""

@@ -1,4 +1,4 @@
-"""`kwire produce TOPIC`: lines, files or JSON records to a topic."""
+"""`kwire produce TOPIC`: send lines, files or JSON records to a topic."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, BinaryIO
 
 import click
 
-from kwire.cli.completion import complete_topic
-from kwire.cli.connection import Connection, producer_options
-from kwire.cli.failures import ExitCode, exit_code, explain
+from kwire.cli.arguments import complete_topic
+from kwire.cli.connection import ConnectionOptions, producer_options
+from kwire.cli.error_report import ExitCode, error_lines, exit_code
+from kwire.cli.kcat_format import unescape
 from kwire.cli.output import Output, counted, json_line, output_options
-from kwire.cli.tokens import unescape
-from kwire.cli.values import Outgoing, record_from_json
+from kwire.cli.record_json import RecordToSend, record_from_json
 from kwire.errors import EncodeError, KwireError
 
 _READ_BYTES = 64 * 1024
@@ -58,7 +58,7 @@ def command(
     topic: str, files: tuple[BinaryIO, ...], is_json: bool, has_lines: bool, delimiter: str, key_delimiter: str | None,
     fixed_key: str | None, is_null: bool, headers: tuple[str, ...], partition: int | None, repartition: bool,
     compression: str, acks: str, count: int | None, delivery_timeout: float, has_report: bool,
-    connection: Connection, output: Output,
+    connection: ConnectionOptions, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Send lines, files or JSON records to a topic.
 
@@ -70,19 +70,19 @@ def command(
         kwire produce blobs picture.jpg -H type=image/jpeg
         kwire consume orders -e | kwire produce copy --json
     """
-    form = _Form(is_json, key_delimiter, fixed_key, is_null, headers, partition, repartition)
+    form = _RecordParser(is_json, key_delimiter, fixed_key, is_null, headers, partition, repartition)
     ends = unescape(delimiter)
     if not ends:
         raise click.UsageError("--delimiter is empty")
     values = _input(files, has_lines or is_json, ends)
     if not files and sys.stdin.isatty():
         output.note("One record a line; Ctrl-D ends.")
-    with closing(_Sending(topic, has_report, output)) as sending:
+    with closing(_Delivery(topic, has_report, output)) as sending:
         sending.connect(connection, compression, acks, delivery_timeout)
         return sending.run(form, values, count)
 
 
-class _Form:
+class _RecordParser:
     """How a piece of the input becomes a record."""
 
     def __init__(
@@ -97,7 +97,7 @@ class _Form:
         self.partition = partition
         self.repartition = repartition
 
-    def record(self, piece: bytes) -> Outgoing:
+    def record(self, piece: bytes) -> RecordToSend:
         """Raises EncodeError for a line that is no JSON record."""
         if self.is_json:
             record = record_from_json(piece)
@@ -113,12 +113,12 @@ class _Form:
             record = record._replace(partition=self.partition)
         return record._replace(headers=record.headers + self.headers) if self.headers else record
 
-    def _of_line(self, piece: bytes) -> Outgoing:
+    def _of_line(self, piece: bytes) -> RecordToSend:
         if self.key_delimiter:
             key, found, value = piece.partition(self.key_delimiter)
             if found:
-                return Outgoing(key, value)
-        return Outgoing(None, piece)
+                return RecordToSend(key, value)
+        return RecordToSend(None, piece)
 
 
 def _header(text: str) -> tuple[str, bytes | None]:
@@ -132,18 +132,18 @@ def _input(files: Iterable[BinaryIO], has_lines: bool, delimiter: bytes) -> Iter
     """(where it was, bytes) of each record to be."""
     files = list(files)
     if not files:
-        for number, piece in enumerate(split(sys.stdin.buffer, delimiter), 1):
+        for number, piece in enumerate(split_records(sys.stdin.buffer, delimiter), 1):
             yield f"line {number}", piece
     for file in files:
         name = getattr(file, "name", "-")
         if has_lines:
-            for number, piece in enumerate(split(file, delimiter), 1):
+            for number, piece in enumerate(split_records(file, delimiter), 1):
                 yield f"{name}, line {number}", piece
         else:
             yield str(name), file.read()
 
 
-def split(stream: Any, delimiter: bytes) -> Iterator[bytes]:
+def split_records(stream: Any, delimiter: bytes) -> Iterator[bytes]:
     """The pieces of a stream between delimiters, each as soon as it is there; nothing after the last is no piece."""
     # read1 answers what is there; read would wait for a full buffer while a person types.
     read: Callable[[int], bytes] = stream.read1 if hasattr(stream, "read1") else stream.read
@@ -156,7 +156,7 @@ def split(stream: Any, delimiter: bytes) -> Iterator[bytes]:
         yield rest
 
 
-class _Sending:
+class _Delivery:
     """A producer and what became of its records. Counts are changed on the callback thread, under the condition."""
 
     def __init__(self, topic: str, has_report: bool, output: Output) -> None:
@@ -169,9 +169,9 @@ class _Sending:
         self.first_error: KwireError | None = None
         self.is_reader_gone = False
 
-    def connect(self, connection: Connection, compression: str, acks: str, delivery_timeout: float) -> None:
+    def connect(self, connection: ConnectionOptions, compression: str, acks: str, delivery_timeout: float) -> None:
         """Reach a broker before the first record is read, so that a wrong address is told at once."""
-        from kwire.cli.metadata import ask_metadata
+        from kwire.cli.metadata import request_metadata
         from kwire.cluster import ClientConfig, LoopThread
         from kwire.producer import Producer
 
@@ -183,9 +183,9 @@ class _Sending:
         self.producer = Producer(**options)
         known = ClientConfig.option_names()
         with closing(LoopThread(ClientConfig(**{name: options[name] for name in options if name in known}))) as runtime:
-            ask_metadata(runtime, [], connection.timeout)
+            request_metadata(runtime, [], connection.timeout)
 
-    def run(self, form: _Form, values: Iterator[tuple[str, bytes]], count: int | None) -> ExitCode:
+    def run(self, form: _RecordParser, values: Iterator[tuple[str, bytes]], count: int | None) -> ExitCode:
         status = ExitCode.OK
         sent = 0
         try:
@@ -213,7 +213,7 @@ class _Sending:
             return exit_code(self.first_error)
         return status
 
-    def _send(self, record: Outgoing, where: str) -> None:
+    def _send(self, record: RecordToSend, where: str) -> None:
         size = len(record.key or b"") + len(record.value or b"")
         try:
             self.producer.send(
@@ -249,7 +249,7 @@ class _Sending:
             self.changed.notify()
             self.first_error = self.first_error or error
             if self.failed <= _ERRORS_SHOWN_MAX:
-                first, *others = explain(error)
+                first, *others = error_lines(error)
                 click.echo("\n".join([f"kwire: {where}: {first}", *others]), err=True)
             if self.has_report:
                 possibly = getattr(error, "possibly_persisted", False)

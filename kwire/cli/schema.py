@@ -9,10 +9,9 @@ from uuid import UUID
 
 import click
 
-from kwire.cli.apis import find_api_at, find_version, known_apis, message_classes, span
-from kwire.cli.completion import complete_api
-from kwire.cli.failures import ExitCode
-from kwire.cli.messages import default_to_json
+from kwire.cli.arguments import complete_api, find_api_at, find_version, known_apis, message_classes, range_text
+from kwire.cli.error_report import ExitCode
+from kwire.cli.message_json import default_to_json
 from kwire.cli.output import Output, output_options, styled
 from kwire.protocol.fields import NO_ID, REQUIRED, Array, Field, type_name
 from kwire.protocol.json import camel_case
@@ -74,7 +73,7 @@ def _list_apis(output: Output) -> None:
                 {"api": api.name, "api_key": int(api.key), "versions": _ends(api.versions), "flexible": _flexible(api)}
             )
         return
-    rows = ([int(api.key), api.name, span(api.versions), _flexible(api)] for api in apis)
+    rows = ([int(api.key), api.name, range_text(api.versions), _flexible(api)] for api in apis)
     output.table(["key", "api", "versions", "flexible since"], rows, right=["key", "versions", "flexible since"])
 
 
@@ -100,7 +99,7 @@ def lines(cls: Any, version: int | None, depth: int = 0, prefix: str = "") -> It
 
 def _show(cls: Any, version: int | None, output: Output) -> None:
     title = f"{cls.__name__}{'' if version is None else f' v{version}'}"
-    facts = [f"key {cls.API_KEY}", f"versions {span(cls.VERSIONS)}"]
+    facts = [f"key {cls.API_KEY}", f"versions {range_text(cls.VERSIONS)}"]
     if cls.FLEXIBLE is not None and cls.FLEXIBLE in cls.VERSIONS:
         facts.append(f"flexible since {cls.FLEXIBLE}")
     found = list(lines(cls, version))

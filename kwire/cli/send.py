@@ -1,4 +1,4 @@
-"""`kwire send Metadata '{"topics": null}'`: one request to a broker, and its answer as JSON."""
+"""`kwire send Metadata '{"topics": null}'`: send one request and print the response as JSON."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kwire.cli.answers import refusals
-from kwire.cli.apis import find_api_at
-from kwire.cli.completion import complete_api
-from kwire.cli.connection import Connection, connection_options
-from kwire.cli.failures import ExitCode
-from kwire.cli.messages import message_from_json, read_json
-from kwire.cli.metadata import ask_metadata
+from kwire.cli.arguments import complete_api, find_api_at
+from kwire.cli.connection import ConnectionOptions, connection_options
+from kwire.cli.error_report import ExitCode
+from kwire.cli.message_json import message_from_json, parse_json_object, response_errors
+from kwire.cli.metadata import request_metadata
 from kwire.cli.output import Output, output_options
 from kwire.errors import ErrorCode, UnsupportedVersionError, broker_error
 from kwire.protocol import ApiKey
@@ -23,7 +21,7 @@ from kwire.protocol import ApiKey
 if TYPE_CHECKING:
     from kwire.cluster import LoopThread, Route, ToLeader, ToNode
 
-_REFUSALS_SHOWN_MAX = 5
+_ERRORS_SHOWN_MAX = 5
 
 
 @click.command()
@@ -38,7 +36,7 @@ _REFUSALS_SHOWN_MAX = 5
 @output_options
 def command(
     api_text: str, text: str, broker: int | None, leader: str | None, coordinator: str | None, transaction: str | None,
-    controller: bool, connection: Connection, output: Output,
+    controller: bool, connection: ConnectionOptions, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Send one request, written as JSON, and print the answer.
 
@@ -56,7 +54,7 @@ def command(
     found, wanted = find_api_at(api_text)
     if text == "-" and sys.stdin.isatty():
         output.note(f"Type the fields of {found.name} as JSON ({{}} for none), then press Ctrl-D.")
-    fields = read_json(sys.stdin.read() if text == "-" else text)
+    fields = parse_json_object(sys.stdin.read() if text == "-" else text)
     if found.key == ApiKey.PRODUCE and fields.get("acks") == 0:
         raise click.UsageError("brokers do not answer a Produce with acks 0")
     route = _route(broker, leader, coordinator, transaction, controller)
@@ -82,9 +80,9 @@ def command(
         output.text(json.dumps(answer, indent=2, ensure_ascii=False))
     else:
         output.json(answer)
-    refused = list(refusals(answer))
-    for refusal in refused[:_REFUSALS_SHOWN_MAX]:
-        output.note(f"{refusal.path}: {refusal.name}, see `kwire error {refusal.code}`")
+    refused = list(response_errors(answer))
+    for error in refused[:_ERRORS_SHOWN_MAX]:
+        output.note(f"{error.path}: {error.name}, see `kwire error {error.code}`")
     return ExitCode.KAFKA if refused else ExitCode.OK
 
 
@@ -92,7 +90,7 @@ def _leader(runtime: LoopThread, route: ToLeader, timeout: float) -> ToNode:
     """Who leads the partition. Asked here, because the event loop keeps metadata only of topics that somebody uses."""
     from kwire.cluster import ToNode
 
-    (topic,) = ask_metadata(runtime, [route.topic], timeout).topics
+    (topic,) = request_metadata(runtime, [route.topic], timeout).topics
     found = next((one for one in topic.partitions if one.partition_index == route.partition), None)
     code = topic.error_code or (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error_code)
     if found is None or found.leader_id < 0:

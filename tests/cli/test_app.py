@@ -11,7 +11,7 @@ import click
 import pytest
 
 from kwire.cli.app import COMMANDS, kwire
-from kwire.cli.failures import ExitCode, exit_code, explain, takes_colour
+from kwire.cli.error_report import ExitCode, error_lines, exit_code, takes_colour
 from kwire.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -116,7 +116,7 @@ def test_exit_codes_are_what_scripts_rely_on() -> None:
     ],
 )  # fmt: skip
 def test_an_error_says_what_where_why_and_what_to_do(error: KwireError, lines: list[str]) -> None:
-    assert explain(error) == lines
+    assert error_lines(error) == lines
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from kwire.cli.capture import is_capture
-from kwire.cli.capture.layers import Unreadable, maybe_segment
 from kwire.cli.capture.packets import Packet, read_packets
+from kwire.cli.capture.tcp import SkippedPackets, maybe_segment
 from kwire.errors import DecodeError
 from tests.cli import captures
 from tests.cli.captures import CLIENT, Talk, Timed, link_packet, pcap, pcapng, pcapng_block, timed
@@ -154,20 +154,20 @@ LINKS = {name: (link, data) for name, link, data in link_cases()}
 @pytest.mark.parametrize("name", LINKS)
 def test_every_link_layer(name: str) -> None:
     link, data = LINKS[name]
-    segment = maybe_segment(Packet(1, 5, link, data, 0), Unreadable())
+    segment = maybe_segment(Packet(1, 5, link, data, 0), SkippedPackets())
     assert segment is not None
     talk = SIX if "IPv6" in name else TALK
     assert (segment.data, segment.missing, segment.seq, segment.flags) == (b"hello", 0, 1001, 0x18)
     assert str(segment.source) == ("[::1]:40000" if talk is SIX else "127.0.0.1:40000")
     assert str(segment.target) == ("[fe80::2]:9092" if talk is SIX else "127.0.0.1:9092")
     for cut in range(len(data)):
-        maybe_segment(Packet(1, 5, link, data[:cut], len(data) - cut), Unreadable())
+        maybe_segment(Packet(1, 5, link, data[:cut], len(data) - cut), SkippedPackets())
 
 
 def test_what_is_missing_of_a_segment() -> None:
     whole = link_packet(captures.ETHERNET, TALK.packets[3])
     cut = whole[: 14 + 40 + 2]
-    segment = maybe_segment(Packet(1, 0, 1, cut, len(whole) - len(cut)), Unreadable())
+    segment = maybe_segment(Packet(1, 0, 1, cut, len(whole) - len(cut)), SkippedPackets())
     assert segment is not None
     assert (segment.data, segment.missing) == (b"he", 3)
 
@@ -183,7 +183,7 @@ def test_options_and_extension_headers_are_stepped_over() -> None:
         for kind, more in ((0, hop_by_hop), (44, atomic), (51, bytes([6, 1]) + bytes(10)))
     ]
     for packet in (with_options, *extended):
-        segment = maybe_segment(Packet(1, 0, captures.RAW, packet, 0), Unreadable())
+        segment = maybe_segment(Packet(1, 0, captures.RAW, packet, 0), SkippedPackets())
         assert segment is not None
         assert segment.data == b"data"
 
@@ -191,7 +191,7 @@ def test_options_and_extension_headers_are_stepped_over() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_a_segment_that_the_card_was_to_cut_has_no_length(host: str) -> None:
     packet = captures.ip_packet((host, 1), (host, 2), 7, 0, captures.ACK, b"data" * 20_000)
-    segment = maybe_segment(Packet(1, 0, captures.RAW, packet, 0), Unreadable())
+    segment = maybe_segment(Packet(1, 0, captures.RAW, packet, 0), SkippedPackets())
     assert segment is not None
     assert len(segment.data) == 80_000
 
@@ -207,7 +207,7 @@ LEFT_OUT = [
 
 @pytest.mark.parametrize(("link", "data", "reason"), LEFT_OUT)
 def test_what_is_left_out_is_counted(link: int, data: bytes, reason: str) -> None:
-    unreadable = Unreadable()
+    unreadable = SkippedPackets()
     assert maybe_segment(Packet(1, 0, link, data, 0), unreadable) is None
     assert unreadable == {reason: 1}
 
@@ -223,7 +223,7 @@ NOT_TCP = [
 
 @pytest.mark.parametrize(("link", "data"), NOT_TCP)
 def test_what_is_not_tcp_is_passed_in_silence(link: int, data: bytes) -> None:
-    unreadable = Unreadable()
+    unreadable = SkippedPackets()
     assert maybe_segment(Packet(1, 0, link, data, 0), unreadable) is None
     assert not unreadable
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.cli.capture.framing import SEARCHED_BYTES_MAX, Frame, FrameCutter, Skipped
-from kwire.cli.capture.reassembly import (
-    WAITING_BYTES_MAX,
-    WAITING_SEGMENTS_MAX,
+from kwire.cli.capture.frames import SEARCHED_BYTES_MAX, FrameParser, Skipped, StreamFrame
+from kwire.cli.capture.tcp import (
+    EARLY_BYTES_MAX,
+    EARLY_SEGMENTS_MAX,
     Event,
     Gap,
     HalfStream,
-    Piece,
+    StreamData,
 )
 
 FIRST = 2**32 - 1000  # sequence numbers wrap around in nearly every test
@@ -75,7 +75,7 @@ def test_pieces_say_whether_they_are_a_segments_start() -> None:
     half = HalfStream()
     half.begin(FIRST)
     events = heard(half, [(0, b"abc"), (1, b"bcde"), (5, b"f")])
-    assert [(event.data, event.is_start, event.packet) for event in events if isinstance(event, Piece)] == [
+    assert [(event.data, event.is_start, event.packet) for event in events if isinstance(event, StreamData)] == [
         (b"abc", True, 0), (b"de", False, 1), (b"f", True, 2)
     ]  # fmt: skip
     assert half.resent_bytes == 2
@@ -110,13 +110,13 @@ def test_the_end() -> None:
 
 
 def test_what_waits_is_bounded() -> None:
-    for size, count in ((64 * 1024, 40), (1, 2 * WAITING_SEGMENTS_MAX)):
+    for size, count in ((64 * 1024, 40), (1, 2 * EARLY_SEGMENTS_MAX)):
         half = HalfStream()
         half.begin(0)
         events: list[Event] = []
         for index in range(count):
             events += half.add(10 + index * size, bytes(size), 0, index, index)
-            assert half._waiting_bytes <= WAITING_BYTES_MAX
+            assert half._waiting_bytes <= EARLY_BYTES_MAX
         assert joined([*events, *half.flush()]) == [10, bytes(size * count)]
 
 
@@ -131,7 +131,7 @@ def test_any_order_with_losses_and_copies(data: st.DataObject) -> None:
     position, known = 0, {index for start, piece in sent for index in range(start, start + len(piece))}
     for event in [*heard(half, sent), *half.flush()]:
         size = event.size if isinstance(event, Gap) else len(event.data)
-        if isinstance(event, Piece):
+        if isinstance(event, StreamData):
             assert event.data == stream[position : position + size]
         else:
             assert not known & set(range(position, position + size)), "what came is not missing"
@@ -155,7 +155,7 @@ def at_hash(buffer: bytes, marks: Sequence[int]) -> int | None:
 
 def cut(events: Iterable[bytes | int], *, in_step: bool = True, frame_bytes_max: int = 100) -> list[object]:
     """What comes of pieces and gaps: whole frames as bytes, broken ones as (bytes, missing), else Skipped."""
-    cutter = FrameCutter(at_hash, frame_bytes_max=frame_bytes_max, in_step=in_step)
+    cutter = FrameParser(at_hash, frame_bytes_max=frame_bytes_max, in_step=in_step)
     found = [one for event in events for one in cutter.feed(Gap(event) if isinstance(event, int) else piece(event))]
     return [
         one if isinstance(one, Skipped) else (one.data, one.missing) if one.missing else one.data
@@ -163,8 +163,8 @@ def cut(events: Iterable[bytes | int], *, in_step: bool = True, frame_bytes_max:
     ]
 
 
-def piece(data: bytes) -> Piece:
-    return Piece(data, 1, 2, is_start=True)
+def piece(data: bytes) -> StreamData:
+    return StreamData(data, 1, 2, is_start=True)
 
 
 STREAM = sized(b"abcdef", b"#hijkl", b"")
@@ -205,7 +205,7 @@ def joined_skips(found: list[object]) -> list[object]:
 
 
 def test_what_is_searched_is_bounded() -> None:
-    cutter = FrameCutter(nowhere, frame_bytes_max=10, in_step=False)
+    cutter = FrameParser(nowhere, frame_bytes_max=10, in_step=False)
     for _ in range(100):
         assert not list(cutter.feed(piece(bytes(5000))))
         assert len(cutter._buffer) <= SEARCHED_BYTES_MAX
@@ -213,7 +213,10 @@ def test_what_is_searched_is_bounded() -> None:
 
 
 def test_a_frame_knows_the_packet_that_completed_it() -> None:
-    cutter = FrameCutter(nowhere, frame_bytes_max=10, in_step=True)
+    cutter = FrameParser(nowhere, frame_bytes_max=10, in_step=True)
     data = sized(b"abc", b"de")
-    found = [*cutter.feed(Piece(data[:5], 1, 10, is_start=True)), *cutter.feed(Piece(data[5:], 2, 20, is_start=True))]
-    assert found == [Frame(b"abc", 0, 2, 20), Frame(b"de", 0, 2, 20)]
+    found = [
+        *cutter.feed(StreamData(data[:5], 1, 10, is_start=True)),
+        *cutter.feed(StreamData(data[5:], 2, 20, is_start=True)),
+    ]
+    assert found == [StreamFrame(b"abc", 0, 2, 20), StreamFrame(b"de", 0, 2, 20)]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kwire.broker import Cluster
-from kwire.cli.produce import split
+from kwire.cli.produce import split_records
 from kwire.protocol import ApiKey
 from tests.cli.running import Ran, run
 
@@ -426,7 +426,7 @@ def test_split(chunks: list[bytes], delimiter: bytes, pieces: list[bytes]) -> No
         def read1(self, size: int) -> bytes:
             return chunks.pop(0) if chunks else b""
 
-    assert list(split(Chunks(), delimiter)) == pieces
+    assert list(split_records(Chunks(), delimiter)) == pieces
 
 
 def test_an_offset_beyond_the_end_is_told(cluster: Cluster, topic: str) -> None:

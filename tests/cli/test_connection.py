@@ -9,18 +9,18 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kwire.cli.connection import Connection, connection_options
+from kwire.cli.connection import ConnectionOptions, connection_options
 from kwire.net import Tls
 from kwire.session import Sasl
 
 
-def parsed(*args: str, env: dict[str, str] | None = None, stdin: str = "") -> tuple[Connection | None, str]:
+def parsed(*args: str, env: dict[str, str] | None = None, stdin: str = "") -> tuple[ConnectionOptions | None, str]:
     """The Connection that the options make, or None and what was said instead."""
-    made: list[Connection] = []
+    made: list[ConnectionOptions] = []
 
     @click.command()
     @connection_options
-    def probe(connection: Connection) -> None:
+    def probe(connection: ConnectionOptions) -> None:
         made.append(connection)
 
     hidden = dict.fromkeys(("KWIRE_BOOTSTRAP", "KWIRE_USERNAME", "KWIRE_PASSWORD", "KWIRE_KEY_PASSWORD"))
@@ -32,7 +32,7 @@ def parsed(*args: str, env: dict[str, str] | None = None, stdin: str = "") -> tu
     return None, said
 
 
-def connection(*args: str, env: dict[str, str] | None = None) -> Connection:
+def connection(*args: str, env: dict[str, str] | None = None) -> ConnectionOptions:
     made, said = parsed(*args, env=env)
     assert made is not None, said
     return made

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.cli.annotated import Layout, row_to_json
-from kwire.cli.reading import read_request
+from kwire.cli.decode.frame import decode_request_frame
+from kwire.cli.decode.render import FieldTable, row_to_json
 from tests.cli.running import run
 from tests.cli.samples import BATCHES, METADATA_REQUEST, METADATA_RESPONSE, fetch, produce, sized
 
@@ -175,8 +175,8 @@ offset  bytes              field                      type      value
 
 
 def test_the_layout_of_a_narrow_terminal() -> None:
-    rows = read_request(METADATA_REQUEST, 0).rows
-    lines = list(Layout(rows, 80, 32, has_colour=False).lines(rows))
+    rows = decode_request_frame(METADATA_REQUEST, 0).rows
+    lines = list(FieldTable(rows, 80, 32, has_colour=False).lines(rows))
     assert all(len(line) <= 80 for line in lines)
     squeezed = [" ".join(line.split()) for line in lines]
     assert squeezed[: len(NARROW.splitlines())] == [" ".join(line.split()) for line in NARROW.splitlines()]
@@ -186,8 +186,8 @@ def test_the_layout_of_a_narrow_terminal() -> None:
 @pytest.mark.parametrize("batch", BATCHES)
 def test_lines_fit(width: int, batch: str) -> None:
     """All but a deep field's own line, whose name is not cut."""
-    rows = read_request(produce(BATCHES[batch], {"2": 9, "1": 2, "0": 1}[batch[1]]), 0).rows
-    lines = list(Layout(rows, width, 32, has_colour=False).lines(rows))
+    rows = decode_request_frame(produce(BATCHES[batch], {"2": 9, "1": 2, "0": 1}[batch[1]]), 0).rows
+    lines = list(FieldTable(rows, width, 32, has_colour=False).lines(rows))
     assert sum(len(line) > width for line in lines) == 0 or width < 80
 
 
@@ -198,7 +198,7 @@ def test_long_fields_are_cut_unless_asked_for() -> None:
 
 
 def test_json_of_a_field() -> None:
-    row = next(row for row in read_request(METADATA_REQUEST, 0).rows if row.path == "topics[0].name")
+    row = next(row for row in decode_request_frame(METADATA_REQUEST, 0).rows if row.path == "topics[0].name")
     assert json.loads(json.dumps(row_to_json(row))) == {
         "offset": 16,
         "length": 7,

@@ -24,8 +24,8 @@ from kwire.protocol.messages.producer_snapshot import ProducerSnapshot
 from kwire.records import Compression, encode_batch, encode_control_batch
 from kwire.wire.checksums import crc32c
 from tests.cli.running import Ran, run
+from tests.cli.test_capture_view import GROWTH
 from tests.cli.test_process import environment
-from tests.cli.test_traffic import GROWTH
 
 SEGMENT = "00000000000000000100"
 

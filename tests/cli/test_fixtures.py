@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.cli.decode import Wanted
-from kwire.cli.frames import Frame, split
+from kwire.cli.decode.command import FrameOptions
+from kwire.cli.decode.frame import RawFrame, split_frames
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 BROKERS = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir())
@@ -25,16 +25,16 @@ def test_every_recorded_frame_is_explained_to_its_last_byte(broker: str) -> None
         name = NAME.fullmatch(file.stem)
         assert name is not None, file
         is_request = name["kind"] == "request"
-        wanted = Wanted.of(
+        wanted = FrameOptions.of(
             None if is_request else name["api"], None if is_request else name["version"], None, False, show_secrets=True
         )
         data = file.read_bytes()
         for given, start in ((data, 0), (len(data).to_bytes(4, "big") + data, 4)):
-            frames = split(given, None, wanted.makes_sense)
-            assert frames == [Frame(start, data, has_size=start == 4)], file
-            reading = wanted.read(frames[0])
-            assert reading.is_whole, (file, reading.problems)
-            assert (reading.kind, reading.version) == (name["kind"], int(name["version"])), file
+            frames = split_frames(given, None, wanted.makes_sense)
+            assert frames == [RawFrame(start, data, has_size=start == 4)], file
+            decoded = wanted.read(frames[0])
+            assert decoded.is_whole, (file, decoded.problems)
+            assert (decoded.kind, decoded.version) == (name["kind"], int(name["version"])), file
             recorded = json.loads(file.with_suffix(".json").read_text())
-            assert (reading.header, reading.message) == (recorded["header"], recorded["body"]), file
-            assert max(row.end for row in reading.rows if not row.within) == start + len(data), file
+            assert (decoded.header, decoded.message) == (recorded["header"], recorded["body"]), file
+            assert max(row.end for row in decoded.rows if not row.within) == start + len(data), file

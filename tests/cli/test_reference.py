@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.cli.apis import known_apis, message_classes
-from kwire.cli.messages import message_from_json
+from kwire.cli.arguments import known_apis, message_classes
+from kwire.cli.message_json import message_from_json
 from kwire.errors import EncodeError, ErrorCode
 from kwire.protocol import Api
 from tests.cli.running import run

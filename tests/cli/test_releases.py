@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from kwire.broker import Cluster
-from kwire.cli.releases import (
+from kwire.cli.versions import (
     OPTIONAL,
     RELEASES,
     differences,
     has_zookeeper,
     maybe_release,
     nearest_release,
+    range_difference,
     release_versions,
 )
-from kwire.cli.versions import without
 from kwire.protocol import ApiKey
 from tests.cli.running import run
 
@@ -88,7 +88,7 @@ def test_every_release_follows_from_the_one_before() -> None:
     ],
 )
 def test_without(versions: range, others: range, left: list[range]) -> None:
-    assert without(versions, others) == left
+    assert range_difference(versions, others) == left
 
 
 def test_versions_against_a_release() -> None:

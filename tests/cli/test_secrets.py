@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kwire.cli.secrets import mask_token
+from kwire.cli.decode.secrets import mask_token
 from kwire.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -16,7 +16,7 @@ from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHan
 from tests.cli import samples
 from tests.cli.captures import BROKER, CLIENT, Talk, pcap, sized, timed
 from tests.cli.running import run
-from tests.cli.test_capture import talked
+from tests.cli.test_capture_exchange import talked
 
 PLAIN = b"\0alice\0hunter2-hunter2"
 FINAL = b"c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts="

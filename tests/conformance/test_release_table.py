@@ -2,7 +2,7 @@
 
 import pytest
 
-from kwire.cli.releases import release_versions
+from kwire.cli.versions import release_versions
 from kwire.protocol import ApiKey
 from tests.conformance import oracle
 

@@ -1,11 +1,10 @@
-"""Packets out of a capture file, one after the other: pcap and pcapng, plain or in gzip, from a file or a pipe.
+"""Packets out of a capture file: pcap and pcapng, plain or in gzip, from a file or a pipe.
 
 pcap: either byte order, micro- or nanoseconds, and the long packet header of some old Linux (Kuznetzov's). pcapng:
-several sections and interfaces, their time resolutions and offsets, enhanced, simple and the old packet blocks; other
-blocks are stepped over. Memory: one packet at a time.
+several sections and interfaces, their time resolutions and offsets, enhanced, simple and old packet blocks; other
+blocks are skipped. One packet is in memory at a time.
 
-Refuses to know what is in a packet. A file that makes no sense from some byte on raises DecodeError there (offset),
-after all packets before it.
+Damaged bytes raise DecodeError with their offset, after all packets before them.
 """
 
 from __future__ import annotations
@@ -56,12 +55,12 @@ def read_packets(file: BinaryIO) -> Iterator[Packet]:
     source = _Source(file)
     head = source.take(4, "a capture's magic number")
     if head[:2] == _GZIP:
-        source = _Source(gzip.GzipFile(fileobj=io.BufferedReader(Joined(head, file))))
+        source = _Source(gzip.GzipFile(fileobj=io.BufferedReader(PrefixedFile(head, file))))
         head = source.take(4, "a capture's magic number")
     yield from _pcapng(source) if head == _SECTION else _pcap(source, head)
 
 
-class Joined(io.RawIOBase):
+class PrefixedFile(io.RawIOBase):
     """A few bytes that were read already, and the file that they came from. Waits for no more than one of them."""
 
     def __init__(self, head: bytes, file: BinaryIO) -> None:

@@ -1,10 +1,10 @@
-"""The files of a broker's log directory: `kwire dump-log`.
+"""The files of a broker's log directory, as `kwire dump-log` reads them.
 
-    segments.py      batches out of a .log or a KRaft .checkpoint, and what is wrong between them
-    indexes.py       .index, .timeindex and .txnindex, checked against their log
-    checkpoints.py   producer snapshots, and the small text files
-    internal.py      the records of Kafka's own topics
+    segments.py          batches out of a .log or a KRaft .checkpoint, and what is wrong between them
+    indexes.py           .index, .timeindex and .txnindex, compared with their log
+    checkpoints.py       producer snapshots, and the small text files
+    internal_topics.py   the records of Kafka's own topics
 
-Everything is read once, front to back, and what is wrong is found among what is right, as a value: a damaged file is
-what these are for. Memory: one batch, and of an index one entry. Refuses to write.
+A file is read once, front to back. Problems are values among the results, because these functions are for damaged
+files. One batch, or one index entry, is in memory at a time. Nothing is written.
 """

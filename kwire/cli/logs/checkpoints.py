@@ -1,10 +1,10 @@
-"""Producer snapshots, and the text files in which a broker notes how far it is.
+"""Producer snapshots, and the text files in which a broker stores its progress.
 
 .snapshot                 the producers of a partition: version, CRC-32C, entries
 leader-epoch-checkpoint   version, count, then "epoch start-offset" a line
 ...-offset-checkpoint     version, count, then "topic partition offset" a line
 partition.metadata        "name: value" a line; meta.properties "name=value"
-quorum-state              JSON: whom a KRaft node voted for and follows
+quorum-state              JSON: the vote and the leader of a KRaft node
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The indexes of a log segment: entry by entry, and whether they fit their log.
+"""The indexes of a log segment: their entries, and whether they fit the log.
 
-    .index       (offset - base, position), 4 bytes each: a batch at the position has this as its last offset
+    .index       (offset - base, position), 4 bytes each: the batch at the position has this as its last offset
     .timeindex   (timestamp, offset - base), 8 and 4: the largest timestamp up to the batch that ends at the offset
-    .txnindex    version, producer id, first and last offset, last stable offset: a transaction that was aborted
+    .txnindex    version, producer id, first and last offset, last stable offset: an aborted transaction
 
-The active segment's .index and .timeindex are made ahead and end in zeros. Kafka trusts the .index when it starts, and
-then reads from wrong places: an index that does not fit is deleted, and made again when the broker starts.
+The .index and .timeindex of the active segment are preallocated and end in zeros. Kafka trusts the .index on startup
+and then reads from wrong positions. Delete an index that does not fit: the broker rebuilds it on startup.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
-from kwire.cli.logs.segments import Placed, read_places
+from kwire.cli.logs.segments import BatchPosition, read_positions
 from kwire.errors import CorruptRecordsError, DecodeError
 from kwire.protocol.messages.aborted_txn import AbortedTxn
 
@@ -165,7 +165,7 @@ class TimeCheck:
             return None
         return CorruptRecordsError(message, offset=entry.at, remedy=_REMEDY)
 
-    def _see(self, passed: Placed) -> None:
+    def _see(self, passed: BatchPosition) -> None:
         self._largest_ms = max(self._largest_ms, passed.max_timestamp_ms or -1)
 
 
@@ -173,10 +173,12 @@ class _Batches:
     """The batches of a log in step with the entries of an index."""
 
     def __init__(self, log: BinaryIO) -> None:
-        self._places = read_places(log)
+        self._places = read_positions(log)
         self._current = next(self._places, None)
 
-    def find(self, fits: Callable[[Placed], bool], see: Callable[[Placed], None] | None = None) -> Placed | None:
+    def find(
+        self, fits: Callable[[BatchPosition], bool], see: Callable[[BatchPosition], None] | None = None
+    ) -> BatchPosition | None:
         """The first that fits, from the one that was found last on; `see` is shown those that are passed by."""
         while self._current is not None and not fits(self._current):
             if see is not None:

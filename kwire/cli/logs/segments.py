@@ -1,8 +1,8 @@
-"""A log segment, batch by batch: where each is, whether it is sound, and whether it belongs where it is.
+"""A log segment, batch by batch: where each batch is, whether it is intact, and whether it belongs there.
 
-One batch is in memory at a time. What is wrong comes out as a CorruptRecordsError whose offset is the position in the
-file. A batch whose checksum is wrong is stepped over by its size; a size that makes no sense ends the reading, since
-nothing says where the next batch begins.
+One batch is in memory at a time. A problem is a CorruptRecordsError whose offset is the position in the file. A batch
+with a wrong checksum is skipped by its size. An impossible size ends the reading, since nothing says where the next
+batch begins.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _V1_TIMESTAMP_AT = 18
 _CHUNK_BYTES = 1 << 20
 
 
-class Located(NamedTuple):
+class PositionedBatch(NamedTuple):
     """A batch and where it begins in its file. `is_valid`: its checksum is right."""
 
     position: int
@@ -43,7 +43,7 @@ class Unused(NamedTuple):
     size: int
 
 
-def read_segment(file: BinaryIO) -> Iterator[Located | Unused | CorruptRecordsError]:
+def read_segment(file: BinaryIO) -> Iterator[PositionedBatch | Unused | CorruptRecordsError]:
     """What is in the file, in its order."""
     position = 0
     while head := file.read(_HEAD_BYTES):
@@ -83,21 +83,21 @@ def _size_of(head: bytes) -> int | str:
     return int(size) + _OVERHEAD_BYTES
 
 
-def _decoded(raw: bytes, position: int) -> Iterator[Located | CorruptRecordsError]:
+def _decoded(raw: bytes, position: int) -> Iterator[PositionedBatch | CorruptRecordsError]:
     try:
         (batch,) = decode_batches(raw)
-        yield Located(position, batch, True)
+        yield PositionedBatch(position, batch, True)
         return
     except CorruptRecordsError as error:
-        yield moved(error, position)
+        yield at_file_offset(error, position)
     try:
         (batch,) = decode_batches(raw, check_crc=False)
     except CorruptRecordsError:
         return
-    yield Located(position, batch, False)
+    yield PositionedBatch(position, batch, False)
 
 
-def moved(error: CorruptRecordsError, position: int) -> CorruptRecordsError:
+def at_file_offset(error: CorruptRecordsError, position: int) -> CorruptRecordsError:
     """The error with its place in the file instead of in the batch at `position`."""
     inside = error.where.get("offset")
     error.where["offset"] = position + (inside if isinstance(inside, int) else 0)
@@ -119,14 +119,14 @@ def _count_zeros(file: BinaryIO) -> int | None:
     return count
 
 
-class Sequence:
+class OrderCheck:
     """Whether batches follow each other: offsets ascend from the segment's own, leader epochs do not fall."""
 
     def __init__(self, base_offset: int) -> None:
         self._next = base_offset
         self._epoch = NO_LEADER_EPOCH
 
-    def problems(self, located: Located) -> Iterator[CorruptRecordsError]:
+    def problems(self, located: PositionedBatch) -> Iterator[CorruptRecordsError]:
         """What is wrong with a batch being where it is."""
         batch = located.batch
         if batch.base_offset < self._next:
@@ -139,7 +139,7 @@ class Sequence:
         self._epoch = max(self._epoch, batch.partition_leader_epoch)
 
 
-class Placed(NamedTuple):
+class BatchPosition(NamedTuple):
     """What an index can say of a batch."""
 
     position: int
@@ -148,7 +148,7 @@ class Placed(NamedTuple):
     max_timestamp_ms: int | None
 
 
-def read_places(file: BinaryIO) -> Iterator[Placed]:
+def read_positions(file: BinaryIO) -> Iterator[BatchPosition]:
     """Where the batches of a log are, from their headers alone, as far as sizes make sense."""
     position = last_offset = 0
     while True:
@@ -161,31 +161,31 @@ def read_places(file: BinaryIO) -> Iterator[Placed]:
         if magic == 2:
             delta = int.from_bytes(head[_V2_LAST_OFFSET_DELTA_AT : _V2_LAST_OFFSET_DELTA_AT + 4], "big")
             timestamp = int.from_bytes(head[_V2_MAX_TIMESTAMP_AT : _V2_MAX_TIMESTAMP_AT + 8], "big", signed=True)
-            yield Placed(position, offset, offset + delta, timestamp)
+            yield BatchPosition(position, offset, offset + delta, timestamp)
             last_offset = offset + delta
         else:
             # A compressed message of an old format has the offset of its last record; the first follows what is before.
             at = int.from_bytes(head[_V1_TIMESTAMP_AT : _V1_TIMESTAMP_AT + 8], "big", signed=True) if magic else None
-            yield Placed(position, min(last_offset + 1, offset), offset, at)
+            yield BatchPosition(position, min(last_offset + 1, offset), offset, at)
             last_offset = offset
         position += size
 
 
-def records_problem(located: Located) -> CorruptRecordsError | None:
+def records_problem(located: PositionedBatch) -> CorruptRecordsError | None:
     """What is wrong with a batch's records, which its header does not tell."""
     try:
         located.batch.rows()
     except CorruptRecordsError as error:
-        return moved(error, located.position)
+        return at_file_offset(error, located.position)
     return None
 
 
-def in_order(found: Iterable[Located | Unused | CorruptRecordsError], base_offset: int) -> Iterator[
-    Located | Unused | CorruptRecordsError
+def check_order(found: Iterable[PositionedBatch | Unused | CorruptRecordsError], base_offset: int) -> Iterator[
+    PositionedBatch | Unused | CorruptRecordsError
 ]:  # fmt: skip
     """The same, each batch after what is wrong with its place."""
-    sequence = Sequence(base_offset)
+    sequence = OrderCheck(base_offset)
     for one in found:
-        if isinstance(one, Located):
+        if isinstance(one, PositionedBatch):
             yield from sequence.problems(one)
         yield one

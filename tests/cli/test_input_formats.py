@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kwire.cli.pasted import Form, read_pieces
+from kwire.cli.decode.input_formats import InputFormat, parse_input
 from kwire.errors import DecodeError
 
 FRAME = (
@@ -114,32 +114,32 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_form(form: str) -> None:
-    assert read_pieces(FORMS[form].encode()) == [FRAME]
+    assert parse_input(FORMS[form].encode()) == [FRAME]
 
 
 @pytest.mark.parametrize("tool", DUMPS)
 @pytest.mark.parametrize("length", [1, 4, 12, 15, 16, 17, 31, 32, len(FRAME)])
 def test_dump(tool: str, length: int) -> None:
     """Last lines of any length: the column of characters must not be taken for hex."""
-    assert read_pieces(DUMPS[tool](FRAME[:length]).encode()) == [FRAME[:length]]
+    assert parse_input(DUMPS[tool](FRAME[:length]).encode()) == [FRAME[:length]]
 
 
 def test_raw_is_recognised_by_its_zero_bytes() -> None:
-    assert read_pieces(FRAME) == [FRAME]
-    assert read_pieces(b"abcd", "raw") == [b"abcd"]
+    assert parse_input(FRAME) == [FRAME]
+    assert parse_input(b"abcd", "raw") == [b"abcd"]
 
 
 def test_crlf_and_byte_order_mark() -> None:
-    assert read_pieces(b"\xef\xbb\xbf" + xxd(FRAME).replace("\n", "\r\n").encode()) == [FRAME]
+    assert parse_input(b"\xef\xbb\xbf" + xxd(FRAME).replace("\n", "\r\n").encode()) == [FRAME]
 
 
 @pytest.mark.parametrize("tool", ["xxd", "hexdump -C", "Wireshark"])
 def test_two_dumps_are_two_pieces(tool: str) -> None:
-    assert read_pieces((DUMPS[tool](FRAME) + "\n" + DUMPS[tool](FRAME)).encode()) == [FRAME, FRAME]
+    assert parse_input((DUMPS[tool](FRAME) + "\n" + DUMPS[tool](FRAME)).encode()) == [FRAME, FRAME]
 
 
 def test_a_dump_cut_out_of_a_larger_one() -> None:
-    assert read_pieces("\n".join(xxd(FRAME).splitlines()[1:3]).encode()) == [FRAME[16:48]]
+    assert parse_input("\n".join(xxd(FRAME).splitlines()[1:3]).encode()) == [FRAME[16:48]]
 
 
 LINES = xxd(FRAME).splitlines()
@@ -161,11 +161,11 @@ LINES = xxd(FRAME).splitlines()
         ("\n".join([LINES[0], *LINES[2:]]), "auto", "lost or cut"),
     ],
 )
-def test_refused(text: str, form: Form, says: str) -> None:
+def test_refused(text: str, form: InputFormat, says: str) -> None:
     with pytest.raises(DecodeError, match=says):
-        read_pieces(text.encode(), form)
+        parse_input(text.encode(), form)
 
 
 def test_binary_is_not_hex() -> None:
     with pytest.raises(DecodeError, match="no text"):
-        read_pieces(b"\0\xff", "hex")
+        parse_input(b"\0\xff", "hex")

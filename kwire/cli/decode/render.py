@@ -1,6 +1,6 @@
-"""The bytes of a frame as lines for a person: offset, hex, field, type, value.
+"""A decoded frame as JSON or as lines of text: offset, bytes, field, type, value.
 
-Owns the layout, written by hand rather than with rich because a frame may have a hundred thousand fields.
+The layout is written by hand, without rich, because a frame may have a hundred thousand fields.
 """
 
 from __future__ import annotations
@@ -14,15 +14,20 @@ from uuid import UUID
 
 import click
 
-from kwire.cli.messages import value_to_json
-from kwire.cli.output import printable
-from kwire.cli.walk import FieldRow
+from kwire.cli.decode.field_reader import FieldRow
+from kwire.cli.decode.frame import DecodedFrame
+from kwire.cli.error_report import error_lines
+from kwire.cli.message_json import value_to_json
+from kwire.cli.output import Output, has_colour, json_line, printable
+from kwire.cli.record_json import batch_to_json, records_to_json
+from kwire.errors import KwireError
+from kwire.records import decode_batches
 
 _WIDE = 120
 _FIELD_WIDTHS_MAX = (30, 44)  # narrow, wide
 
 
-class Layout:
+class FieldTable:
     """Column widths for some rows. `bytes_max` is how many bytes of a field are shown; 0 means all."""
 
     def __init__(self, rows: Sequence[FieldRow], width: int, bytes_max: int, *, has_colour: bool) -> None:
@@ -129,3 +134,75 @@ def row_to_json(row: FieldRow) -> dict[str, Any]:
     if row.within:
         shown["within"] = row.within
     return shown
+
+
+_STRING_SHOWN_MAX = 120
+
+
+def frame_to_json(decoded: DecodedFrame, *, annotate: bool) -> dict[str, Any]:
+    """Header, message, batches, problems and, with `annotate`, the bytes of every field."""
+    shown: dict[str, Any] = {"header": decoded.header, "message": decoded.message}
+    if decoded.batches:
+        shown["batches"] = [batch for path, data in decoded.batches for batch in _batches_to_json(path, data)]
+    if decoded.problems:
+        shown["problems"] = [
+            {"message": problem.message, **problem.where, "remedy": problem.remedy} for problem in decoded.problems
+        ]
+    if annotate:
+        shown["fields"] = [row_to_json(row) for row in decoded.rows]
+    return shown
+
+
+def _batches_to_json(path: str, data: memoryview) -> Iterator[dict[str, Any]]:
+    """The batches that are sound; what is wrong with the others stands among the problems."""
+    try:
+        for batch in decode_batches(data, check_crc=False):
+            yield {"path": path, **batch_to_json(batch), "records": records_to_json(batch)}
+    except KwireError:
+        return
+
+
+def heading(number: str, size: int, place: str, decoded: DecodedFrame) -> str:
+    """The line above a frame: frame 1, 35 bytes at 4, Metadata request v9, correlation id 7, client "test"."""
+    said = [number, f"{size} bytes {place}".rstrip()]
+    said.append(f"{decoded.api.name} {decoded.kind} v{decoded.version}" if decoded.api else f"unknown {decoded.kind}")
+    if "correlationId" in decoded.header:
+        said.append(f"correlation id {decoded.header['correlationId']}")
+    if decoded.header.get("clientId") is not None:
+        said.append(f"client {json_line(decoded.header['clientId'])}")
+    return ", ".join(said)
+
+
+def print_frame(line: str, decoded: DecodedFrame, output: Output, bytes_max: int | None) -> None:
+    """One frame for a person, below its heading. `bytes_max` None leaves the bytes out."""
+    is_coloured = has_colour()
+    output.text(click.style(line, bold=True) if is_coloured else line)
+    if decoded.message is not None:
+        output.text(json.dumps(_shortened(decoded.message), indent=2, ensure_ascii=False))
+    if bytes_max is not None:
+        output.text()
+        layout = FieldTable(decoded.rows, output.console().width, bytes_max, has_colour=is_coloured)
+        for line in layout.lines(decoded.rows):
+            output.text(line)
+    for problem in decoded.problems:
+        output.text()
+        print_problem(problem, output)
+
+
+def print_problem(problem: KwireError, output: Output) -> None:
+    """What is wrong among the data, in the place where it is wrong."""
+    first, *others = error_lines(problem)
+    output.text(click.style(first, fg="red", bold=True) if has_colour() else first)
+    for line in others:
+        output.text(line)
+
+
+def _shortened(value: Any) -> Any:
+    """The message with its long strings cut: they are in the bytes below, and whole in -f json."""
+    if isinstance(value, dict):
+        return {name: _shortened(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_shortened(inner) for inner in value]
+    if isinstance(value, str) and len(value) > _STRING_SHOWN_MAX:
+        return f"{value[:40]}... ({len(value)} characters)"
+    return value

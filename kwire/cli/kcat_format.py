@@ -1,11 +1,11 @@
-r"""The format strings of `kwire consume -F`: kcat's tokens, so that scripts can move over unchanged.
+r"""The format strings of `kwire consume -F`, with kcat's tokens, so that scripts can move over unchanged.
 
     %s value   %S its length, -1 for null   %R the length as four big-endian bytes
     %k key     %K its length                %T timestamp in ms     %h headers (a=1,b=2, c for null)
     %t topic   %p partition                 %o offset              %% a per cent sign
     \n \r \t \0 \\   \xNN a byte
 
-Owns the reading of the string, once, into a list of parts; refuses an unknown token rather than print it.
+A format string is parsed once into a list of parts. An unknown token is an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Protocol
 from kwire.errors import ConfigurationError
 
 
-class Printed(Protocol):
+class FormattedRecord(Protocol):
     """What a token can show of a record: a kwire.consumer.ConsumerRecord."""
 
     @property
@@ -36,7 +36,7 @@ class Printed(Protocol):
     def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
 
 
-Part = Callable[[Printed], bytes]
+Renderer = Callable[[FormattedRecord], bytes]
 _TOKEN = re.compile(rb"%(.?)|\\(x[0-9a-fA-F]{2}|.?)", re.DOTALL)
 _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
 
@@ -45,7 +45,7 @@ def _length(data: bytes | None) -> int:
     return -1 if data is None else len(data)
 
 
-def _headers(record: Printed, null: bytes | None) -> bytes:
+def _headers(record: FormattedRecord, null: bytes | None) -> bytes:
     """A null header is its name alone, as `kwire produce -H NAME` takes it, unless there is a word for null."""
     shown = []
     for name, value in record.headers:
@@ -54,7 +54,7 @@ def _headers(record: Printed, null: bytes | None) -> bytes:
     return b",".join(shown)
 
 
-def _tokens(chosen: bytes | None) -> dict[bytes, Part]:
+def _tokens(chosen: bytes | None) -> dict[bytes, Renderer]:
     null = chosen or b""
     return {
         b"s": lambda record: null if record.value is None else record.value,
@@ -71,11 +71,11 @@ def _tokens(chosen: bytes | None) -> dict[bytes, Part]:
     }
 
 
-def compile_format(text: str, *, null: bytes | None = None) -> Part:
+def compile_format(text: str, *, null: bytes | None = None) -> Renderer:
     """A function that renders a record; `null` stands for a null key, value or header. ConfigurationError if wrong."""
     source = text.encode("utf-8", "surrogateescape")
     tokens = _tokens(null)
-    parts: list[bytes | Part] = []
+    parts: list[bytes | Renderer] = []
     end = 0
     for match in _TOKEN.finditer(source):
         parts.append(source[end : match.start()])
@@ -84,7 +84,7 @@ def compile_format(text: str, *, null: bytes | None = None) -> Part:
     parts.append(source[end:])
     plan = [part for part in _joined(parts) if part != b""]
 
-    def render(record: Printed) -> bytes:
+    def render(record: FormattedRecord) -> bytes:
         return b"".join([part if isinstance(part, bytes) else part(record) for part in plan])
 
     return render
@@ -102,9 +102,9 @@ def _escaped(match: re.Match[bytes], text: str) -> bytes:
     )
 
 
-def _joined(parts: list[bytes | Part]) -> list[bytes | Part]:
+def _joined(parts: list[bytes | Renderer]) -> list[bytes | Renderer]:
     """Neighbouring texts as one."""
-    joined: list[bytes | Part] = []
+    joined: list[bytes | Renderer] = []
     for part in parts:
         if joined and isinstance(part, bytes) and isinstance(joined[-1], bytes):
             joined[-1] += part

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from kwire.cli.tokens import compile_format, unescape
+from kwire.cli.kcat_format import compile_format, unescape
 from kwire.errors import ConfigurationError
 
 

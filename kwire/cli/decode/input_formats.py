@@ -1,6 +1,4 @@
-"""Bytes from what a person pasted: hex in the forms that tools and languages print, base64, or the bytes themselves.
-
-Owns the guess. The forms of hex:
+"""Bytes from pasted text: hex as tools and languages print it, base64, or the bytes themselves.
 
     0000001f0003 0009            plain, any spacing, also with : - , between bytes
     0x00, 0x1f / {0x00,0x1f}     C, Go, Java
@@ -8,8 +6,8 @@ Owns the guess. The forms of hex:
     [0, 31, -1]                  a list of decimals, as Java, Go and JavaScript print bytes
     00000000: 0000 001f  ....    xxd, hexdump -C, hexdump, od -tx1, tcpdump -X, Wireshark's hex dump
 
-A dump whose offsets begin again at zero is the next piece. Refuses to guess past an offset that does not fit: a line
-lost in copying is an error, since every byte after it would be wrong.
+The format is detected. A dump whose offsets restart at zero begins the next input. An offset that does not fit is an
+error: a line was lost in copying, and every byte after it would be wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from typing import Literal, NamedTuple
 
 from kwire.errors import DecodeError
 
-Form = Literal["auto", "hex", "base64", "raw"]
+InputFormat = Literal["auto", "hex", "base64", "raw"]
 
 _PYTHON_BYTES = re.compile(r"""[bB](['"]).*\1""", re.DOTALL)
 _DECIMALS = re.compile(r"\[\s*-?\d{1,3}(?:[\s,]+-?\d{1,3})*\s*\]")
@@ -37,7 +35,7 @@ _BASE64_BYTES_MIN = 8
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]+=*\s*")
 
 
-def read_pieces(data: bytes, form: Form = "auto") -> list[bytes]:
+def parse_input(data: bytes, form: InputFormat = "auto") -> list[bytes]:
     """The pieces of binary data in `data`, usually one; raises DecodeError when it is no form that we know."""
     if form == "raw":
         return [data]
@@ -173,12 +171,12 @@ def _counts_bytes(text: str) -> bool:
 def _from_dump(text: str) -> list[bytes]:
     lines = list(_dump_lines(text))
     try:
-        return list(_pieces(lines, base=16))
+        return list(_dumps(lines, base=16))
     except DecodeError:
         # od counts in octal unless told otherwise.
         if all(set(line.offset) <= set("01234567") for line in lines):
             with contextlib.suppress(DecodeError):
-                return list(_pieces(lines, base=8))
+                return list(_dumps(lines, base=8))
         raise
 
 
@@ -208,7 +206,7 @@ def _line_bytes(offset: str, has_colon: bool, rest: str, number: int) -> bytes:
     return bytes.fromhex("".join(tokens))
 
 
-def _pieces(lines: list[_Line], *, base: int) -> Iterator[bytes]:
+def _dumps(lines: list[_Line], *, base: int) -> Iterator[bytes]:
     piece = bytearray()
     begin = position = int(lines[0].offset or "0", base)
     last = b""

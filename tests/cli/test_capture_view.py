@@ -25,7 +25,7 @@ from tests.cli import samples
 from tests.cli.captures import BROKER, CLIENT, Talk, pcap, pcapng, sized, timed
 from tests.cli.generated import generated
 from tests.cli.running import run
-from tests.cli.test_capture import Exchanged, talked
+from tests.cli.test_capture_exchange import Exchanged, talked
 from tests.cli.test_process import ROOT, environment
 
 FIXTURES = ROOT / "fixtures"

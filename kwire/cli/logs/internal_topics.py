@@ -1,7 +1,7 @@
-"""The records of Kafka's own topics and of KRaft, as JSON in Kafka's names: what a group committed, what a topic is.
+"""The records of Kafka's own topics and of KRaft, as JSON with Kafka's names.
 
-Owns which topic a file is of: its folder's name says it. What consumers told their group in the classic protocol is
-read too. A record that cannot be read is shown as bytes, with the reason.
+The folder's name says which topic a file belongs to. Subscriptions and assignments of the classic consumer protocol are
+decoded, too.
 """
 
 from __future__ import annotations

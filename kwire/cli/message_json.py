@@ -1,23 +1,24 @@
-"""JSON that a person typed, made a message: what has a default may be left out, and a wrong name is told.
+"""Messages as Kafka's JSON: parse what a person typed, and find the error codes in a response.
 
-Kafka's own reader, and so `from_json`, is strict about what is missing and silent about what is too much; for a person
-at a terminal the reverse is better.
+Kafka's own reader, and so `from_json`, rejects missing fields and ignores unknown ones. For a person at a terminal the
+reverse is better: fields with a default may be missing, and an unknown name is an error.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from kwire.cli.values import bytes_to_json
-from kwire.errors import EncodeError
+from kwire.cli.record_json import bytes_to_json
+from kwire.errors import EncodeError, error_name
 from kwire.protocol.fields import REQUIRED, Array, Field
 from kwire.protocol.json import camel_case, uuid_text
 
 
-def read_json(text: str | bytes) -> dict[str, Any]:
+def parse_json_object(text: str | bytes) -> dict[str, Any]:
     """A JSON object; EncodeError for anything else."""
     try:
         value = json.loads(text)
@@ -81,3 +82,28 @@ def default_to_json(field: Field) -> Any:
     if hasattr(default, "FIELDS"):
         return {camel_case(inner.name): default_to_json(inner) for inner in default.FIELDS}
     return value_to_json(default)
+
+
+class ResponseError(NamedTuple):
+    """An error code that is not 0, and its path in the answer: topics[0].errorCode."""
+
+    path: str
+    code: int
+
+    @property
+    def name(self) -> str:
+        return error_name(self.code)
+
+
+def response_errors(answer: Any, path: str = "") -> Iterator[ResponseError]:
+    """The answer's own, those of its topics, partitions, ..."""
+    if isinstance(answer, list):
+        for index, item in enumerate(answer):
+            yield from response_errors(item, f"{path}[{index}]")
+    elif isinstance(answer, dict):
+        for name, value in answer.items():
+            here = f"{path}.{name}" if path else name
+            if isinstance(value, (list, dict)):
+                yield from response_errors(value, here)
+            elif value and (name == "errorCode" or name.endswith("ErrorCode")):
+                yield ResponseError(here, value)

@@ -1,9 +1,10 @@
-"""APIs as people name them: Metadata, metadata, MetadataRequest, 3, Metadata@9; and a suggestion for a slip."""
+"""What arguments name (APIs, versions, topics, error codes): how the text is parsed and completed by the shell."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from typing import Any
 
 import click
@@ -36,7 +37,7 @@ def _key(text: str) -> ApiKey:
 def find_version(text: str, found: Api) -> int:
     """A version of an API; a usage error if kwire does not know it."""
     if not text.isascii() or not text.isdigit() or int(text) not in found.versions:
-        raise click.UsageError(f"{found.name} has versions {span(found.versions)}, not {text}")
+        raise click.UsageError(f"{found.name} has versions {range_text(found.versions)}, not {text}")
     return int(text)
 
 
@@ -56,7 +57,7 @@ def known_apis() -> Iterator[Api]:
             continue
 
 
-def span(versions: range) -> str:
+def range_text(versions: range) -> str:
     """0-13, or 0 where there is one; a dash for none."""
     if not versions:
         return "-"
@@ -67,3 +68,50 @@ def span(versions: range) -> str:
 def message_classes(found: Api) -> list[tuple[str, Any]]:
     """("request", class) and ("response", class). Any, because a message's fields are its class's own."""
     return [("request", found.request), ("response", found.response)]
+
+
+_TIMEOUT_SECONDS = 1.0
+
+
+def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    if ":" in incomplete:  # a partition is being typed
+        return []
+    with suppress(Exception):
+        return [name for name in _topics(ctx.params) if name.startswith(incomplete)]
+    return []
+
+
+def _topics(given: dict[str, Any]) -> list[str]:
+    """The topics of the cluster that the options on the line, or the environment, name."""
+    from kwire.cli.connection import ConnectionOptions, connection_tls, named_values
+    from kwire.cli.metadata import request_metadata
+    from kwire.cluster import LoopThread
+    from kwire.session import Sasl
+
+    username, password = given.get("username"), given.get("password")
+    tls = connection_tls(given)
+    sasl = None
+    if username and password:
+        sasl = Sasl(given.get("sasl_mechanism") or ("PLAIN" if tls else "SCRAM-SHA-512"), username, password)
+    bootstrap = given.get("bootstrap")
+    if not bootstrap or (username and sasl is None):
+        return []
+    connection = ConnectionOptions(bootstrap, _TIMEOUT_SECONDS, tls, sasl, named_values(given.get("extra") or ()))
+    with closing(LoopThread(connection.config())) as runtime:
+        found = request_metadata(runtime, None, _TIMEOUT_SECONDS).topics
+    return sorted(topic.name for topic in found if topic.name and not topic.is_internal)
+
+
+def complete_api(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from kwire.protocol import ApiKey
+
+    before, comma, last = incomplete.rpartition(",")  # decode --api takes several
+    wanted = last.lower()
+    return [f"{before}{comma}{key.api_name}" for key in ApiKey if key.api_name.lower().startswith(wanted)]
+
+
+def complete_error(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from kwire.errors import ErrorCode
+
+    wanted = incomplete.upper().replace("-", "_")
+    return [code.name for code in ErrorCode if code.name.startswith(wanted)]

@@ -1,7 +1,4 @@
-"""Exit codes, and errors written for a person: what happened, where, why, what to do.
-
-Refuses to decide what is an error: it only words what was raised. All of it goes to stderr.
-"""
+"""Exit codes, and exceptions as text on stderr: what happened, where, why, what to do."""
 
 from __future__ import annotations
 
@@ -59,7 +56,7 @@ def exit_code(error: BaseException) -> ExitCode:
     return ExitCode.KAFKA
 
 
-def explain(error: KwireError) -> list[str]:
+def error_lines(error: KwireError) -> list[str]:
     """The lines for stderr; the first stands alone, the others are labelled.
 
     >>> explain(KwireError("connection refused", broker="1 at db:9092", remedy="is it running?"))
@@ -130,12 +127,12 @@ def takes_colour(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def report(error: KwireError) -> None:
+def report_error(error: KwireError) -> None:
     """Write an error to stderr, the program's name first, so that the mixed stderr of a pipeline stays readable."""
-    say(*explain(error))
+    print_error(*error_lines(error))
 
 
-def say(*lines: str) -> None:
+def print_error(*lines: str) -> None:
     """What went wrong, which -q does not silence."""
     is_coloured = takes_colour(sys.stderr)
     name = click.style("kwire: ", fg="red", bold=True) if is_coloured else "kwire: "

@@ -1,11 +1,11 @@
-"""Records as JSON and back, without loss: what `kwire consume` prints, `kwire produce --json` sends.
+"""Records as JSON and back, without loss: what `kwire consume` prints and `kwire produce --json` sends.
 
     {"topic": "t", "partition": 0, "offset": 7, "timestamp_ms": 1700000000000, "timestamp_type": "create",
      "key": "k", "value": {"base64": "/w=="}, "headers": [["trace", "1"], ["flag", null]]}
 
-Bytes that are UTF-8 are a string, others {"base64": ...}, none at all null. Headers are a list of pairs, because Kafka
-keeps their order and allows a name twice. Refuses a value that is an object or a number: whether it was meant as text
-or as base64 would be a guess.
+UTF-8 bytes are a string, other bytes are {"base64": ...}, and null is null. Headers are a list of pairs, because Kafka
+keeps their order and allows duplicate names. A value that is an object or a number is an error: it could mean text or
+base64.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 JsonBytes = str | dict[str, str] | None
 
 
-class Outgoing(NamedTuple):
+class RecordToSend(NamedTuple):
     """A record to be sent; None for partition and timestamp leaves the choice to the producer."""
 
     key: bytes | None = None
@@ -88,7 +88,7 @@ _DECIDED_BY_THE_LOG = {"topic", "offset", "timestamp_type"}
 _KNOWN = {"key", "value", "headers", "partition", "timestamp_ms"} | _DECIDED_BY_THE_LOG
 
 
-def record_from_json(line: bytes) -> Outgoing:
+def record_from_json(line: bytes) -> RecordToSend:
     """One JSON line as a record; raises EncodeError."""
     try:
         record = json.loads(line)
@@ -98,7 +98,7 @@ def record_from_json(line: bytes) -> Outgoing:
         raise EncodeError("the line is no JSON object", remedy='such as {"key": "k", "value": "v"}')
     if unknown := sorted(record.keys() - _KNOWN):
         raise EncodeError(f"a record has no {', '.join(unknown)}", remedy=f"it has {', '.join(sorted(_KNOWN))}")
-    return Outgoing(
+    return RecordToSend(
         bytes_from_json(record.get("key"), "key"),
         bytes_from_json(record.get("value"), "value"),
         headers_from_json(record.get("headers")),

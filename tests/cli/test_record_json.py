@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.cli.values import (
-    Outgoing,
+from kwire.cli.record_json import (
+    RecordToSend,
     bytes_from_json,
     bytes_to_json,
     headers_from_json,
@@ -30,20 +30,20 @@ def test_round_trip(data: bytes | None, headers: list[tuple[str, bytes | None]])
 @pytest.mark.parametrize(
     ("line", "record"),
     [
-        ("{}", Outgoing()),
-        ('{"key": "k", "value": null}', Outgoing(b"k", None)),
-        ('{"value": ""}', Outgoing(None, b"")),
-        ('{"value": {"base64": "/w=="}}', Outgoing(None, b"\xff")),
-        ('{"value": "\\u00e9", "headers": {"a": "1"}}', Outgoing(None, "é".encode(), (("a", b"1"),))),
-        ('{"headers": [["a", null], ["a", {"base64": ""}]]}', Outgoing(headers=(("a", None), ("a", b"")))),
+        ("{}", RecordToSend()),
+        ('{"key": "k", "value": null}', RecordToSend(b"k", None)),
+        ('{"value": ""}', RecordToSend(None, b"")),
+        ('{"value": {"base64": "/w=="}}', RecordToSend(None, b"\xff")),
+        ('{"value": "\\u00e9", "headers": {"a": "1"}}', RecordToSend(None, "é".encode(), (("a", b"1"),))),
+        ('{"headers": [["a", null], ["a", {"base64": ""}]]}', RecordToSend(headers=(("a", None), ("a", b"")))),
         (
             '{"topic": "t", "partition": 2, "offset": 9, "timestamp_ms": 5, "timestamp_type": "create"}',
-            Outgoing(None, None, (), 2, 5),
+            RecordToSend(None, None, (), 2, 5),
         ),
-        ('{"timestamp_ms": -1}', Outgoing()),
+        ('{"timestamp_ms": -1}', RecordToSend()),
     ],
 )  # fmt: skip
-def test_record(line: str, record: Outgoing) -> None:
+def test_record(line: str, record: RecordToSend) -> None:
     assert record_from_json(line.encode()) == record
 
 

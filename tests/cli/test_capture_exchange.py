@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kwire.cli.capture import CapturedFrame, Pair, Remark, Unanswered, pair_up, read_capture
-from kwire.cli.capture.conversation import ANOTHER_PROTOCOL, NO_REQUEST, TLS
+from kwire.cli.capture import CapturedFrame, Remark, RequestPair, ResponseMissing, pair_frames, read_capture
+from kwire.cli.capture.streams import ANOTHER_PROTOCOL, NO_REQUEST, TLS
 from kwire.protocol import Request, Response
 from kwire.protocol.headers import encode_request, encode_response
 from kwire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -366,8 +366,8 @@ def test_what_is_left_out_is_said() -> None:
     assert remark == Remark("3 packets were left out: link type 147", is_problem=True)
 
 
-def paired(packets: Iterable[bytes]) -> list[Pair]:
-    return [one for one in pair_up(read_capture(io.BytesIO(pcap(timed(packets))))) if isinstance(one, Pair)]
+def paired(packets: Iterable[bytes]) -> list[RequestPair]:
+    return [one for one in pair_frames(read_capture(io.BytesIO(pcap(timed(packets))))) if isinstance(one, RequestPair)]
 
 
 def test_pairs() -> None:
@@ -377,7 +377,7 @@ def test_pairs() -> None:
         assert pair.request is not None
         assert pair.request.api is not None
         assert (pair.request.api.request, pair.request.version) == (type(request), version)
-        assert pair.request.awaits_answer == (response is not None)
+        assert pair.request.expects_response == (response is not None)
         assert (pair.response is None) == (response is None)
         assert pair.latency_ms is None or 1 <= pair.latency_ms <= 8
 
@@ -396,7 +396,7 @@ def test_pairs_in_flight_lost_and_unasked() -> None:
 
 
 def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kwire.cli.capture.pairs.HELD_BYTES_MAX", 10_000)
+    monkeypatch.setattr("kwire.cli.capture.exchange.PENDING_BYTES_MAX", 10_000)
     monkeypatch.setattr("kwire.cli.capture.exchange._AWAITED_MAX", 7)
     talk = Talk().opened()
     for id_ in range(20):
@@ -445,7 +445,7 @@ def test_100_megabytes_take_the_memory_of_a_few_frames() -> None:
 
 
 def test_many_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kwire.cli.capture.conversation.CONNECTIONS_MAX", 10)
+    monkeypatch.setattr("kwire.cli.capture.streams.CONNECTIONS_MAX", 10)
     talks = [Talk(("10.0.0.1", 20_000 + n), ("10.0.0.2", 9092)).opened() for n in range(30)]
     packets = chain.from_iterable(talk.send(CLIENT, request_bytes(SAID[5], n)).packets for n, talk in enumerate(talks))
     frames, remarks = read(packets)
@@ -481,4 +481,4 @@ def test_damaged_captures_raise_nothing(seed: int) -> None:
         for _ in range(random.choice([1, 10, 100, 1000])):
             data[random.randrange(24, len(data))] ^= 1 << random.randrange(8)
         found = list(read_capture(io.BytesIO(bytes(data))))
-        assert all(isinstance(one, CapturedFrame | Remark | Unanswered) for one in found)
+        assert all(isinstance(one, CapturedFrame | Remark | ResponseMissing) for one in found)

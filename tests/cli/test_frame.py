@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwire.cli.apis import find_api
-from kwire.cli.frames import Frame, split
-from kwire.cli.reading import Reading, guesses, read_body, read_request, read_response
+from kwire.cli.arguments import find_api
+from kwire.cli.decode.frame import (
+    DecodedFrame,
+    RawFrame,
+    decode_body,
+    decode_request_frame,
+    decode_response_frame,
+    possible_messages,
+    split_frames,
+)
 from kwire.errors import KwireError
 from tests.cli.samples import (
     BATCHES,
@@ -28,11 +35,11 @@ def produced(batch: str) -> bytes:
     return produce(BATCHES[batch], PRODUCE_VERSIONS[batch.split()[0]])
 
 
-def covered(reading: Reading, frame: bytes, base: int = 0) -> list[str]:
+def covered(decoded: DecodedFrame, frame: bytes, base: int = 0) -> list[str]:
     """What is wrong with the rows: each byte of the frame should be in exactly one, in order."""
     wrong = []
     position = base
-    for row in reading.rows:
+    for row in decoded.rows:
         if row.within:
             continue  # counts bytes of another place: what a codec unpacked
         if row.start != position or row.data != frame[row.start - base : row.end - base]:
@@ -44,18 +51,18 @@ def covered(reading: Reading, frame: bytes, base: int = 0) -> list[str]:
 @pytest.mark.parametrize("batch", BATCHES)
 def test_every_byte_of_a_request_is_some_field(batch: str) -> None:
     frame = produced(batch)
-    reading = read_request(frame, 100)
-    assert reading.problems == []
+    decoded = decode_request_frame(frame, 100)
+    assert decoded.problems == []
     # A compressed message's value is shown as bytes, and again as what it unpacks to.
-    rows = [row for row in reading.rows if row.type not in ("gzip", "snappy", "lz4") or batch.startswith("v2")]
-    reading.rows = rows
-    assert covered(reading, frame, 100) == []
-    assert (reading.name, reading.header["clientId"]) == ("Produce v9" if batch[:2] == "v2" else reading.name, "test")
+    rows = [row for row in decoded.rows if row.type not in ("gzip", "snappy", "lz4") or batch.startswith("v2")]
+    decoded.rows = rows
+    assert covered(decoded, frame, 100) == []
+    assert (decoded.name, decoded.header["clientId"]) == ("Produce v9" if batch[:2] == "v2" else decoded.name, "test")
 
 
 @pytest.mark.parametrize("batch", BATCHES)
 def test_records_are_shown_whatever_holds_them(batch: str) -> None:
-    rows = read_request(produced(batch), 0).rows
+    rows = decode_request_frame(produced(batch), 0).rows
     named = [row for row in rows if row.path.endswith(("].key", "].value")) and "header[" not in row.path]
     inner = [row for row in named if row.within] or named
     values = [row.value for row in inner if ".key" not in row.path[-4:]]
@@ -64,10 +71,10 @@ def test_records_are_shown_whatever_holds_them(batch: str) -> None:
 
 
 def test_remarks() -> None:
-    notes = {row.path: row.note for row in read_response(METADATA_RESPONSE, 0, METADATA, 9).rows}
+    notes = {row.path: row.note for row in decode_response_frame(METADATA_RESPONSE, 0, METADATA, 9).rows}
     assert notes["topics[0].error_code"] == "NONE"
     assert notes["topics[0].partitions[0].error_code"] == "LEADER_NOT_AVAILABLE"
-    notes = {row.path: row.note for row in read_request(produced("v2 lz4"), 0).rows}
+    notes = {row.path: row.note for row in decode_request_frame(produced("v2 lz4"), 0).rows}
     batch = "topic_data[0].partition_data[0].records.batch[0]"
     assert notes[f"{batch}.crc"] == "right"
     assert notes[f"{batch}.attributes"] == "lz4, create time"
@@ -76,10 +83,10 @@ def test_remarks() -> None:
 
 
 def test_a_batch_cut_off_by_the_broker_is_no_problem() -> None:
-    reading = read_response(fetch(BATCHES["v2"] + BATCHES["v2"][:70]), 0, find_api("Fetch"), 4)
-    assert reading.is_whole
-    assert (reading.rows[-1].note, reading.rows[-1].path[-8:]) == ("cut off here", "batch[1]")
-    assert [row.note for row in reading.rows if row.path.endswith(".crc")] == ["right", "not checked"]
+    decoded = decode_response_frame(fetch(BATCHES["v2"] + BATCHES["v2"][:70]), 0, find_api("Fetch"), 4)
+    assert decoded.is_whole
+    assert (decoded.rows[-1].note, decoded.rows[-1].path[-8:]) == ("cut off here", "batch[1]")
+    assert [row.note for row in decoded.rows if row.path.endswith(".crc")] == ["right", "not checked"]
 
 
 @pytest.mark.parametrize(
@@ -95,9 +102,9 @@ def test_a_batch_cut_off_by_the_broker_is_no_problem() -> None:
 def test_a_damaged_batch(at: int, byte: int, path: str, says: str) -> None:
     batch = bytearray(BATCHES["v2"])
     batch[at] = byte
-    reading = read_request(produce(bytes(batch)), 0)
-    assert reading.message is not None, "the message around it is whole"
-    problem = next(one for one in reading.problems if says in one.message)
+    decoded = decode_request_frame(produce(bytes(batch)), 0)
+    assert decoded.message is not None, "the message around it is whole"
+    problem = next(one for one in decoded.problems if says in one.message)
     assert f"batch[0]{path}" in str(problem.where["path"])
     assert isinstance(problem.where["offset"], int)
 
@@ -108,9 +115,9 @@ FRAMES = [METADATA_REQUEST, *(produced(batch) for batch in BATCHES)]
 @pytest.mark.parametrize("frame", FRAMES, ids=["metadata", *BATCHES])
 def test_every_prefix_ends_at_its_last_byte(frame: bytes) -> None:
     for length in range(len(frame)):
-        reading = read_request(frame[:length], 0)
-        assert reading.problems, length
-        assert covered(reading, frame[:length]) == [], length
+        decoded = decode_request_frame(frame[:length], 0)
+        assert decoded.problems, length
+        assert covered(decoded, frame[:length]) == [], length
 
 
 @settings(deadline=None)
@@ -119,9 +126,9 @@ def test_any_bytes_make_rows_or_problems(frame: bytes, changes: list[tuple[int, 
     damaged = bytearray(frame)
     for at, byte in changes:
         damaged[at % len(frame)] = byte
-    reading = read_request(bytes(damaged), 0)
-    assert reading.is_whole or reading.problems
-    assert all(isinstance(problem, KwireError) for problem in reading.problems)
+    decoded = decode_request_frame(bytes(damaged), 0)
+    assert decoded.is_whole or decoded.problems
+    assert all(isinstance(problem, KwireError) for problem in decoded.problems)
 
 
 @pytest.mark.parametrize(
@@ -137,53 +144,51 @@ def test_any_bytes_make_rows_or_problems(frame: bytes, changes: list[tuple[int, 
     ],
 )
 def test_where_a_request_fails(frame: bytes, path: str, offset: int, says: str) -> None:
-    problem = read_request(frame, 0).problems[0]
+    problem = decode_request_frame(frame, 0).problems[0]
     assert (says in problem.message, problem.where.get("path", "rest"), problem.where["offset"]) == (True, path, offset)
 
 
 def test_bodies_have_no_header() -> None:
-    reading = read_body(METADATA_RESPONSE[5:], 0, "response", METADATA, 9)
-    assert reading.message == read_response(METADATA_RESPONSE, 0, METADATA, 9).message
-    assert reading.header == {}
+    decoded = decode_body(METADATA_RESPONSE[5:], 0, "response", METADATA, 9)
+    assert decoded.message == decode_response_frame(METADATA_RESPONSE, 0, METADATA, 9).message
+    assert decoded.header == {}
 
 
 def test_guesses_find_what_it_is() -> None:
-    found = list(guesses(METADATA_RESPONSE, 0, ["request", "response"], None))
-    assert ("response", "Metadata v9", True) in [
-        (one.reading.kind, one.reading.name, one.is_same_again) for one in found
-    ]
-    assert [one.reading.name for one in guesses(METADATA_REQUEST, 0, ["request"], None)] == ["Metadata v9"]
+    found = list(possible_messages(METADATA_RESPONSE, 0, ["request", "response"], None))
+    assert ("response", "Metadata v9", True) in [(one.decoded.kind, one.decoded.name, one.round_trips) for one in found]
+    assert [one.decoded.name for one in possible_messages(METADATA_REQUEST, 0, ["request"], None)] == ["Metadata v9"]
 
 
 def is_whole(frame: bytes) -> bool:
-    return read_request(frame, 0).is_whole
+    return decode_request_frame(frame, 0).is_whole
 
 
 @pytest.mark.parametrize(
     ("data", "frames"),
     [
-        (METADATA_REQUEST, [Frame(0, METADATA_REQUEST, False)]),
-        (sized(METADATA_REQUEST), [Frame(4, METADATA_REQUEST, True)]),
+        (METADATA_REQUEST, [RawFrame(0, METADATA_REQUEST, False)]),
+        (sized(METADATA_REQUEST), [RawFrame(4, METADATA_REQUEST, True)]),
         (
             sized(METADATA_REQUEST) + sized(b"\0\0"),
-            [Frame(4, METADATA_REQUEST, True), Frame(len(METADATA_REQUEST) + 8, b"\0\0", True)],
+            [RawFrame(4, METADATA_REQUEST, True), RawFrame(len(METADATA_REQUEST) + 8, b"\0\0", True)],
         ),
-        (sized(METADATA_REQUEST)[:-3], [Frame(4, METADATA_REQUEST[:-3], True, 3)]),
-        (METADATA_REQUEST[:-3], [Frame(0, METADATA_REQUEST[:-3], False)]),
+        (sized(METADATA_REQUEST)[:-3], [RawFrame(4, METADATA_REQUEST[:-3], True, 3)]),
+        (METADATA_REQUEST[:-3], [RawFrame(0, METADATA_REQUEST[:-3], False)]),
         (
             sized(METADATA_REQUEST) + b"\0\0",
-            [Frame(4, METADATA_REQUEST, True), Frame(len(METADATA_REQUEST) + 4, b"\0\0", False)],
+            [RawFrame(4, METADATA_REQUEST, True), RawFrame(len(METADATA_REQUEST) + 4, b"\0\0", False)],
         ),
-        (b"", [Frame(0, b"", False)]),
-        (b"\xff\xff\xff\xff\x00", [Frame(0, b"\xff\xff\xff\xff\x00", False)]),
+        (b"", [RawFrame(0, b"", False)]),
+        (b"\xff\xff\xff\xff\x00", [RawFrame(0, b"\xff\xff\xff\xff\x00", False)]),
     ],
     ids=["bare", "sized", "stream", "cut off", "bare and cut off", "rest", "nothing", "no size"],
 )
-def test_split(data: bytes, frames: list[Frame]) -> None:
-    assert split(data, None, is_whole) == frames
+def test_split(data: bytes, frames: list[RawFrame]) -> None:
+    assert split_frames(data, None, is_whole) == frames
 
 
 def test_split_as_told() -> None:
     data = sized(METADATA_REQUEST)
-    assert split(data, False, is_whole) == [Frame(0, data, False)]
-    assert split(data, True, is_whole) == [Frame(4, METADATA_REQUEST, True)]
+    assert split_frames(data, False, is_whole) == [RawFrame(0, data, False)]
+    assert split_frames(data, True, is_whole) == [RawFrame(4, METADATA_REQUEST, True)]

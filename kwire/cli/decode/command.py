@@ -1,4 +1,4 @@
-"""`kwire decode`: the bytes of frames explained, from hex, base64, a raw file or a capture of the network."""
+"""`kwire decode`: explain the bytes of frames, from hex, base64, a raw file or a capture of the network."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any, BinaryIO
 
 import click
 
-from kwire.cli.apis import find_api, find_version
-from kwire.cli.capture import HEAD_BYTES, Joined, is_capture
-from kwire.cli.completion import complete_api
-from kwire.cli.failures import ExitCode
-from kwire.cli.frames import Frame, split
-from kwire.cli.output import Output, output_options
-from kwire.cli.pasted import Form, read_pieces
-from kwire.cli.reading import (
+from kwire.cli.arguments import complete_api, find_api, find_version
+from kwire.cli.capture import HEAD_BYTES, PrefixedFile, is_capture
+from kwire.cli.decode.capture_view import PairFilter, filter_options, print_capture
+from kwire.cli.decode.field_reader import FieldRow
+from kwire.cli.decode.frame import (
+    DecodedFrame,
     Guess,
     Kind,
-    Reading,
-    guesses,
+    RawFrame,
+    decode_body,
+    decode_request_frame,
+    decode_response_frame,
     maybe_request_header,
-    read_body,
-    read_request,
-    read_response,
+    possible_messages,
+    split_frames,
 )
-from kwire.cli.secrets import mask_frame, may_be_secret
-from kwire.cli.shown import heading, print_reading, reading_to_json
-from kwire.cli.traffic import Filters, filter_options, show_capture
-from kwire.cli.walk import FieldRow
+from kwire.cli.decode.input_formats import InputFormat, parse_input
+from kwire.cli.decode.render import frame_to_json, heading, print_frame
+from kwire.cli.decode.secrets import mask_frame, may_be_secret
+from kwire.cli.error_report import ExitCode
+from kwire.cli.output import Output, output_options
 from kwire.errors import DecodeError, KwireError
 from kwire.protocol import Api
 
@@ -73,7 +73,7 @@ _CAPTURE_BUFFER_BYTES = 256 * 1024
 def command(
     source: BinaryIO, form: str | None, has_sizes: bool | None, api_text: str | None, version_text: str | None,
     kind: str | None, is_body: bool, is_guessing: bool, annotate: bool | None, bytes_max: int, show_secrets: bool,
-    filters: Filters, output: Output,
+    filters: PairFilter, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Explain the bytes of Kafka frames, and captures of the network.
 
@@ -101,51 +101,49 @@ def command(
                 "--sized, --bare, --request, --response, --body and --try-versions: not for a capture, which tells"
             )
         of_api = filters.of_api(api_text, version_text)
-        file: Any = io.BufferedReader(Joined(head, source), _CAPTURE_BUFFER_BYTES)
-        return show_capture(
+        file: Any = io.BufferedReader(PrefixedFile(head, source), _CAPTURE_BUFFER_BYTES)
+        return print_capture(
             file, of_api, output, annotate=bool(annotate), bytes_max=bytes_max, show_secrets=show_secrets
         )
-    if filters != Filters():
+    if filters != PairFilter():
         raise click.UsageError("--connection, --port, --errors-only and --slower-than are for captures; this is none")
-    what = Wanted.of(api_text, version_text, kind, is_body, show_secrets)
+    what = FrameOptions.of(api_text, version_text, kind, is_body, show_secrets)
     data = head + source.read()
-    return _show_frames(data, form, has_sizes, what, output, is_guessing, None if annotate is False else bytes_max)
+    return _print_frames(data, form, has_sizes, what, output, is_guessing, None if annotate is False else bytes_max)
 
 
-def _show_frames(
-    data: bytes, form: str | None, has_sizes: bool | None, what: Wanted, output: Output, is_guessing: bool,
+def _print_frames(
+    data: bytes, form: str | None, has_sizes: bool | None, what: FrameOptions, output: Output, is_guessing: bool,
     bytes_max: int | None,
 ) -> ExitCode:  # fmt: skip
     status = ExitCode.OK
     number = 0
-    for piece in read_pieces(data, _form(form)):
-        for frame in split(piece, has_sizes, what.makes_sense):
+    for piece in parse_input(data, _form(form)):
+        for frame in split_frames(piece, has_sizes, what.makes_sense):
             number += 1
             if is_guessing:
-                status = max(status, _show_guesses(number, what.masked(frame), what, output))
+                status = max(status, _print_guesses(number, what.masked(frame), what, output))
                 continue
-            reading = what.read(frame)
+            decoded = what.read(frame)
             if output.is_table:
                 size = len(frame.data) + frame.missing
                 if number > 1:
                     output.text()
-                print_reading(
-                    heading(f"frame {number}", size, f"at {frame.start}", reading), reading, output, bytes_max
-                )
+                print_frame(heading(f"frame {number}", size, f"at {frame.start}", decoded), decoded, output, bytes_max)
             else:
-                output.json(_as_json(number, frame, reading, bytes_max is not None))
-            if reading.problems:
+                output.json(_as_json(number, frame, decoded, bytes_max is not None))
+            if decoded.problems:
                 status = ExitCode.UNDECODABLE
-            if reading.message is None and not frame.missing:
-                _suggest(frame, what.is_body, output)
+            if decoded.message is None and not frame.missing:
+                _print_suggestion(frame, what.is_body, output)
     return status
 
 
-def _form(text: str | None) -> Form:
+def _form(text: str | None) -> InputFormat:
     return "hex" if text == "hex" else "base64" if text == "base64" else "raw" if text == "raw" else "auto"
 
 
-class Wanted:
+class FrameOptions:
     """What the options say the frames are, and so how each is read."""
 
     def __init__(
@@ -160,7 +158,7 @@ class Wanted:
     @classmethod
     def of(
         cls, api_text: str | None, version_text: str | None, kind: str | None, is_body: bool, show_secrets: bool
-    ) -> Wanted:
+    ) -> FrameOptions:
         if version_text is not None and api_text is None:
             raise click.UsageError("--version needs --api: a version of what?")
         api = find_api(api_text) if api_text is not None else None
@@ -179,52 +177,52 @@ class Wanted:
 
     def makes_sense(self, frame: bytes) -> bool:
         try:
-            return self.read(Frame(0, frame, has_size=False)).message is not None
+            return self.read(RawFrame(0, frame, has_size=False)).message is not None
         except KwireError:
             return False
 
-    def read(self, frame: Frame) -> Reading:
+    def read(self, frame: RawFrame) -> DecodedFrame:
         """Return the frame, read as far as it goes, its secrets masked unless they are wanted."""
-        reading = self._read(self.masked(frame).data, frame.start)
+        decoded = self._read(self.masked(frame).data, frame.start)
         if frame.has_size:
             size = (len(frame.data) + frame.missing).to_bytes(4, "big")
-            reading.rows.insert(0, FieldRow(frame.start - 4, size, "size", "int32", len(frame.data) + frame.missing))
+            decoded.rows.insert(0, FieldRow(frame.start - 4, size, "size", "int32", len(frame.data) + frame.missing))
         if frame.missing:
             promised, here = len(frame.data) + frame.missing, len(frame.data)
             message = f"the frame's size is {promised} and {here} bytes are here, {frame.missing} too few"
-            reading.problems.insert(0, DecodeError(message, offset=frame.start - 4))
-        return reading
+            decoded.problems.insert(0, DecodeError(message, offset=frame.start - 4))
+        return decoded
 
-    def masked(self, frame: Frame) -> Frame:
+    def masked(self, frame: RawFrame) -> RawFrame:
         """The frame with its secrets masked, unless they are wanted."""
         header = maybe_request_header(frame.data)
         if self.show_secrets or not (may_be_secret(self.api) or (header is not None and may_be_secret(header[0]))):
             return frame
-        reading = self._read(frame.data, frame.start)
-        if reading.api is None or not may_be_secret(reading.api):
+        decoded = self._read(frame.data, frame.start)
+        if decoded.api is None or not may_be_secret(decoded.api):
             return frame
-        return frame._replace(data=mask_frame(frame.data, reading.api, reading.rows, frame.start))
+        return frame._replace(data=mask_frame(frame.data, decoded.api, decoded.rows, frame.start))
 
-    def _read(self, data: bytes, base: int) -> Reading:
+    def _read(self, data: bytes, base: int) -> DecodedFrame:
         if self.is_body:
             assert self.api is not None
             assert self.version is not None
             assert self.kind is not None
-            reading = read_body(data, base, self.kind, self.api, self.version)
+            decoded = decode_body(data, base, self.kind, self.api, self.version)
         elif self._is_request(data):
-            reading = read_request(data, base)
+            decoded = decode_request_frame(data, base)
         elif self.api is None:
-            reading = read_request(data, base)
-            if not reading.problems:  # the bytes are a sound request, and the options say that they are a response
+            decoded = decode_request_frame(data, base)
+            if not decoded.problems:  # the bytes are a sound request, and the options say that they are a response
                 remedy = "leave out --response, or say with --api and --version what it answers"
-                reading.problems.append(DecodeError(f"these bytes are a request, {reading.name}", remedy=remedy))
+                decoded.problems.append(DecodeError(f"these bytes are a request, {decoded.name}", remedy=remedy))
             else:
-                reading.problems[-1].remedy = _remedy(data)
+                decoded.problems[-1].remedy = _remedy(data)
         elif self.version is None:
-            reading = self._of_any_version(data, base)
+            decoded = self._of_any_version(data, base)
         else:
-            reading = read_response(data, base, self.api, self.version)
-        return reading
+            decoded = decode_response_frame(data, base, self.api, self.version)
+        return decoded
 
     def _is_request(self, data: bytes) -> bool:
         if self.kind == "request":
@@ -235,20 +233,20 @@ class Wanted:
         if self.api is None:
             return header is not None
         # --api without a direction: a request of just this API that is whole in itself is hardly a response.
-        return header in self._asked() and read_request(data, 0).is_whole
+        return header in self._asked() and decode_request_frame(data, 0).is_whole
 
     def _asked(self) -> list[tuple[Api, int]]:
         assert self.api is not None
         return [(self.api, version) for version in self.api.versions if self.version in (None, version)]
 
-    def _of_any_version(self, data: bytes, base: int) -> Reading:
+    def _of_any_version(self, data: bytes, base: int) -> DecodedFrame:
         """The newest version that takes all the bytes and gives them again; else the one that gets furthest."""
         assert self.api is not None
-        found = list(guesses(data, base, ["response"], self.api))
+        found = list(possible_messages(data, base, ["response"], self.api))
         if found:
-            return max(found, key=lambda guess: (guess.is_same_again, guess.reading.version)).reading
-        readings = [read_response(data, base, self.api, version) for version in self.api.versions]
-        return max(readings, key=lambda reading: max((row.end for row in reading.rows if row.type != "?"), default=0))
+            return max(found, key=lambda guess: (guess.round_trips, guess.decoded.version)).decoded
+        candidates = [decode_response_frame(data, base, self.api, version) for version in self.api.versions]
+        return max(candidates, key=lambda decoded: max((row.end for row in decoded.rows if row.type != "?"), default=0))
 
 
 def _remedy(data: bytes) -> str:
@@ -260,24 +258,24 @@ def _remedy(data: bytes) -> str:
     return "if it is a response, say of what with --api and --version, or use --try-versions"
 
 
-def _suggest(frame: Frame, is_body: bool, output: Output) -> None:
+def _print_suggestion(frame: RawFrame, is_body: bool, output: Output) -> None:
     """Say as what the frame would make sense, when it did not as what it was taken for."""
     if output.quiet or len(frame.data) > _GUESSED_MAX:
         return
     found = [
-        f"{guess.reading.name} ({guess.reading.kind})"
-        for guess in guesses(frame.data, frame.start, ["request", "response"], None, is_body)
-        if guess.is_same_again
+        f"{guess.decoded.name} ({guess.decoded.kind})"
+        for guess in possible_messages(frame.data, frame.start, ["request", "response"], None, is_body)
+        if guess.round_trips
     ]
     if found:
         shown = ", ".join(found[:_SUGGESTED_MAX]) + (", ..." if len(found) > _SUGGESTED_MAX else "")
         output.note(f"All of its bytes make sense as {shown}: see --api and --version, or --try-versions.")
 
 
-def _show_guesses(number: int, frame: Frame, what: Wanted, output: Output) -> ExitCode:
-    found = list(guesses(frame.data, frame.start, what.kinds, what.api, what.is_body))
+def _print_guesses(number: int, frame: RawFrame, what: FrameOptions, output: Output) -> ExitCode:
+    found = list(possible_messages(frame.data, frame.start, what.kinds, what.api, what.is_body))
     if what.version is not None:
-        found = [guess for guess in found if guess.reading.version == what.version]
+        found = [guess for guess in found if guess.decoded.version == what.version]
     if not output.is_table:
         for guess in found:
             output.json({"frame": number, **_guess_to_json(guess)})
@@ -291,30 +289,30 @@ def _show_guesses(number: int, frame: Frame, what: Wanted, output: Output) -> Ex
 
 
 def _guess_to_json(guess: Guess) -> dict[str, Any]:
-    reading = guess.reading
-    assert reading.api is not None
+    decoded = guess.decoded
+    assert decoded.api is not None
     return {
-        "kind": reading.kind, "api": reading.api.name, "version": reading.version,
-        "same_bytes_again": guess.is_same_again, "header": reading.header, "message": reading.message,
+        "kind": decoded.kind, "api": decoded.api.name, "version": decoded.version,
+        "same_bytes_again": guess.round_trips, "header": decoded.header, "message": decoded.message,
     }  # fmt: skip
 
 
 def _guess_row(guess: Guess) -> list[object]:
-    reading = guess.reading
-    assert reading.api is not None
-    text = json.dumps(reading.message, ensure_ascii=False)
+    decoded = guess.decoded
+    assert decoded.api is not None
+    text = json.dumps(decoded.message, ensure_ascii=False)
     text = text if len(text) <= 60 else f"{text[:57]}..."
-    return [reading.kind, reading.api.name, reading.version, "yes" if guess.is_same_again else "no", text]
+    return [decoded.kind, decoded.api.name, decoded.version, "yes" if guess.round_trips else "no", text]
 
 
-def _as_json(number: int, frame: Frame, reading: Reading, annotate: bool) -> dict[str, Any]:
+def _as_json(number: int, frame: RawFrame, decoded: DecodedFrame, annotate: bool) -> dict[str, Any]:
     return {
         "frame": number,
         "offset": frame.start - 4 if frame.has_size else frame.start,
         "size": len(frame.data) + frame.missing,
-        "kind": reading.kind,
-        "api": reading.api.name if reading.api else None,
-        "api_key": int(reading.api.key) if reading.api else None,
-        "version": reading.version,
-        **reading_to_json(reading, annotate=annotate),
+        "kind": decoded.kind,
+        "api": decoded.api.name if decoded.api else None,
+        "api_key": int(decoded.api.key) if decoded.api else None,
+        "version": decoded.version,
+        **frame_to_json(decoded, annotate=annotate),
     }

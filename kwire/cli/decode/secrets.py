@@ -1,8 +1,7 @@
-"""Secrets in frames: which bytes of a message nobody should see by accident, and `*` in their place.
+"""Secrets in frames: replace passwords, proofs and tokens by `*`.
 
-Owns the list of secret fields. A mask is as long as what it hides, so every offset and length stays as it was. Masked:
-passwords of SASL PLAIN, proofs and signatures of SCRAM, tokens of other mechanisms, SCRAM credentials that an admin
-writes, HMACs of delegation tokens.
+A mask is as long as what it hides, so offsets and lengths stay. Masked are passwords of SASL PLAIN, proofs and
+signatures of SCRAM, tokens of other mechanisms, SCRAM credentials that an admin writes, and HMACs of delegation tokens.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from kwire.cli.walk import FieldRow
+from kwire.cli.decode.field_reader import FieldRow
 from kwire.protocol import Api, ApiKey
 
 # API -> the fields, by the last part of their path.

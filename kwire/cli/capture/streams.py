@@ -1,7 +1,8 @@
-"""One TCP connection that may be Kafka's: put together, and taken for Kafka's as soon as it is clear who the client is.
+"""The TCP streams of a capture that look like Kafka's.
 
-Until then its bytes wait, the last of them at most. Clear is it by a broker's port that the user has named; by who
-opened the connection, if a request is what it then sends; or by whoever sends something like a request.
+A stream is Kafka's once the client is known: from a broker port that the user named, from the side that opened the
+connection and then sent a request, or from the first side that sends something like a request. Until then the stream's
+last bytes are kept.
 """
 
 from __future__ import annotations
@@ -11,12 +12,23 @@ from collections.abc import Collection, Iterator
 from itertools import count
 from typing import BinaryIO
 
-from kwire.cli.capture.exchange import Connection, Exchange, Found, Remark
-from kwire.cli.capture.framing import SEARCHED_BYTES_MAX
-from kwire.cli.capture.layers import ACK, FIN, RST, SYN, Endpoint, Segment, Unreadable, maybe_segment
+from kwire.cli.capture.exchange import CapturedConnection, CaptureEvent, Remark, ResponseMatcher
+from kwire.cli.capture.frames import SEARCHED_BYTES_MAX, find_request, is_request
 from kwire.cli.capture.packets import read_packets
-from kwire.cli.capture.reassembly import Event, Gap, HalfStream, Piece
-from kwire.cli.capture.search import find_request, is_request
+from kwire.cli.capture.tcp import (
+    ACK,
+    FIN,
+    RST,
+    SYN,
+    Endpoint,
+    Event,
+    Gap,
+    HalfStream,
+    Segment,
+    SkippedPackets,
+    StreamData,
+    maybe_segment,
+)
 from kwire.errors import DecodeError
 
 # As the size of a frame these would be 350 MB and more.
@@ -29,7 +41,7 @@ ANOTHER_PROTOCOL = "another protocol than Kafka's"
 NO_REQUEST = "no request of Kafka's was found in it"
 
 
-class Conversation:
+class TcpStream:
     """A TCP connection that may be Kafka's. `sides` are its ends; `numbers` numbers those that are."""
 
     def __init__(
@@ -49,7 +61,7 @@ class Conversation:
         self._heads = (bytearray(), bytearray())  # how each side began
         self._undecided: deque[tuple[int, Event]] = deque()
         self._undecided_bytes = 0
-        self._exchange: Exchange | None = None
+        self._exchange: ResponseMatcher | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -60,7 +72,7 @@ class Conversation:
         is_opening = segment.flags & (SYN | ACK) == SYN
         return is_opening and self._halves[self._side(segment)].has_begun
 
-    def add(self, segment: Segment) -> Iterator[Found]:
+    def add(self, segment: Segment) -> Iterator[CaptureEvent]:
         """What a segment completes."""
         side = self._side(segment)
         half, other = self._halves[side], self._halves[1 - side]
@@ -80,7 +92,7 @@ class Conversation:
         if segment.flags & RST:
             yield from self.finish()
 
-    def finish(self) -> Iterator[Found]:
+    def finish(self) -> Iterator[CaptureEvent]:
         """What is left when the connection or the capture ends."""
         if self._is_over:
             return
@@ -95,7 +107,7 @@ class Conversation:
     def _side(self, segment: Segment) -> int:
         return 0 if segment.source == self.sides[0] else 1
 
-    def _take(self, side: int, events: Iterator[Event]) -> Iterator[Found]:
+    def _take(self, side: int, events: Iterator[Event]) -> Iterator[CaptureEvent]:
         for event in events:
             if self._exchange is not None:
                 yield from self._exchange.take(side, event)
@@ -104,7 +116,7 @@ class Conversation:
                 self._keep(side, event)
                 yield from self._decided()
 
-    def _decided(self) -> Iterator[Found]:
+    def _decided(self) -> Iterator[CaptureEvent]:
         if self.rejected is not None:
             self._undecided.clear()
         elif self._client is not None:
@@ -138,16 +150,16 @@ class Conversation:
 
     def _keep(self, side: int, event: Event) -> None:
         self._undecided.append((side, event))
-        self._undecided_bytes += len(event.data) if isinstance(event, Piece) else 0
+        self._undecided_bytes += len(event.data) if isinstance(event, StreamData) else 0
         while self._undecided_bytes > SEARCHED_BYTES_MAX and len(self._undecided) > 1:
             _, dropped = self._undecided.popleft()
-            self._undecided_bytes -= len(dropped.data) if isinstance(dropped, Piece) else 0
+            self._undecided_bytes -= len(dropped.data) if isinstance(dropped, StreamData) else 0
             self._opener = None
 
-    def _begin(self, client: int) -> Iterator[Found]:
+    def _begin(self, client: int) -> Iterator[CaptureEvent]:
         """It is Kafka's: everything that was undecided is taken now."""
-        connection = Connection(next(self._numbers), str(self.sides[client]), str(self.sides[1 - client]))
-        self._exchange = Exchange(connection, client, self._frame_bytes_max, in_step=self._opener is not None)
+        connection = CapturedConnection(next(self._numbers), str(self.sides[client]), str(self.sides[1 - client]))
+        self._exchange = ResponseMatcher(connection, client, self._frame_bytes_max, in_step=self._opener is not None)
         undecided, self._undecided = self._undecided, deque()
         for side, event in undecided:
             yield from self._exchange.take(side, event)
@@ -165,7 +177,7 @@ FRAME_BYTES_MAX = 100 * 1024 * 1024
 
 def read_capture(
     file: BinaryIO, *, ports: Collection[int] = (), frame_bytes_max: int = FRAME_BYTES_MAX
-) -> Iterator[Found]:
+) -> Iterator[CaptureEvent]:
     """The frames of a capture in the order in which they became whole, and remarks on what could not be read.
 
     With `ports` only connections to brokers on these ports are read; without, all that look like Kafka's. Of a frame
@@ -173,7 +185,7 @@ def read_capture(
     the problem, after everything before it.
     """
     table = _Connections(frozenset(ports), frame_bytes_max)
-    unreadable: Unreadable = Counter()
+    unreadable: SkippedPackets = Counter()
     problem = None
     try:
         for packet in read_packets(file):
@@ -196,12 +208,12 @@ class _Connections:
     def __init__(self, ports: frozenset[int], frame_bytes_max: int) -> None:
         self._ports = ports
         self._frame_bytes_max = frame_bytes_max
-        self._open: OrderedDict[frozenset[Endpoint], Conversation] = OrderedDict()
+        self._open: OrderedDict[frozenset[Endpoint], TcpStream] = OrderedDict()
         self._numbers = count(1)
         self._rejected: Counter[str] = Counter()
         self._rejected_bytes: Counter[str] = Counter()
 
-    def add(self, segment: Segment) -> Iterator[Found]:
+    def add(self, segment: Segment) -> Iterator[CaptureEvent]:
         if self._ports and not {segment.source.port, segment.target.port} & self._ports:
             return
         ends = frozenset((segment.source, segment.target))
@@ -211,7 +223,7 @@ class _Connections:
             conversation = None
         if conversation is None:
             sides = (segment.source, segment.target)
-            conversation = Conversation(sides, self._ports, self._frame_bytes_max, self._numbers)
+            conversation = TcpStream(sides, self._ports, self._frame_bytes_max, self._numbers)
             self._open[ends] = conversation
             if len(self._open) > CONNECTIONS_MAX:
                 yield from self._close(next(iter(self._open)))
@@ -220,7 +232,7 @@ class _Connections:
         if conversation.has_ended:
             yield from self._close(ends)
 
-    def finish(self) -> Iterator[Found]:
+    def finish(self) -> Iterator[CaptureEvent]:
         while self._open:
             yield from self._close(next(iter(self._open)))
         for reason, number in self._rejected.most_common():
@@ -228,7 +240,7 @@ class _Connections:
             size = _counted(self._rejected_bytes[reason], "byte")
             yield Remark(f"{_counted(number, 'connection')} {verb} not read ({size}): {reason}")
 
-    def _close(self, ends: frozenset[Endpoint]) -> Iterator[Found]:
+    def _close(self, ends: frozenset[Endpoint]) -> Iterator[CaptureEvent]:
         conversation = self._open.pop(ends)
         yield from conversation.finish()
         if conversation.rejected is not None:

@@ -1,8 +1,7 @@
 """`kwire decode traffic.pcapng`: the requests of a capture with their responses and latencies.
 
-Owns what is shown of a capture and which of it. A line for each pair on a terminal, an object for each in a pipe; both
-as soon as the pair is whole, so `tcpdump -U -w - port 9092 | kwire decode` is a live view. Refuses to read packets:
-that is `capture`.
+A terminal gets a line for each pair, a pipe gets a JSON object. Each appears as soon as the pair is complete, so
+`tcpdump -U -w - port 9092 | kwire decode` is a live view.
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 
-from kwire.cli.answers import Refusal, refusals
-from kwire.cli.apis import find_api, find_version, span
-from kwire.cli.capture import CapturedFrame, Connection, Pair, Remark, pair_up, read_capture
-from kwire.cli.failures import ExitCode, say
+from kwire.cli.arguments import find_api, find_version, range_text
+from kwire.cli.capture import CapturedConnection, CapturedFrame, Remark, RequestPair, pair_frames, read_capture
+from kwire.cli.decode.field_reader import FieldRow
+from kwire.cli.decode.frame import DecodedFrame, decode_compiled, decode_request_frame, decode_response_frame
+from kwire.cli.decode.render import frame_to_json, heading, print_frame, print_problem
+from kwire.cli.decode.secrets import mask_frame, mask_token, may_be_secret
+from kwire.cli.error_report import ExitCode, print_error
+from kwire.cli.message_json import ResponseError, response_errors
 from kwire.cli.output import Output, counted, has_colour, json_line, printable
-from kwire.cli.reading import Reading, read_fast, read_request, read_response
-from kwire.cli.secrets import mask_frame, mask_token, may_be_secret
-from kwire.cli.shown import heading, print_problem, print_reading, reading_to_json
-from kwire.cli.walk import FieldRow
 from kwire.errors import DecodeError
 from kwire.protocol import Api, ApiKey
 
 _NAMES_SHOWN_MAX = 3
-_REFUSALS_SHOWN_MAX = 3
+_ERRORS_SHOWN_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class PairFilter:
     """Which pairs are shown. Those of no API that is known pass only where no API is asked for."""
 
     apis: frozenset[ApiKey] = frozenset()
@@ -44,7 +43,7 @@ class Filters:
     errors_only: bool = False
     slower_than_ms: float | None = None
 
-    def of_api(self, api_text: str | None, version_text: str | None) -> Filters:
+    def of_api(self, api_text: str | None, version_text: str | None) -> PairFilter:
         """Those of an API, or of several between commas; a usage error where there is no such."""
         apis = [find_api(text.strip()) for text in api_text.split(",")] if api_text is not None else []
         if version_text is not None and len(apis) != 1:
@@ -52,7 +51,7 @@ class Filters:
         version = find_version(version_text, apis[0]) if version_text is not None else None
         return replace(self, apis=frozenset(api.key for api in apis), version=version)
 
-    def takes(self, pair: Pair) -> bool:
+    def takes(self, pair: RequestPair) -> bool:
         """What can be told before anything is decoded."""
         frame = pair.frame
         if self.apis and (frame.api is None or frame.api.key not in self.apis):
@@ -85,14 +84,16 @@ _OPTIONS = [
 
 
 def filter_options(command: Command) -> Command:
-    """--connection and its kind; the command is called with `filters=Filters`."""
+    """--connection and its kind; the command is called with `filters=PairFilter`."""
 
     @functools.wraps(command)
     def wrapped(
         *args: Any, connections: tuple[str, ...], ports: tuple[int, ...], errors_only: bool,
         slower_than_ms: float | None, **kwargs: Any,
     ) -> Any:  # fmt: skip
-        filters = Filters(connections=connections, ports=ports, errors_only=errors_only, slower_than_ms=slower_than_ms)
+        filters = PairFilter(
+            connections=connections, ports=ports, errors_only=errors_only, slower_than_ms=slower_than_ms
+        )
         return command(*args, filters=filters, **kwargs)
 
     decorated: Any = wrapped
@@ -101,7 +102,7 @@ def filter_options(command: Command) -> Command:
     return decorated  # type: ignore[no-any-return]
 
 
-def _is_of(connection: Connection, text: str) -> bool:
+def _is_of(connection: CapturedConnection, text: str) -> bool:
     """By number, by an end (10.0.0.7:40112), or by an end's address or port alone."""
     if text == str(connection.number):
         return True
@@ -113,48 +114,48 @@ def _is_of(connection: Connection, text: str) -> bool:
 
 
 @dataclass(slots=True)
-class Exchanged:
+class DecodedPair:
     """A pair that was read."""
 
-    pair: Pair
-    request: Reading | None
-    response: Reading | None
-    refusals: list[Refusal]
+    pair: RequestPair
+    request: DecodedFrame | None
+    response: DecodedFrame | None
+    errors: list[ResponseError]
     topic_names: dict[str, str] = field(default_factory=dict)  # of the topic ids in it, as far as they are known
 
     @property
     def has_problem(self) -> bool:
-        return any(reading.problems for reading in (self.request, self.response) if reading)
+        return any(decoded.problems for decoded in (self.request, self.response) if decoded)
 
     @property
     def header(self) -> dict[str, Any]:
-        reading = self.request or self.response
-        return reading.header if reading else {}
+        decoded = self.request or self.response
+        return decoded.header if decoded else {}
 
 
-def show_capture(
-    file: BinaryIO, filters: Filters, output: Output, *, annotate: bool, bytes_max: int, show_secrets: bool = False
+def print_capture(
+    file: BinaryIO, filters: PairFilter, output: Output, *, annotate: bool, bytes_max: int, show_secrets: bool = False
 ) -> ExitCode:
     """Show a capture to its end. UNDECODABLE if bytes of it made no sense or were lost, or none were Kafka's."""
-    sheet = _Sheet(output, bytes_max if annotate else None)
-    tally = _Tally()
+    sheet = _PairTable(output, bytes_max if annotate else None)
+    tally = _Summary()
     names = TopicNames()
     has_problem = False
-    for found in pair_up(read_capture(file, ports=filters.ports)):
+    for found in pair_frames(read_capture(file, ports=filters.ports)):
         if isinstance(found, Remark):
             has_problem |= found.is_problem
-            _remark(found, filters, output)
+            _print_remark(found, filters, output)
             continue
         tally.pairs += 1
         is_taken = filters.takes(found)
         if not is_taken and not names.may_learn(found):
             continue
-        one = read_pair(found, annotate=annotate, show_secrets=show_secrets)
+        one = decode_pair(found, annotate=annotate, show_secrets=show_secrets)
         names.learn(one)
         if not is_taken:
             continue
         names.look_up(one)
-        if filters.errors_only and not one.refusals and not one.has_problem:
+        if filters.errors_only and not one.errors and not one.has_problem:
             continue
         has_problem |= one.has_problem
         tally.add(one)
@@ -170,7 +171,7 @@ def show_capture(
     return ExitCode.UNDECODABLE if has_problem or not tally.pairs else ExitCode.OK
 
 
-def _remark(remark: Remark, filters: Filters, output: Output) -> None:
+def _print_remark(remark: Remark, filters: PairFilter, output: Output) -> None:
     wanted, connection = filters.connections, remark.connection
     if wanted and connection is not None and not any(_is_of(connection, text) for text in wanted):
         return
@@ -178,7 +179,7 @@ def _remark(remark: Remark, filters: Filters, output: Output) -> None:
     if remark.connection is not None:
         text = f"connection {remark.connection.number} ({remark.connection}): {text}"
     if remark.is_problem:
-        say(text)
+        print_error(text)
     else:
         output.note(text)
 
@@ -190,11 +191,11 @@ class TopicNames:
         self._names: dict[str, str] = {}
 
     @staticmethod
-    def may_learn(pair: Pair) -> bool:
+    def may_learn(pair: RequestPair) -> bool:
         api = pair.frame.api
         return api is not None and api.key in _NAMING_APIS
 
-    def learn(self, one: Exchanged) -> None:
+    def learn(self, one: DecodedPair) -> None:
         """Take the names from a response that has some."""
         if not self.may_learn(one.pair) or one.response is None or one.response.message is None:
             return
@@ -202,26 +203,26 @@ class TopicNames:
             if topic.get("name") and topic.get("topicId", _NO_ID) != _NO_ID:
                 self._names[topic["topicId"]] = topic["name"]
 
-    def look_up(self, one: Exchanged) -> None:
+    def look_up(self, one: DecodedPair) -> None:
         """Keep, with the exchange, the names of the ids in its messages."""
-        for reading in (one.request, one.response):
+        for decoded in (one.request, one.response):
             found: dict[str, dict[str, None]] = {}
-            _collect(reading.message if reading else None, "", found)
+            _collect(decoded.message if decoded else None, "", found)
             for id in found.get(_TOPIC_ID, ()):
                 if id in self._names:
                     one.topic_names[id] = self._names[id]
 
 
-def read_pair(pair: Pair, *, annotate: bool, show_secrets: bool = False) -> Exchanged:
+def decode_pair(pair: RequestPair, *, annotate: bool, show_secrets: bool = False) -> DecodedPair:
     """Both messages of a pair; with `annotate` field by field, and with their secrets only where those are wanted."""
     request, response = (
         _read_masked(frame, annotate, show_secrets) if frame else None for frame in (pair.request, pair.response)
     )
-    found = list(refusals(response.message)) if response else []
-    return Exchanged(pair, request, response, found)
+    found = list(response_errors(response.message)) if response else []
+    return DecodedPair(pair, request, response, found)
 
 
-def _read_masked(frame: CapturedFrame, annotate: bool, show_secrets: bool) -> Reading:
+def _read_masked(frame: CapturedFrame, annotate: bool, show_secrets: bool) -> DecodedFrame:
     if show_secrets:
         return _read(frame, annotate)
     if frame.is_token:
@@ -233,60 +234,60 @@ def _read_masked(frame: CapturedFrame, annotate: bool, show_secrets: bool) -> Re
     return _read(frame, annotate)
 
 
-def _read(frame: CapturedFrame, annotate: bool) -> Reading:
+def _read(frame: CapturedFrame, annotate: bool) -> DecodedFrame:
     found = frame.api
     if frame.is_token or (found is None and frame.kind == "response"):
         what = "a bare SASL token" if frame.is_token else "an answer to a request that is not in the capture"
-        reading = Reading(frame.kind)
-        reading.rows.append(FieldRow(0, frame.data, "token" if frame.is_token else "frame", "bytes", frame.data, what))
+        decoded = DecodedFrame(frame.kind)
+        decoded.rows.append(FieldRow(0, frame.data, "token" if frame.is_token else "frame", "bytes", frame.data, what))
     elif found is not None and frame.version not in found.versions:
-        reading = _of_unknown_version(frame, found)
+        decoded = _of_unknown_version(frame, found)
     elif frame.kind == "request":
         if annotate or found is None or frame.missing:
-            reading = read_request(frame.data, 0)
+            decoded = decode_request_frame(frame.data, 0)
         else:
-            reading = read_fast(frame.data, "request", found, frame.version)
+            decoded = decode_compiled(frame.data, "request", found, frame.version)
     else:
         assert found is not None
         if annotate or frame.missing:
-            reading = read_response(frame.data, 0, found, frame.version)
+            decoded = decode_response_frame(frame.data, 0, found, frame.version)
         else:
-            reading = read_fast(frame.data, "response", found, frame.version)
+            decoded = decode_compiled(frame.data, "response", found, frame.version)
     if frame.missing:
         whole = len(frame.data) + frame.missing
         message = f"{frame.missing} bytes of the frame's {whole} were not captured"
         # What the codec says of the end that is missing is less than this.
-        reading.problems[:] = [DecodeError(message, api=frame.api.name if frame.api else None, offset=len(frame.data))]
-    return reading
+        decoded.problems[:] = [DecodeError(message, api=frame.api.name if frame.api else None, offset=len(frame.data))]
+    return decoded
 
 
-def _of_unknown_version(frame: CapturedFrame, found: Api) -> Reading:
+def _of_unknown_version(frame: CapturedFrame, found: Api) -> DecodedFrame:
     if frame.kind == "request":
-        return read_request(frame.data, 0)
-    reading = Reading("response", found, frame.version)
-    reading.rows.append(FieldRow(0, frame.data, "frame", "?", None, "not read"))
-    message = f"kwire knows {found.name} in versions {span(found.versions)}, not {frame.version}"
-    reading.problems.append(DecodeError(message, api=found.name, version=frame.version))
-    return reading
+        return decode_request_frame(frame.data, 0)
+    decoded = DecodedFrame("response", found, frame.version)
+    decoded.rows.append(FieldRow(0, frame.data, "frame", "?", None, "not read"))
+    message = f"kwire knows {found.name} in versions {range_text(found.versions)}, not {frame.version}"
+    decoded.problems.append(DecodeError(message, api=found.name, version=frame.version))
+    return decoded
 
 
 @dataclass(slots=True)
-class _Tally:
+class _Summary:
     """What is said at the end."""
 
     pairs: int = 0
     shown: int = 0
     connections: set[int] = field(default_factory=set)
-    refused: Counter[str] = field(default_factory=Counter)
+    error_names: Counter[str] = field(default_factory=Counter)
     unknown_responses: int = 0
     unknown_bytes: int = 0
     slowest: tuple[float, str] = (-1.0, "")
 
-    def add(self, one: Exchanged) -> None:
+    def add(self, one: DecodedPair) -> None:
         pair = one.pair
         self.shown += 1
         self.connections.add(pair.connection.number)
-        self.refused.update({refusal.name for refusal in one.refusals})
+        self.error_names.update({error.name for error in one.errors})
         frame = pair.frame
         if frame.kind == "response" and frame.api is None and not frame.is_token:
             self.unknown_responses += 1
@@ -303,11 +304,11 @@ class _Tally:
         latency, name = self.slowest
         if latency >= 0:
             said.append(f"slowest {name} {latency:.1f} ms")
-        said += [f"{count} with {name}" for name, count in self.refused.most_common(_REFUSALS_SHOWN_MAX)]
+        said += [f"{count} with {name}" for name, count in self.error_names.most_common(_ERRORS_SHOWN_MAX)]
         return "; ".join(said)
 
 
-def pair_to_json(one: Exchanged, *, annotate: bool) -> dict[str, Any]:
+def pair_to_json(one: DecodedPair, *, annotate: bool) -> dict[str, Any]:
     """One object a pair; `request` or `response` is null where it is not in the capture."""
     pair = one.pair
     frame = pair.frame
@@ -321,19 +322,19 @@ def pair_to_json(one: Exchanged, *, annotate: bool) -> dict[str, Any]:
         "correlation_id": one.header.get("correlationId"),
         "client_id": one.header.get("clientId"),
         "latency_ms": pair.latency_ms,
-        "errors": [{"path": refusal.path, "code": refusal.code, "name": refusal.name} for refusal in one.refusals],
+        "errors": [{"path": error.path, "code": error.code, "name": error.name} for error in one.errors],
         **({"topic_names": one.topic_names} if one.topic_names else {}),
         "request": _frame_to_json(pair.request, one.request, annotate),
         "response": _frame_to_json(pair.response, one.response, annotate),
     }
 
 
-def _frame_to_json(frame: CapturedFrame | None, reading: Reading | None, annotate: bool) -> dict[str, Any] | None:
-    if frame is None or reading is None:
+def _frame_to_json(frame: CapturedFrame | None, decoded: DecodedFrame | None, annotate: bool) -> dict[str, Any] | None:
+    if frame is None or decoded is None:
         return None
     shown: dict[str, Any] = {
         "packet": frame.packet,
-        "time": moment_of(frame.at_ns),
+        "time": utc_text_of_ns(frame.at_ns),
         "size": len(frame.data) + frame.missing,
     }
     if frame.is_guess:
@@ -341,11 +342,11 @@ def _frame_to_json(frame: CapturedFrame | None, reading: Reading | None, annotat
     if frame.is_token:
         shown["is_sasl_token"] = True
     if frame.kind == "response":
-        shown["version"] = reading.version if reading.api else None
-    return {**shown, **reading_to_json(reading, annotate=annotate)}
+        shown["version"] = decoded.version if decoded.api else None
+    return {**shown, **frame_to_json(decoded, annotate=annotate)}
 
 
-def moment_of(at_ns: int) -> str:
+def utc_text_of_ns(at_ns: int) -> str:
     """A packet's time in UTC, to the microsecond, as captures have it."""
     seconds, rest = divmod(at_ns, 1_000_000_000)
     try:
@@ -359,7 +360,7 @@ _COLUMNS = ("time", "conn", "api", "v", "request", "response", "ms", "what")
 _WIDTHS = (12, 4, 24, 3, 8, 9, 9)
 
 
-class _Sheet:
+class _PairTable:
     """Pairs as lines for a person, of fixed widths, since nobody knows what will come."""
 
     def __init__(self, output: Output, bytes_max: int | None) -> None:
@@ -370,7 +371,7 @@ class _Sheet:
         self._known: set[int] = set()
         self._has_header = False
 
-    def show(self, one: Exchanged) -> None:
+    def show(self, one: DecodedPair) -> None:
         pair = one.pair
         if not self._has_header and self._bytes_max is None:
             self._has_header = True
@@ -381,31 +382,32 @@ class _Sheet:
             text = f"connection {pair.connection.number}: {pair.connection}"
             self._text(text if client is None else f"{text} client {printable(json_line(client))}", dim=True)
         if self._bytes_max is None:
-            self._line(self._cells(one), fg="yellow" if one.refusals else "red" if one.has_problem else None)
-            for reading in (one.request, one.response):
-                for problem in reading.problems if reading else ():
+            self._line(self._cells(one), fg="yellow" if one.errors else "red" if one.has_problem else None)
+            for decoded in (one.request, one.response):
+                for problem in decoded.problems if decoded else ():
                     print_problem(problem, self._output)
             return
-        for frame, reading in ((pair.request, one.request), (pair.response, one.response)):
-            if frame is not None and reading is not None:
-                print_reading(self._heading(pair, frame, reading), reading, self._output, self._bytes_max)
+        for frame, decoded in ((pair.request, one.request), (pair.response, one.response)):
+            if frame is not None and decoded is not None:
+                print_frame(self._heading(pair, frame, decoded), decoded, self._output, self._bytes_max)
                 self._output.text()
 
-    def _heading(self, pair: Pair, frame: CapturedFrame, reading: Reading) -> str:
-        where = f"connection {pair.connection.number}, packet {frame.packet} at {moment_of(frame.at_ns)}"
-        line = heading(where, len(frame.data) + frame.missing, "", reading)
+    def _heading(self, pair: RequestPair, frame: CapturedFrame, decoded: DecodedFrame) -> str:
+        where = f"connection {pair.connection.number}, packet {frame.packet} at {utc_text_of_ns(frame.at_ns)}"
+        line = heading(where, len(frame.data) + frame.missing, "", decoded)
         if frame is pair.response and pair.latency_ms is not None:
             line += f", after {pair.latency_ms:.3f} ms"
         return f"{line}, a guess: its request is not in the capture" if frame.is_guess else line
 
-    def _cells(self, one: Exchanged) -> tuple[str, ...]:
+    def _cells(self, one: DecodedPair) -> tuple[str, ...]:
         pair = one.pair
         frame = pair.frame
         latency = "" if pair.latency_ms is None else f"{pair.latency_ms:.3f}"
         name = frame.api.name if frame.api else "(SASL token)" if frame.is_token else "(unknown)"
         return (
-            moment_of(frame.at_ns)[11:23], str(pair.connection.number), name, str(frame.version) if frame.api else "",
-            _size(pair.request), _size(pair.response) or ("-" if frame.awaits_answer else "none"), latency,
+            utc_text_of_ns(frame.at_ns)[11:23], str(pair.connection.number), name,
+            str(frame.version) if frame.api else "",
+            _size(pair.request), _size(pair.response) or ("-" if frame.expects_response else "none"), latency,
             printable("  ".join(_facts(one))),
         )  # fmt: skip
 
@@ -432,12 +434,12 @@ def _size(frame: CapturedFrame | None) -> str:
     return "" if frame is None else str(len(frame.data) + frame.missing)
 
 
-def _facts(one: Exchanged) -> Iterator[str]:
+def _facts(one: DecodedPair) -> Iterator[str]:
     """What a person would look for first: errors, then of what topics, groups and transactions it is."""
-    for refusal in one.refusals[:_REFUSALS_SHOWN_MAX]:
-        yield f"{refusal.name} at {refusal.path.rpartition('.')[0] or 'the top'}"
-    if len(one.refusals) > _REFUSALS_SHOWN_MAX:
-        yield f"and {len(one.refusals) - _REFUSALS_SHOWN_MAX} more errors"
+    for error in one.errors[:_ERRORS_SHOWN_MAX]:
+        yield f"{error.name} at {error.path.rpartition('.')[0] or 'the top'}"
+    if len(one.errors) > _ERRORS_SHOWN_MAX:
+        yield f"and {len(one.errors) - _ERRORS_SHOWN_MAX} more errors"
     if one.pair.response is not None and one.pair.response.is_guess:
         yield "(a guess: its request is not in the capture)"
     message = one.request.message if one.request else None

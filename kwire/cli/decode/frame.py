@@ -1,0 +1,336 @@
+"""Find the frames in bytes, and decode one frame as far as its bytes make sense.
+
+The input is one frame, with or without its 4-byte size, or a stream of frames with sizes; nothing in the bytes says
+which. Bad bytes raise nothing here: a `DecodedFrame` holds what was read up to the failing byte, and the problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+from kwire.cli.arguments import known_apis, message_classes, range_text
+from kwire.cli.decode.field_reader import FieldReader, FieldRow, read_batches
+from kwire.cli.output import utc_text
+from kwire.errors import DecodeError, KwireError, error_name
+from kwire.protocol import Api, ApiKey, Message, api
+from kwire.protocol.diagnose import FieldBytes, annotate
+from kwire.protocol.fields import Array, type_name
+from kwire.protocol.headers import decode_request, decode_response, request_header_version, response_header_version
+from kwire.records import decode_batches
+
+_SIZE_BYTES = 4
+# A frame of which less than a twentieth was pasted is hardly what the person wants explained.
+_MISSING_FACTOR_MAX = 20
+
+
+class RawFrame(NamedTuple):
+    """`data` without its size, beginning at `start` of the input; the size promises `missing` bytes more."""
+
+    start: int
+    data: bytes
+    has_size: bool
+    missing: int = 0
+
+
+def split_frames(data: bytes, has_sizes: bool | None, makes_sense: Callable[[bytes], bool]) -> list[RawFrame]:
+    """The frames in `data`. `has_sizes` None guesses: by sizes that add up, then by what makes sense without them."""
+    whole = [RawFrame(0, data, has_size=False)]
+    sized = _sized(data)
+    if has_sizes is not None:
+        return sized if has_sizes else whole
+    if not sized:
+        return whole
+    adds_up = sized[-1].has_size and not sized[-1].missing
+    if adds_up and makes_sense(sized[0].data):
+        return sized
+    if makes_sense(data):
+        return whole
+    if adds_up or makes_sense(sized[0].data):
+        return sized
+    # Nothing makes sense whole: bytes are missing or wrong. A size is believed if it promises a bit more than is here,
+    # unless a request's header stands in its place. Two zeros at the front are rather a size than Produce.
+    is_believable = 0 < sized[0].missing <= _MISSING_FACTOR_MAX * len(data)
+    has_header = maybe_request_header(data) is not None and data[:2] != b"\0\0"
+    return sized if is_believable and not has_header else whole
+
+
+def _sized(data: bytes) -> list[RawFrame]:
+    """The frames as their sizes say; empty where the first size cannot be one."""
+    frames: list[RawFrame] = []
+    pos = 0
+    while pos < len(data):
+        size = int.from_bytes(data[pos : pos + _SIZE_BYTES], "big", signed=True)
+        if len(data) - pos < _SIZE_BYTES or size < 0:
+            # Not a size: what is left belongs to nothing, and the reader will say so.
+            return [*frames, RawFrame(pos, data[pos:], has_size=False)] if frames else []
+        start = pos + _SIZE_BYTES
+        body = data[start : start + size]
+        frames.append(RawFrame(start, body, has_size=True, missing=size - len(body)))
+        pos = start + size
+    return frames
+
+
+Kind = Literal["request", "response"]
+
+
+@dataclass(slots=True)
+class DecodedFrame:
+    """`message` is Kafka's JSON, or None where the bytes stopped making sense; `rows` say how far they did."""
+
+    kind: Kind
+    api: Api | None = None
+    version: int = -1
+    header: dict[str, Any] = field(default_factory=dict)
+    message: dict[str, Any] | None = None
+    rows: list[FieldRow] = field(default_factory=list)
+    problems: list[KwireError] = field(default_factory=list)
+    batches: list[tuple[str, memoryview]] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.message is not None and not self.problems
+
+    @property
+    def name(self) -> str:
+        return f"{self.api.name} v{self.version}" if self.api else "unknown"
+
+
+def maybe_request_header(frame: bytes) -> tuple[Api, int] | None:
+    """The API and version that a frame names if it is a request that we know, else None."""
+    if len(frame) < 8:
+        return None
+    key, version = (int.from_bytes(frame[i : i + 2], "big", signed=True) for i in (0, 2))
+    try:
+        found = api(key)
+    except KwireError:
+        return None
+    return (found, version) if version in found.versions else None
+
+
+def decode_request_frame(frame: bytes, base: int) -> DecodedFrame:
+    """A request says itself what it is. `base` is where the frame begins in the user's input."""
+    decoded = DecodedFrame("request")
+    reader = FieldReader(frame, base, decoded.rows, decoded.problems)
+    try:
+        key = reader.fixed("header.request_api_key", "int16", "h")
+        decoded.version = reader.fixed("header.request_api_version", "int16", "h")
+        decoded.header = {"requestApiKey": key, "requestApiVersion": decoded.version}
+        if key not in set(ApiKey):
+            raise reader.error(f"there is no API with key {key}", "header.request_api_key", back=4)
+        reader.annotate(-2, ApiKey(key).api_name)
+        decoded.api = api(key)
+        if decoded.version not in decoded.api.versions:
+            message = (
+                f"kwire knows {decoded.api.name} in versions {range_text(decoded.api.versions)}, not {decoded.version}"
+            )
+            raise reader.error(message, "header.request_api_version", back=2)
+        _rest_of_request_header(reader, decoded)
+    except KwireError as error:
+        decoded.problems.append(error)
+        _unread(decoded, reader)
+        return decoded
+    _decode_message(decoded, decoded.api.request, frame, reader.pos, base)
+    return decoded
+
+
+def _rest_of_request_header(reader: FieldReader, decoded: DecodedFrame) -> None:
+    assert decoded.api is not None
+    form = request_header_version(decoded.api.key, decoded.api.request.FLEXIBLE, decoded.version)
+    decoded.header["correlationId"] = reader.fixed("header.correlation_id", "int32", "i")
+    if form >= 1:
+        decoded.header["clientId"] = reader.maybe_string("header.client_id")
+    if form >= 2:
+        reader.tagged_fields("header.tagged_fields")
+
+
+def decode_response_frame(frame: bytes, base: int, found: Api, version: int) -> DecodedFrame:
+    """A response does not say what it answers, so the caller must."""
+    decoded = DecodedFrame("response", found, version)
+    reader = FieldReader(frame, base, decoded.rows, decoded.problems)
+    try:
+        decoded.header["correlationId"] = reader.fixed("header.correlation_id", "int32", "i")
+        if response_header_version(found.key, found.response.FLEXIBLE, version) == 1:
+            reader.tagged_fields("header.tagged_fields")
+    except KwireError as error:
+        decoded.problems.append(error)
+        _unread(decoded, reader)
+        return decoded
+    _decode_message(decoded, found.response, frame, reader.pos, base)
+    return decoded
+
+
+def decode_body(body: bytes, base: int, kind: Kind, found: Api, version: int) -> DecodedFrame:
+    """A message with no header before it."""
+    decoded = DecodedFrame(kind, found, version)
+    _decode_message(decoded, dict(message_classes(found))[kind], body, 0, base)
+    return decoded
+
+
+def _decode_message(decoded: DecodedFrame, cls: Any, frame: bytes, start: int, base: int) -> None:
+    found, error = _annotated(cls, frame, start, decoded.version)
+    for one in found:
+        if one.type_name == "records" and one.value is not None:
+            _decode_records(decoded, one, frame, base)
+            continue
+        data = frame[one.start : one.end]
+        decoded.rows.append(FieldRow(base + one.start, data, one.path, one.type_name, one.value, _remark(one)))
+    if error is None:
+        decoded.message = cls.decode(frame[start:], decoded.version).to_json(decoded.version)
+        return
+    offset = error.where.get("offset")
+    if isinstance(offset, int):
+        error.where["offset"] = offset + base
+    decoded.problems.append(error)
+    end = found[-1].end if found else start
+    if end < len(frame):
+        path = str(error.where.get("path", "rest"))
+        decoded.rows.append(FieldRow(base + end, frame[end:], path, "?", None, "not read"))
+
+
+# More than what is missing of most frames that were cut off.
+_PADDING = bytes(1 << 18)
+
+
+def _annotated(cls: Any, frame: bytes, start: int, version: int) -> tuple[list[FieldBytes], DecodeError | None]:
+    """The fields up to the failing byte, and why it fails. The last may be records of which only the first bytes are
+    there."""
+    found = annotate(cls, frame, version, start)
+    if not found or not isinstance(found[-1].value, DecodeError):
+        return found, None
+    error: DecodeError = found.pop().value
+    # A count is refused as soon as its elements cannot all be there, rightly; but of a frame that was cut off we want
+    # to see those that are. So read on into zeros, and keep what lies before them.
+    padded = annotate(cls, frame + _PADDING, version, start)
+    whole = [one for one in padded if one.end <= len(frame) and not isinstance(one.value, DecodeError)]
+    if len(whole) < len(padded) and (cut := padded[len(whole)]).type_name == "records" and cut.value is not None:
+        begin = cut.end - len(cut.value)
+        if begin < len(frame):
+            whole.append(cut._replace(end=len(frame), value=cut.value[: len(frame) - begin]))
+    if len(whole) <= len(found):
+        return found, error
+    path = padded[len(whole)].path if len(whole) < len(padded) else None
+    if whole[-1].end == len(frame) and whole[-1].type_name == "records":
+        path = whole[-1].path
+    return whole, DecodeError("the frame ends inside this field", path=path, offset=len(frame)).at(**error.where)
+
+
+def _decode_records(decoded: DecodedFrame, found: FieldBytes, frame: bytes, base: int) -> None:
+    records: memoryview = found.value
+    begin = found.end - len(records)
+    length = frame[found.start : begin]
+    decoded.rows.append(FieldRow(base + found.start, length, found.path, "records", len(records), "bytes"))
+    if found.path.rpartition(".")[2].startswith("unaligned"):
+        # A slice of a snapshot, which begins and ends anywhere.
+        decoded.rows.append(FieldRow(base + begin, bytes(records), found.path, "records", None, "a slice of a log"))
+        return
+    decoded.batches.append((found.path, records))
+    read_batches(bytes(records), base + begin, found.path, decoded.rows, decoded.problems)
+
+
+def _unread(decoded: DecodedFrame, reader: FieldReader) -> None:
+    rest = reader.data[reader.pos :]
+    if rest:
+        decoded.rows.append(FieldRow(reader.base + reader.pos, rest, "rest", "?", None, "not read"))
+
+
+def _remark(found: FieldBytes) -> str:
+    """What a number means, where a person would look it up."""
+    name = found.path.rpartition(".")[2]
+    if not isinstance(found.value, int):
+        return ""
+    if name == "error_code":
+        return error_name(found.value)
+    if name == "api_key" and found.value in set(ApiKey):
+        return ApiKey(found.value).api_name
+    if name in ("timestamp", "timestamp_ms", "log_append_time_ms", "max_timestamp"):
+        return utc_text(found.value)
+    return ""
+
+
+def decode_compiled(frame: bytes, kind: Kind, found: Api, version: int) -> DecodedFrame:
+    """The same without the bytes of each field, much faster; a frame that makes no sense is read field by field.
+
+    For a response `found` and `version` are those of the request that it answers.
+    """
+    try:
+        header, message = _decoded(frame, kind, found, version)
+        decoded = DecodedFrame(kind, found, version, header, message.to_json(version))
+        decoded.batches = list(_records_in(message, ""))
+        for _, data in decoded.batches:
+            for batch in decode_batches(data):
+                batch.rows()
+    except KwireError:
+        return decode_request_frame(frame, 0) if kind == "request" else decode_response_frame(frame, 0, found, version)
+    return decoded
+
+
+def _decoded(frame: bytes, kind: Kind, found: Api, version: int) -> tuple[dict[str, Any], Message]:
+    if kind == "response":
+        correlation_id, response = decode_response(frame, found.request, version)
+        return {"correlationId": correlation_id}, response
+    header, request = decode_request(frame)
+    shown: dict[str, Any] = {
+        "requestApiKey": int(found.key), "requestApiVersion": version, "correlationId": header.correlation_id
+    }  # fmt: skip
+    if request_header_version(found.key, found.request.FLEXIBLE, version) >= 1:
+        shown["clientId"] = header.client_id
+    return shown, request
+
+
+def _records_in(struct: Any, path: str) -> Iterator[tuple[str, memoryview]]:
+    """The record batches that a message carries, with their paths."""
+    for one in struct.FIELDS:
+        if not _holds_records(one.type):
+            continue
+        value, here = getattr(struct, one.name), f"{path}.{one.name}" if path else one.name
+        if isinstance(one.type, Array):
+            for index, item in enumerate(value or []):
+                yield from _records_in(item, f"{here}[{index}]")
+        elif hasattr(one.type, "FIELDS"):
+            yield from _records_in(value, here)
+        elif value is not None and not one.name.startswith("unaligned"):
+            yield here, memoryview(value)
+
+
+@cache
+def _holds_records(wire_type: Any) -> bool:
+    if isinstance(wire_type, Array):
+        return hasattr(wire_type.element, "FIELDS") and _holds_records(wire_type.element)
+    if hasattr(wire_type, "FIELDS"):
+        return any(_holds_records(one.type) for one in wire_type.FIELDS)
+    return type_name(wire_type) == "records"
+
+
+class Guess(NamedTuple):
+    """A message that the bytes could be, all of them."""
+
+    decoded: DecodedFrame
+    round_trips: bool  # encoding the message again gives the same bytes
+
+
+def possible_messages(
+    frame: bytes, base: int, kinds: list[Kind], only: Api | None, is_body: bool = False
+) -> Iterator[Guess]:
+    """Every (kind, API, version) as which the frame decodes from its first byte to its last."""
+    for found in [only] if only else known_apis():
+        for kind, cls in message_classes(found):
+            if kind not in kinds:
+                continue
+            for version in found.versions:
+                decoded = _decode_as(frame, base, kind, found, version, is_body)
+                if decoded is not None and decoded.is_whole:
+                    assert decoded.message is not None
+                    body = cls.from_json(decoded.message, version).encode(version)
+                    yield Guess(decoded, frame.endswith(body))
+
+
+def _decode_as(frame: bytes, base: int, kind: Kind, found: Api, version: int, is_body: bool) -> DecodedFrame | None:
+    if is_body:
+        return decode_body(frame, base, kind, found, version)
+    if kind == "response":
+        return decode_response_frame(frame, base, found, version)
+    # A request's header leaves no doubt.
+    return decode_request_frame(frame, base) if maybe_request_header(frame) == (found, version) else None
