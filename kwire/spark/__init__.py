@@ -3,20 +3,19 @@
 `register(spark)` once, then `df.write.format("kwire")`, `df.writeStream`, `spark.read` and `spark.readStream`, with the
 columns and options of Spark's own Kafka connector and no jar. Writes are at least once.
 
-    values           texts of options into Python values
-    options          the options that say what to read and write
-    client_options   kafka.* options into keywords of kwire's clients
-    security         security.protocol, sasl.* and ssl.* among them
-    offsets          checkpoints, ranges, portions, limits
-    planning         a subscription and its bounds into offsets of partitions
-    columns          what a read answers, as Arrow
-    rows             what a write takes, as Arrow, and what can be wrong with a row
-    wording          what clients say, in the names of Spark's options
-    clients          producers and consumers kept by a worker process
-    reader, stream, writer    Spark's interfaces for batch reads, streaming reads and both kinds of write
-    source           the data source itself
+    source           KwireDataSource: creates readers and writers
+    options          Spark's options of a read or a write
+    client_options   kafka.* options as keywords of kwire's clients; TLS and SASL
+    option_parsers   parsers of option values
+    offsets          checkpoints, ranges and splits; which offsets a read covers
+    reader           batch and streaming reads
+    columns          the columns of a read
+    sink             the columns of a write, and checks of its rows
+    writer           batch and streaming writes
+    clients          producers and consumers cached by a worker process
+    error_messages   clients' errors with the names of Spark's options
 
-It refuses to run without PySpark and pyarrow (`pip install kwire[spark]`), which are imported on first use only.
+PySpark and pyarrow (`pip install kwire[spark]`) are imported on first use.
 
 Imports: consumer, producer, admin, net, session.
 """
@@ -36,7 +35,7 @@ __all__ = ["KwireDataSource", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("kwire")` known to this session. May be repeated."""
+    """Register `format("kwire")` with this Spark session. Registering twice does no harm."""
     try:
         from pyspark.errors import AnalysisException
 
@@ -48,7 +47,7 @@ def register(spark: SparkSession) -> None:
     try:
         spark.dataSource.register(KwireDataSource)
     except AnalysisException as error:
-        # Spark 4.0 refuses a name that it has found by itself, through pyspark_kwire; it is ours, so all is well.
+        # Spark 4.0 rejects a name that it has already found through pyspark_kwire, which is this data source.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 

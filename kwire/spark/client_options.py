@@ -1,90 +1,135 @@
-"""`kafka.*` options, which Spark's users know from Java's clients, translated to the keywords of kwire's clients.
+"""`kafka.*` options, translated to keywords of kwire's clients, `Tls` and `Sasl` included.
 
-Owns one table a role: the Java property, our keyword and how the value is read. A property in no table is refused with
-the reason where we know it, else with the names that come closest: an option that is silently ignored is worse than an
-error. Option names are matched in lower case, as Spark delivers them.
+Spark users know these options from Java's clients. A table per client maps each property to kwire's keyword and the
+parser of its value. A property in no table raises an error with the reason or similar names: no option is ignored.
+Spark delivers option names in lower case.
+
+Java key stores (JKS, PKCS12) are rejected, because Python's TLS cannot read them. No error shows a password. TLS files
+are opened where records are read and written, so they must exist on every executor.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from kwire.errors import ConfigurationError
-from kwire.spark import security
-from kwire.spark.values import flag, one_of, whole
+from kwire.net import Tls
+from kwire.session import Sasl
+from kwire.spark.option_parsers import parse_bool, parse_choice, parse_int
 
 PREFIX = "kafka."
 
-# What a client is called in the brokers' logs and quotas, unless kafka.client.id says otherwise.
+# The client id in brokers' logs and quotas, unless kafka.client.id is given.
 CLIENT_ID = "kwire-spark"
 
 
 class _Property(NamedTuple):
     keyword: str
-    read: Callable[[str, str], object]
+    parse: Callable[[str, str], object]
 
 
-def _text(name: str, value: str) -> str:
+def _parse_text(name: str, value: str) -> str:
     return value
 
 
-def _number(least: int) -> Callable[[str, str], int]:
-    return lambda name, value: whole(name, value, least=least)
+def _parse_number(minimum: int) -> Callable[[str, str], int]:
+    return lambda name, value: parse_int(name, value, minimum=minimum)
 
 
-def _acks(name: str, value: str) -> int | str:
-    meant = one_of(name, value, {"all": "all", "-1": "all", "1": "1", "0": "0"})
-    return meant if meant == "all" else int(meant)
+def _parse_acks(name: str, value: str) -> int | str:
+    acks = parse_choice(name, value, {"all": "all", "-1": "all", "1": "1", "0": "0"})
+    return acks if acks == "all" else int(acks)
 
 
-def _compression(name: str, value: str) -> str:
-    return one_of(name, value, ("none", "gzip", "snappy", "lz4", "zstd"))
+def _parse_compression(name: str, value: str) -> str:
+    return parse_choice(name, value, ("none", "gzip", "snappy", "lz4", "zstd"))
 
 
-def _isolation(name: str, value: str) -> str:
-    return one_of(name, value, ("read_uncommitted", "read_committed"))
+def _parse_isolation(name: str, value: str) -> str:
+    return parse_choice(name, value, ("read_uncommitted", "read_committed"))
 
 
 _CLIENT = {
-    "client.id": _Property("client_id", _text),
-    "request.timeout.ms": _Property("request_timeout_ms", _number(1)),
-    "socket.connection.setup.timeout.ms": _Property("connect_timeout_ms", _number(1)),
-    "connections.max.idle.ms": _Property("idle_timeout_ms", _number(1)),
-    "metadata.max.age.ms": _Property("metadata_max_age_ms", _number(1)),
-    "retry.backoff.ms": _Property("retry_backoff_ms", _number(1)),
-    "retry.backoff.max.ms": _Property("retry_backoff_ms_max", _number(1)),
-    "reconnect.backoff.ms": _Property("reconnect_backoff_ms", _number(1)),
-    "reconnect.backoff.max.ms": _Property("reconnect_backoff_ms_max", _number(1)),
-    "allow.auto.create.topics": _Property("allow_auto_create_topics", flag),
+    "client.id": _Property("client_id", _parse_text),
+    "request.timeout.ms": _Property("request_timeout_ms", _parse_number(1)),
+    "socket.connection.setup.timeout.ms": _Property("connect_timeout_ms", _parse_number(1)),
+    "connections.max.idle.ms": _Property("idle_timeout_ms", _parse_number(1)),
+    "metadata.max.age.ms": _Property("metadata_max_age_ms", _parse_number(1)),
+    "retry.backoff.ms": _Property("retry_backoff_ms", _parse_number(1)),
+    "retry.backoff.max.ms": _Property("retry_backoff_ms_max", _parse_number(1)),
+    "reconnect.backoff.ms": _Property("reconnect_backoff_ms", _parse_number(1)),
+    "reconnect.backoff.max.ms": _Property("reconnect_backoff_ms_max", _parse_number(1)),
+    "allow.auto.create.topics": _Property("allow_auto_create_topics", parse_bool),
 }
 _PRODUCER = {
-    "acks": _Property("acks", _acks),
-    "batch.size": _Property("batch_bytes", _number(1)),
-    "buffer.memory": _Property("max_buffered_bytes", _number(1)),
-    "compression.type": _Property("compression", _compression),
-    "delivery.timeout.ms": _Property("delivery_timeout_ms", _number(1)),
-    "enable.idempotence": _Property("idempotence", flag),
-    "linger.ms": _Property("linger_ms", _number(0)),
-    "max.block.ms": _Property("max_block_ms", _number(0)),
-    "max.in.flight.requests.per.connection": _Property("max_in_flight", _number(1)),
-    "max.request.size": _Property("max_request_bytes", _number(1)),
-    "retries": _Property("retries", _number(0)),
+    "acks": _Property("acks", _parse_acks),
+    "batch.size": _Property("batch_bytes", _parse_number(1)),
+    "buffer.memory": _Property("max_buffered_bytes", _parse_number(1)),
+    "compression.type": _Property("compression", _parse_compression),
+    "delivery.timeout.ms": _Property("delivery_timeout_ms", _parse_number(1)),
+    "enable.idempotence": _Property("idempotence", parse_bool),
+    "linger.ms": _Property("linger_ms", _parse_number(0)),
+    "max.block.ms": _Property("max_block_ms", _parse_number(0)),
+    "max.in.flight.requests.per.connection": _Property("max_in_flight", _parse_number(1)),
+    "max.request.size": _Property("max_request_bytes", _parse_number(1)),
+    "retries": _Property("retries", _parse_number(0)),
 }
 _CONSUMER = {
-    "isolation.level": _Property("isolation", _isolation),
-    "check.crcs": _Property("check_crc", flag),
-    "client.rack": _Property("rack", _text),
-    "fetch.max.bytes": _Property("max_bytes", _number(1)),
-    "fetch.max.wait.ms": _Property("max_wait_ms", _number(0)),
-    "fetch.min.bytes": _Property("min_bytes", _number(0)),
-    "max.partition.fetch.bytes": _Property("partition_max_bytes", _number(1)),
+    "isolation.level": _Property("isolation", _parse_isolation),
+    "check.crcs": _Property("check_crc", parse_bool),
+    "client.rack": _Property("rack", _parse_text),
+    "fetch.max.bytes": _Property("max_bytes", _parse_number(1)),
+    "fetch.max.wait.ms": _Property("max_wait_ms", _parse_number(0)),
+    "fetch.min.bytes": _Property("min_bytes", _parse_number(0)),
+    "max.partition.fetch.bytes": _Property("partition_max_bytes", _parse_number(1)),
+}
+
+_LOGIN_MODULES = {
+    "PlainLoginModule": ("PLAIN",),
+    "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+}
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+# Java's names, then librdkafka's names for the same settings, which Python users know.
+SECURITY_PROPERTIES = (
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.jaas.config",
+    "sasl.username",
+    "sasl.password",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+)
+
+_PEM = "export it as PEM (keytool -exportcert -rfc, or openssl pkcs12 -in store.p12 -out store.pem)"
+_IN_A_FILE = "put the PEM into a file that every executor can read, and name the file in kafka.{}"
+_LOGIN = "kwire logs in by itself; give kafka.sasl.mechanism and kafka.sasl.jaas.config"
+UNSUPPORTED_SECURITY = {
+    "ssl.truststore.certificates": _IN_A_FILE.format("ssl.truststore.location"),
+    "ssl.keystore.certificate.chain": _IN_A_FILE.format("ssl.keystore.location"),
+    "ssl.keystore.key": _IN_A_FILE.format("ssl.keystore.location"),
+    "ssl.truststore.password": "a PEM file has none; " + _PEM,
+    "ssl.keystore.password": "a PEM file has none, its key's is kafka.ssl.key.password; " + _PEM,
+    "sasl.login.class": _LOGIN,
+    "sasl.login.callback.handler.class": _LOGIN,
+    "sasl.client.callback.handler.class": _LOGIN,
+    "sasl.kerberos.service.name": f"kwire offers {', '.join(MECHANISMS)}",
 }
 
 _NO_GROUP = "kwire's reads belong to no consumer group; remove it"
 _BYTES = "records are bytes here; convert columns with CAST or from_json"
-_REFUSED = {
+_UNSUPPORTED = {
     "auto.offset.reset": "use startingOffsets",
     "enable.auto.commit": "Spark keeps the offsets in its checkpoint",
     "default.api.timeout.ms": "give kafka.request.timeout.ms",
@@ -105,42 +150,42 @@ _REFUSED = {
     "transactional.id": "writes are at least once; they cannot take part in a transaction",
     "value.deserializer": _BYTES,
     "value.serializer": _BYTES,
-    **security.REFUSED,
+    **UNSUPPORTED_SECURITY,
 }
 
 
 def property_names() -> dict[str, str]:
-    """Of each keyword of a client that has a property, without the prefix."""
+    """Return the Java property, without prefix, of each client keyword that has one."""
     return {option.keyword: name for name, option in (_CLIENT | _PRODUCER | _CONSUMER).items()}
 
 
 def producer_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """Keywords for `kwire.Producer`, `bootstrap` included."""
+    """Return keywords for `kwire.Producer`, with `bootstrap`."""
     return _translate(options, _CLIENT | _PRODUCER, _CONSUMER, "reading")
 
 
 def consumer_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """Keywords for `kwire.Consumer`, `bootstrap` included.
+    """Return keywords for `kwire.Consumer`, with `bootstrap`.
 
-    Java's consumer lets any of its size limits stand alone; ours wants partition <= answer <= buffer. So limits that
-    are not given move out of the way of those that are.
+    kwire requires partition_max_bytes <= max_bytes <= max_buffered_bytes; Java's consumer has no such rule. So the
+    limits that are not given are adapted to those that are.
     """
     from kwire.consumer import ConsumerOptions  # only a read needs it
 
     keywords = _translate(options, _CLIENT | _CONSUMER, _PRODUCER, "writing")
     partition_bytes = keywords.get("partition_max_bytes", ConsumerOptions.partition_max_bytes)
-    answer_bytes = keywords.get("max_bytes", ConsumerOptions.max_bytes)
-    if "partition_max_bytes" in keywords and partition_bytes > answer_bytes:
-        keywords["max_bytes"] = answer_bytes = partition_bytes
-    elif partition_bytes > answer_bytes:
-        keywords["partition_max_bytes"] = answer_bytes
-    if answer_bytes > ConsumerOptions.max_buffered_bytes:
-        keywords["max_buffered_bytes"] = answer_bytes
+    response_bytes = keywords.get("max_bytes", ConsumerOptions.max_bytes)
+    if "partition_max_bytes" in keywords and partition_bytes > response_bytes:
+        keywords["max_bytes"] = response_bytes = partition_bytes
+    elif partition_bytes > response_bytes:
+        keywords["partition_max_bytes"] = response_bytes
+    if response_bytes > ConsumerOptions.max_buffered_bytes:
+        keywords["max_buffered_bytes"] = response_bytes
     return keywords
 
 
 def admin_options(consumer: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of a Consumer that an Admin takes as well."""
+    """Return those keywords of a Consumer that an Admin also accepts."""
     from kwire.consumer import ConsumerOptions
 
     own = ConsumerOptions.option_names()
@@ -148,7 +193,7 @@ def admin_options(consumer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _translate(
-    options: Mapping[str, str], table: Mapping[str, _Property], others: Mapping[str, _Property], others_are_for: str
+    options: Mapping[str, str], table: Mapping[str, _Property], others: Mapping[str, _Property], others_purpose: str
 ) -> dict[str, Any]:
     properties = {
         name.lower().removeprefix(PREFIX): value for name, value in options.items() if name.lower().startswith(PREFIX)
@@ -159,22 +204,120 @@ def _translate(
     keywords: dict[str, Any] = {"bootstrap": bootstrap, "client_id": CLIENT_ID}
     for name, value in properties.items():
         if name in table:
-            keywords[table[name].keyword] = table[name].read(PREFIX + name, value)
-        elif name not in security.PROPERTIES:
-            raise _refusal(name, table, others, others_are_for)
-    tls, sasl = security.tls_and_sasl(properties)
+            keywords[table[name].keyword] = table[name].parse(PREFIX + name, value)
+        elif name not in SECURITY_PROPERTIES:
+            raise _unsupported_error(name, table, others, others_purpose)
+    tls, sasl = tls_and_sasl(properties)
     return keywords | ({"tls": tls} if tls else {}) | ({"sasl": sasl} if sasl else {})
 
 
-def _refusal(
-    name: str, table: Mapping[str, _Property], others: Mapping[str, _Property], others_are_for: str
+def _unsupported_error(
+    name: str, table: Mapping[str, _Property], others: Mapping[str, _Property], others_purpose: str
 ) -> ConfigurationError:
-    if name in _REFUSED:
-        return ConfigurationError(f"option kafka.{name} is not supported", remedy=_REFUSED[name])
+    if name in _UNSUPPORTED:
+        return ConfigurationError(f"option kafka.{name} is not supported", remedy=_UNSUPPORTED[name])
     if name in others:
-        return ConfigurationError(f"option kafka.{name} is for {others_are_for}", remedy="remove it here")
-    known = sorted({"bootstrap.servers", *table, *security.PROPERTIES})
+        return ConfigurationError(f"option kafka.{name} is for {others_purpose}", remedy="remove it here")
+    known = sorted({"bootstrap.servers", *table, *SECURITY_PROPERTIES})
     near = get_close_matches(name, known, n=3) or known
     return ConfigurationError(
         f"option kafka.{name} is not supported", remedy=f"alternatives: {', '.join(PREFIX + n for n in near)}"
     )
+
+
+def tls_and_sasl(properties: Mapping[str, str]) -> tuple[Tls | None, Sasl | None]:
+    """Translate SECURITY_PROPERTIES; ignore other properties. Contradictory properties raise a ConfigurationError."""
+    has_tls = any(name.startswith("ssl.") for name in properties)
+    has_sasl = any(name.startswith("sasl.") for name in properties)
+    protocol = parse_choice("kafka.security.protocol", properties.get("security.protocol", "PLAINTEXT"), _PROTOCOLS)
+    if has_tls and "SSL" not in protocol.split("_"):
+        raise _contradiction("kafka.ssl.*", protocol, "SSL or SASL_SSL")
+    if has_sasl and not protocol.startswith("SASL"):
+        raise _contradiction("kafka.sasl.*", protocol, "SASL_SSL or SASL_PLAINTEXT")
+    return (
+        _tls(properties) if protocol.endswith("SSL") else None,
+        _sasl(properties) if protocol.startswith("SASL") else None,
+    )
+
+
+def _contradiction(options: str, protocol: str, needed: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"options {options} are given, but kafka.security.protocol is {protocol}", remedy=f"set it to {needed}"
+    )
+
+
+def _tls(properties: Mapping[str, str]) -> Tls:
+    for store in ("truststore", "keystore"):
+        is_typed_or_used = {f"ssl.{store}.type", f"ssl.{store}.location"} & properties.keys()
+        if is_typed_or_used and properties.get(f"ssl.{store}.type", "JKS").upper() != "PEM":
+            raise ConfigurationError(
+                f"option kafka.ssl.{store}.type is {properties.get(f'ssl.{store}.type', 'JKS (the default)')}",
+                remedy=f"kwire reads PEM files: {_PEM} and set kafka.ssl.{store}.type to PEM",
+            )
+    check = properties.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
+    if check not in ("https", "", "none"):
+        raise ConfigurationError(
+            f"option kafka.ssl.endpoint.identification.algorithm is {check!r}",
+            remedy="give https, or nothing for no check",
+        )
+    # A PEM key store holds the chain and the key in one file.
+    store_file = properties.get("ssl.keystore.location")
+    return Tls(
+        ca_file=_either(properties, "ssl.truststore.location", "ssl.ca.location"),
+        cert_file=_either(properties, "ssl.keystore.location", "ssl.certificate.location"),
+        key_file=store_file or properties.get("ssl.key.location"),
+        key_password=properties.get("ssl.key.password"),
+        check_hostname=check == "https",
+    )
+
+
+def _either(properties: Mapping[str, str], java: str, librdkafka: str) -> str | None:
+    if java in properties and librdkafka in properties:
+        raise ConfigurationError(
+            f"options kafka.{java} and kafka.{librdkafka} mean the same", remedy="give one of them"
+        )
+    return properties.get(java, properties.get(librdkafka))
+
+
+def _sasl(properties: Mapping[str, str]) -> Sasl:
+    if "sasl.mechanism" not in properties:
+        raise ConfigurationError(
+            "option kafka.sasl.mechanism is missing", remedy=f"give one of {', '.join(MECHANISMS)}"
+        )
+    mechanism = parse_choice("kafka.sasl.mechanism", properties["sasl.mechanism"], MECHANISMS)
+    jaas = properties.get("sasl.jaas.config")
+    if jaas is not None:
+        if "sasl.username" in properties or "sasl.password" in properties:
+            raise ConfigurationError(
+                "options kafka.sasl.jaas.config and kafka.sasl.username or .password mean the same", remedy="give one"
+            )
+        username, password = parse_jaas(jaas, mechanism)
+    else:
+        try:
+            username, password = properties["sasl.username"], properties["sasl.password"]
+        except KeyError:
+            raise ConfigurationError(
+                "the user name or password for SASL is missing",
+                remedy="give kafka.sasl.jaas.config, or kafka.sasl.username and kafka.sasl.password",
+            ) from None
+    return Sasl(mechanism, username, password)
+
+
+def parse_jaas(text: str, mechanism: str) -> tuple[str, str]:
+    """User name and password in a line such as `...PlainLoginModule required username="u" password="p";`."""
+    head = re.match(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\s", text)
+    module = head[1].rpartition(".")[2] if head else ""
+    if head is None or mechanism not in _LOGIN_MODULES.get(module, ()):
+        fitting = next(name for name, fits in _LOGIN_MODULES.items() if mechanism in fits)
+        raise ConfigurationError(
+            f"option kafka.sasl.jaas.config does not fit the mechanism {mechanism}",
+            remedy=f'it should look like `{fitting} required username="..." password="...";`',
+        )
+    entries = re.findall(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))', text[head.end() :], re.DOTALL)
+    values = {key: re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL) or bare for key, quoted, bare in entries}
+    if "username" not in values or "password" not in values:
+        raise ConfigurationError(
+            "option kafka.sasl.jaas.config has no username or no password",
+            remedy='it should end with username="..." password="...";',
+        )
+    return values["username"], values["password"]

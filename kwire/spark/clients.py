@@ -1,8 +1,8 @@
 """Producers and consumers that a Python worker process keeps from one task to the next.
 
-Spark runs many tasks and micro-batches in one worker, and a client's connections and metadata are dear. A client is
-found by its options; the least recently used one is closed when there are too many. A forked child starts with none.
-Spark plans a query in some processes that need no client, and the others need one kind: each is imported when it is.
+Spark runs many tasks and micro-batches in one worker, and connections and metadata are expensive to set up. Clients are
+cached by their options, and the least recently used one is closed when there are too many. A forked child starts with
+an empty cache. `kwire.producer` and `kwire.consumer` are imported on first use: no process needs both.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ C = TypeVar("C", bound=_Client)
 
 
 class Clients(Generic[C]):
-    """One kind of client, by options. Thread-safe."""
+    """A cache of one kind of client, by options. Thread-safe."""
 
     def __init__(self, make: Callable[..., C]) -> None:
         self._make = make
         self._lock = threading.Lock()
         self._clients: dict[tuple[tuple[str, Any], ...], C] = {}
-        self._of_parents: list[dict[tuple[tuple[str, Any], ...], C]] = []
-        # The parent's clients stay referenced in a child: to collect them there could touch what both processes share.
+        self._inherited: list[dict[tuple[tuple[str, Any], ...], C]] = []
+        # A child keeps a reference to its parent's clients: their finalizers could close sockets that both share.
         os.register_at_fork(after_in_child=self._forget)
 
     def get(self, options: Mapping[str, Any]) -> C:
-        """The client with these keywords, made where it is missing."""
+        """Return the client with these keywords; create it if necessary."""
         key = tuple(sorted(options.items()))
         with self._lock:
             client = self._clients.pop(key, None) or self._make(**options)
@@ -50,7 +50,7 @@ class Clients(Generic[C]):
         return client
 
     def discard(self, options: Mapping[str, Any]) -> None:
-        """Close the client with these keywords, waiting for nothing that it still does. The next get makes another."""
+        """Close the client with these keywords at once. The next `get` creates another."""
         with self._lock:
             client = self._clients.pop(tuple(sorted(options.items())), None)
         if client is not None:
@@ -65,7 +65,7 @@ class Clients(Generic[C]):
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        self._of_parents.append(self._clients)
+        self._inherited.append(self._clients)
         self._clients = {}
 
 

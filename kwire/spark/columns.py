@@ -1,8 +1,7 @@
-"""The columns that a read answers, made of those that `Consumer.poll_arrow` answers, without a Python object a row.
+"""The columns of a read: their Spark and Arrow types, and the conversion from `Consumer.poll_arrow`.
 
-Only the columns of the read's schema go to Spark: a user schema that leaves columns out saves their cost there, which
-Spark's own connector cannot do. Owns the schema's check. Columns are as in Spark's connector: all nullable, times in
-microseconds, no headers as null.
+Columns are as in Spark's Kafka connector: all nullable, timestamps in microseconds, null for a record without headers.
+Only the columns of the read's schema go to Spark, so a schema without some columns saves their cost.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": HEADERS,
 }
-# What Spark makes of these types (pyspark.sql.pandas.types.to_arrow_schema, whose signature changes between versions).
+# What Spark's to_arrow_schema returns for these types. Not called here: its signature differs between Spark versions.
 ARROW_TYPES = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -47,18 +46,18 @@ ARROW_TYPES = {
 
 
 assert _TYPES.keys() == ARROW_TYPES.keys()
-# What poll_arrow calls by another name.
+# Names that differ in `poll_arrow`.
 _POLLED_NAMES = {"timestampType": "timestamp_type"}
 
 
 def read_schema(*, with_headers: bool) -> StructType:
-    """What a read answers when the user gives no schema."""
+    """Return the schema of a read for which the user gives none."""
     names = [name for name in _TYPES if with_headers or name != "headers"]
     return StructType([StructField(name, _TYPES[name]) for name in names])
 
 
 def check_read_schema(schema: StructType) -> None:
-    """A user's schema may leave columns out and order them, but not rename or retype them."""
+    """Check a user's schema. It may omit and reorder columns, but not rename them or change their types."""
     for field in schema.fields:
         if field.name not in _TYPES:
             raise ConfigurationError(
@@ -75,14 +74,14 @@ def check_read_schema(schema: StructType) -> None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark demands of what a read yields: inner names and nullability are compared as well."""
+    """Return the Arrow schema that Spark requires of a read. Spark compares nested names and nullability too."""
     return pa.schema([pa.field(field.name, ARROW_TYPES[field.name]) for field in schema.fields])
 
 
 def to_spark(polled: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """What `poll_arrow` answered as the columns of `schema`; those that are alike in both are not copied.
+    """Convert a batch of `poll_arrow` to the columns of `schema`. A column of the same type is not copied.
 
-    A record without a time has -1, which Spark's connector shows as one millisecond before 1970; so do we.
+    A record without a timestamp has -1 and reads as one millisecond before 1970, as in Spark's Kafka connector.
     """
     columns = [polled.column(_POLLED_NAMES.get(field.name, field.name)) for field in schema]
     try:

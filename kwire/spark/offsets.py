@@ -1,25 +1,35 @@
-"""Arithmetic on offsets: their form in Spark's checkpoint, ranges, portions of ranges, the limit of a micro-batch.
+"""Offsets: their form in Spark's checkpoint, ranges and splits, and which offsets a batch or micro-batch reads.
 
-Pure functions; nothing here knows a broker or Spark. A range's length is an upper bound of its records: compaction and
-transaction markers leave gaps.
+The length of a range is an upper bound of its records: compaction and transaction markers leave gaps. Brokers are
+queried through `OffsetReader`, the part of `kwire.Consumer` that is needed here.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from kwire.errors import ConfigurationError
-from kwire.spark.values import TopicPartition
+from kwire.errors import ConfigurationError, ErrorCode, KwireError, broker_error
+from kwire.spark.option_parsers import EARLIEST, LATEST, TopicPartition
+from kwire.spark.options import (
+    Bound,
+    EarliestOrLatest,
+    OffsetsByPartition,
+    ReadOptions,
+    Subscription,
+    Timestamp,
+    TimestampsByPartition,
+)
 
-# What Spark keeps of a stream's progress, in the same form as its own Kafka connector: {"topic": {"0": 123}}.
+# A stream's progress in Spark's checkpoint, in the form of Spark's Kafka connector: {"topic": {"0": 123}}.
 Checkpoint = dict[str, dict[str, int]]
 
 
 class OffsetRange(NamedTuple):
-    """The offsets of one partition from `start` up to and without `end`."""
+    """Offsets of one partition, from `start` to `end` exclusive."""
 
     topic: str
     partition: int
@@ -32,53 +42,57 @@ class OffsetRange(NamedTuple):
 
 
 def to_checkpoint(offsets: Mapping[TopicPartition, int]) -> Checkpoint:
-    """In sorted order, so that equal offsets are equal texts."""
-    shape: Checkpoint = {}
+    """Return `offsets` in the form of a checkpoint, sorted, so that equal offsets are equal texts."""
+    checkpoint: Checkpoint = {}
     for (topic, partition), offset in sorted(offsets.items()):
-        shape.setdefault(topic, {})[str(partition)] = offset
-    return shape
+        checkpoint.setdefault(topic, {})[str(partition)] = offset
+    return checkpoint
 
 
-def from_checkpoint(shape: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+def from_checkpoint(checkpoint: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
     try:
         return {
             (topic, int(partition)): int(offset)
-            for topic, numbers in sorted(shape.items())
+            for topic, numbers in sorted(checkpoint.items())
             for partition, offset in sorted(numbers.items(), key=lambda item: int(item[0]))
         }
     except (AttributeError, TypeError, ValueError):
         raise ConfigurationError(
-            f"the checkpoint's offsets are not kwire's: {shape!r}"[:300],
+            f"the checkpoint's offsets are not kwire's: {checkpoint!r}"[:300],
             remedy='they look like {"topic": {"0": 123}}; start the query with its own checkpointLocation',
         ) from None
 
 
 def ranges(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """The ranges of the partitions in both; empty ones are left out."""
+    """Return the ranges of partitions that are in both mappings, without empty ranges."""
     found = (OffsetRange(*key, start[key], end[key]) for key in sorted(start.keys() & end.keys()))
     return [offset_range for offset_range in found if offset_range.size]
 
 
 def split(
-    whole: Iterable[OffsetRange], *, at_least: int | None = None, records_max: int | None = None
+    offset_ranges: Iterable[OffsetRange], *, min_splits: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """Cut ranges into portions of at most `records_max` offsets, and into at least `at_least` portions.
+    """Split ranges into at least `min_splits` splits of at most `max_records` offsets. A task reads one split.
 
-    Without either a range is one portion, read by one task. The portions asked for go where most offsets are, one after
-    another to the range whose portions are largest; a portion holds at least one offset, so a few records may make
-    fewer portions than asked for. The portions of a range differ by one offset at most.
+    Without either argument, each range is one split. Further splits go to the range whose splits are largest. A split
+    holds at least one offset, so few offsets may give fewer splits than `min_splits`. The splits of a range differ by
+    at most one offset.
     """
-    todo = [offset_range for offset_range in whole if offset_range.size]
-    counts = [-(-offset_range.size // records_max) if records_max else 1 for offset_range in todo]
-    wanted = min(at_least or 0, sum(offset_range.size for offset_range in todo))
+    nonempty = [offset_range for offset_range in offset_ranges if offset_range.size]
+    counts = [-(-offset_range.size // max_records) if max_records else 1 for offset_range in nonempty]
+    wanted = min(min_splits or 0, sum(offset_range.size for offset_range in nonempty))
     missing = wanted - sum(counts)
     if missing > 0:
-        counts = _spread([offset_range.size for offset_range in todo], counts, missing)
-    return [portion for offset_range, count in zip(todo, counts, strict=True) for portion in _cut(offset_range, count)]
+        counts = _add_splits([offset_range.size for offset_range in nonempty], counts, missing)
+    return [
+        part
+        for offset_range, count in zip(nonempty, counts, strict=True)
+        for part in _split_evenly(offset_range, count)
+    ]
 
 
-def _spread(sizes: list[int], counts: list[int], missing: int) -> list[int]:
-    """Give `missing` more portions away, each to the range with the largest portions (no portion gets empty)."""
+def _add_splits(sizes: list[int], counts: list[int], missing: int) -> list[int]:
+    """Return `counts` with `missing` more splits, each given to the range whose splits are largest at that moment."""
     counts = list(counts)
     largest_first = [(-size / count, index) for index, (size, count) in enumerate(zip(sizes, counts, strict=True))]
     heapq.heapify(largest_first)
@@ -89,18 +103,18 @@ def _spread(sizes: list[int], counts: list[int], missing: int) -> list[int]:
     return counts
 
 
-def _cut(offset_range: OffsetRange, count: int) -> list[OffsetRange]:
-    borders = [offset_range.start + offset_range.size * cut // count for cut in range(count + 1)]
-    return [offset_range._replace(start=start, end=end) for start, end in pairwise(borders)]
+def _split_evenly(offset_range: OffsetRange, count: int) -> list[OffsetRange]:
+    bounds = [offset_range.start + offset_range.size * index // count for index in range(count + 1)]
+    return [offset_range._replace(start=start, end=end) for start, end in pairwise(bounds)]
 
 
-def limited(
+def rate_limit(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], rows_max: int
 ) -> dict[TopicPartition, int]:
-    """The end of a micro-batch of at most `rows_max` offsets, shared among partitions in proportion to their lag.
+    """Return the end of a micro-batch of at most `rows_max` offsets, shared in proportion to the partitions' lag.
 
-    Shares are rounded down, and what that leaves is given out one by one, longest lag first: the sum is exact, and a
-    partition with a short lag is not starved for ever, since its turn comes when the others have caught up.
+    Shares are rounded down. The remainder is given out one by one, largest lag first, so the sum is exact. A partition
+    with a small lag gets its share when the others have caught up.
     """
     lags = {key: max(0, end[key] - start[key]) for key in end if key in start}
     total = sum(lags.values())
@@ -116,5 +130,163 @@ def limited(
 
 
 def lag(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
-    """Offsets between two places, over all partitions that both know."""
+    """Return the number of offsets from `start` to `end`, over all partitions in both."""
     return sum(max(0, end[key] - start[key]) for key in end if key in start)
+
+
+_log = logging.getLogger("kwire.spark")
+
+
+class OffsetReader(Protocol):
+    """The part of `kwire.Consumer` that says which offsets exist."""
+
+    def partitions(self, topic: str) -> Collection[int]: ...
+    def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def offsets_at(self, times: Sequence[tuple[str, int, int]]) -> Mapping[TopicPartition, int | None]: ...
+
+
+def partitions_of(
+    subscription: Subscription, offset_reader: OffsetReader, topics: Callable[[], Iterable[str]]
+) -> list[TopicPartition]:
+    """Return the subscribed partitions, sorted. `topics` returns all topic names; only a pattern calls it."""
+    if subscription.partitions:
+        _check_assigned(subscription.partitions, offset_reader)
+        return sorted(subscription.partitions)
+    names: Iterable[str] = subscription.topics
+    pattern = subscription.pattern
+    if pattern is not None:
+        names = [name for name in topics() if pattern.fullmatch(name)]
+    return sorted((name, index) for name in names for index in offset_reader.partitions(name))
+
+
+def _check_assigned(assigned: Iterable[TopicPartition], offset_reader: OffsetReader) -> None:
+    known: dict[str, Collection[int]] = {}
+    for topic, index in assigned:
+        if topic not in known:
+            known[topic] = offset_reader.partitions(topic)
+        if index not in known[topic]:
+            raise broker_error(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                "option assign names a partition that does not exist",
+                topic=topic,
+                partition=index,
+                remedy=f"the topic has {len(known[topic])} partitions, numbered from 0",
+            )
+
+
+def resolve(
+    bound: Bound, partitions: Sequence[TopicPartition], offset_reader: OffsetReader, *, is_strict_on_time: bool = False
+) -> dict[TopicPartition, int]:
+    """Return the offset that `bound` means in each partition.
+
+    A time after the last record means the end of the partition, or raises if `is_strict_on_time`.
+    """
+    position = bound.position
+    if not partitions:
+        return {}
+    if isinstance(position, EarliestOrLatest):
+        fetch_offsets = offset_reader.beginning_offsets if position.offset == EARLIEST else offset_reader.end_offsets
+        return dict(fetch_offsets(partitions))
+    if isinstance(position, OffsetsByPartition):
+        _check_complete(bound.option, position.by_partition, partitions)
+        offsets = {key: position.by_partition[key] for key in partitions}
+        for marker, fetch_offsets in ((EARLIEST, offset_reader.beginning_offsets), (LATEST, offset_reader.end_offsets)):
+            marked = [key for key, offset in offsets.items() if offset == marker]
+            offsets.update(fetch_offsets(marked) if marked else {})
+        return offsets
+    return _resolve_timestamps(bound, position, partitions, offset_reader, is_strict_on_time)
+
+
+def _resolve_timestamps(
+    bound: Bound,
+    position: Timestamp | TimestampsByPartition,
+    partitions: Sequence[TopicPartition],
+    offset_reader: OffsetReader,
+    is_strict: bool,
+) -> dict[TopicPartition, int]:
+    if isinstance(position, TimestampsByPartition):
+        _check_complete(bound.option, position.by_partition, partitions)
+        times = {key: position.by_partition[key] for key in partitions}
+    else:
+        times = dict.fromkeys(partitions, position.timestamp_ms)
+    found = offset_reader.offsets_at([(topic, index, ms) for (topic, index), ms in times.items()])
+    late = [key for key in partitions if found[key] is None]
+    if late and is_strict:
+        topic, index = late[0]
+        raise ConfigurationError(
+            f"option {bound.option} gives {topic}-{index} the time {times[late[0]]}, after its last record",
+            remedy="give an earlier time, or set startingOffsetsByTimestampStrategy to latest",
+        )
+    ends = offset_reader.end_offsets(late) if late else {}
+    return {key: ends[key] if offset is None else offset for key, offset in ((key, found[key]) for key in partitions)}
+
+
+def _check_complete(option: str, given: Collection[TopicPartition], partitions: Collection[TopicPartition]) -> None:
+    missing = [f"{topic}-{index}" for topic, index in partitions if (topic, index) not in given]
+    extra = [f"{topic}-{index}" for topic, index in given if (topic, index) not in partitions]
+    if missing or extra:
+        what = f"lacks {', '.join(missing[:5])}" if missing else f"names {', '.join(extra[:5])}, which is not read"
+        raise ConfigurationError(
+            f"option {option} {what}", remedy="give each partition that is read: -2 is earliest, -1 latest"
+        )
+
+
+def plan_batch(
+    options: ReadOptions, offset_reader: OffsetReader, topics: Callable[[], Iterable[str]]
+) -> list[OffsetRange]:
+    """Return the ranges of a batch read, without partitions that have nothing to read."""
+    partitions = partitions_of(options.subscription, offset_reader, topics)
+    if not partitions:
+        return []
+    start = resolve(options.starting, partitions, offset_reader, is_strict_on_time=options.is_strict_on_time)
+    end = resolve(options.ending, partitions, offset_reader)
+    first, last = offset_reader.beginning_offsets(partitions), offset_reader.end_offsets(partitions)
+    for key in partitions:
+        if start[key] < first[key]:
+            report_data_loss(
+                options, key, f"offset {start[key]}, where the read starts, is deleted: the log begins at {first[key]}"
+            )
+            start[key] = first[key]
+        if end[key] > last[key]:
+            report_data_loss(
+                options, key, f"offset {end[key]}, where the read ends, does not exist: the log ends at {last[key]}"
+            )
+            end[key] = last[key]
+    return ranges(start, end)
+
+
+def plan_micro_batch(
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    options: ReadOptions,
+    offset_reader: OffsetReader,
+) -> list[OffsetRange]:
+    """Return the ranges of a micro-batch. A partition that is new since the previous one is read from its beginning."""
+    for key in sorted(start.keys() - end.keys()):
+        report_data_loss(options, key, f"the partition no longer exists; offsets from {start[key]} on cannot be read")
+    new = sorted(end.keys() - start.keys())
+    first = dict(offset_reader.beginning_offsets(new)) if new else {}
+    for key, offset in first.items():
+        if offset > 0:
+            report_data_loss(
+                options, key, f"the partition is new to this query, but its log already begins at {offset}"
+            )
+    for key in sorted(start.keys() & end.keys()):
+        if start[key] > end[key]:
+            report_data_loss(options, key, f"the log ended at {start[key]} earlier and now ends at {end[key]}")
+    return ranges({**start, **first}, end)
+
+
+def report_data_loss(options: ReadOptions, key: TopicPartition, what: str) -> None:
+    """Raise under failOnDataLoss, else log a warning; the read then continues without the lost records."""
+    if not options.fail_on_data_loss:
+        _log.warning("data may be lost: %s [topic %s, partition %d]; the read continues without it", what, *key)
+        return
+    raise KwireError(
+        f"data may be lost: {what}",
+        topic=key[0],
+        partition=key[1],
+        remedy="records are deleted by retention and with their topic; "
+        "set failOnDataLoss to false to continue without them",
+    )

@@ -1,8 +1,8 @@
-"""The options of `format("kwire")` that are not the Kafka client's: which topics, from where to where, how much.
+"""Options of `format("kwire")` other than `kafka.*`: which topics, from where to where, how much.
 
-They are those of Spark's own Kafka connector, with its names, defaults and precedence (a timestamp for all partitions
-before timestamps by partition before offsets). Owns `ReadOptions` and `WriteOptions`, which are made on the driver, so
-that a wrong option fails there, and pickle. Refuses to talk to brokers: `planning` makes partitions of subscriptions.
+Names, defaults and precedence are those of Spark's Kafka connector: one timestamp for all partitions comes before
+timestamps by partition, and these come before offsets. `ReadOptions` and `WriteOptions` are created on the driver, so
+that a wrong option fails there, and pickled to the tasks. `offsets` turns them into offsets of partitions.
 """
 
 from __future__ import annotations
@@ -14,9 +14,20 @@ from difflib import get_close_matches
 from typing import Any
 
 from kwire.errors import ConfigurationError
-from kwire.spark import values
 from kwire.spark.client_options import PREFIX, consumer_options, producer_options
-from kwire.spark.values import EARLIEST, LATEST, TopicPartition
+from kwire.spark.option_parsers import (
+    EARLIEST,
+    LATEST,
+    TopicPartition,
+    parse_bool,
+    parse_choice,
+    parse_duration_ms,
+    parse_int,
+    parse_numbers_by_partition,
+    parse_partitions,
+    parse_pattern,
+    parse_topics,
+)
 
 _SUBSCRIPTIONS = ("subscribe", "assign", "subscribePattern")
 _READ = (
@@ -34,56 +45,56 @@ _READ = (
 _BATCH_READ = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM_READ = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _WRITE = ("topic",)
-_RETRIES = "kwire asks again until kafka.request.timeout.ms has passed"
-_REFUSED = {
+_RETRIES = "kwire retries until kafka.request.timeout.ms has passed"
+_UNSUPPORTED = {
     "groupIdPrefix": "kwire's reads belong to no consumer group; remove it",
     "fetchOffset.numRetries": _RETRIES,
     "fetchOffset.retryIntervalMs": _RETRIES,
     "path": "name topics with the option topic (to write) or subscribe (to read), not in save() or load()",
 }
-# Spark puts its own options of a query among ours.
-_SPARKS_OWN = ("checkpointLocation", "queryName", "outputMode")
+# Spark passes its own query options along with those of the data source.
+_QUERY_OPTIONS = ("checkpointLocation", "queryName", "outputMode")
 
 
 @dataclass(frozen=True, slots=True)
-class Everywhere:
-    """The same place in every partition: EARLIEST or LATEST."""
+class EarliestOrLatest:
+    """The EARLIEST or the LATEST offset of every partition."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Offsets:
-    """An offset for each partition, which may be EARLIEST or LATEST."""
+class OffsetsByPartition:
+    """An offset for each partition; it may be EARLIEST or LATEST."""
 
     by_partition: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Time:
-    """The first record of each partition that is not older, milliseconds since 1970."""
+class Timestamp:
+    """In each partition, the first record at or after this time, in milliseconds since 1970."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    """As `Time`, for each partition by itself."""
+class TimestampsByPartition:
+    """As `Timestamp`, with a time for each partition."""
 
     by_partition: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where a read starts or ends, and the option that said so, to be named when it cannot be met."""
+    """Where a read starts or ends, and the option that says so, for errors."""
 
     option: str
-    place: Everywhere | Offsets | Time | Times
+    position: EarliestOrLatest | OffsetsByPartition | Timestamp | TimestampsByPartition
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Exactly one of the three: topics, partitions, or a pattern of topic names."""
+    """Exactly one of: topics, partitions, a pattern of topic names."""
 
     topics: tuple[str, ...] = ()
     partitions: tuple[TopicPartition, ...] = ()
@@ -92,13 +103,13 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a batch read or a streaming read was asked to do. `client` are keywords for `kwire.Consumer`."""
+    """The options of a batch or streaming read. `client` holds keywords for `kwire.Consumer`."""
 
     client: Mapping[str, Any]
     subscription: Subscription
     starting: Bound
     ending: Bound
-    is_strict_on_time: bool  # a starting time later than the last record is an error, else the end of the partition
+    is_strict_on_time: bool  # whether a starting time after the last record is an error, or means the end
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -110,7 +121,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write was asked to do. `client` are keywords for `kwire.Producer`; `topic` is for all rows, or None."""
+    """The options of a write. `client` holds keywords for `kwire.Producer`; `topic`, if given, is for all rows."""
 
     client: Mapping[str, Any]
     topic: str | None
@@ -118,13 +129,13 @@ class WriteOptions:
 
 def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     extra, action = (_STREAM_READ, "a streaming read") if is_stream else (_BATCH_READ, "a batch read")
-    own = _own(options, (*_READ, *extra), action)
+    own = _own_options(options, (*_READ, *extra), action)
     starting = _bound(own, "starting", default=LATEST if is_stream else EARLIEST)
     ending = _bound(own, "ending", default=LATEST)
     if not is_stream:
-        _refuse_place(starting, LATEST, "a batch read cannot start at the latest offset")
-    _refuse_place(ending, EARLIEST, "a batch read cannot end at the earliest offset")
-    strategy = values.one_of(
+        _reject_position(starting, LATEST, "a batch read cannot start at the latest offset")
+    _reject_position(ending, EARLIEST, "a batch read cannot end at the earliest offset")
+    strategy = parse_choice(
         "startingOffsetsByTimestampStrategy",
         own.get("startingOffsetsByTimestampStrategy", "error"),
         ("error", "latest"),
@@ -135,18 +146,18 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         starting=starting,
         ending=ending,
         is_strict_on_time=strategy == "error",
-        fail_on_data_loss=values.flag("failOnDataLoss", own.get("failOnDataLoss", "true")),
-        min_partitions=_maybe_whole(own, "minPartitions"),
-        max_records_per_partition=_maybe_whole(own, "maxRecordsPerPartition"),
-        max_offsets_per_trigger=_maybe_whole(own, "maxOffsetsPerTrigger"),
-        min_offsets_per_trigger=_maybe_whole(own, "minOffsetsPerTrigger"),
-        max_trigger_delay_ms=values.duration_ms("maxTriggerDelay", own.get("maxTriggerDelay", "15m")),
-        poll_timeout_ms=_maybe_whole(own, "kafkaConsumer.pollTimeoutMs") or 120_000,
+        fail_on_data_loss=parse_bool("failOnDataLoss", own.get("failOnDataLoss", "true")),
+        min_partitions=_optional_int(own, "minPartitions"),
+        max_records_per_partition=_optional_int(own, "maxRecordsPerPartition"),
+        max_offsets_per_trigger=_optional_int(own, "maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=_optional_int(own, "minOffsetsPerTrigger"),
+        max_trigger_delay_ms=parse_duration_ms("maxTriggerDelay", own.get("maxTriggerDelay", "15m")),
+        poll_timeout_ms=_optional_int(own, "kafkaConsumer.pollTimeoutMs") or 120_000,
     )
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    own = _own(options, _WRITE, "a write")
+    own = _own_options(options, _WRITE, "a write")
     topic = own.get("topic")
     if topic is not None and not topic.strip():
         raise ConfigurationError(
@@ -156,46 +167,47 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 
 def check_read_options(options: Mapping[str, str]) -> None:
-    """Refuse what neither kind of read takes: a read's schema is asked for before it is known whether it is a stream.
+    """Raise for options that suit neither a batch read nor a streaming read.
 
-    Of a stream, Spark would tell in a thread of the query, and end its report with an error of its own.
+    Spark requests the schema before it says which of the two it is. A streaming read would raise later, in a thread of
+    the query, where Spark hides the message behind an error of its own.
     """
-    refusals = []
+    errors = []
     for is_stream in (False, True):
         try:
             read_options(options, is_stream=is_stream)
             return
         except ConfigurationError as error:
-            refusals.append(error)
-    raise refusals[0]
+            errors.append(error)
+    raise errors[0]
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
-    """Whether the default schema has the headers column. Asked before it is known whether the read is a stream."""
+    """Return whether the default schema has the headers column, for a batch or a streaming read."""
     text = {name.lower(): value for name, value in options.items()}.get("includeheaders", "false")
-    return values.flag("includeHeaders", text)
+    return parse_bool("includeHeaders", text)
 
 
-def _own(options: Mapping[str, str], allowed: tuple[str, ...], action: str) -> dict[str, str]:
-    """The options that are ours, under their proper names; any that does not belong to `action` is refused."""
+def _own_options(options: Mapping[str, str], allowed: tuple[str, ...], action: str) -> dict[str, str]:
+    """Return the options of this module, with their documented case. Raise for any that `action` does not have."""
     everything = (*_READ, *_BATCH_READ, *_STREAM_READ, *_WRITE)
-    proper = {name.lower(): name for name in (*everything, *_REFUSED)}
-    sparks = {name.lower() for name in _SPARKS_OWN}
+    documented = {name.lower(): name for name in (*everything, *_UNSUPPORTED)}
+    query_options = {name.lower() for name in _QUERY_OPTIONS}
     found: dict[str, str] = {}
     for given, value in options.items():
-        if given.lower().startswith(PREFIX) or given.lower() in sparks:
+        if given.lower().startswith(PREFIX) or given.lower() in query_options:
             continue
-        name = proper.get(given.lower(), given)
-        if name in _REFUSED:
-            raise ConfigurationError(f"option {name} is not supported", remedy=_REFUSED[name])
+        name = documented.get(given.lower(), given)
+        if name in _UNSUPPORTED:
+            raise ConfigurationError(f"option {name} is not supported", remedy=_UNSUPPORTED[name])
         if name in allowed:
             found[name] = value
         elif name in everything:
             raise ConfigurationError(
-                f"option {name} is not for {action}", remedy=f"here there are {', '.join(allowed)}"
+                f"option {name} is not for {action}", remedy=f"its options are {', '.join(allowed)}"
             )
         else:
-            near = [proper[match] for match in get_close_matches(given.lower(), [n.lower() for n in allowed], n=3)]
+            near = [documented[match] for match in get_close_matches(given.lower(), [n.lower() for n in allowed], n=3)]
             raise ConfigurationError(
                 f"option {given} is not supported", remedy=f"alternatives: {', '.join(near or allowed)}, and kafka.*"
             )
@@ -209,35 +221,35 @@ def _subscription(own: Mapping[str, str]) -> Subscription:
         raise ConfigurationError(what, remedy=f"give exactly one of {', '.join(_SUBSCRIPTIONS)}")
     name = given[0]
     if name == "subscribe":
-        return Subscription(topics=values.names(name, own[name]))
+        return Subscription(topics=parse_topics(name, own[name]))
     if name == "assign":
-        return Subscription(partitions=values.topic_partitions(name, own[name]))
-    return Subscription(pattern=values.pattern(name, own[name]))
+        return Subscription(partitions=parse_partitions(name, own[name]))
+    return Subscription(pattern=parse_pattern(name, own[name]))
 
 
 def _bound(own: Mapping[str, str], which: str, *, default: int) -> Bound:
-    """The first of the three ways to say where, in Spark's order of precedence."""
+    """Return where a read starts or ends, from the option that comes first in Spark's order of precedence."""
     time, times, offsets = f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets"
     if time in own:
-        return Bound(time, Time(values.whole(time, own[time], least=0)))
+        return Bound(time, Timestamp(parse_int(time, own[time], minimum=0)))
     if times in own:
-        return Bound(times, Times(values.numbers_by_partition(times, own[times], least=0)))
+        return Bound(times, TimestampsByPartition(parse_numbers_by_partition(times, own[times], minimum=0)))
     text = own.get(offsets, "latest" if default == LATEST else "earliest").strip()
     if text.lower() in ("earliest", "latest"):
-        return Bound(offsets, Everywhere(EARLIEST if text.lower() == "earliest" else LATEST))
-    return Bound(offsets, Offsets(values.numbers_by_partition(offsets, text, least=EARLIEST)))
+        return Bound(offsets, EarliestOrLatest(EARLIEST if text.lower() == "earliest" else LATEST))
+    return Bound(offsets, OffsetsByPartition(parse_numbers_by_partition(offsets, text, minimum=EARLIEST)))
 
 
-def _refuse_place(bound: Bound, offset: int, message: str) -> None:
-    place = bound.place
-    is_used = (isinstance(place, Everywhere) and place.offset == offset) or (
-        isinstance(place, Offsets) and offset in place.by_partition.values()
+def _reject_position(bound: Bound, offset: int, message: str) -> None:
+    position = bound.position
+    is_used = (isinstance(position, EarliestOrLatest) and position.offset == offset) or (
+        isinstance(position, OffsetsByPartition) and offset in position.by_partition.values()
     )
     if is_used:
         raise ConfigurationError(
-            f"option {bound.option}: {message}", remedy="choose another place, or a streaming read"
+            f"option {bound.option}: {message}", remedy="choose another offset, or a streaming read"
         )
 
 
-def _maybe_whole(own: Mapping[str, str], name: str) -> int | None:
-    return values.whole(name, own[name]) if name in own else None
+def _optional_int(own: Mapping[str, str], name: str) -> int | None:
+    return parse_int(name, own[name]) if name in own else None

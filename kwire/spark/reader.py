@@ -1,11 +1,14 @@
-"""Reading: `BatchReader` for spark.read, and `read_range`, which tasks of batch and streaming reads run alike.
+"""Reads: `BatchReader` for spark.read, `StreamReader` for spark.readStream, and `read_range`, the task of both.
 
-Owns the loop from a range of offsets to Arrow batches, and its end: offsets in a range may have no record (compaction,
-transaction markers), so it ends by the consumer's position, not by the last record's offset. No Python object is made
-for a record.
+A task turns a range of offsets into Arrow batches, without a Python object per record. Compaction and transaction
+markers leave offsets without a record, so a range ends at the consumer's position, not at the last record's offset.
+
+One `StreamReader` lives on the driver as long as the query and plans its micro-batches; pickled copies run `read` in
+tasks. Spark 4.2 added admission control (start offsets and a limit in each call) and Trigger.AvailableNow. With
+earlier versions, options that need them raise a ConfigurationError.
 """
 
-# pyarrow.compute makes its functions as it is imported, where pyright does not see them.
+# pyarrow.compute creates its functions at import, so pyright cannot see them.
 # pyright: reportAttributeAccessIssue=false
 
 from __future__ import annotations
@@ -15,30 +18,58 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from kwire.errors import BrokerError, ErrorCode, KwireError, RequestTimeoutError
+from kwire.errors import BrokerError, ConfigurationError, ErrorCode, KwireError, RequestTimeoutError
 from kwire.net import Clock, SystemClock
 from kwire.spark.client_options import admin_options
 from kwire.spark.clients import consumers
 from kwire.spark.columns import arrow_schema, to_spark
-from kwire.spark.offsets import OffsetRange, split
+from kwire.spark.error_messages import with_option_names
+from kwire.spark.offsets import (
+    Checkpoint,
+    OffsetRange,
+    OffsetReader,
+    from_checkpoint,
+    lag,
+    partitions_of,
+    plan_batch,
+    plan_micro_batch,
+    rate_limit,
+    report_data_loss,
+    resolve,
+    split,
+    to_checkpoint,
+)
+from kwire.spark.option_parsers import TopicPartition
 from kwire.spark.options import ReadOptions
-from kwire.spark.planning import lost, plan_batch
-from kwire.spark.values import TopicPartition
-from kwire.spark.wording import in_sparks_words
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_ADMISSION_CONTROL = True
+except ImportError:  # Spark 4.0 and 4.1
+    HAS_ADMISSION_CONTROL = False
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-# Rows in one Arrow batch, and its bytes: the JVM takes a batch in whole, outside of its heap, and makes rows of it.
+Offsets = Mapping[TopicPartition, int]
+
+# Limits of one Arrow batch: the JVM holds a whole batch outside its heap and turns it into rows.
 ROWS_MAX = 10_000
 BYTES_MAX = 16 * 1024 * 1024
-# How long one poll waits, in seconds. It only bounds how late a range that ends in a gap is seen to have ended.
+# Seconds that one poll waits. It bounds how late the end of a range that has no record there is noticed.
 _POLL_TIMEOUT = 0.1
 
 
-class Reads(Protocol):
+class RangeConsumer(Protocol):
     """The part of `kwire.Consumer` that a task needs."""
 
     def assign(
@@ -52,108 +83,108 @@ class Reads(Protocol):
 
 
 class BatchReader(DataSourceReader):
-    """spark.read: plans once on the driver, then one task a portion."""
+    """spark.read: plans once on the driver, then runs one task per split."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
-    @in_sparks_words()
+    @with_option_names()
     def partitions(self) -> list[InputPartition]:
-        whole = plan_batch(self._options, consumers.get(self._options.client), topic_names(self._options))
-        return portions(whole, self._options)
+        ranges = plan_batch(self._options, consumers.get(self._options.client), topic_names(self._options))
+        return input_partitions(ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_portion(partition, self._options, self._schema)
+        return read_partition(partition, self._options, self._schema)
 
 
 def topic_names(options: ReadOptions) -> Any:
-    """A function that answers the names of all topics, Kafka's internal ones left out."""
+    """Return a function that returns the names of all topics but Kafka's internal ones."""
 
-    def ask() -> list[str]:
-        from kwire.admin import Admin  # only a pattern needs it
+    def fetch() -> list[str]:
+        from kwire.admin import Admin  # imported here because only a pattern needs it
 
         with Admin(**admin_options(options.client)) as admin:
             return [topic.name for topic in admin.metadata().topics.values() if not topic.is_internal]
 
-    return ask
+    return fetch
 
 
-def portions(whole: list[OffsetRange], options: ReadOptions) -> list[InputPartition]:
-    cut = split(whole, at_least=options.min_partitions, records_max=options.max_records_per_partition)
-    return [InputPartition(portion) for portion in cut]
+def input_partitions(ranges: list[OffsetRange], options: ReadOptions) -> list[InputPartition]:
+    splits = split(ranges, min_splits=options.min_partitions, max_records=options.max_records_per_partition)
+    return [InputPartition(offset_range) for offset_range in splits]
 
 
-def read_portion(
+def read_partition(
     partition: InputPartition | None, options: ReadOptions, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """What a task does. With nothing to read, Spark gives a partition without a value, or (4.0) none at all."""
+    """Run a task. If there is nothing to read, Spark passes a partition without a value, or None (Spark 4.0)."""
     offset_range = partition.value if partition is not None else None
     if not isinstance(offset_range, OffsetRange):
         return
     consumer = consumers.get(options.client)
     wanted = arrow_schema(schema)
     try:
-        with in_sparks_words():
+        with with_option_names():
             for polled in read_range(consumer, offset_range, options, SystemClock(), "headers" in wanted.names):
-                yield from in_pieces(_to_spark(polled, wanted, offset_range))
+                yield from split_by_size(_to_spark(polled, wanted, offset_range))
     except BaseException:
-        # Also when Spark stops in the middle (LIMIT): nobody wants what else is fetched. A range that was read to its
-        # end stays assigned, which costs nothing, so that the next task of its topic finds the metadata there.
+        # Also when Spark stops early (LIMIT): stop fetching. A range that was read to its end stays assigned, so that
+        # the consumer keeps the topic's metadata for the next task.
         consumer.assign([])
         raise
 
 
 def read_range(
-    consumer: Reads, wanted: OffsetRange, options: ReadOptions, clock: Clock, with_headers: bool
+    consumer: RangeConsumer, wanted: OffsetRange, options: ReadOptions, clock: Clock, with_headers: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a range, in order, at most ROWS_MAX at once, in the columns of `Consumer.poll_arrow`.
+    """Yield the records of a range in order, in batches of at most ROWS_MAX, with the columns of `Consumer.poll_arrow`.
 
-    Raises when the broker is silent for too long.
+    Raises RequestTimeoutError if the position does not advance within kafkaConsumer.pollTimeoutMs.
     """
     topic, partition, position, end = wanted
     ends = {(topic, partition): end}
     consumer.assign([(topic, partition, position)], ends=ends)
-    patience = options.poll_timeout_ms / 1000
-    give_up_at = clock.now() + patience
+    timeout = options.poll_timeout_ms / 1000
+    deadline = clock.now() + timeout
     while position < end:
         try:
             polled = consumer.poll_arrow(ROWS_MAX, _POLL_TIMEOUT, include_headers=with_headers)
         except BrokerError as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise error.at(topic=topic, partition=partition) from None
-            position = _after_loss(consumer, wanted, position, options)
+            position = _position_after_loss(consumer, wanted, position, options)
             consumer.assign([(topic, partition, position)], ends=ends)
             continue
         except KwireError as error:
             raise error.at(topic=topic, partition=partition) from None
-        inside = _before(polled, end)
-        if inside.num_rows:
-            yield inside
-        reached = consumer.position(topic, partition)
-        if reached > position:
-            position = reached
-            give_up_at = clock.now() + patience
-        elif clock.now() >= give_up_at:
-            raise _silence(wanted, position, options)
+        batch = _truncate(polled, end)
+        if batch.num_rows:
+            yield batch
+        new_position = consumer.position(topic, partition)
+        if new_position > position:
+            position = new_position
+            deadline = clock.now() + timeout
+        elif clock.now() >= deadline:
+            raise _no_progress_error(wanted, position, options)
 
 
-def _before(polled: pa.RecordBatch, end: int) -> pa.RecordBatch:
-    """Without what lies beyond the end, which the last fetch brought as well."""
+def _truncate(polled: pa.RecordBatch, end: int) -> pa.RecordBatch:
+    """Return the batch without records at or after `end`, which the last fetch may have returned."""
     offsets = polled.column("offset")
     if not len(offsets) or offsets[-1].as_py() < end:
         return polled
     return polled.slice(0, pc.sum(pc.less(offsets, end)).as_py())
 
 
-def in_pieces(batch: pa.RecordBatch, bytes_max: int = BYTES_MAX) -> Iterator[pa.RecordBatch]:
-    """The batch, in halves while it is too large; a row that is too large stands alone. Nothing is copied."""
+def split_by_size(batch: pa.RecordBatch, bytes_max: int = BYTES_MAX) -> Iterator[pa.RecordBatch]:
+    """Yield the batch, halved until each part fits in `bytes_max` or is a single row. Nothing is copied."""
     if batch.nbytes <= bytes_max or batch.num_rows == 1:
         yield batch
     else:
         half = batch.num_rows // 2
-        yield from in_pieces(batch.slice(0, half), bytes_max)
-        yield from in_pieces(batch.slice(half), bytes_max)
+        yield from split_by_size(batch.slice(0, half), bytes_max)
+        yield from split_by_size(batch.slice(half), bytes_max)
 
 
 def _to_spark(polled: pa.RecordBatch, schema: pa.Schema, of: OffsetRange) -> pa.RecordBatch:
@@ -163,20 +194,151 @@ def _to_spark(polled: pa.RecordBatch, schema: pa.Schema, of: OffsetRange) -> pa.
         raise error.at(topic=of.topic, partition=of.partition) from error.__cause__
 
 
-def _after_loss(consumer: Reads, wanted: OffsetRange, position: int, options: ReadOptions) -> int:
-    """Where to go on when `position` is not in the log: at its beginning, or, if that is beyond the range, nowhere."""
+def _position_after_loss(consumer: RangeConsumer, wanted: OffsetRange, position: int, options: ReadOptions) -> int:
+    """Return where to continue when `position` is not in the log: at the log's beginning or the end of the range."""
     key = wanted.topic, wanted.partition
     first = consumer.beginning_offsets([key])[key]
-    what = f"offset {position} is not in the log, which begins at {first}"
-    lost(options, key, what)
-    # A log that ends before the position was cut or made anew: its records are not those of the range.
+    report_data_loss(options, key, f"offset {position} is not in the log, which begins at {first}")
+    # A log that ends before `position` was truncated or created again: its records are not those of the range.
     return first if first > position else wanted.end
 
 
-def _silence(wanted: OffsetRange, position: int, options: ReadOptions) -> RequestTimeoutError:
+def _no_progress_error(wanted: OffsetRange, position: int, options: ReadOptions) -> RequestTimeoutError:
     return RequestTimeoutError(
-        f"nothing came from offset {position} on within {options.poll_timeout_ms} ms; the read goes to {wanted.end}",
+        f"no record from offset {position} on within {options.poll_timeout_ms} ms; the read ends at {wanted.end}",
         topic=wanted.topic,
         partition=wanted.partition,
-        remedy="see the broker's log for this partition, or raise kafkaConsumer.pollTimeoutMs",
+        remedy="check the broker's log file for this partition, or raise kafkaConsumer.pollTimeoutMs",
     )
+
+
+class MicroBatchPlanner:
+    """Decides where each micro-batch ends, from offsets, the clock and the options. Independent of Spark."""
+
+    def __init__(self, options: ReadOptions, clock: Clock) -> None:
+        self._options = options
+        self._clock = clock
+        self._last_at: float | None = None  # when the last micro-batch with data was planned
+        self.available_now_end: Offsets | None = None  # the end of the query under Trigger.AvailableNow
+
+    def next_end(self, start: Offsets, end: Offsets, *, rows_max: int | None, rows_min: int | None) -> Offsets:
+        """Return the end of the next micro-batch, or `start` while there are too few rows and the delay is not over."""
+        now = self._clock.now()
+        if self._last_at is None:
+            self._last_at = now
+        if self.available_now_end is not None:
+            end = {
+                key: min(offset, self.available_now_end[key])
+                for key, offset in end.items()
+                if key in self.available_now_end
+            }
+        elif rows_min is not None and lag(start, end) < rows_min:
+            is_due = now >= self._last_at + self._options.max_trigger_delay_ms / 1000
+            if not is_due:
+                return start
+        self._last_at = now
+        return end if rows_max is None else rate_limit(start, end, rows_max)
+
+
+class _BaseStreamReader(DataSourceStreamReader):
+    """The part that is common to all versions of Spark."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._planner: MicroBatchPlanner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planner": None}  # tasks need no planner, and a clock cannot be pickled
+
+    @with_option_names()
+    def initialOffset(self) -> Checkpoint:  # noqa: N802
+        options = self._options
+        partitions = self._partitions()
+        return to_checkpoint(
+            resolve(options.starting, partitions, self._offset_reader, is_strict_on_time=options.is_strict_on_time)
+        )
+
+    @with_option_names()
+    def partitions(self, start: Checkpoint, end: Checkpoint) -> Sequence[InputPartition]:
+        ranges = plan_micro_batch(from_checkpoint(start), from_checkpoint(end), self._options, self._offset_reader)
+        return input_partitions(ranges, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(partition, self._options, self._schema)
+
+    def stop(self) -> None:
+        consumers.discard(self._options.client)
+
+    @property
+    def _offset_reader(self) -> OffsetReader:
+        return consumers.get(self._options.client)
+
+    def _get_planner(self) -> MicroBatchPlanner:
+        if self._planner is None:
+            self._planner = MicroBatchPlanner(self._options, SystemClock())
+        return self._planner
+
+    def _partitions(self) -> list[TopicPartition]:
+        return partitions_of(self._options.subscription, self._offset_reader, topic_names(self._options))
+
+    def _end_offsets(self) -> Offsets:
+        partitions = self._partitions()
+        return self._offset_reader.end_offsets(partitions) if partitions else {}
+
+    def _with_new_partitions(self, start: Offsets, end: Offsets) -> Offsets:
+        """Return `start` with the first offsets of partitions created since, so that their records count as lag."""
+        new = sorted(end.keys() - start.keys())
+        return {**start, **self._offset_reader.beginning_offsets(new)} if new else start
+
+
+if HAS_ADMISSION_CONTROL:
+
+    class StreamReader(_BaseStreamReader, SupportsTriggerAvailableNow):  # pyright: ignore[reportRedeclaration]
+        """For Spark 4.2 and later."""
+
+        def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+            # With a maximum and a minimum, the limit carries the maximum, and latestOffset applies the minimum.
+            if self._options.max_offsets_per_trigger is not None:
+                return ReadMaxRows(self._options.max_offsets_per_trigger)
+            if self._options.min_offsets_per_trigger is not None:
+                return ReadMinRows(self._options.min_offsets_per_trigger)
+            return ReadAllAvailable()
+
+        @with_option_names()
+        def latestOffset(self, start: Checkpoint, limit: ReadLimit) -> Checkpoint:  # noqa: N802
+            # Spark passes ReadAllAvailable, whatever the default limit, when a trigger must read everything.
+            reads_all = isinstance(limit, ReadAllAvailable)
+            end = self._end_offsets()
+            end = self._get_planner().next_end(
+                self._with_new_partitions(from_checkpoint(start), end),
+                end,
+                rows_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,  # pyright: ignore
+                rows_min=None if reads_all else self._options.min_offsets_per_trigger,
+            )
+            return to_checkpoint(end)
+
+        @with_option_names()
+        def reportLatestOffset(self) -> Checkpoint:  # noqa: N802
+            return to_checkpoint(self._end_offsets())
+
+        @with_option_names()
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+            self._get_planner().available_now_end = self._end_offsets()
+
+else:
+
+    class StreamReader(_BaseStreamReader):  # type: ignore[no-redef]
+        """For Spark 4.0 and 4.1, which pass neither the start of a micro-batch nor its limit."""
+
+        def __init__(self, options: ReadOptions, schema: StructType) -> None:
+            super().__init__(options, schema)
+            if options.max_offsets_per_trigger or options.min_offsets_per_trigger:
+                raise ConfigurationError(
+                    "options maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4.2 or later",
+                    remedy="leave them out, or bound a batch read with endingOffsets",
+                )
+
+        @with_option_names()
+        def latestOffset(self) -> Checkpoint:  # type: ignore[override]  # noqa: N802
+            return to_checkpoint(self._end_offsets())

@@ -1,4 +1,4 @@
-"""The data source: checks options and schema on the driver and makes readers and writers of them."""
+"""The data source: checks options and schema on the driver, and creates readers and writers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pyspark.sql.types import StructType
 from kwire.errors import ConfigurationError
 from kwire.spark.columns import check_read_schema, read_schema
 from kwire.spark.options import check_read_options, includes_headers, read_options, write_options
-from kwire.spark.reader import BatchReader
-from kwire.spark.rows import SinkColumns
-from kwire.spark.stream import StreamReader
+from kwire.spark.reader import BatchReader, StreamReader
+from kwire.spark.sink import SinkColumns
 from kwire.spark.writer import BatchWriter, StreamWriter
 
 
@@ -37,9 +36,9 @@ class KwireDataSource(DataSource):
         if overwrite:
             raise ConfigurationError("a topic cannot be overwritten", remedy='write with mode("append")')
         options = write_options(self.options)
-        return BatchWriter(options, SinkColumns.of(schema, options.topic))
+        return BatchWriter(options, SinkColumns.from_schema(schema, options.topic))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        # `overwrite` is the output mode complete: as with Spark's own sink, each result is appended in full.
+        # `overwrite` is the output mode complete: as in Spark's Kafka sink, each result is appended in full.
         options = write_options(self.options)
-        return StreamWriter(options, SinkColumns.of(schema, options.topic))
+        return StreamWriter(options, SinkColumns.from_schema(schema, options.topic))

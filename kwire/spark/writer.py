@@ -1,9 +1,8 @@
-"""Writing: `BatchWriter` for df.write and `StreamWriter` for df.writeStream. At least once.
+"""Writes: `BatchWriter` for df.write and `StreamWriter` for df.writeStream. At least once.
 
-A task sends its rows as they come, an Arrow batch at once, and succeeds only when a broker has acknowledged every one.
-Owns the error of a failed task: which row, which topic, partition and key, which broker. When Spark tries the task or
-the micro-batch again, what was written before is written again; aborting takes nothing back. `commit` and `abort`
-therefore do nothing.
+A task sends its Arrow batches as they arrive and succeeds once every row is acknowledged. The error of a failed task
+names the row, its topic, partition and key, and the broker. If Spark retries a task or a micro-batch, rows that were
+written before are written again. An abort cannot take rows back, so `commit` and `abort` do nothing.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from kwire.errors import ConfigurationError, DeliveryError, KwireError
 from kwire.spark.clients import producers
+from kwire.spark.error_messages import with_option_names
 from kwire.spark.options import WriteOptions
-from kwire.spark.rows import Outgoing, Sending, SinkColumns
-from kwire.spark.wording import in_sparks_words
+from kwire.spark.sink import SinkBatch, SinkColumns, TopicSlice
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Row
 
-# Of a key, in an error: enough to find it, little enough for a log line.
+# Bytes of a key that an error shows.
 _KEY_SHOWN = 40
-# Rows of Spark's row interface that are confirmed together; Arrow's batches have their own size.
-_ROWS_TOGETHER = 10_000
-# Rows that are sent and not confirmed: the producer fills its batches and has its requests under way meanwhile.
-_UNCONFIRMED_BYTES_MAX = 16 * 1024 * 1024
+# Rows in one batch where Spark passes rows instead of Arrow batches.
+_ROWS_PER_BATCH = 10_000
+# Bytes that may be sent and not yet acknowledged, so that the producer can fill batches and pipeline requests.
+_UNACKNOWLEDGED_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Response(Protocol):
@@ -43,8 +42,8 @@ class Response(Protocol):
     def errors(self) -> list[tuple[int, KwireError]]: ...
 
 
-class Sends(Protocol):
-    """The part of `kwire.Producer` that a task needs."""
+class ArrowProducer(Protocol):
+    """The part of `kwire.Producer` that a task uses."""
 
     def send_arrow(self, topic: str, table: pa.RecordBatch) -> Response: ...
     def flush(self) -> None: ...
@@ -52,7 +51,7 @@ class Sends(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The number of rows that a task wrote, as its message to the driver."""
 
     rows: int
 
@@ -63,7 +62,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._columns = columns
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return write_task(self._options, map(self._columns.of_batch, iterator))
+        return write_task(self._options, map(self._columns.convert_batch, iterator))
 
 
 if hasattr(spark_api, "DataSourceStreamArrowWriter"):
@@ -76,87 +75,87 @@ if hasattr(spark_api, "DataSourceStreamArrowWriter"):
             self._columns = columns
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-            return write_task(self._options, map(self._columns.of_batch, iterator))
+            return write_task(self._options, map(self._columns.convert_batch, iterator))
 
 else:
 
     class StreamWriter(spark_api.DataSourceStreamWriter):  # type: ignore[no-redef]
-        """For Spark 4.0, whose streaming sinks get rows."""
+        """For Spark 4.0, which passes rows to streaming sinks."""
 
         def __init__(self, options: WriteOptions, columns: SinkColumns) -> None:
             self._options = options
             self._columns = columns
 
         def write(self, iterator: Iterator[Row]) -> Written:
-            return write_task(self._options, map(self._columns.of_rows, in_portions(iterator)))
+            return write_task(self._options, map(self._columns.convert_rows, row_batches(iterator)))
 
 
-def in_portions(rows: Iterator[Row], size: int = _ROWS_TOGETHER) -> Iterator[list[Row]]:
-    while portion := list(islice(rows, size)):
-        yield portion
+def row_batches(rows: Iterator[Row], size: int = _ROWS_PER_BATCH) -> Iterator[list[Row]]:
+    while batch := list(islice(rows, size)):
+        yield batch
 
 
-def write_task(options: WriteOptions, portions: Iterable[Outgoing]) -> Written:
+def write_task(options: WriteOptions, batches: Iterable[SinkBatch]) -> Written:
     context = TaskContext.get()
     task = f"DataFrame partition {context.partitionId()}" if context is not None else "the DataFrame"
     try:
-        with in_sparks_words():
-            return Written(deliver(producers.get(options.client), portions, task))
+        with with_option_names():
+            return Written(deliver(producers.get(options.client), batches, task))
     except BaseException:
-        # What is still queued belongs to this attempt; the next one must not deliver it as well.
+        # Queued records belong to this attempt: the next attempt must not deliver them as well.
         producers.discard(options.client)
         raise
 
 
-def deliver(producer: Sends, portions: Iterable[Outgoing], task: str) -> int:
-    """Send all rows; answer how many, once every one is acknowledged.
+def deliver(producer: ArrowProducer, batches: Iterable[SinkBatch], task: str) -> int:
+    """Send all rows. Return their number once all are acknowledged.
 
-    Portions are confirmed as they are acknowledged, so that a failure ends the task early; they are waited for only
-    when more than _UNCONFIRMED_BYTES_MAX of them are held.
+    The results of completed batches are checked while sending, so that a failure ends the task early. The task waits
+    only while more than _UNACKNOWLEDGED_BYTES_MAX bytes are unacknowledged.
     """
-    count = held_bytes = 0
-    unconfirmed: deque[list[_Sent]] = deque()
-    for rows in portions:
-        unconfirmed.append(_send(producer, _Portion(rows, count, task)))
-        count += len(rows)
-        held_bytes += _bytes(unconfirmed[-1])
-        while unconfirmed and (held_bytes > _UNCONFIRMED_BYTES_MAX or _is_done(unconfirmed[0])):
-            oldest = unconfirmed.popleft()
-            _confirm(oldest)
-            held_bytes -= _bytes(oldest)
+    count = unacknowledged_bytes = 0
+    unacknowledged: deque[list[_SentSlice]] = deque()
+    for batch in batches:
+        unacknowledged.append(_send(producer, _TaskBatch(batch, count, task)))
+        count += len(batch)
+        unacknowledged_bytes += _size(unacknowledged[-1])
+        while unacknowledged and (unacknowledged_bytes > _UNACKNOWLEDGED_BYTES_MAX or _is_done(unacknowledged[0])):
+            oldest = unacknowledged.popleft()
+            _check_result(oldest)
+            unacknowledged_bytes -= _size(oldest)
     producer.flush()
-    for sent in unconfirmed:
-        _confirm(sent)
+    for sent in unacknowledged:
+        _check_result(sent)
     return count
 
 
-class _Portion(NamedTuple):
-    """Rows and how errors name them: `first` is the number of the first one in its task."""
+class _TaskBatch(NamedTuple):
+    """A batch of a task, and how errors name its rows. `first_row` is the number of its first row in the task."""
 
-    rows: Outgoing
-    first: int
+    batch: SinkBatch
+    first_row: int
     task: str
 
     def name(self, row: int) -> str:
-        key, value_bytes = self.rows.key(row), self.rows.value_bytes(row)
+        key, value_bytes = self.batch.key(row), self.batch.value_bytes(row)
         shown = "no key" if key is None else f"key {key[:_KEY_SHOWN]!r}"
         if key is not None and len(key) > _KEY_SHOWN:
             shown += f"... of {_in_bytes(len(key))}"
         value = "no value" if value_bytes is None else f"value of {_in_bytes(value_bytes)}"
-        return f"row {self.first + row} of {self.task} ({shown}, {value})"
+        return f"row {self.first_row + row} of {self.task} ({shown}, {value})"
 
     def failure(self, error: Exception, row: int, others: str = "") -> DeliveryError:
-        places: dict[str, object] = {"topic": self.rows.topic(row), "partition": self.rows.partition(row)}
+        where: dict[str, object] = {"topic": self.batch.topic(row), "partition": self.batch.partition(row)}
         cause: BaseException | None = error
         while isinstance(cause, KwireError):
-            places = {**cause.where, **{name: place for name, place in places.items() if place is not None}}
+            where = {**cause.where, **{name: value for name, value in where.items() if value is not None}}
             cause = cause.__cause__
         message, remedy = (error.message, error.remedy) if isinstance(error, KwireError) else (str(error), None)
         return DeliveryError(
             f"{self.name(row)} was not written{others}: {message}",
             possibly_persisted=getattr(error, "possibly_persisted", False),
             remedy=remedy,
-            **places,
+            **where,
         )
 
 
@@ -164,41 +163,41 @@ def _in_bytes(count: int) -> str:
     return f"{count:,} byte{'' if count == 1 else 's'}"
 
 
-class _Sent(NamedTuple):
-    portion: _Portion
-    sending: Sending
+class _SentSlice(NamedTuple):
+    batch: _TaskBatch
+    topic_slice: TopicSlice
     response: Response
 
 
-def _send(producer: Sends, portion: _Portion) -> list[_Sent]:
-    fault = portion.rows.fault()
-    if fault is not None:
-        raise ConfigurationError(f"{portion.name(fault.row)} {fault.what}", remedy=fault.remedy)
-    sent: list[_Sent] = []
-    for sending in portion.rows.sendings():
+def _send(producer: ArrowProducer, batch: _TaskBatch) -> list[_SentSlice]:
+    row_error = batch.batch.first_error()
+    if row_error is not None:
+        raise ConfigurationError(f"{batch.name(row_error.row)} {row_error.what}", remedy=row_error.remedy)
+    sent: list[_SentSlice] = []
+    for topic_slice in batch.batch.by_topic():
         try:
-            response = producer.send_arrow(sending.topic, sending.records)
-        except (KwireError, TypeError, ValueError) as error:  # the last two for what no topic can be called
-            raise portion.failure(error, sending.row(0)) from error
-        sent.append(_Sent(portion, sending, response))
+            response = producer.send_arrow(topic_slice.topic, topic_slice.records)
+        except (KwireError, TypeError, ValueError) as error:  # the last two for an invalid topic name
+            raise batch.failure(error, topic_slice.row(0)) from error
+        sent.append(_SentSlice(batch, topic_slice, response))
     return sent
 
 
-def _bytes(sent: list[_Sent]) -> int:
-    return sum(sending.records.nbytes for _, sending, _ in sent)
+def _size(sent: list[_SentSlice]) -> int:
+    return sum(topic_slice.records.nbytes for _, topic_slice, _ in sent)
 
 
-def _is_done(sent: list[_Sent]) -> bool:
+def _is_done(sent: list[_SentSlice]) -> bool:
     return all(response.done() for _, _, response in sent)
 
 
-def _confirm(sent: list[_Sent]) -> None:
-    """Wait for all; raise for the first row of a portion that failed, with the number of those that did."""
+def _check_result(sent: list[_SentSlice]) -> None:
+    """Wait for the responses of a batch. Raise for its first failed row, with the number of other failed rows."""
     failed: list[tuple[int, KwireError]] = []
-    for _, sending, response in sent:
+    for _, topic_slice, response in sent:
         response.settled()
-        failed += [(sending.row(index), error) for index, error in response.errors]
+        failed += [(topic_slice.row(index), error) for index, error in response.errors]
     if failed:
-        row, error = min(failed, key=lambda one: one[0])
-        others = f", as were {len(failed) - 1} rows after it" if len(failed) > 1 else ""
-        raise sent[0].portion.failure(error, row, others) from error
+        row, error = min(failed, key=lambda item: item[0])
+        others = f" (other rows of this batch that failed: {len(failed) - 1})" if len(failed) > 1 else ""
+        raise sent[0].batch.failure(error, row, others) from error

@@ -1,4 +1,4 @@
-"""A log, a consumer and a producer without a broker: tables that answer as kwire's clients do, to whichever call."""
+"""Fake clients without a broker, which return what a test puts into their tables."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def options(own: Mapping[str, str] | None = None, *, is_stream: bool = False, **
 
 
 @dataclass
-class FakeLog:
+class FakeOffsetReader:
     """Partitions with their first and next offset, and the offset found for a time, if any."""
 
     extents: dict[TopicPartition, tuple[int, int]]
     at_times: dict[tuple[str, int, int], int] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     def partitions(self, topic: str) -> Collection[int]:
         found = [index for name, index in self.extents if name == topic]
@@ -43,22 +43,22 @@ class FakeLog:
         return found
 
     def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        self.asked.append("beginnings")
+        self.requests.append("beginnings")
         return {key: self.extents[key][0] for key in partitions}
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        self.asked.append("ends")
+        self.requests.append("ends")
         return {key: self.extents[key][1] for key in partitions}
 
     def offsets_at(self, times: Sequence[tuple[str, int, int]]) -> Mapping[TopicPartition, int | None]:
-        self.asked.append("times")
+        self.requests.append("times")
         return {(topic, index): self.at_times.get((topic, index, ms)) for topic, index, ms in times}
 
 
 class FakeConsumer:
-    """One partition, t-0, read in any of a consumer's ways: real batches, decoded as a consumer decodes them.
+    """A consumer of one partition, t-0, with real batches.
 
-    `script` has a step a poll: what to answer, as offsets or as pieces of `piece`, a position reached, or an error.
+    `script` has a step for each poll: offsets or slices to return, a new position, or an error.
     """
 
     def __init__(self, script: Sequence[list[int] | list[RecordSlice] | int | KwireError], *, first: int = 0) -> None:
@@ -113,7 +113,7 @@ def piece(
     magic: int = 2,
     partition: int = 0,
 ) -> RecordSlice:
-    """Records as a consumer cuts them from a batch: (timestamp_ms, key, value, headers). Magic 0 knows no time."""
+    """Return records (timestamp_ms, key, value, headers) as a slice of a batch. Magic 0 has no timestamps."""
     encoded = encode_batch(records, base_offset=base_offset, timestamp_type=timestamp_type, magic=magic)
     batches = decode_batches(encoded)
     cursors = [batch.cursor(ConsumerRecord, "t", partition, base_offset) for batch in batches]
@@ -122,7 +122,7 @@ def piece(
 
 
 class FakeBulkResponse:
-    """Done at once, or, with `is_slow`, when somebody has waited for it."""
+    """Done at once, or, with `is_slow`, after a call of `settled`."""
 
     def __init__(self, errors: list[tuple[int, KwireError]], *, is_slow: bool = False) -> None:
         self.errors = errors
@@ -136,14 +136,14 @@ class FakeBulkResponse:
         return self
 
 
-# What a record that is sent without a time has.
+# The timestamp of a record that is sent without one.
 NOW = 1_800_000_000_000
 
 
 class FakeProducer:
-    """Keeps what is sent, a tuple a record: topic, value, key, headers, partition, timestamp_ms.
+    """Stores each record as a tuple: topic, value, key, headers, partition, timestamp_ms.
 
-    `failures` are outcomes by row number, in the order of sending; `refusal` is raised by the call that has that row.
+    `failures` are results by row number, in send order; an exception in `refusals` is raised by the call with that row.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Clients are kept by their options, closed when there are too many, and never shared with a forked child."""
+"""Clients are cached by their options, closed when there are too many, and never shared with a forked child."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a consumer polls as Spark's columns, and the check of a read's schema."""
+"""Polled records in Spark's columns, and the check of a read's schema."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_headers_only_on_request() -> None:
     assert read_schema(with_headers=True).names == list(EXPECTED)
 
 
-def test_only_the_schemas_columns_and_in_its_order() -> None:
+def test_columns_and_order_follow_the_schema() -> None:
     check_read_schema(SUBSET)
     batch = to_spark(POLLED, arrow_schema(SUBSET))
     assert batch.schema.names == ["offset", "value"]

@@ -1,4 +1,4 @@
-"""PySpark for real, one local session, against the embedded cluster or the brokers at KWIRE_BOOTSTRAP."""
+"""A real local Spark session against the embedded cluster, or the brokers at KWIRE_BOOTSTRAP."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_every_column_comes_back(spark: SparkSession, where: dict[str, str], new
         )
         for row in read(spark, where, subscribe=f"{first},{second}", includeHeaders="true")
     ]
-    local = TIME.astimezone().replace(tzinfo=UTC)  # collect() answers the local time of this machine
+    local = TIME.astimezone().replace(tzinfo=UTC)  # collect() returns local time
     assert Counter(map(repr, found)) == Counter(repr((*row[:4], local, row[5])) for row in sent)
 
 
@@ -159,7 +159,7 @@ def test_offsets_bound_a_read(spark: SparkSession, where: dict[str, str], new_to
     assert frame.limit(5).count() == 5
 
 
-def test_nothing_to_write_and_nothing_to_read(spark: SparkSession, where: dict[str, str], new_topic: NewTopic) -> None:
+def test_an_empty_write_and_an_empty_read(spark: SparkSession, where: dict[str, str], new_topic: NewTopic) -> None:
     topic = new_topic(2)
     write(numbers(spark, 0), where, topic=topic)
     assert read(spark, where, subscribe=topic) == []
@@ -210,7 +210,7 @@ def test_a_stream_from_topic_to_topic(
     options = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "30"}
 
     def run() -> list[int]:
-        """Copies what there is; answers how many rows each micro-batch had."""
+        """Copy what is available. Return the number of rows of each micro-batch."""
         query = (
             spark.readStream.format("kwire")
             .options(**where, **options)
@@ -261,7 +261,7 @@ def test_a_failed_task_names_the_broker(spark: SparkSession) -> None:
         write(numbers(spark, 10), where, topic="t")
         cluster.stop(1)
         text = failure(spark, where, numbers(spark, 10), topic="t")
-    assert "was not written, as were" in text
+    assert "was not written (other rows of this batch" in text
     # A fresh worker knows the broker by its address alone, one that has written before its number and the partition.
     assert re.search(rf"broker (1 at )?{re.escape(cluster.bootstrap)}, topic t(, partition 0)?\]", text)
 
@@ -302,14 +302,14 @@ def test_a_wrong_read_fails_on_the_driver(
 
 
 def test_a_wrong_streaming_read_fails_where_it_is_written(spark: SparkSession, where: dict[str, str]) -> None:
-    """Not in the thread of a query."""
+    """The error is raised by load(), not in a thread of the query."""
     from pyspark.errors import AnalysisException
 
     with pytest.raises(AnalysisException, match="option startingoffset is not supported: alternatives: startingOff"):
         spark.readStream.format("kwire").options(**where, subscribe="t", startingOffset="earliest").load()
 
 
-def test_a_task_that_is_refused_tells_what_and_where(spark: SparkSession) -> None:
+def test_an_error_of_a_task_names_cause_and_partition(spark: SparkSession) -> None:
     from pyspark.errors import PySparkException
 
     with Cluster(brokers=1, topics={"t": 1}) as cluster:
@@ -317,19 +317,19 @@ def test_a_task_that_is_refused_tells_what_and_where(spark: SparkSession) -> Non
         write(numbers(spark, 10), where, topic="t")
         ends = {"endingOffsets": '{"t":{"0":99}}'}
 
-        def refusal(**options: str) -> str:
+        def read_error(**options: str) -> str:
             with pytest.raises(PySparkException) as caught:
                 read(spark, where, subscribe="t", **options)
             return str(caught.value)
 
-        text = refusal(**ends)
-        assert "offset 99, where the read ends, is not there: the log ends at 10 [topic t" in text
+        text = read_error(**ends)
+        assert "offset 99, where the read ends, does not exist: the log ends at 10 [topic t" in text
         assert "set failOnDataLoss to false" in text
         assert len(read(spark, where, subscribe="t", failOnDataLoss="false", **ends)) == 10
         for api in (ApiKey.FETCH, ApiKey.PRODUCE):
             cluster.add_fault(Refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED), api=api)
         missing = r"TOPIC_AUTHORIZATION_FAILED \(29\) \[.*topic t, partition 0\]: an ACL on the topic is missing"
-        assert re.search(missing, refusal())
+        assert re.search(missing, read_error())
         assert re.search(missing, failure(spark, where, numbers(spark, 1), topic="t"))
 
 

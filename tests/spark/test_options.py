@@ -1,4 +1,4 @@
-"""Options of format("kwire"): meaning, defaults, precedence, and what a wrong one is told."""
+"""Options of format("kwire"): meaning, defaults, precedence, and errors."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from kwire.cluster import ClientConfig
 from kwire.consumer.options import ConsumerOptions
 from kwire.errors import ConfigurationError
 from kwire.producer.options import ProducerSettings
-from kwire.spark import client_options, options, security
+from kwire.spark import client_options, options
 from kwire.spark.client_options import admin_options, consumer_options, producer_options
+from kwire.spark.option_parsers import EARLIEST, LATEST
 from kwire.spark.options import (
-    Everywhere,
-    Offsets,
+    EarliestOrLatest,
+    OffsetsByPartition,
     ReadOptions,
-    Time,
-    Times,
+    Timestamp,
+    TimestampsByPartition,
     check_read_options,
     includes_headers,
     read_options,
     write_options,
 )
-from kwire.spark.values import EARLIEST, LATEST
 
 WHERE = {"kafka.bootstrap.servers": "b:9092"}
 TOPIC = WHERE | {"subscribe": "t"}
@@ -38,8 +38,8 @@ TOPIC = WHERE | {"subscribe": "t"}
 def test_the_fewest_options_mean_sparks_defaults() -> None:
     batch, stream = read_options(TOPIC, is_stream=False), read_options(TOPIC, is_stream=True)
     assert batch.subscription.topics == ("t",)
-    assert (batch.starting.place, batch.ending.place) == (Everywhere(EARLIEST), Everywhere(LATEST))
-    assert stream.starting.place == Everywhere(LATEST)
+    assert (batch.starting.position, batch.ending.position) == (EarliestOrLatest(EARLIEST), EarliestOrLatest(LATEST))
+    assert stream.starting.position == EarliestOrLatest(LATEST)
     assert batch.fail_on_data_loss
     assert batch.client == {"bootstrap": "b:9092", "client_id": "kwire-spark"}
     assert (batch.poll_timeout_ms, stream.max_trigger_delay_ms) == (120_000, 900_000)
@@ -48,22 +48,25 @@ def test_the_fewest_options_mean_sparks_defaults() -> None:
 @pytest.mark.parametrize(
     ("options", "place"),
     [
-        ({"startingOffsets": "EARLIEST"}, Everywhere(EARLIEST)),
-        ({"startingoffsets": '{"t":{"0":5,"1":-2}}'}, Offsets({("t", 0): 5, ("t", 1): -2})),
-        ({"startingTimestamp": "1000"}, Time(1000)),
-        ({"startingOffsetsByTimestamp": '{"t":{"0":5}}'}, Times({("t", 0): 5})),
+        ({"startingOffsets": "EARLIEST"}, EarliestOrLatest(EARLIEST)),
+        ({"startingoffsets": '{"t":{"0":5,"1":-2}}'}, OffsetsByPartition({("t", 0): 5, ("t", 1): -2})),
+        ({"startingTimestamp": "1000"}, Timestamp(1000)),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":5}}'}, TimestampsByPartition({("t", 0): 5})),
         (
             {"startingTimestamp": "9", "startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "earliest"},
-            Time(9),
+            Timestamp(9),
         ),
-        ({"startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "earliest"}, Times({("t", 0): 5})),
+        (
+            {"startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "earliest"},
+            TimestampsByPartition({("t", 0): 5}),
+        ),
     ],
 )
 def test_where_a_read_starts(options: dict[str, str], place: object) -> None:
-    assert read_options(TOPIC | options, is_stream=False).starting.place == place
+    assert read_options(TOPIC | options, is_stream=False).starting.position == place
 
 
-def test_names_come_in_any_case_and_sparks_own_are_let_through() -> None:
+def test_names_come_in_any_case_and_query_options_are_ignored() -> None:
     lowered = {"SUBSCRIBE": "t", "maxoffsetspertrigger": "10", "checkpointlocation": "/c", "queryname": "q"}
     assert read_options(WHERE | lowered, is_stream=True).max_offsets_per_trigger == 10
 
@@ -126,7 +129,7 @@ def test_a_wrong_read_option_is_named(options: dict[str, str], is_stream: bool, 
     ("options", "message"),
     [
         (WHERE | {"topic": " "}, "option topic is empty"),
-        (WHERE | {"subscribe": "t"}, "option subscribe is not for a write: here there are topic"),
+        (WHERE | {"subscribe": "t"}, "option subscribe is not for a write: its options are topic"),
         (WHERE | {"kafka.isolation.level": "read_committed"}, "kafka.isolation.level is for reading"),
         (WHERE | {"kafka.acks": "2"}, "kafka.acks is '2': give one of all, -1, 1, 0"),
         (WHERE | {"kafka.compression.type": "brotli"}, "give one of none, gzip, snappy, lz4, zstd"),
@@ -184,7 +187,7 @@ def test_the_keywords_are_those_of_the_clients() -> None:
 
 
 def test_large_fetches_raise_the_limits_above_them() -> None:
-    """Kafka's clients take any of these alone; ours demand that partition <= answer <= buffer."""
+    """Java's consumer has no rule here; kwire requires partition <= response <= buffer."""
     keywords = consumer_options(WHERE | {"kafka.max.partition.fetch.bytes": str(100 << 20)})
     own = {name: value for name, value in keywords.items() if name in signature(ConsumerOptions).parameters}
     assert ConsumerOptions(**own).partition_max_bytes == 100 << 20
@@ -208,21 +211,21 @@ def test_an_admin_gets_what_it_shares_with_a_consumer() -> None:
         ({}, "no topic is named"),
     ],
 )
-def test_what_no_read_takes_is_refused_with_the_schema(own: dict[str, str], message: str | None) -> None:
+def test_an_option_of_neither_kind_of_read_raises_with_the_schema(own: dict[str, str], message: str | None) -> None:
     with pytest.raises(ConfigurationError, match=message) if message else nullcontext():
         check_read_options(WHERE | own)
 
 
-def test_headers_are_asked_for_in_any_case() -> None:
+def test_include_headers_in_any_case() -> None:
     assert includes_headers({"INCLUDEHEADERS": "True"})
     assert not includes_headers({})
     with pytest.raises(ConfigurationError, match="includeHeaders"):
         includes_headers({"includeHeaders": "1"})
 
 
-def test_the_page_for_users_names_every_option() -> None:
+def test_docs_name_every_option() -> None:
     page = (Path(__file__).parents[2] / "docs/spark.md").read_text()
     named = set(re.findall(r"`([\w.]+)`", page))
     own = {*options._READ, *options._BATCH_READ, *options._STREAM_READ, *options._WRITE}
     properties = {"bootstrap.servers", *client_options._CLIENT, *client_options._PRODUCER, *client_options._CONSUMER}
-    assert own | properties | set(security.PROPERTIES) <= named
+    assert own | properties | set(client_options.SECURITY_PROPERTIES) <= named

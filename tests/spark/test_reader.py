@@ -1,12 +1,15 @@
-"""A range is read to its end, gaps and all, and not beyond."""
+"""Reads: a range is read to its end, gaps included, and no further; micro-batches end where limits say."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from kwire.broker import Cluster
 from kwire.errors import ConfigurationError, ErrorCode, KwireError, NodeError, RequestTimeoutError, broker_error
@@ -17,9 +20,16 @@ from kwire.spark.clients import consumers
 from kwire.spark.columns import arrow_schema, read_schema
 from kwire.spark.offsets import OffsetRange
 from kwire.spark.options import ReadOptions
-from kwire.spark.reader import in_pieces, portions, read_portion, read_range
+from kwire.spark.reader import (
+    MicroBatchPlanner,
+    StreamReader,
+    input_partitions,
+    read_partition,
+    read_range,
+    split_by_size,
+)
 from tests.consumer.embedded import fill
-from tests.spark.fakes import FakeConsumer, options, piece
+from tests.spark.fakes import FakeConsumer, FakeOffsetReader, options, piece
 
 GONE = broker_error(ErrorCode.OFFSET_OUT_OF_RANGE)
 
@@ -49,20 +59,20 @@ def test_read_range(script: list[list[int] | int | KwireError], expected: list[l
     assert (consumer.assigned, consumer.ends) == ([[("t", 0, 2)]], [{("t", 0): 6}])
 
 
-def test_silence_is_an_error_in_bounded_time() -> None:
+def test_no_progress_raises_after_the_timeout() -> None:
     clock = VirtualClock()
     consumer = FakeConsumer([[2], [], 4])
     consumer.on_poll = lambda: clock.advance(0.1)
     reads = read(consumer, OffsetRange("t", 0, 2, 6), options({"kafkaConsumer.pollTimeoutMs": "2000"}), clock)
     assert next(reads) == [2]
     with pytest.raises(
-        RequestTimeoutError, match=r"from offset 4 on within 2000 ms; the read goes to 6 .*topic t, partition 0"
+        RequestTimeoutError, match=r"from offset 4 on within 2000 ms; the read ends at 6 .*topic t, partition 0"
     ):
         next(reads)
     assert clock.now() == pytest.approx(2.3, abs=0.11)
 
 
-def test_a_consumers_error_names_the_partition() -> None:
+def test_an_error_of_the_consumer_names_the_partition() -> None:
     consumer = FakeConsumer([NodeError("gone", broker="1 at b:9092")])
     with pytest.raises(NodeError, match="broker 1 at b:9092, topic t, partition 0"):
         list(read(consumer, OffsetRange("t", 0, 0, 1)))
@@ -85,34 +95,34 @@ def test_offsets_out_of_range(first: int, expected: list[int]) -> None:
     assert [offset for offsets in read(consumer, wanted, lenient) for offset in offsets] == expected
 
 
-def test_portions_are_sparks_partitions() -> None:
-    cut = portions([OffsetRange("t", 0, 0, 10)], options(minPartitions="2"))
+def test_a_range_is_split_into_input_partitions() -> None:
+    cut = input_partitions([OffsetRange("t", 0, 0, 10)], options(minPartitions="2"))
     assert [partition.value for partition in cut] == [OffsetRange("t", 0, 0, 5), OffsetRange("t", 0, 5, 10)]
 
 
 @pytest.mark.parametrize("partition", [None, InputPartition(None)])
-def test_sparks_ways_to_say_that_there_is_nothing(partition: InputPartition | None) -> None:
-    assert list(read_portion(partition, options(), read_schema(with_headers=False))) == []
+def test_an_input_partition_without_a_range_reads_nothing(partition: InputPartition | None) -> None:
+    assert list(read_partition(partition, options(), read_schema(with_headers=False))) == []
 
 
 @pytest.fixture
 def consumer(monkeypatch: pytest.MonkeyPatch) -> FakeConsumer:
-    """The consumer that a task finds."""
+    """The consumer that a task gets from the cache."""
     found = FakeConsumer([])
 
-    class Found:
+    class Cache:
         def get(self, keywords: object) -> FakeConsumer:
             return found
 
-    monkeypatch.setattr(reader, "consumers", Found())
+    monkeypatch.setattr(reader, "consumers", Cache())
     return found
 
 
 @pytest.mark.parametrize("with_headers", [False, True])
-def test_a_task_answers_its_range_in_sparks_columns(consumer: FakeConsumer, with_headers: bool) -> None:
+def test_a_task_returns_its_range_in_sparks_columns(consumer: FakeConsumer, with_headers: bool) -> None:
     consumer.script = [[piece(2, (5, b"k", b"v", (("h", b"1"),)), (6, None, None, ()))], [9]]
     schema = read_schema(with_headers=with_headers)
-    found = list(read_portion(InputPartition(OffsetRange("t", 0, 2, 6)), options(), schema))
+    found = list(read_partition(InputPartition(OffsetRange("t", 0, 2, 6)), options(), schema))
     assert [batch.schema for batch in found] == [arrow_schema(schema)]
     rows = found[0].to_pylist()
     assert [(row["offset"], row["key"], row["value"]) for row in rows] == [(2, b"k", b"v"), (3, None, None)]
@@ -120,16 +130,16 @@ def test_a_task_answers_its_range_in_sparks_columns(consumer: FakeConsumer, with
     assert consumer.assigned == [[("t", 0, 2)]]
 
 
-def test_a_task_that_spark_stops_leaves_no_records_behind(consumer: FakeConsumer) -> None:
+def test_a_task_that_spark_stops_unassigns_its_partition(consumer: FakeConsumer) -> None:
     consumer.script = [[0], [1]]
-    reads = read_portion(InputPartition(OffsetRange("t", 0, 0, 2)), options(), read_schema(with_headers=False))
+    reads = read_partition(InputPartition(OffsetRange("t", 0, 0, 2)), options(), read_schema(with_headers=False))
     next(reads)
     reads.close()  # type: ignore[attr-defined]
     assert consumer.assigned[-1] == []
 
 
-def test_the_tasks_of_a_worker_ask_for_no_more_than_they_read() -> None:
-    """Metadata once, and a fetch a task where one brings it all: none looks beyond the range."""
+def test_the_tasks_of_a_worker_fetch_no_more_than_they_read() -> None:
+    """Metadata is requested once, and each range needs one fetch."""
     with Cluster(brokers=1, topics={"t": 2}) as cluster:
         for partition in (0, 1):
             fill(cluster, "t", partition, range(100))
@@ -137,19 +147,19 @@ def test_the_tasks_of_a_worker_ask_for_no_more_than_they_read() -> None:
         made = cluster.requests()
         try:
             for wanted in [OffsetRange("t", index, start, start + 50) for index in (0, 1) for start in (0, 50)]:
-                found = list(read_portion(InputPartition(wanted), own, read_schema(with_headers=False)))
+                found = list(read_partition(InputPartition(wanted), own, read_schema(with_headers=False)))
                 assert sum(batch.num_rows for batch in found) == 50
         finally:
             consumers.close()
         made = cluster.requests() - made
     assert made[ApiKey.FETCH] == 4
-    assert made[ApiKey.METADATA] <= 2  # who is there; then, who leads the topic
+    assert made[ApiKey.METADATA] <= 2  # the brokers, then the topic's leaders
 
 
 def test_a_column_that_spark_cannot_hold_names_the_partition(consumer: FakeConsumer) -> None:
     consumer.script = [[piece(0, (2**62, None, b"", ()))]]
     with pytest.raises(ConfigurationError, match=r"cannot hold: .*topic t, partition 0"):
-        list(read_portion(InputPartition(OffsetRange("t", 0, 0, 1)), options(), read_schema(with_headers=False)))
+        list(read_partition(InputPartition(OffsetRange("t", 0, 0, 1)), options(), read_schema(with_headers=False)))
 
 
 @pytest.mark.parametrize(
@@ -162,6 +172,98 @@ def test_a_column_that_spark_cannot_hold_names_the_partition(consumer: FakeConsu
         ([], [[]]),
     ],
 )
-def test_a_batch_is_cut_until_it_is_small_enough(sizes: list[int], expected: list[list[int]]) -> None:
+def test_a_batch_is_halved_until_it_is_small_enough(sizes: list[int], expected: list[list[int]]) -> None:
     batch = pa.RecordBatch.from_pydict({"value": pa.array([b"x" * size for size in sizes], pa.binary())})
-    assert [[len(value) for value in part["value"].to_pylist()] for part in in_pieces(batch, 110)] == expected
+    assert [[len(value) for value in part["value"].to_pylist()] for part in split_by_size(batch, 110)] == expected
+
+
+SCHEMA = read_schema(with_headers=False)
+
+
+@pytest.fixture
+def offset_reader(monkeypatch: pytest.MonkeyPatch) -> FakeOffsetReader:
+    """The offsets that every StreamReader of the test sees instead of a broker's."""
+    table = FakeOffsetReader({("t", 0): (0, 10), ("t", 1): (0, 30)})
+
+    class Cache:
+        def get(self, keywords: Any) -> FakeOffsetReader:
+            return table
+
+    monkeypatch.setattr(reader, "consumers", Cache())
+    return table
+
+
+def new_reader(**own: str) -> StreamReader:
+    return StreamReader(options(own, is_stream=True), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("own", "limit"),
+    [
+        ({}, ReadAllAvailable()),
+        ({"maxOffsetsPerTrigger": "5"}, ReadMaxRows(5)),
+        ({"minOffsetsPerTrigger": "5"}, ReadMinRows(5)),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "9"}, ReadMaxRows(9)),
+    ],
+)
+def test_default_limit(own: dict[str, str], limit: object) -> None:
+    assert new_reader(**own).getDefaultReadLimit() == limit
+
+
+def test_from_the_first_to_the_last_offset(offset_reader: FakeOffsetReader) -> None:
+    stream_reader = new_reader(startingOffsets="earliest", maxOffsetsPerTrigger="20")
+    start = stream_reader.initialOffset()
+    assert start == {"t": {"0": 0, "1": 0}}
+    end = stream_reader.latestOffset(start, ReadMaxRows(20))
+    assert end == {"t": {"0": 5, "1": 15}}
+    planned = [partition.value for partition in stream_reader.partitions(start, end)]
+    assert planned == [OffsetRange("t", 0, 0, 5), OffsetRange("t", 1, 0, 15)]
+    assert stream_reader.latestOffset(end, ReadAllAvailable()) == {"t": {"0": 10, "1": 30}}
+    assert stream_reader.reportLatestOffset() == {"t": {"0": 10, "1": 30}}
+
+
+def test_by_default_a_stream_starts_at_the_end(offset_reader: FakeOffsetReader) -> None:
+    assert new_reader().initialOffset() == {"t": {"0": 10, "1": 30}}
+
+
+def test_a_new_partition_shares_the_limit(offset_reader: FakeOffsetReader) -> None:
+    end = new_reader().latestOffset({"t": {"0": 10}}, ReadMaxRows(6))
+    assert end == {"t": {"0": 10, "1": 6}}
+
+
+def test_available_now_reads_no_further_than_its_start(offset_reader: FakeOffsetReader) -> None:
+    stream_reader = new_reader(startingOffsets="earliest", minOffsetsPerTrigger="1000")
+    stream_reader.prepareForTriggerAvailableNow()
+    offset_reader.extents = {("t", 0): (0, 11), ("t", 1): (0, 31), ("t", 2): (0, 5)}
+    end = stream_reader.latestOffset({"t": {"0": 0, "1": 0}}, ReadMinRows(1000))
+    assert end == {"t": {"0": 10, "1": 30}}
+    assert stream_reader.latestOffset(end, ReadMinRows(1000)) == end
+
+
+def test_a_micro_batch_waits_for_the_minimum_or_the_delay() -> None:
+    clock = VirtualClock()
+    planner = MicroBatchPlanner(options(is_stream=True, minOffsetsPerTrigger="5", maxTriggerDelay="60s"), clock)
+
+    def next_end(offset: int) -> int:
+        return planner.next_end({("t", 0): 0}, {("t", 0): offset}, rows_max=None, rows_min=5)["t", 0]
+
+    assert next_end(4) == 0
+    assert next_end(5) == 5
+    clock.advance(59)
+    assert next_end(4) == 0
+    clock.advance(1)
+    assert next_end(4) == 4
+    assert next_end(4) == 0  # the delay starts again
+
+
+def test_everything_at_once_ignores_the_minimum(offset_reader: FakeOffsetReader) -> None:
+    assert new_reader(minOffsetsPerTrigger="1000").latestOffset({"t": {"0": 9, "1": 30}}, ReadAllAvailable()) == {
+        "t": {"0": 10, "1": 30}
+    }
+
+
+def test_a_reader_can_be_pickled(offset_reader: FakeOffsetReader) -> None:
+    stream_reader = new_reader()
+    stream_reader.latestOffset({"t": {"0": 0, "1": 0}}, ReadAllAvailable())
+    again = pickle.loads(pickle.dumps(stream_reader))
+    assert again.initialOffset() == stream_reader.initialOffset()

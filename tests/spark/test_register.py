@@ -1,4 +1,4 @@
-"""How the data source becomes known, without a JVM."""
+"""Registration of the data source, without a JVM."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_register() -> None:
 
 
 @pytest.mark.parametrize(("condition", "is_shown"), [("DATA_SOURCE_ALREADY_EXISTS", False), ("INVALID_SOURCE", True)])
-def test_only_the_refusal_of_a_second_time_is_swallowed(condition: str, is_shown: bool) -> None:
+def test_only_the_error_of_a_second_registration_is_ignored(condition: str, is_shown: bool) -> None:
     """Spark 4.0 refuses a name that it has found by itself."""
     refusal = AnalysisException("no")
     refusal._errorClass = condition  # the constructor takes only known ones
@@ -63,7 +63,7 @@ def test_without_pyspark_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) ->
         ("source.reader(StructType())", {"kwire.consumer"}),
     ],
 )
-def test_a_process_that_plans_imports_no_client_in_vain(step: str, rooms: set[str]) -> None:
+def test_a_planning_process_imports_no_client_that_it_does_not_need(step: str, rooms: set[str]) -> None:
     """Spark asks a new process for each step of a query; most need no client."""
     code = f"""
 import subprocess

@@ -1,15 +1,15 @@
-"""What the clients say, as somebody reads it who has only given Spark's options."""
+"""Errors of clients name Spark's options."""
 
 from __future__ import annotations
 
 import pytest
 
 from kwire.errors import BufferFullError, KwireError
-from kwire.spark.wording import in_sparks_words, reworded
+from kwire.spark.error_messages import translate, with_option_names
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("message", "expected"),
     [
         ("record 7 of the call has 9 bytes: more than max_request_bytes allows",
          "it has 9 bytes: more than kafka.max.request.size allows"),
@@ -22,18 +22,18 @@ from kwire.spark.wording import in_sparks_words, reworded
         ("all acks, any compression: nothing to change", "all acks, any compression: nothing to change"),
     ],
 )  # fmt: skip
-def test_keywords_become_options(said: str, expected: str) -> None:
-    assert reworded(said) == expected
+def test_keywords_become_options(message: str, expected: str) -> None:
+    assert translate(message) == expected
 
 
-def test_an_error_is_the_same_in_other_words() -> None:
-    with pytest.raises(BufferFullError) as caught, in_sparks_words():
+def test_message_and_remedy_are_translated() -> None:
+    with pytest.raises(BufferFullError) as caught, with_option_names():
         raise BufferFullError("no room in max_buffered_bytes", remedy="raise max_buffered_bytes", topic="t")
     assert str(caught.value) == "no room in kafka.buffer.memory [topic t]: raise kafka.buffer.memory"
-    with pytest.raises(KwireError, match=r"^nothing to do$"), in_sparks_words():
+    with pytest.raises(KwireError, match=r"^nothing to do$"), with_option_names():
         raise KwireError("nothing to do")
 
 
-def test_what_is_not_ours_is_left_alone() -> None:
-    with pytest.raises(ValueError, match="max_buffered_bytes"), in_sparks_words():
+def test_other_exceptions_are_left_alone() -> None:
+    with pytest.raises(ValueError, match="max_buffered_bytes"), with_option_names():
         raise ValueError("max_buffered_bytes")

@@ -1,7 +1,7 @@
-"""Errors of kwire's clients in the words of somebody who only knows Spark's options.
+"""Error messages of kwire's clients, rewritten with the names of Spark's options.
 
-A client names its keywords and its methods: max_request_bytes, `producer.explain`. Whoever reads a stack trace of
-Spark's driver has given neither. Owns the translation, which changes the error in place, its causes left as they are.
+A client's error names its keywords and methods, such as max_request_bytes or `producer.explain`. A Spark user has given
+kafka.max.request.size and has no producer to call.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _PHRASES = (
 
 
 @contextmanager
-def in_sparks_words() -> Iterator[None]:
-    """Errors of kwire leave reworded."""
+def with_option_names() -> Iterator[None]:
+    """Rewrite the message and the remedy of a KwireError that leaves the block. Its causes stay as they are."""
     try:
         yield
     except KwireError as error:
-        error.message = reworded(error.message)
-        error.remedy = error.remedy and reworded(error.remedy)
+        error.message = translate(error.message)
+        error.remedy = error.remedy and translate(error.remedy)
         raise
 
 
-def reworded(text: str) -> str:
+def translate(text: str) -> str:
     for pattern, phrase in _PHRASES:
         text = re.sub(pattern, phrase, text)
     for keyword, name in property_names().items():
-        if "_" in keyword:  # others are words of English as well
+        if "_" in keyword:  # a keyword such as acks or compression is also an English word
             text = re.sub(rf"\b{keyword}\b", PREFIX + name, text)
     return text

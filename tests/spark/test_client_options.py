@@ -1,4 +1,4 @@
-"""Kafka's security properties: translated, or refused with the way out, and never with the password."""
+"""Kafka's security properties are translated or rejected with a remedy. No error shows a password."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from kwire.errors import ConfigurationError
 from kwire.net import Tls
 from kwire.session import Sasl
-from kwire.spark.security import parse_jaas, tls_and_sasl
+from kwire.spark.client_options import parse_jaas, tls_and_sasl
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";'
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required username=u password=p;"
@@ -91,7 +91,7 @@ def test_translates(properties: dict[str, str], tls: Tls | None, sasl: Sasl | No
                 "sasl.jaas.config": PLAIN,
                 "sasl.username": "u",
             },
-            "say the same",
+            "mean the same",
         ),
         ({"security.protocol": "SSL", "ssl.truststore.location": "/t.jks"}, "type is JKS .*PEM"),
         ({"security.protocol": "SSL", "ssl.keystore.type": "PKCS12"}, "kafka.ssl.keystore.type is PKCS12: .*openssl"),
@@ -102,7 +102,7 @@ def test_translates(properties: dict[str, str], tls: Tls | None, sasl: Sasl | No
                 "ssl.truststore.location": "/a",
                 "ssl.ca.location": "/b",
             },
-            "say the same",
+            "mean the same",
         ),
         ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "maybe"}, "is 'maybe': give https"),
     ],

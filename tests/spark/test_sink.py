@@ -1,4 +1,4 @@
-"""Spark's rows, as Arrow and as Row, into what is sent; what is wrong with one; and the check of a sink's schema."""
+"""Conversion of Spark's rows, as Arrow and as Row, for the producer; errors in rows; the check of a write's schema."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from kwire.errors import ConfigurationError
 from kwire.spark.columns import HEADERS, read_schema
-from kwire.spark.rows import Outgoing, SinkColumns
+from kwire.spark.sink import SinkBatch, SinkColumns
 from kwire.spark.writer import deliver
 from tests.spark.fakes import NOW, FakeProducer
 
@@ -60,111 +60,111 @@ TABLE: list[tuple[Given, Given]] = [
 
 
 def arrow(schema: StructType, rows: list[Given]) -> pa.RecordBatch:
-    """As Spark gives them."""
+    """Return rows as Spark passes them to an Arrow writer."""
     data = [dict(zip(schema.names, given, strict=True)) for given in rows]
     return pa.RecordBatch.from_pylist(data, schema=to_arrow_schema(schema, timezone="UTC"))
 
 
 def spark_row(schema: StructType, given: Given) -> Row:
-    def as_spark_gives_it(value: Any) -> Any:
+    def as_spark_passes_it(value: Any) -> Any:
         if isinstance(value, datetime):
             return value.astimezone().replace(tzinfo=None)
         if isinstance(value, bytes):
             return bytearray(value)
         return [pair and Row(**pair) for pair in value] if isinstance(value, list) else value
 
-    return Row(*schema.names)(*map(as_spark_gives_it, given))
+    return Row(*schema.names)(*map(as_spark_passes_it, given))
 
 
-def of_batch(columns: SinkColumns, schema: StructType, rows: list[Given]) -> Outgoing:
-    return columns.of_batch(arrow(schema, rows))
+def from_arrow(columns: SinkColumns, schema: StructType, rows: list[Given]) -> SinkBatch:
+    return columns.convert_batch(arrow(schema, rows))
 
 
-def of_rows(columns: SinkColumns, schema: StructType, rows: list[Given]) -> Outgoing:
-    return columns.of_rows([spark_row(schema, given) for given in rows])
+def from_rows(columns: SinkColumns, schema: StructType, rows: list[Given]) -> SinkBatch:
+    return columns.convert_rows([spark_row(schema, given) for given in rows])
 
 
-# Spark hands a sink rows in either way.
-in_both_ways = pytest.mark.parametrize("outgoing", [of_batch, of_rows])
-Way = Callable[[SinkColumns, StructType, list[Given]], Outgoing]
+# Spark passes rows to a sink in one of these forms, depending on its version.
+in_both_forms = pytest.mark.parametrize("convert", [from_arrow, from_rows])
+Convert = Callable[[SinkColumns, StructType, list[Given]], SinkBatch]
 
 
-def sent(outgoing: Outgoing) -> list[tuple[object, ...]]:
+def sent(batch: SinkBatch) -> list[tuple[object, ...]]:
     producer = FakeProducer()
-    deliver(producer, [outgoing], "the DataFrame")
+    deliver(producer, [batch], "the DataFrame")
     return producer.sent
 
 
-@in_both_ways
-def test_what_is_sent(outgoing: Way) -> None:
+@in_both_forms
+def test_every_column_is_sent(convert: Convert) -> None:
     rows = [given for given, _ in TABLE]
-    columns = SinkColumns.of(EVERYTHING, None)
-    assert sent(outgoing(columns, EVERYTHING, rows)) == [expected for _, expected in TABLE]
+    columns = SinkColumns.from_schema(EVERYTHING, None)
+    assert sent(convert(columns, EVERYTHING, rows)) == [expected for _, expected in TABLE]
     for given, expected in TABLE:
-        assert sent(outgoing(columns, EVERYTHING, [given])) == [expected]
+        assert sent(convert(columns, EVERYTHING, [given])) == [expected]
 
 
-@in_both_ways
-def test_the_option_topic_overrides_the_column(outgoing: Way) -> None:
+@in_both_forms
+def test_the_option_topic_overrides_the_column(convert: Convert) -> None:
     schema = schema_of(topic=StringType(), value=StringType())
-    columns = pickle.loads(pickle.dumps(SinkColumns.of(schema, "u")))
-    assert [row[0] for row in sent(outgoing(columns, schema, [("t", "v"), (None, "v")]))] == ["u", "u"]
+    columns = pickle.loads(pickle.dumps(SinkColumns.from_schema(schema, "u")))
+    assert [row[0] for row in sent(convert(columns, schema, [("t", "v"), (None, "v")]))] == ["u", "u"]
 
 
-@in_both_ways
+@in_both_forms
 @pytest.mark.parametrize("topics", ["ab", "aaa", "abab", "bba", "abcabcaac"])
-def test_rows_of_a_topic_are_sent_at_once_and_in_order(outgoing: Way, topics: str) -> None:
+def test_rows_of_a_topic_form_one_slice_in_order(convert: Convert, topics: str) -> None:
     schema = schema_of(topic=StringType(), value=StringType())
     rows = list(zip(topics, map(str, range(len(topics))), strict=True))
-    portion = outgoing(SinkColumns.of(schema, None), schema, rows)
-    assert sorted(sent(portion)) == sorted((topic, value.encode(), None, (), None, NOW) for topic, value in rows)
-    sendings = list(portion.sendings())
-    assert [sending.topic for sending in sendings] == sorted(set(topics), key=topics.index)
-    for sending in sendings:
-        numbers = [sending.row(index) for index in range(sending.records.num_rows)]
-        assert numbers == [number for number, topic in enumerate(topics) if topic == sending.topic]
-        assert sending.records["value"].cast(pa.string()).to_pylist() == [str(number) for number in numbers]
+    batch = convert(SinkColumns.from_schema(schema, None), schema, rows)
+    assert sorted(sent(batch)) == sorted((topic, value.encode(), None, (), None, NOW) for topic, value in rows)
+    slices = list(batch.by_topic())
+    assert [topic_slice.topic for topic_slice in slices] == sorted(set(topics), key=topics.index)
+    for topic_slice in slices:
+        numbers = [topic_slice.row(index) for index in range(topic_slice.records.num_rows)]
+        assert numbers == [number for number, topic in enumerate(topics) if topic == topic_slice.topic]
+        assert topic_slice.records["value"].cast(pa.string()).to_pylist() == [str(number) for number in numbers]
 
 
-@in_both_ways
+@in_both_forms
 @pytest.mark.parametrize(
     ("bad", "what"),
     [
         ((0, TIME, [], "k", None, b"v"), "has no topic: fill the column"),
-        ((-1, TIME, [], "k", "t", b"v"), "has the partition -1: give one from 0 up"),
+        ((-1, TIME, [], "k", "t", b"v"), "has the partition -1: give one from 0 on"),
         ((0, datetime(1969, 12, 31, 23, 59, 59, 998000, UTC), [], "k", "t", b"v"), "has the timestamp 1969-12-31 23:"),
         ((0, TIME, [{"key": "a", "value": b""}, {"key": None, "value": b""}], "k", "t", b"v"), "has a header without"),
         ((0, TIME, [None], "k", "t", b"v"), "has a header without a key: give each"),
     ],
 )
-def test_a_row_that_is_no_record_is_found(outgoing: Way, bad: Given, what: str) -> None:
-    columns = SinkColumns.of(EVERYTHING, None)
+def test_a_row_that_cannot_become_a_record_is_found(convert: Convert, bad: Given, what: str) -> None:
+    columns = SinkColumns.from_schema(EVERYTHING, None)
     good = [given for given, _ in TABLE]
-    assert outgoing(columns, EVERYTHING, good).fault() is None
+    assert convert(columns, EVERYTHING, good).first_error() is None
     for number in range(len(good) + 1):
-        fault = outgoing(columns, EVERYTHING, [*good[:number], bad, *good[number:], bad]).fault()
-        assert fault is not None
-        assert fault.row == number
-        assert f"{fault.what}: {fault.remedy}".startswith(what)
+        row_error = convert(columns, EVERYTHING, [*good[:number], bad, *good[number:], bad]).first_error()
+        assert row_error is not None
+        assert row_error.row == number
+        assert f"{row_error.what}: {row_error.remedy}".startswith(what)
 
 
-def test_the_first_of_several_faults_is_told() -> None:
+def test_the_error_of_the_first_row_is_returned() -> None:
     rows = [(0, TIME, [None], "k", "t", b""), (-1, TIME, [], "k", None, b"")]
-    columns = SinkColumns.of(EVERYTHING, None)
-    assert (of_batch(columns, EVERYTHING, rows).fault() or (9,))[0] == 0
-    assert (of_batch(columns, EVERYTHING, rows[::-1]).fault() or (9,))[:2] == (0, "has no topic")
+    columns = SinkColumns.from_schema(EVERYTHING, None)
+    assert (from_arrow(columns, EVERYTHING, rows).first_error() or (9,))[0] == 0
+    assert (from_arrow(columns, EVERYTHING, rows[::-1]).first_error() or (9,))[:2] == (0, "has no topic")
 
 
-def test_what_was_read_can_be_written() -> None:
-    columns = SinkColumns.of(read_schema(with_headers=True), None)
-    assert columns.places.keys() == {"key", "value", "topic", "partition", "timestamp", "headers"}
+def test_the_result_of_a_read_can_be_written() -> None:
+    columns = SinkColumns.from_schema(read_schema(with_headers=True), None)
+    assert columns.indexes.keys() == {"key", "value", "topic", "partition", "timestamp", "headers"}
 
 
-@in_both_ways
+@in_both_forms
 @pytest.mark.parametrize("topic", ["t", None])
-def test_an_empty_batch(outgoing: Way, topic: str | None) -> None:
-    portion = outgoing(SinkColumns.of(EVERYTHING, topic), EVERYTHING, [])
-    assert (len(portion), portion.fault(), sent(portion)) == (0, None, [])
+def test_an_empty_batch(convert: Convert, topic: str | None) -> None:
+    batch = convert(SinkColumns.from_schema(EVERYTHING, topic), EVERYTHING, [])
+    assert (len(batch), batch.first_error(), sent(batch)) == (0, None, [])
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ def test_an_empty_batch(outgoing: Way, topic: str | None) -> None:
         (schema_of(value=StringType(), timestamp=LongType()), "t", "column timestamp is bigint"),
         (schema_of(value=StringType(), headers=ArrayType(StringType())), "t", "column headers is array<string>"),
         (schema_of(value=StringType(), headers=MapType(StringType(), BinaryType())), "t", "it must be array<struct"),
-        (schema_of(value=StringType(), id=LongType()), "t", "no column id: drop it, or pack it into value"),
+        (schema_of(value=StringType(), id=LongType()), "t", "no column id: drop it, or put it into value"),
     ],
 )
 def test_a_wrong_schema_is_refused(schema: StructType, topic: str | None, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        SinkColumns.of(schema, topic)
+        SinkColumns.from_schema(schema, topic)
