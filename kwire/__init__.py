@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kwire import spark as spark
     from kwire.admin import Admin as Admin
     from kwire.admin import NewTopic as NewTopic
+    from kwire.cluster import Cluster as Cluster
     from kwire.consumer import AtTimestamp as AtTimestamp
     from kwire.consumer import Consumer as Consumer
     from kwire.consumer import ConsumerRecord as ConsumerRecord
@@ -71,6 +72,7 @@ _HOMES = {
     "BrokerError": "kwire.errors",
     "BufferFullError": "kwire.errors",
     "ClosedError": "kwire.errors",
+    "Cluster": "kwire.cluster",
     "Compression": "kwire.records",
     "ConfigurationError": "kwire.errors",
     "Consumer": "kwire.consumer",

@@ -71,6 +71,11 @@ def test_asyncio_producer(cluster: Cluster) -> None:
     assert len(values_of(cluster, "orders")) == 2_000
 
 
+def test_shared_cluster(cluster: Cluster) -> None:
+    assert run("shared_cluster.py", cluster.bootstrap) == "read b'1' from numbers, by 3 connections of one client_id\n"
+    assert len(values_of(cluster, "orders")) == 1_000
+
+
 def test_transform_takes_up_where_it_stopped(cluster: Cluster) -> None:
     fill(cluster, "numbers", [str(number) for number in range(60)])
     assert run("transform.py", cluster.bootstrap).endswith("the next offset to read is 60\n")

@@ -20,7 +20,7 @@ from kwire.option_names import FOREIGN, NOT_SUPPORTED, OWNERS
 from kwire.options import option_table, options_of
 from kwire.producer.options import ProducerKwargs, ProducerSettings
 
-CLIENTS: list[Any] = [kwire.Producer, kwire.aio.Producer, kwire.Consumer, kwire.Admin]
+CLIENTS: list[Any] = [kwire.Producer, kwire.aio.Producer, kwire.Consumer, kwire.Admin, kwire.Cluster]
 DECLARING = [ClientConfig, ProducerSettings, ConsumerOptions]
 
 

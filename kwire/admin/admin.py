@@ -10,9 +10,9 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 from kwire.admin.cluster import ClusterDescription, describe_cluster, snapshot
 from kwire.admin.operation import Operation
 from kwire.admin.topics import CreatedTopic, CreateTopics, DeleteTopics, NewTopic
-from kwire.cluster import Backoff, ClientKwargs, ClusterEvent, LoopThread, Snapshot, client_config
+from kwire.cluster import Backoff, ClientConfig, ClientKwargs, Cluster, ClusterEvent, Snapshot, open_loop_thread
 from kwire.errors import BrokerError, ConfigurationError
-from kwire.options import translate_bootstrap
+from kwire.options import check_names, translate_bootstrap
 
 Resource = TypeVar("Resource")
 Result = TypeVar("Result")
@@ -26,7 +26,7 @@ class Admin:
 
     Options, with their defaults:
 
-    bootstrap                "host:port,host:port" of any brokers of the cluster, or a list of such
+    bootstrap                "host:port,host:port" of any brokers of the cluster, a list of such, or a `kwire.Cluster`
     client_id                ["kwire"] the name in the brokers' logs, metrics and quotas
     tls                      [None] True for TLS with the system's certificate authorities, or a `kwire.Tls`
     sasl                     [None] how to log in: `kwire.Sasl("SCRAM-SHA-512", user, password)`
@@ -49,9 +49,10 @@ class Admin:
     """
 
     @translate_bootstrap("kwire.Admin")
-    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ClientKwargs]) -> None:
-        self._config = client_config(bootstrap, options, client="kwire.Admin")
-        self._runtime = LoopThread(self._config, name=f"{self._config.client_id} admin")
+    def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ClientKwargs]) -> None:
+        check_names("kwire.Admin", bootstrap, options, ClientConfig)
+        self._runtime = open_loop_thread("kwire.Admin", bootstrap, options, "admin")
+        self._config = self._runtime.config
 
     def __repr__(self) -> str:
         return f"<kwire.Admin {self._config.client_id!r} of {','.join(self._config.bootstrap)}>"

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from kwire.aio.waiting import Signal, result_of
 from kwire.arguments import check_timeout
-from kwire.cluster import ClusterEvent, Topic
+from kwire.cluster import Cluster, ClusterEvent, Topic
 from kwire.cluster.callbacks import AsyncioBridge, asyncio_bridge
 from kwire.errors import (
     ClosedError,
@@ -58,7 +58,7 @@ class Producer:
     loop. Callbacks run in the loop that `send` was called in. One producer serves any number of tasks; records go out
     in the order in which `send` was called, also those that waited for room. Options, with their defaults:
 
-    bootstrap                "host:port,host:port" of any brokers of the cluster, or a list of such
+    bootstrap                "host:port,host:port" of any brokers of the cluster, a list of such, or a `kwire.Cluster`
     acks                     ["all"] whose acknowledgement a record waits for: "all" in-sync replicas, 1: the leader
                              alone, 0: none
     idempotence              [None] no duplicates: None wherever brokers (0.11 and later) and acks allow it; True
@@ -122,7 +122,7 @@ class Producer:
     """
 
     @translate_bootstrap("kwire.aio.Producer")
-    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerKwargs]) -> None:
+    def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ProducerKwargs]) -> None:
         self._core = ProducerClient("kwire.aio.Producer", bootstrap, options, _declined, self._dispatch)
         self._intake = self._core.intake
         self._send_at_once = self._intake.door.send

@@ -66,6 +66,8 @@ class LogSnapshot:
 class Cluster:
     """Brokers 1 to `brokers` on loopback, listening once this is constructed, until `close`.
 
+    `kwire.Cluster` is something else: the connections that several clients share.
+
     >>> with Cluster(brokers=3) as cluster:
     ...     cluster.create_topic("orders", partitions=2)
     ...     cluster.stop(cluster.leader("orders", 0))

@@ -21,6 +21,7 @@ It refuses to know what is produced or consumed.
 Imports: net, session, protocol, wire.
 """
 
+from kwire.cluster.cluster import Cluster, open_loop_thread
 from kwire.cluster.config import ClientConfig, ClientKwargs, client_config, parse_bootstrap
 from kwire.cluster.events import (
     BrokerAdded,
@@ -59,6 +60,7 @@ __all__ = [
     "BrokerRemoved",
     "ClientConfig",
     "ClientKwargs",
+    "Cluster",
     "ClusterEvent",
     "ClusterMetrics",
     "ClusterView",
@@ -82,5 +84,6 @@ __all__ = [
     "Topic",
     "client_config",
     "is_topic_name",
+    "open_loop_thread",
     "parse_bootstrap",
 ]

@@ -131,6 +131,11 @@ def parse_bootstrap(bootstrap: object) -> list[tuple[str, int]]:
 
 
 def _no_bootstrap(bootstrap: object) -> ConfigurationError:
+    if type(bootstrap).__module__.startswith("kwire.broker"):
+        return ConfigurationError(
+            "bootstrap is the embedded kwire.broker.Cluster",
+            remedy="give its `bootstrap`; the Cluster that clients can share is kwire.Cluster(cluster.bootstrap)",
+        )
     return ConfigurationError(
         f"bootstrap is {bootstrap!r} ({type(bootstrap).__name__})",
         remedy='give "host:port,host:port" as one str, or a list of "host:port"',

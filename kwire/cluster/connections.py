@@ -122,7 +122,6 @@ OLDEST = "0.8.2"
 
 
 Key = tuple[int, Purpose]  # of a connection; the selector's name for it
-_PURPOSES: tuple[Purpose, ...] = ("produce", "fetch", "coordinator", "general")
 
 
 @dataclass(slots=True)
@@ -170,7 +169,7 @@ class Connections:
             NO_NODE - 1 - place: address for place, address in enumerate(config.addresses)
         }
         # What requests are sent on. Never a probe, which is for `greetings` to learn from and carries nobody's.
-        self.ready: dict[Purpose, dict[int, Session]] = {purpose: {} for purpose in _PURPOSES}
+        self.ready: defaultdict[Purpose, dict[int, Session]] = defaultdict(dict)
         self.last_failure: dict[int, KwireError] = {}  # of a node, until a connection to it is ready
         self._traffic: defaultdict[int, BrokerCounters] = defaultdict(BrokerCounters)
         self._features: dict[str, int] = {}
@@ -211,7 +210,7 @@ class Connections:
         events: list[Event] = []
         for node in [node for node in self.addresses if node >= 0 and self.addresses[node] != new.get(node)]:
             gone = DisconnectedError("the metadata moved or removed this broker", broker=self.describe(node))
-            for purpose in _PURPOSES:
+            for purpose in [purpose for other, purpose in self._links if other == node]:
                 events += self.stop(node, purpose, gone, now)
             del self.addresses[node]
             self.last_failure.pop(node, None)
@@ -248,16 +247,20 @@ class Connections:
         self._selector.disconnect(key)
         return self._ended(key, cause, now, is_idle=True)
 
-    def stop_all(self, now: float) -> list[Event]:
-        """The client ends."""
+    def stop_all(self, now: float, purpose: Purpose | None = None) -> list[Event]:
+        """End all connections, or those for one purpose, because the client is closed."""
         events: list[Event] = []
-        for node, purpose in list(self._links):
+        for node, purpose in [key for key in self._links if purpose is None or key[1] == purpose]:
             # What is in flight may have been carried out, unlike what was still waiting: hence another error.
             cut = DisconnectedError("the client was closed", broker=self.describe(node))
             events += self.stop(node, purpose, cut, now)
         return events
 
     # -- moving requests
+
+    def in_flight(self) -> list[tuple[int, Any]]:
+        """Return the node and the token of each request that has no response yet, in order per connection."""
+        return [(node, token) for (node, _), link in self._links.items() for token in link.session.tokens()]
 
     def send(
         self,

@@ -17,6 +17,7 @@ network. It refuses to run user code.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from math import inf
@@ -44,6 +45,7 @@ from kwire.cluster.requests import (
 )
 from kwire.errors import (
     ClosedError,
+    DisconnectedError,
     ErrorCode,
     KwireError,
     NodeError,
@@ -71,9 +73,13 @@ _KNOCK_INTERVAL = 0.5
 
 
 class ClusterView:
-    """The `View` of machines with one purpose. `snapshot` is at hand, as they look at it many times in a turn."""
+    """The cluster as the state machines of one client see it that have one purpose.
 
-    def __init__(self, loop: EventLoop, connections: Connections, purpose: Purpose) -> None:
+    `snapshot` is an attribute, since state machines read it many times in a turn.
+    """
+
+    def __init__(self, client: LoopClient, loop: EventLoop, connections: Connections, purpose: Purpose) -> None:
+        self.client = client
         self.purpose: Purpose = purpose
         self.snapshot = loop.snapshot
         self._loop = loop
@@ -95,7 +101,7 @@ class ClusterView:
         return all(_is_lasting(failures.get(node)) for node in self._connections.addresses)
 
     def is_ready(self, node: int) -> bool:
-        return node in self._ready or self._loop.is_ready(node, self.purpose)
+        return node in self._ready or (not self.client.has_left and self._loop.is_ready(node, self.purpose))
 
     def capacity(self, node: int) -> int:
         return self._loop.config.max_in_flight - self._ready[node].in_flight
@@ -132,10 +138,57 @@ class ClusterView:
         self._loop.request_metadata(reason)
 
     def allow_topic_creation(self, topic: str) -> None:
-        self._loop.allow_topic_creation(topic)
+        if self.client.config.allow_auto_create_topics:
+            self._loop.allow_topic_creation(topic)
 
     def update_leaders(self, hints: Iterable[CurrentLeader], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         return self._loop.update_leaders(hints, endpoints)
+
+
+class LoopClient:
+    """One client of an event loop: its options, its state machines, its requests. For the loop's thread.
+
+    Clients that share a loop share its metadata and its connections, but for those to fetch: a fetch waits at the
+    broker, which reads no further request of that connection meanwhile.
+    """
+
+    def __init__(self, loop: EventLoop, connections: Connections, config: ClientConfig, fetch: Purpose) -> None:
+        self.config = config
+        self.fetch = fetch
+        self.has_left = False
+        self._loop = loop
+        self._connections = connections
+        self._views: dict[Purpose, ClusterView] = {}
+
+    def view(self, purpose: Purpose) -> ClusterView:
+        """Return the cluster as this client's state machines with this purpose see it."""
+        view = self._views.get(purpose)
+        if view is None:
+            own = self.fetch if purpose == "fetch" else purpose
+            view = self._views[purpose] = ClusterView(self, self._loop, self._connections, own)
+        return view
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Set the snapshot that the views have."""
+        for view in self._views.values():
+            view.snapshot = snapshot
+
+    def add(self, machine: StateMachine, purpose: Purpose = "general") -> None:
+        """Let a state machine take part. What it sends to nodes and leaders uses their connections for `purpose`."""
+        if self.has_left:
+            machine.closed(ClosedError("the client is closed"))
+        else:
+            self._loop.add_with(machine, self.view(purpose))
+
+    def call(self, call: PendingRequest) -> None:
+        """Queue a request that belongs to no state machine; it leaves in this turn or the next."""
+        self._loop.queue(call, self)
+
+    def leave(self, error: KwireError) -> None:
+        """Resolve what this client waits for, with `error`, and remove its state machines. The loop goes on."""
+        if not self.has_left:
+            self.has_left = True
+            self._loop.remove_client(self, error)
 
 
 class EventLoop:
@@ -154,10 +207,12 @@ class EventLoop:
             max_age_ms=config.metadata_max_age_ms,
             backoff=self._backoff,
             random=random,
-            allow_auto_create=config.allow_auto_create_topics,
         )
         self.snapshot: Snapshot = self._metadata.snapshot
-        self._views: dict[Purpose, ClusterView] = {}
+        # The client that the loop was made for. Further ones take part by `join`.
+        self.client = LoopClient(self, self._connections, config, "fetch")
+        self._clients = [self.client]
+        self._joined = itertools.count(2)
         self.on_event: Callable[[ClusterEvent], object] | None = None  # runs on the loop's thread: no user code
         self._recovery = RecoveryMonitor(self._backoff, random)
         self._coordinators = Coordinators()
@@ -183,11 +238,8 @@ class EventLoop:
     # -- what machines see
 
     def view(self, purpose: Purpose) -> ClusterView:
-        """The cluster as machines with this purpose see it."""
-        view = self._views.get(purpose)
-        if view is None:
-            view = self._views[purpose] = ClusterView(self, self._connections, purpose)
-        return view
+        """Return the cluster as the first client's state machines with this purpose see it."""
+        return self.client.view(purpose)
 
     def is_ready(self, node: int, purpose: Purpose) -> bool:
         """Whether a request can be sent now; if not, a connection is started, unless the monitor probes the node."""
@@ -225,8 +277,8 @@ class EventLoop:
             for event in changes(self.snapshot, snapshot):
                 self.on_event(event)
         self.snapshot = snapshot
-        for view in self._views.values():
-            view.snapshot = snapshot
+        for client in self._clients:
+            client.show(snapshot)
 
     def metrics(self) -> ClusterMetrics:
         age = self._clock.now() - self.snapshot.at if self.snapshot.brokers else None
@@ -234,27 +286,71 @@ class EventLoop:
 
     # -- participants
 
+    def make_client(self, config: ClientConfig) -> LoopClient:
+        """Return a further client, for `join`. From any thread."""
+        return LoopClient(self, self._connections, config, f"fetch {next(self._joined)}")
+
+    def join(self, client: LoopClient) -> None:
+        """Let a further client take part, until its `leave`."""
+        self._clients.append(client)
+        client.show(self.snapshot)
+
     def add(self, machine: StateMachine, purpose: Purpose = "general") -> None:
-        """Let a machine take part. What it sends to nodes and leaders goes by their connections for this purpose."""
+        """Let a state machine of the first client take part: see `LoopClient.add`."""
+        self.client.add(machine, purpose)
+
+    def add_with(self, machine: StateMachine, view: ClusterView) -> None:
         if self._is_closed:
             machine.closed(ClosedError("the client is closed"))
         else:
-            self._machines.append((machine, self.view(purpose)))
+            self._machines.append((machine, view))
 
     def remove(self, machine: StateMachine) -> None:
         self._machines = [pair for pair in self._machines if pair[0] is not machine]
 
     def call(self, call: PendingRequest) -> None:
-        """Queue a call of nobody's machine; it leaves in this turn or the next."""
-        timeout_ms = self.config.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
+        """Queue a request of the first client: see `LoopClient.call`."""
+        self.queue(call, self.client)
+
+    def queue(self, call: PendingRequest, client: LoopClient) -> None:
+        call.client = client
+        timeout_ms = client.config.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
         call.deadline = self._clock.now() + timeout_ms / 1000
         if isinstance(call.route, ToCoordinator):
             call.purpose = "coordinator"
-        if self._is_closed:
+        if self._is_closed or client.has_left:
             self._finish(call, ClosedError("the client is closed"))
         else:
             self._waiting.append(call)
             self._is_stirred = True
+
+    def remove_client(self, client: LoopClient, error: KwireError) -> None:
+        """Resolve all of one client, in the order of `close`; the connections that others use stay.
+
+        A request in flight on such a connection keeps its place there: its response is dropped when it comes.
+        """
+        if self._is_closed:
+            return
+        self._is_stirred = True
+        machines = [machine for machine, view in self._machines if view.client is client]
+        self._machines = [pair for pair in self._machines if pair[1].client is not client]
+        self._clients = [other for other in self._clients if other is not client]
+        waiting = [call for call in self._waiting if call.client is client]
+        self._waiting = [call for call in self._waiting if call.client is not client]
+        for call in waiting:
+            self._finish(call, error)
+        for event in self._connections.stop_all(self._now, client.fetch):
+            self._handle(event)
+        self._lost_purpose = {
+            node: "general" if purpose == client.fetch else purpose for node, purpose in self._lost_purpose.items()
+        }
+        self._connections.ready.pop(client.fetch, None)
+        for node, call in self._connections.in_flight():
+            if isinstance(call, PendingRequest) and call.client is client:
+                call.was_written = call.is_abandoned = True
+                call.on_done(DisconnectedError("the client was closed", broker=self.describe(node)), self._now)
+        for machine in machines:
+            machine.closed(error)
 
     # -- the turn
 
@@ -296,8 +392,10 @@ class EventLoop:
             self._finish(call, error)
         for event in self._connections.stop_all(self._now):
             if isinstance(event, RequestFailed) and isinstance(event.token, PendingRequest):
-                event.token.was_written = event.was_sent
-                self._finish(event.token, event.error)
+                call = event.token
+                if not call.is_abandoned:
+                    call.was_written = event.was_sent
+                    self._finish(call, event.error)
         for machine, _ in self._machines:
             machine.closed(error)
         self._selector.close()
@@ -328,6 +426,8 @@ class EventLoop:
 
     def _handle(self, event: Event) -> None:
         match event:
+            case ResponseReceived(PendingRequest(is_abandoned=True)) | RequestFailed(PendingRequest(is_abandoned=True)):
+                pass
             case ResponseReceived(PendingRequest() as call, _, response):
                 call.was_written = True
                 self._finish(call, response)
@@ -365,11 +465,14 @@ class EventLoop:
     # -- calls
 
     def _failed(self, call: PendingRequest, error: KwireError) -> None:
-        if isinstance(error, NodeError) and call.may_retry and self._now < call.deadline and not self._is_closed:
+        if isinstance(error, NodeError) and call.may_retry and self._now < call.deadline and not self._is_over(call):
             self._put_off(call, error, self._now)
             self._waiting.append(call)
         else:
             self._finish(call, error)
+
+    def _is_over(self, call: PendingRequest) -> bool:
+        return self._is_closed or (call.client is not None and call.client.has_left)
 
     def _put_off(self, call: PendingRequest, error: KwireError, now: float) -> None:
         call.attempts += 1
@@ -577,9 +680,12 @@ class EventLoop:
 
     def _turn_machines(self) -> None:
         self._is_past_machines = True
+        if len(self._clients) > 2:  # more than one shares: nobody is to be the first at each free place in flight
+            self._machines = [*self._machines[1:], *self._machines[:1]]
         for machine, view in self._machines:
             for call in machine.turn(self._now, view):
-                timeout_ms = self.config.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
+                call.client = client = view.client
+                timeout_ms = client.config.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
                 call.deadline = self._now + timeout_ms / 1000
                 if isinstance(call.route, (ToNode, ToLeader)):
                     call.purpose = view.purpose

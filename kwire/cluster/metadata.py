@@ -292,14 +292,13 @@ class MetadataUpdater:
     `due_at` says when to ask; `request(version)` what; `answered`, with `go_on`, and `failed` take the outcome.
     """
 
-    def __init__(self, *, max_age_ms: int, backoff: Backoff, random: Random, allow_auto_create: bool) -> None:
+    def __init__(self, *, max_age_ms: int, backoff: Backoff, random: Random) -> None:
         self.snapshot = Snapshot()
         self.reason: str | None = "first"
         self.due_at = 0.0  # from then on a request may leave; infinite while one is out
         self._max_age = max_age_ms / 1000
         self._backoff = backoff
         self._random = random
-        self._allow_auto_create = allow_auto_create
         self.topics: frozenset[str] = frozenset()  # that are wanted
         self._asked: frozenset[str] = frozenset()  # of which the snapshot tells, or will when the answer is here
         self._named: frozenset[str] = frozenset()  # by the last request
@@ -337,7 +336,7 @@ class MetadataUpdater:
 
     def allow_creation(self, topic: str) -> None:
         """Let the brokers create a topic that is wanted, or about to be; no more when it was seen once."""
-        if not self._allow_auto_create or topic in self._creatable or self._is_there(topic):
+        if topic in self._creatable or self._is_there(topic):
             return
         self._creatable.add(topic)
         self._to_create.add(topic)

@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    from kwire.cluster.loop import LoopClient
     from kwire.cluster.metadata import Broker, CurrentLeader, MetadataStatus, Snapshot
     from kwire.cluster.recovery import Failure
     from kwire.errors import KwireError
@@ -22,7 +23,9 @@ CoordinatorKind = Literal["group", "transaction"]
 
 # What a connection is for. A broker answers the requests of a connection one after the other: so what may be slow has
 # connections of its own, as fetches that wait for records and coordinators that wait for members.
-Purpose = Literal["produce", "fetch", "coordinator", "general"]
+# "produce", "fetch", "coordinator" and "general". Clients that share a loop have fetch connections of their own, under
+# purposes such as "fetch 2": the fetch of one waits at the broker, and must not hold up the other's.
+Purpose = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,9 @@ class PendingRequest:
     was_written: bool = field(default=False, init=False)
     # Set by the loop: which of the broker's connections it goes by.
     purpose: Purpose = field(default="general", init=False)
+    # Set by the loop: whose request it is, and whether that client left the loop, so that a response is dropped.
+    client: LoopClient | None = field(default=None, init=False)
+    is_abandoned: bool = field(default=False, init=False)
     # Set by the loop when it sends: the broker as errors name it, and the version of the API.
     broker: str | None = field(default=None, init=False)
     version: int | None = field(default=None, init=False)

@@ -21,7 +21,7 @@ from kwire.arguments import check_timeout
 from kwire.cluster.callbacks import CallbackThread
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.events import ClusterEvent
-from kwire.cluster.loop import EventLoop
+from kwire.cluster.loop import EventLoop, LoopClient
 from kwire.cluster.metadata import Snapshot
 from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.requests import ClusterView, PendingRequest, Purpose, Route, StateMachine
@@ -63,13 +63,22 @@ class LoopThread:
 
     def __init__(self, config: ClientConfig, *, name: str = "kwire", clock: Clock | None = None) -> None:
         accel.warn_if_slow()
+        clock, random = clock or SystemClock(), Random()
+        loop = EventLoop(config, _selector(config, clock, random), clock, random)
+        thread = threading.Thread(target=self._run, name=f"{name} loop", daemon=True)
+        self._set_up(config, clock, loop, loop.client, thread, name)
+
+    def _set_up(
+        self, config: ClientConfig, clock: Clock, loop: EventLoop, client: LoopClient, thread: threading.Thread,
+        name: str,
+    ) -> None:  # fmt: skip
         self.config = config
-        self.clock = clock or SystemClock()
-        random = Random()
-        self._loop = EventLoop(config, _selector(config, self.clock, random), self.clock, random)
-        self.wakeup = self._loop.wakeup
+        self.clock = clock
+        self._loop = loop
+        self._client = client
+        self._thread = thread
+        self.wakeup = loop.wakeup
         self._dispatcher = CallbackThread(f"{name} callbacks")
-        self._thread = threading.Thread(target=self._run, name=f"{name} loop", daemon=True)
         # Guards the states below. What is posted goes through it too: before `close`, and then it runs, or not at all.
         # Re-entrant, since a finalizer may run anywhere, and may post.
         self._lock = threading.RLock()
@@ -97,22 +106,25 @@ class LoopThread:
     @property
     def view(self) -> ClusterView:
         """The cluster as machines with general purposes see it; only for what runs on the loop's thread."""
-        return self._loop.view("general")
+        return self._client.view("general")
 
     def view_for(self, purpose: Purpose) -> ClusterView:
         """The cluster as machines with this purpose see it; only for what runs on the loop's thread."""
-        return self._loop.view(purpose)
+        return self._client.view(purpose)
 
     def start(self) -> None:
         self.check_usable()
         with self._lock:
             if not self._is_started and not self._is_closing:
+                self._begin()
                 self._is_started = True
-                self._thread.start()
+
+    def _begin(self) -> None:
+        self._thread.start()
 
     def add(self, machine: StateMachine, purpose: Purpose = "general") -> None:
         self.start()
-        self.call_soon(self._loop.add, machine, purpose)
+        self.call_soon(self._client.add, machine, purpose)
 
     def remove(self, machine: StateMachine) -> None:
         self.call_soon(self._loop.remove, machine)
@@ -125,7 +137,10 @@ class LoopThread:
         self.check_usable()  # in a forked child, before the lock: another thread of the parent may hold that for ever
         with self._lock:
             self.check_usable()
-            self._loop.post(lambda: function(*args))
+            self._post(lambda: function(*args))
+
+    def _post(self, action: Callable[[], object]) -> None:
+        self._loop.post(action)
 
     def run(self, function: Callable[[], T], timeout: float | None = None) -> T:
         """Run on the loop's thread and wait for what it answers or raises."""
@@ -162,8 +177,11 @@ class LoopThread:
         self.check_usable()
         with self._lock:
             listeners[key] = call
-            self._loop.on_event = self._tell_event
+            self._observe()
         return unsubscribe
+
+    def _observe(self) -> None:
+        self._loop.on_event = self._tell_event
 
     def _tell_event(self, event: ClusterEvent) -> None:
         with self._lock:
@@ -200,8 +218,12 @@ class LoopThread:
             try:
                 return self.run(function, timeout)
             except ClosedError:  # it is ending just now
-                self._thread.join(timeout)
+                self._join(timeout)
         return function()
+
+    def _join(self, timeout: float | None) -> None:
+        """Wait until all that waited is resolved."""
+        self._thread.join(timeout)
 
     def on_fork(self, act: Callable[[], object]) -> None:
         """Have `act` called in each forked child, where this runtime is of no use. It must not raise, nor wait.
@@ -245,7 +267,7 @@ class LoopThread:
 
         timeout_ms = max(1, int(timeout * 1000))
         call = PendingRequest(route, api, build, done, timeout_ms=timeout_ms, at_most=at_most, may_retry=may_retry)
-        self.call_soon(self._loop.call, call)
+        self.call_soon(self._client.call, call)
         return self.wait(future, timeout + _GRACE)
 
     def describe(self, node: int) -> str:
@@ -266,13 +288,19 @@ class LoopThread:
             is_started = self._is_started
         if is_first:
             self._finalizer.detach()
-            if is_started:
-                self._loop.wakeup()
-            else:
-                self._loop.close(ClosedError("the client was closed"))
+            self._end(is_started)
         if is_started and not self.is_loop_thread():
-            self._thread.join(timeout)
+            self._join(timeout)
         self._dispatcher.close(timeout)
+
+    def _end(self, is_started: bool) -> None:
+        if is_started:
+            self._loop.wakeup()
+        else:
+            self._loop.close(ClosedError("the client was closed"))
+
+    def deliver_before_end(self, deliver: Callable[[float | None], object]) -> None:
+        """Have `deliver(timeout)` called when what ends is not this client but the `kwire.Cluster` that it shares."""
 
     def when_ended(self, tell: Callable[[], object]) -> None:
         """Call `tell` when the loop has ended, on its thread, for those who cannot wait in `close`. It must not raise.
@@ -332,11 +360,14 @@ class LoopThread:
             with self._lock:
                 self._is_closing = True
             self._loop.close(error)
-            with self._lock:
-                self._has_ended = True
-                tells, self._on_end = self._on_end, []
-            for tell in tells:
-                tell()
+            self._ended()
+
+    def _ended(self) -> None:
+        with self._lock:
+            self._has_ended = True
+            tells, self._on_end = self._on_end, []
+        for tell in tells:
+            tell()
 
 
 def _selector(config: ClientConfig, clock: Clock, random: Random) -> KafkaSelector:

@@ -17,7 +17,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
-from kwire.cluster import Backoff, ClientConfig, ClusterEvent, LoopThread
+from kwire.cluster import Backoff, ClientConfig, Cluster, ClusterEvent, open_loop_thread
 from kwire.consumer.arguments import (
     ELSEWHERE,
     TopicPartition,
@@ -73,7 +73,7 @@ class Consumer(RecordIterator):
     Options, with their defaults; sizes are bytes of records as they are stored, compressed, and the smallest of the
     limits counts, but a single batch that is larger than they are still arrives:
 
-    bootstrap                "host:port,host:port" of any brokers of the cluster, or a list of such
+    bootstrap                "host:port,host:port" of any brokers of the cluster, a list of such, or a `kwire.Cluster`
     isolation                ["read_uncommitted"] "read_committed" hides the records of aborted transactions, and waits
                              at those of open ones
     on_out_of_range          ["error"] when the log does not, or no longer, have the position: "error", or go to
@@ -114,13 +114,13 @@ class Consumer(RecordIterator):
     """
 
     @translate_bootstrap("kwire.Consumer")
-    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ConsumerKwargs]) -> None:
+    def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ConsumerKwargs]) -> None:
         check_names("kwire.Consumer", bootstrap, options, ConsumerOptions, ClientConfig)
         shared: dict[str, Any] = {**CLIENT_DEFAULTS, **options}
         own = {name: shared.pop(name) for name in list(shared) if name in ConsumerOptions.option_names()}
         self._options = ConsumerOptions(**own)
-        self._config = config = ClientConfig(bootstrap, **shared)
-        self._runtime = LoopThread(config, name=f"{config.client_id} consumer")
+        self._runtime = open_loop_thread("kwire.Consumer", bootstrap, shared, "consumer")
+        self._config = config = self._runtime.config
         self._inbox = FetchBuffer(max_bytes=self._options.max_buffered_bytes, wake_loop=self._runtime.wakeup)
         self._fetcher = Fetcher(
             self._options,

@@ -20,12 +20,23 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
+from functools import partial
 from importlib.util import find_spec
 from random import Random
 from typing import Any, TypeVar
 
 from kwire.arguments import is_int, wrong_type
-from kwire.cluster import Backoff, ClientConfig, ClusterView, LoopThread, PendingRequest, Topic, is_topic_name
+from kwire.cluster import (
+    Backoff,
+    ClientConfig,
+    Cluster,
+    ClusterView,
+    LoopThread,
+    PendingRequest,
+    Topic,
+    is_topic_name,
+    open_loop_thread,
+)
 from kwire.cluster.metadata import TOPIC_NAME_BYTES_MAX
 from kwire.errors import (
     PERMANENT_TOPIC_CODES,
@@ -157,7 +168,7 @@ class ProducerClient:
     def __init__(
         self,
         client: str,
-        bootstrap: str | Sequence[str],
+        bootstrap: str | Sequence[str] | Cluster,
         options: Mapping[str, Any],
         refer: Callable[..., object],
         dispatch: Dispatch | None = None,
@@ -177,10 +188,11 @@ class ProducerClient:
         self.serializers: Serializers | None = None
         if self.settings.key_serializer is not None or self.settings.value_serializer is not None:
             self.serializers = Serializers(self.settings.key_serializer, self.settings.value_serializer)
-        if self.rule is None and str(self.settings.partitioner).endswith("single_broker"):
+        has_own_connections = not isinstance(bootstrap, Cluster)
+        if has_own_connections and self.rule is None and str(self.settings.partitioner).endswith("single_broker"):
             shared.setdefault("idle_timeout_ms", min(_SINGLE_BROKER_IDLE_MS, self.settings.single_broker_switch_ms))
-        config = ClientConfig(bootstrap, **shared)
-        self.runtime = LoopThread(config, name=f"{config.client_id} producer")
+        self.runtime = open_loop_thread(client, bootstrap, shared, "producer")
+        config = self.runtime.config
         self.callbacks = Callbacks(
             dispatch or self.runtime.dispatch,
             # In an asyncio loop a callback that blocks holds up those that send as well.
@@ -226,11 +238,15 @@ class ProducerClient:
                     self.runtime.add(self.watch)
                 # A loop that turns keeps its Runtime alive, and this Core through it, until it is closed.
                 self._at_exit = weakref.finalize(self.runtime, _deliver_at_exit, self)
+                self.runtime.deliver_before_end(self._deliver_before_cluster_ends)
                 self.is_started = True
                 # A rule of the caller's own is asked for every record, before the door.
                 self.intake.door.is_open = self.rule is None
                 if self.intake.door.is_open:
                     self.runtime.on_fork(self._shut)
+
+    def _deliver_before_cluster_ends(self, timeout: float | None) -> None:
+        _deliver(self, self.drain_steps(timeout, UNREACHED_SECONDS), "the kwire.Cluster was closed before the producer")
 
     def _shut(self) -> None:
         """In a forked child: whoever sends is to be told."""
@@ -520,14 +536,23 @@ def check_topic(topic: object) -> None:
 
 
 def _deliver_at_exit(core: ProducerClient) -> None:
-    """The interpreter ends, and nobody closed the producer: the last chance for its records, and a word about them."""
-    if core.runtime.is_forked:  # they are the parent's affair
-        return
+    """Deliver the records of a producer that nobody closed, and log what became of them: the interpreter ends."""
+    if not core.runtime.is_forked:  # they are the parent's affair
+        _deliver(core, [EXIT_SECONDS], "nobody closed the producer, and the interpreter ends")
+
+
+def _deliver(core: ProducerClient, steps: Iterable[float | None], why: str) -> None:
+    """Refuse further records and wait for the others in `steps` (see `drain_steps`); log those that are lost."""
     core.stop_taking()
+    late: KwireError | None = None
     with contextlib.suppress(ClosedError):
-        if not wait_for(core.flush, EXIT_SECONDS):
-            late = core.runtime.on_loop_or_after(lambda: core.late("flush()", EXIT_SECONDS), EXIT_SECONDS)
-            _log.error("nobody closed the producer, and the interpreter ends before all is delivered: %s", late.message)
+        for seconds in steps:
+            if wait_for(core.flush, seconds):
+                late = None
+                break
+            late = core.runtime.on_loop_or_after(partial(core.late, "flush()", seconds), EXIT_SECONDS)
+    if late is not None:
+        _log.error("%s before all is delivered: %s", why, late.message)
     undelivered = core.undelivered(None)
     if undelivered is not None:
-        _log.error("nobody closed the producer, and the interpreter ends: %s", undelivered)
+        _log.error("%s: %s", why, undelivered)

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
 from kwire.arguments import check_timeout
-from kwire.cluster import ClusterEvent, Topic
+from kwire.cluster import Cluster, ClusterEvent, Topic
 from kwire.errors import (
     ClosedError,
     FatalError,
@@ -57,7 +57,7 @@ class Producer:
 
     Options, with their defaults:
 
-    bootstrap                "host:port,host:port" of any brokers of the cluster, or a list of such
+    bootstrap                "host:port,host:port" of any brokers of the cluster, a list of such, or a `kwire.Cluster`
     acks                     ["all"] whose acknowledgement a record waits for: "all" in-sync replicas, 1: the leader
                              alone, 0: none
     idempotence              [None] no duplicates: None wherever brokers (0.11 and later) and acks allow it; True
@@ -125,7 +125,7 @@ class Producer:
     """
 
     @translate_bootstrap("kwire.Producer")
-    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerKwargs]) -> None:
+    def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ProducerKwargs]) -> None:
         self._core = ProducerClient("kwire.Producer", bootstrap, options, partial(Producer._send, self))
         self._runtime = self._core.runtime
         self._intake = self._core.intake

@@ -221,6 +221,10 @@ class Session:
         """Client: describe the request that the next frame must answer, for a log; None if there is none."""
         return self._in_flight[0].info if self._in_flight else None
 
+    def tokens(self) -> list[Any]:
+        """Client: return the tokens of the requests that have no response yet, in the order in which they were sent."""
+        return [asked.token for asked in (*self._in_flight, *self._waiting) if asked.token is not None]
+
     def receive(self, frame: BytesLike, now: float) -> list[Event]:
         """A frame came, whole and without its size. After `ConnectionBroken` frames are ignored."""
         if self._state in _OVER:

@@ -41,9 +41,7 @@ class Refreshes:
 
     def __init__(self, topics: int, partitions: int) -> None:
         self._data, self._count = response(topics, partitions), topics * partitions
-        self.updater = MetadataUpdater(
-            max_age_ms=1, backoff=Backoff(100, 1_000), random=Random(1), allow_auto_create=False
-        )
+        self.updater = MetadataUpdater(max_age_ms=1, backoff=Backoff(100, 1_000), random=Random(1))
         self.updater.want({f"t{number}" for number in range(topics)})
         self.of_a_partition = self.longest = 0.0
 

@@ -10,6 +10,7 @@ import pytest
 
 from kwire.cluster import (
     Broker,
+    ClientConfig,
     ClusterView,
     CurrentLeader,
     PendingRequest,
@@ -625,3 +626,114 @@ def test_a_broker_that_failed_is_probed_by_the_connection_that_was_lost() -> Non
     world.net.run(lambda: loop.unreachable_since(1) is None)
     assert loop.view("produce").failure(1) is None
     assert loop.is_ready(1, "produce")
+
+
+# -- several clients on one loop
+
+
+def test_a_client_that_leaves_gets_each_of_its_results_once_and_the_others_stay() -> None:
+    world = World()
+    loop = world.net.loop
+    client = loop.make_client(world.net.config)
+    loop.join(client)
+    staying, leaving = Watcher("t"), Watcher("u")
+    loop.add(staying)
+    client.add(leaving)
+    world.net.run(lambda: loop.is_ready(2, "general"))
+    world.silent.add(InitProducerIdRequest)
+    results: list[tuple[str, Any]] = []
+
+    def note(name: str, result: Response | KwireError | None, now: float) -> None:
+        results.append((name, result))
+
+    routes: dict[str, Route] = {"in flight": ToNode(2), "waiting": ToLeader("nowhere", 0)}
+    calls = {
+        name: PendingRequest(route, InitProducerIdRequest, build_id, partial(note, name))
+        for name, route in routes.items()
+    }
+    for call in calls.values():
+        client.call(call)
+    world.net.run(lambda: world.asked())
+    client.leave(ClosedError("the client was closed"))
+    assert [(name, type(result)) for name, result in results] == [
+        ("waiting", ClosedError),
+        ("in flight", DisconnectedError),
+    ]
+    assert (calls["waiting"].was_written, calls["in flight"].was_written) == (False, True)
+    assert isinstance(leaving.closed_with, ClosedError)
+    assert staying.closed_with is None
+    world.net.rest(40.0)  # until its connection ends, for want of a response
+    assert len(results) == 2
+    world.silent.clear()
+    outcome = world.call(ToNode(2))
+    world.net.run(lambda: outcome)
+    assert outcome[0].producer_id == 7
+
+
+def test_a_client_that_left_gets_an_error_for_what_it_asks() -> None:
+    world = World()
+    client = world.net.loop.make_client(world.net.config)
+    world.net.loop.join(client)
+    client.leave(ClosedError("the client was closed"))
+    late, results = Watcher("t"), list[Any]()
+    client.add(late)
+    client.call(PendingRequest(ToNode(2), InitProducerIdRequest, build_id, lambda result, now: results.append(result)))
+    assert isinstance(late.closed_with, ClosedError)
+    assert isinstance(results[0], ClosedError)
+
+
+def test_fetch_connections_are_a_clients_own_and_end_with_it() -> None:
+    world = World()
+    loop = world.net.loop
+    client = loop.make_client(world.net.config)
+    loop.join(client)
+    loop.add(Watcher("t"), "fetch")
+    client.add(Watcher("t"), "fetch")
+    world.net.run(lambda: loop.view("fetch").is_ready(2) and client.view("fetch").is_ready(2))
+    assert world.hosts[2].connections == 2
+    client.leave(ClosedError("the client was closed"))
+    assert not client.view("fetch").is_ready(2)
+    assert loop.view("fetch").is_ready(2)
+    world.net.rest(5.0)
+    assert world.hosts[2].connections == 2
+
+
+class Greedy(Watcher):
+    """Sends as many requests to broker 2 as may be in flight, and counts them."""
+
+    def __init__(self) -> None:
+        super().__init__("t")
+        self.sent = 0
+
+    def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
+        if not view.is_ready(2):
+            return []
+        self.sent += (count := view.capacity(2))
+        return [
+            PendingRequest(ToNode(2), InitProducerIdRequest, build_id, lambda result, now: None) for _ in range(count)
+        ]
+
+
+def test_clients_that_want_all_of_a_connection_take_turns() -> None:
+    world = World(max_in_flight=1)
+    loop = world.net.loop
+    greedy = []
+    for _ in range(2):
+        client = loop.make_client(world.net.config)
+        loop.join(client)
+        greedy.append(Greedy())
+        client.add(greedy[-1], "produce")
+    world.net.run(lambda: sum(one.sent for one in greedy) >= 20)
+    assert min(one.sent for one in greedy) >= 5
+
+
+@pytest.mark.parametrize("may_create", [True, False])
+def test_each_client_says_whether_topics_may_be_created(may_create: bool) -> None:
+    world = World(allow_auto_create_topics=not may_create)
+    client = world.net.loop.make_client(ClientConfig("host-1:9092", allow_auto_create_topics=may_create))
+    world.net.loop.join(client)
+    client.add(Watcher("new"))
+    client.view("general").allow_topic_creation("new")
+    world.net.rest(2.0)
+    asked = [one for host in world.hosts.values() for one in host.received if isinstance(one, MetadataRequest)]
+    assert any(one.allow_auto_topic_creation for one in asked if one.topics) == may_create

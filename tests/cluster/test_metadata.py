@@ -18,7 +18,7 @@ MAX_AGE = 300.0
 
 
 def updater() -> MetadataUpdater:
-    return MetadataUpdater(max_age_ms=300_000, backoff=Backoff(100, 1_000), random=Random(1), allow_auto_create=True)
+    return MetadataUpdater(max_age_ms=300_000, backoff=Backoff(100, 1_000), random=Random(1))
 
 
 def settled(topics: dict[str, list[tuple[int, int]]]) -> MetadataUpdater:
@@ -194,10 +194,3 @@ def test_a_failed_request_for_a_new_topic_is_made_again() -> None:
     one.failed(5.0)
     assert 5.0 < one.due_at < 5.2
     assert names(one) == (["new"], True)
-
-
-def test_nothing_may_be_created_where_the_client_does_not_want_that() -> None:
-    one = MetadataUpdater(max_age_ms=300_000, backoff=Backoff(100, 1_000), random=Random(1), allow_auto_create=False)
-    one.allow_creation("new")
-    one.want({"new"})
-    assert names(one) == (["new"], False)

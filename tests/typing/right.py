@@ -24,6 +24,14 @@ def send(bootstrap: str) -> None:
     kwire.Producer([bootstrap], partitioner="crc32+sticky", tls=True, sasl=kwire.Sasl("PLAIN", "user", "secret"))
 
 
+def share(bootstrap: str) -> None:
+    with kwire.Cluster(bootstrap, client_id="shop") as cluster, kwire.Producer(cluster, linger_ms=5) as producer:
+        producer.send("orders", b"value")
+        kwire.Consumer(cluster)
+        kwire.Admin(cluster, request_timeout_ms=1_000)
+        kwire.aio.Producer(cluster)
+
+
 def delivered(response: kwire.ProduceResponse) -> None:
     assert_type(response.exception(0), kwire.KwireError | None)
 
