@@ -17,16 +17,10 @@ Why nothing is read beyond the frame, though slices are not checked one by one: 
 for their sign), a count is checked against the bytes that remain, a read beyond the end raises, and a last slice that
 was short leaves the position beyond the end, with which it is compared.
 
-How a message is read in one version, as the tuples that the accelerator walks: `kwire/wire/_plan.h` says what
-they mean. `decoding` writes the same as a function in Python, and says what is right.
-
 The codecs and constructors of the declared classes, compiled on first use.
 
 One flat Python function per (message, version): adjacent fields of fixed size, the length of the string that follows
 and the first byte of a varint are read or written in one `struct` call. `decoding` and `encoding` write the text.
-
-Where there is the accelerator, it decodes instead of a function: it is given a plan, which is the same knowledge as
-data, and walks it in C (`plans`).
 
 They only *detect* that something is wrong, by None or any exception of UNDECODABLE or UNENCODABLE; which field it was
 is found by a second, interpretive pass (`annotate`, `validate`), so that good messages do not pay for the error
@@ -42,14 +36,11 @@ from difflib import get_close_matches
 from functools import partial
 from struct import Struct
 from struct import error as _struct_error
-from typing import TYPE_CHECKING, Any, TypeAlias
-from uuid import UUID, SafeUUID
+from typing import Any, TypeAlias
+from uuid import UUID
 
 from kwire.protocol import primitives
 from kwire.protocol.fields import REQUIRED, STRING_BYTES_MAX, Array, Field, Fixed, Sized, least_size
-
-if TYPE_CHECKING:
-    from kwire.wire.accel import Plan
 
 
 class Source:
@@ -314,15 +305,20 @@ class DecoderSource(Source):
         super().__init__()
         self.version = version
         self.flexible = flexible
+        self.has_records = False
         self.pending: list[tuple[str, str, int]] = []
         self.names.update(uvarint_tail=primitives.uvarint_tail, read_tagged=primitives.read_tagged)
 
     def whole(self, cls: Any) -> None:
-        with self.block("if type(buf) is not bytes:"):
-            self.line("buf = bytes(buf)")  # whose slices are what fields are made of
-        self.line("end = len(buf)")
-        if any(isinstance(t, Sized) and t.name == "records" for t in _types(cls)):
+        # A frame with records is large: it is read where it stands, whatever it is. Others become bytes, whose slices
+        # are what fields are made of.
+        self.has_records = any(isinstance(t, Sized) and t.name == "records" for t in _types(cls))
+        if self.has_records:
             self.line("view = memoryview(buf)")
+        else:
+            with self.block("if type(buf) is not bytes:"):
+                self.line("buf = bytes(buf)")
+        self.line("end = len(buf)")
         self.struct(cls, "message")
         self.line("return message if pos == end else None")
 
@@ -430,7 +426,9 @@ class DecoderSource(Source):
         size = f"{n} - 1" if self.flexible else n
         piece = f"{'view' if wire_type.name == 'records' else 'buf'}[pos:(pos := pos + {size})]"
         if is_string:
-            piece += ".decode()"
+            piece = f"str({piece}, 'utf-8')" if self.has_records else f"{piece}.decode()"
+        elif self.has_records and wire_type.name == "bytes":
+            piece = f"bytes({piece})"
         if nullable:
             with self.block(f"if {n} == {0 if self.flexible else -1}:"):
                 self.line(f"{target} = None")
@@ -530,7 +528,7 @@ class DecoderSource(Source):
                     with self.block(f"if pos != {stop}:"):
                         self.line("raise ValueError")
             with self.block(f"if {found}:"):
-                self.line(f"{unknown} = {{tag: buf[start:stop] for tag, (start, stop) in {found}.items()}}")
+                self.line(f"{unknown} = {{tag: bytes(buf[start:stop]) for tag, (start, stop) in {found}.items()}}")
             self.line(f"pos = {left}")
 
     def tagged(self, target: str, field: Field) -> None:
@@ -550,54 +548,6 @@ def _types(cls: Any) -> Iterator[Any]:
             yield element
 
 
-_SIZED = {"string": "s", "bytes": "y", "records": "r"}
-_UNKNOWN = "unknown_tagged_fields"
-
-
-def plan(cls: Any, version: int, flexible: bool) -> Plan:
-    """The plan of a message."""
-    return flexible, _shape(cls, version, flexible)
-
-
-def _shape(cls: Any, version: int, flexible: bool) -> Plan:
-    fields: list[Plan] = []
-    tagged: list[Plan] = []
-    for field in cls.FIELDS:
-        is_read = field.exists(version) and field.tag is None
-        fields.append((field.name, _read(field, version, flexible) if is_read else _default(field.default)))
-        if field.exists(version) and field.tag is not None:
-            tagged.append((field.tag, field.name, _read(field, version, flexible)))
-    return cls, tuple(fields), tuple(tagged) if flexible else None, _UNKNOWN
-
-
-def _default(value: Any) -> Plan:
-    """The step that makes a default. A struct's own steps read nothing either."""
-    if isinstance(value, list):
-        return "e", False, None, 0
-    if hasattr(value, "FIELDS"):
-        fields = tuple((inner.name, _default(inner.default)) for inner in value.FIELDS)
-        return "{", False, (type(value), fields, None, _UNKNOWN), 0
-    return "=", False, value, 0
-
-
-def _read(field: Field, version: int, flexible: bool) -> Plan:
-    null = primitives.NULL_STRUCT if field.tag is None else primitives.NULL_TAGGED_STRUCT
-    return _value(field.type, field.is_nullable(version), version, flexible, null[0])
-
-
-def _value(wire_type: Any, nullable: bool, version: int, flexible: bool, null: int) -> Plan:
-    if isinstance(wire_type, Fixed):
-        if wire_type.name == "uuid":
-            return "u", False, (primitives.UUIDS, UUID, SafeUUID.unknown), primitives.UUIDS.MOST
-        return wire_type.format, False, None, 0
-    if isinstance(wire_type, Sized):
-        return _SIZED[wire_type.name], nullable, None, 0
-    if isinstance(wire_type, Array):
-        element = _value(wire_type.element, False, version, flexible, null)
-        return "[", nullable, element, least_size(wire_type.element, version, flexible)
-    return "{", nullable, _shape(wire_type, version, flexible), null
-
-
 Decoder: TypeAlias = Callable[[bytes | memoryview, int], Any]
 Encoder: TypeAlias = Callable[[Any, list[Any], list[int]], None]
 
@@ -608,14 +558,7 @@ UNENCODABLE = (
 
 
 def decoder(cls: Any, version: int) -> Decoder:
-    """decode(data, start) -> the message that is `data` from `start` to its end."""
-    from kwire.wire import accel  # brings its own specification with it, of which who only encodes needs nothing
-
-    return accel.message_reader(plan(cls, version, is_flexible(cls, version))) or python_decoder(cls, version)
-
-
-def python_decoder(cls: Any, version: int) -> Decoder:
-    """The same as a function in Python, which says what the accelerator has to answer."""
+    """Return decode(data, start) -> the message that is `data` from `start` to its end."""
     source = DecoderSource(version, is_flexible(cls, version))
     source.whole(cls)
     return source.function(f"decode_{cls.__name__}_v{version}(buf, pos)")

@@ -27,7 +27,7 @@ _BYTES = bytes, bytearray
 BOOLEAN: Mapping[Any, int] = {False: 0, True: 1}
 
 
-def uvarint_tail(buf: bytes, pos: int, first: int) -> tuple[int, int]:
+def uvarint_tail(buf: bytes | memoryview, pos: int, first: int) -> tuple[int, int]:
     """(value, position) of a varint of up to 32 bits, unsigned, whose first byte, above 127, was read already."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
@@ -50,7 +50,7 @@ def uvarint(n: int) -> bytes:
     return bytes(out)
 
 
-def read_uvarint(buf: bytes, pos: int) -> tuple[int, int]:
+def read_uvarint(buf: bytes | memoryview, pos: int) -> tuple[int, int]:
     first = buf[pos]
     return uvarint_tail(buf, pos + 1, first) if first > 127 else (first, pos + 1)
 
@@ -62,7 +62,7 @@ def string_length(n: int) -> bytes:
     return uvarint(n)
 
 
-def read_tagged(buf: bytes, pos: int, end: int, count: int, spans: bool = False) -> tuple[Any, int]:
+def read_tagged(buf: bytes | memoryview, pos: int, end: int, count: int, spans: bool = False) -> tuple[Any, int]:
     """A struct's tagged fields as {tag: bytes} or None, with `spans` {tag: (start, stop)}; and the position after them.
 
     `count` is the first byte of their number.
@@ -78,7 +78,7 @@ def read_tagged(buf: bytes, pos: int, end: int, count: int, spans: bool = False)
         stop = pos + size
         if stop > end or tag in found:
             raise ValueError("a tagged field that is beyond the end, or there twice")
-        found[tag] = (pos, stop) if spans else buf[pos:stop]
+        found[tag] = (pos, stop) if spans else bytes(buf[pos:stop])
         pos = stop
     return found if spans else found or None, pos  # a count of 0 can be written in two bytes, too
 

@@ -143,8 +143,8 @@ class Message(Struct):
     @classmethod
     def decode(cls, data: BytesLike, version: int, start: int = 0) -> Self:
         """Read a message that is the whole of `data`, or `data` from `start` to its end. For bad bytes raises
-        DecodeError (path, offset), nothing else. Records are views into `data` if that is bytes or, in C, a view that
-        is for reading only.
+        DecodeError (path, offset), nothing else. Records are views into `data` if that is bytes or a read-only
+        memoryview, else into a copy.
         """
         try:
             decoder = cls._decoders[version]  # a small message takes so little time that a call of `get` is seen in it

@@ -334,7 +334,7 @@ static int
 execute(PyObject *module)
 {
     prepare_crc();
-    int failed = add_messages(module) < 0 || add_consume(module) < 0 || add_runs(module) < 0 || add_door(module) < 0 ||
+    int failed = add_consume(module) < 0 || add_runs(module) < 0 || add_door(module) < 0 ||
                  add_bulk(module) < 0;
     return failed ? -1 : add_sockets(module);
 }

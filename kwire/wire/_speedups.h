@@ -9,7 +9,6 @@
 
 typedef const unsigned char *bytes_t;
 
-int add_messages(PyObject *module);
 int add_consume(PyObject *module);
 int add_runs(PyObject *module);
 int add_door(PyObject *module);

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeVar
 
 T = TypeVar("T")
 
@@ -75,23 +75,6 @@ def warn_if_slow() -> None:
             "reinstall it (pip install --force-reinstall --no-cache-dir --no-binary kwire kwire), or set "
             "KWIRE_IMPL=python to silence this"
         )
-
-
-# How a message is read, as tuples (`_plan.h` has the grammar), and what reads it: (data, start) -> the message that
-# is `data` from `start` to its end, or None if there is none.
-Plan: TypeAlias = tuple[Any, ...]
-ReadMessage: TypeAlias = Callable[[Any, int], Any]
-
-
-def message_reader(plan: Plan) -> ReadMessage | None:
-    """Return C's reader of a message, or None where the reader in Python is to be used."""
-    if speedups is None:
-        return None
-    try:
-        read: ReadMessage = speedups.MessageReader(plan).read
-    except ValueError:  # a Python that keeps slots where C does not find them
-        return None
-    return read
 
 
 def made_anew(make: Callable[[str], type[T]], written: type[T]) -> type[T]:
