@@ -9,7 +9,7 @@ that Kafka keeps for itself. A message has `encode`, `encode_parts`, `decode`,
 under messages/, add the lines of its fields and the line of its history, and let tests/conformance compare it with
 Kafka's own schema and classes. This room knows nothing of connections, and leaves records as the bytes that they are.
 
-Imports: wire.
+Imports: nothing.
 """
 
 from typing import TYPE_CHECKING, Any
