@@ -9,7 +9,6 @@ import functools
 import json
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +26,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 _MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 _STEP = 0.8
-_SILENCE_SECONDS = 0.5
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
-
-
-def _nothing() -> None:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +38,6 @@ class ConnectionOptions:
     tls: Tls | bool | None
     sasl: Sasl | None
     extra: Mapping[str, Any]
-    on_use: Callable[[], None] = _nothing  # called when a client is about to be made
 
     @property
     def step_ms(self) -> int:
@@ -53,7 +46,6 @@ class ConnectionOptions:
 
     def client_options(self) -> dict[str, Any]:
         """Keyword arguments for kwire.Producer, kwire.Consumer and ClientConfig, `bootstrap` among them."""
-        self.on_use()
         return {
             "bootstrap": self.bootstrap,
             "tls": self.tls,
@@ -106,19 +98,14 @@ def connection_options(command: Command, owner: str = "client", example: str = "
             raise click.UsageError("no broker given: add -b HOST:PORT, or set KWIRE_BOOTSTRAP")
         given = {"tls": tls, "cafile": cafile, "cert": cert, "key": key, "insecure": insecure}
         chosen = connection_tls(given)
-        sign = _SignOfLife(bootstrap, timeout)
         connection = ConnectionOptions(
             bootstrap=bootstrap,
             timeout=timeout,
             tls=chosen,
             sasl=_sasl(sasl_mechanism, username, password, password_file, chosen is not None),
             extra=named_values(extra),
-            on_use=sign.begin,
         )
-        try:
-            return command(*args, connection=connection, **kwargs)
-        finally:
-            sign.end()
+        return command(*args, connection=connection, **kwargs)
 
     decorated: Any = wrapped
     extra_option = click.option(
@@ -136,55 +123,6 @@ def producer_options(command: Command) -> Command:
 
 def consumer_options(command: Command) -> Command:
     return connection_options(command, "consumer", "max_wait_ms=100")
-
-
-class _SignOfLife:
-    """Says, half a second after the command has turned to the brokers, that none takes connections, if that is so."""
-
-    def __init__(self, bootstrap: str, timeout: float) -> None:
-        self._bootstrap = bootstrap
-        self._seconds = timeout
-        self._timer = threading.Timer(_SILENCE_SECONDS, self._look)
-        self._timer.daemon = True
-        self._is_begun = False
-
-    def begin(self) -> None:
-        if not self._is_begun:
-            self._is_begun = True
-            self._timer.start()
-
-    def end(self) -> None:
-        self._timer.cancel()
-
-    def _look(self) -> None:
-        failures = _unreachable(self._bootstrap)
-        if failures:
-            text = "; ".join(failures)
-            click.echo(f"kwire: no broker takes connections yet: {text}; trying for {self._seconds:g} s", err=True)
-
-
-def _unreachable(bootstrap: str) -> list[str]:
-    """Why no address of these takes a connection; empty when one does."""
-    from kwire.cluster.config import parse_bootstrap
-    from kwire.net import KafkaSelector
-
-    try:
-        addresses = parse_bootstrap(bootstrap)
-    except ConfigurationError:  # the command itself says so
-        return []
-    selector = KafkaSelector(connect_timeout_ms=_SILENCE_SECONDS * 1000)
-    failures: list[str] = []
-    try:
-        for host, port in addresses:
-            selector.connect((host, port), host, port)
-        while len(failures) < len(addresses):
-            selector.poll([], _SILENCE_SECONDS)
-            if selector.connected:
-                return []
-            failures += [str(ended.cause) for ended in selector.disconnected]
-    finally:
-        selector.close()
-    return failures
 
 
 def named_values(texts: Iterable[str]) -> dict[str, Any]:

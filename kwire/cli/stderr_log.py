@@ -23,24 +23,15 @@ _HANDLER = _Stderr()
 _HANDLER.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Without -v a command itself says, in its own words, that no broker can be reached."""
-    return _HANDLER in logging.getLogger("kwire").handlers or not str(record.msg).startswith("no broker can be reached")
-
-
 @contextlib.contextmanager
 def log_to_stderr(verbose: int) -> Iterator[None]:
     """Show what kwire logs: from INFO on with -v, from DEBUG on with -vv; of `kwire -v COMMAND -vv` the more counts.
 
     Without -v, warnings are shown as Python shows them where nothing is set up: as bare lines.
     """
-    logger, cluster = logging.getLogger("kwire"), logging.getLogger("kwire.cluster")
+    logger = logging.getLogger("kwire")
     if not verbose:
-        cluster.addFilter(_is_news)
-        try:
-            yield
-        finally:
-            cluster.removeFilter(_is_news)
+        yield
         return
     level, level_before = logging.DEBUG if verbose > 1 else logging.INFO, logger.level
     is_first = _HANDLER not in logger.handlers

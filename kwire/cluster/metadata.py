@@ -167,15 +167,21 @@ class Snapshot:
                 continue
             old = self.topics.get(answered.name)
             before = old.partitions if old is not None and old.id in (answered.topic_id, NO_ID) else ()
-            told = _in_place(answered.partitions)
+            told: Sequence[MetadataResponse.Topic.Partition | None] = answered.partitions
             partitions: list[Partition] = []
             led: set[int] = set()
-            for start in range(0, len(told) or 1, STEP):
-                for index, one in enumerate(told[start : start + STEP], start):
+            start, is_sorted = 0, False
+            while start == 0 or start < len(told):
+                step = told[start : start + STEP]
+                if not is_sorted and not _is_in_place(step, start):
+                    told, is_sorted = _in_place(answered.partitions), True
+                    continue
+                for index, one in enumerate(step, start):
                     known = before[index] if index < len(before) else None
                     partitions.append(_newer(known, index, one, nodes, now))
                 led.update(partition.leader for partition in partitions[start:])
                 done += 1 + len(partitions) - start
+                start += STEP
                 if done >= STEP:
                     yield None
                     done = 0
@@ -223,13 +229,21 @@ class Snapshot:
         return learnt, frozenset((name, index) for name, moves in led.items() for index in moves)
 
 
-def _in_place(told: list[MetadataResponse.Topic.Partition]) -> Sequence[MetadataResponse.Topic.Partition | None]:
-    """Partition n in place n. A broker that leaves a partition out (0.8.2 does, for one that is being created) gets a
-    leaderless stand-in for it, so that partition 2 is never found in place 1."""
-    if all(index == partition.partition_index for index, partition in enumerate(told)):
-        return told
-    by_index = {partition.partition_index: partition for partition in told}
-    count_max = len(told) + MISSING_MAX
+def _is_in_place(step: Sequence[MetadataResponse.Topic.Partition | None], start: int) -> bool:
+    """Return whether these partitions have the indexes from `start` on, as nearly every response has them."""
+    return all(one is not None and one.partition_index == index for index, one in enumerate(step, start))
+
+
+def _in_place(
+    answered: Sequence[MetadataResponse.Topic.Partition],
+) -> Sequence[MetadataResponse.Topic.Partition | None]:
+    """Return the partitions so that partition n has index n.
+
+    A broker that leaves a partition out (0.8.2 does, for one that is being created) gets None for it, so that partition
+    2 is never found in place 1.
+    """
+    by_index = {partition.partition_index: partition for partition in answered}
+    count_max = len(answered) + MISSING_MAX
     return [by_index.get(index) for index in range(max(index for index in [*by_index, -1] if index < count_max) + 1)]
 
 

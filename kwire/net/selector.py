@@ -583,11 +583,7 @@ class KafkaSelector:
             self._set_timer(channel, later, partial(self._idle, channel))
             return
         node = self._nodes[channel]
-        cause = DisconnectedError(
-            f"closed here, unused for {self._idle_timeout:g} s",
-            broker=channel.broker,
-            remedy="connect again when it is needed",
-        )
+        cause = DisconnectedError(f"closed here, unused for {self._idle_timeout:g} s", broker=channel.broker)
         self._drop(node)
         self.disconnected.append(Disconnection(node, cause, is_idle=True))
 

@@ -82,8 +82,12 @@ def test_cost_of_a_refresh_is_in_proportion(few: tuple[int, int], many: tuple[in
     assert large.of_a_partition < small.of_a_partition * GROWTH_MAX
 
 
-@pytest.mark.parametrize(("few", "many"), [((100, 100), (400, 100)), ((5_000, 1), (20_000, 1))])
-def test_the_longest_step_does_not_grow_with_topics(few: tuple[int, int], many: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("few", "many"), [((100, 100), (400, 100)), ((5_000, 1), (20_000, 1)), ((1, 20_000), (1, 80_000))]
+)
+def test_the_longest_step_grows_neither_with_topics_nor_with_partitions(
+    few: tuple[int, int], many: tuple[int, int]
+) -> None:
     assert refreshed(*many).longest < refreshed(*few).longest * GROWTH_MAX
 
 
