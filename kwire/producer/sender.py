@@ -17,13 +17,24 @@ It touches no socket, clock or thread: `turn` gets the time and the view of the 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from random import Random
 from uuid import UUID
 
-from kwire.cluster import Backoff, ClusterMetrics, ClusterView, Partition, PendingRequest, Snapshot, ToAny, ToNode
+from kwire.cluster import (
+    Backoff,
+    ClusterMetrics,
+    ClusterView,
+    Partition,
+    PendingRequest,
+    Route,
+    Snapshot,
+    ToAny,
+    ToNode,
+)
 from kwire.cluster.metadata import NO_NODE
 from kwire.errors import (
     PERMANENT_TOPIC_CODES,
@@ -234,8 +245,12 @@ class RequestBuilder:
 
 
 _UNORDERED_WINDOW = 1 << 30
+# How many refusals by brokers that give no producer ids end the search for one that does.
+_ID_REFUSALS_MAX = 5
 # Topics of which only the sequences are remembered. More than that cost a new producer id.
 _FORGOTTEN_MAX = 1_000
+
+_log = logging.getLogger("kwire.producer")
 
 _Causes = dict[tuple[str, int], KwireError | str | None]  # found once a turn for all batches of a place
 
@@ -263,6 +278,8 @@ class Sender:
             timeout_ms=settings.transaction_timeout_ms,
         )
         self._identity_call: PendingRequest | None = None
+        self._identity_node: int | None = None  # a broker that is to give the next id; None for any
+        self._identity_refusals = 0  # of brokers in a row that give no ids
         self.transaction: Transaction | None = None
         if settings.transactional_id is not None:
             self.transaction = Transaction(
@@ -602,7 +619,10 @@ class Sender:
         if not identity.must_ask(now, is_drained):
             return []
         identity.ask()
-        route = ToAny() if self.transaction is None else self.transaction.route
+        route: Route = ToAny() if self._identity_node is None else ToNode(self._identity_node)
+        if self.transaction is not None:
+            route = self.transaction.route
+        self._identity_node = None
 
         def done(result: Response | KwireError | None, now: float) -> None:
             self._identified(call, result, now)
@@ -615,7 +635,7 @@ class Sender:
     def _identified(self, call: PendingRequest, result: Response | KwireError | None, now: float) -> None:
         if isinstance(result, InitProducerIdResponse) and not result.error_code:
             self._identity.answered(result)
-            self._identity_call = None
+            self._identity_call, self._identity_refusals = None, 0
             self._restart()
             if self.transaction is not None:
                 self.transaction.initialized()
@@ -632,15 +652,36 @@ class Sender:
         self._identity.attempts += 1
         self._identity.failed(now + self._backoff.seconds(self._identity.attempts, self._random), error)
         if isinstance(error, UnsupportedVersionError) and self._settings.idempotence is None:
-            self._identity.give_up()
-            for topic in self._topics.values():
-                topic.narrow_window(1)
+            self._try_next_id_broker(error)
             return
         if is_lasting:
             if self.transaction is not None:
                 self.transaction.die(error)
             for topic in self._topics.values():
                 self._fail_topic(topic, error)
+
+    def _try_next_id_broker(self, error: UnsupportedVersionError) -> None:
+        """Request an id from another broker, while the cluster is in the middle of an upgrade; else go on without."""
+        view, had_id = self._view, self._identity.producer_id >= 0
+        ready = [] if view is None else [node for node in view.snapshot.brokers if view.is_ready(node)]
+        capable = [node for node in ready if view is not None and view.supports(node, InitProducerIdRequest)]
+        self._identity_refusals += 1
+        if capable and self._identity_refusals <= _ID_REFUSALS_MAX:
+            self._identity_node = capable[0]
+            self._identity.retry_at = self._now
+            return
+        if had_id and self._identity_refusals <= _ID_REFUSALS_MAX:
+            return  # another broker may be reached by then
+        if had_id:
+            _log.warning(
+                "the producer had an id, lost its sequences, and no broker that can be reached gives it another: "
+                "it goes on without idempotence, and a retry may store a record twice; upgrade the brokers that are "
+                "older than 0.11, or set idempotence=True to fail instead (%s)", error,
+            )  # fmt: skip
+        self._identity.give_up()
+        self._restart()
+        for topic in self._topics.values():
+            topic.narrow_window(1)
 
     def _restart(self) -> None:
         """There is a new identity: every sequence begins at 0, also those of idle partitions (KAFKA-12152)."""

@@ -36,6 +36,7 @@ class FakeView:
     versions: dict[type[Request[Any]], int] = field(
         default_factory=lambda: {ProduceRequest: 12, InitProducerIdRequest: 5}
     )
+    too_old: set[int] = field(default_factory=set)  # brokers that give no producer ids
     failures: dict[int, KwireError] = field(default_factory=dict)
     refreshes: list[str] = field(default_factory=list)
     creatable: list[str] = field(default_factory=list)
@@ -57,7 +58,7 @@ class FakeView:
         return min(self.versions[api], at_most if at_most is not None else 1_000)
 
     def supports(self, node: int, api: type[Request[Any]]) -> bool:
-        return api in self.versions
+        return api in self.versions and not (node in self.too_old and api is InitProducerIdRequest)
 
     def failure(self, node: int) -> KwireError | None:
         return self.failures.get(node)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kwire.cluster import ToNode
 from kwire.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -278,6 +279,63 @@ def test_rule_6_one_batch_at_a_time_where_no_broker_gives_an_id_though_leaders_w
         assert sent.values() == {("t", 0): [b"%d" % number], ("later", 0): [b"%d" % number]}
         assert bench.turn() == []
         sent.answer(bench.now)
+
+
+TOO_OLD = UnsupportedVersionError("too old")
+
+
+def lose_sequences(bench: Bench) -> None:
+    """A batch whose fate is unknown expires; after it the producer wants another id."""
+    bench.send(b"lost", partition=0)
+    (sent,) = bench.turn()
+    bench.gives_ids = False
+    bench.turn(1.0)
+    sent.fail(bench.now, CUT)
+    bench.send(b"next", partition=0)
+    assert bench.turn(1.0) == []
+
+
+def test_a_producer_that_lost_its_sequences_requests_an_id_from_another_broker() -> None:
+    bench = Bench({"t": [(1, 0), (2, 0)]}, delivery_timeout_ms=1_000)
+    bench.view.too_old.add(1)
+    prove(bench)
+    lose_sequences(bench)
+    bench.asked.pop().on_done(TOO_OLD, bench.now)
+    assert bench.turn() == [], "nothing goes without an id while one can be had"
+    assert bench.asked[0].route == ToNode(2)
+    bench.give_id()
+    (sent,) = bench.turn()
+    batch = sent.batches()["t", 0]
+    assert (batch.producer_id, batch.base_sequence) == (1002, 0)
+
+
+def test_a_producer_that_goes_on_without_idempotence_after_it_had_an_id_warns(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench({"t": [(1, 0), (2, 0)]}, delivery_timeout_ms=1_000)
+    bench.view.too_old |= set(range(10))
+    prove(bench)
+    lose_sequences(bench)
+    for _ in range(100):
+        if not bench.asked:
+            break
+        bench.asked.pop().on_done(TOO_OLD, bench.now)
+        bench.turn(2.0)
+    response = bench.send(b"without", partition=0)
+    (sent,) = bench.turn()
+    assert (sent.batches()["t", 0].producer_id, sent.batches()["t", 0].base_sequence) == (-1, -1)
+    sent.answer(bench.now)
+    assert response.done()
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "it goes on without idempotence" in warning
+
+
+def test_a_producer_that_never_had_an_id_goes_on_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench({"t": [(1, 0)]}, gives_ids=False)
+    bench.view.too_old |= set(range(10))
+    bench.send(b"v", partition=0)
+    bench.turn()
+    bench.asked.pop().on_done(TOO_OLD, bench.now)
+    assert len(bench.turn(1.0)) == 1
+    assert not caplog.records
 
 
 def test_a_leader_that_is_older_than_the_broker_that_gave_the_id() -> None:
