@@ -322,14 +322,17 @@ class Producer:
 
         RequestTimeoutError after `timeout` seconds; what is unresolved then is still being sent.
         """
-        await self._flush("flush()", timeout)
+        await self._wait_until(self._core.flush, "flush()", timeout)
 
-    async def _flush(self, what: str, timeout: float | None) -> None:
+    async def _wait_until(
+        self, start: Callable[[Callable[[], object]], bool], what: str, timeout: float | None
+    ) -> None:
+        """Call `start(on_done)` and wait for the call of `on_done`."""
         if not self._core.is_started:
             return
-        flushed = Signal()
-        self._core.flush(flushed.tell)
-        if not await flushed.wait(timeout):
+        done = Signal()
+        start(done.tell)
+        if not await done.wait(timeout):
             raise await self._late(what, timeout)
 
     # -- transactions
@@ -455,7 +458,8 @@ class Producer:
         """Take no more records, deliver what was handed over, for at most `timeout` seconds, and end the threads.
 
         `send` raises ClosedError from now on, also where it waits for room. What is not delivered in time fails; where
-        the task is cancelled, at once. May be repeated.
+        the task is cancelled, at once. A transaction that was not committed is aborted, and a warning in the log says
+        so. May be repeated.
 
         Where nobody has looked at the response of a record that failed or was not delivered in time, an error in the
         log says so: how many, of which topics, and the first cause. It is not raised: `async with` does that.
@@ -474,7 +478,7 @@ class Producer:
         try:
             for step in core.drain_steps(timeout, unreached):
                 try:
-                    await self._flush("close()", step)
+                    await self._wait_until(core.drain, "close()", step)
                     late = None
                     break
                 except RequestTimeoutError as error:

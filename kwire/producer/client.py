@@ -432,6 +432,12 @@ class ProducerClient:
         self.runtime.call_soon(lambda: self.sender.flush(on_done, clock.now()))
         return True
 
+    def drain(self, on_done: Callable[[], object]) -> bool:
+        """End a transaction that is under way, then `flush`, for `close`. The log tells of an abort, no error does."""
+        clock, failures = self.runtime.clock, self.callbacks.failures
+        self.runtime.call_soon(lambda: self.sender.drain(on_done, failures.clear, clock.now()))
+        return True
+
     def explain(self, topic: str, partition: int | None) -> Explanation:
         """On the loop's thread, or where there is none."""
         return self.sender.explain(topic, partition, self.runtime.clock.now(), self.runtime.view_for("produce"))
@@ -547,10 +553,10 @@ def _deliver(core: ProducerClient, steps: Iterable[float | None], why: str) -> N
     late: KwireError | None = None
     with contextlib.suppress(ClosedError):
         for seconds in steps:
-            if wait_for(core.flush, seconds):
+            if wait_for(core.drain, seconds):
                 late = None
                 break
-            late = core.runtime.on_loop_or_after(partial(core.late, "flush()", seconds), EXIT_SECONDS)
+            late = core.runtime.on_loop_or_after(partial(core.late, "close()", seconds), EXIT_SECONDS)
     if late is not None:
         _log.error("%s before all is delivered: %s", why, late.message)
     undelivered = core.undelivered(None)

@@ -117,8 +117,8 @@ class Producer:
     allow_auto_create_topics [True] whether brokers may create a topic that a client asks for
 
     Close it, or use `with`. When the interpreter ends and nobody did, records that were handed over get five seconds
-    more (in a transaction only to be sent: what was not committed is not visible), and an error in the log tells of
-    those that are not delivered by then. A forked child cannot use it: make another one there.
+    more (a transaction that was not committed is aborted), and an error in the log tells of those that are not
+    delivered by then. A forked child cannot use it: make another one there.
 
     Raises ConfigurationError for options that are unknown or contradict each other. No broker is contacted before the
     first `send`, and an unreachable one makes responses fail, not the constructor.
@@ -295,11 +295,8 @@ class Producer:
         Outcomes are the responses' to tell: a failed record does not make flush raise. RequestTimeoutError after
         `timeout` seconds; what is unresolved then is still being sent.
         """
-        self._flush("flush()", timeout)
-
-    def _flush(self, what: str, timeout: float | None) -> None:
         if self._core.is_started and not wait_for(self._core.flush, timeout):
-            raise self._late(what, timeout)
+            raise self._late("flush()", timeout)
 
     # -- transactions
 
@@ -432,8 +429,8 @@ class Producer:
     def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
         """Take no more records, deliver what was handed over, for at most `timeout` seconds, and end the threads.
 
-        `send` raises ClosedError from now on, also where it waits for room. What is not delivered in time fails. May be
-        repeated.
+        `send` raises ClosedError from now on, also where it waits for room. What is not delivered in time fails. A
+        transaction that was not committed is aborted, and a warning in the log says so. May be repeated.
 
         Where nobody has looked at the response of a record that failed or was not delivered in time, an error in the
         log says so: how many, of which topics, and the first cause. It is not raised: `with` does that.
@@ -454,7 +451,8 @@ class Producer:
         try:
             for step in core.drain_steps(timeout, unreached):
                 try:
-                    self._flush("close()", step)
+                    if core.is_started and not wait_for(core.drain, step):
+                        raise self._late("close()", step)
                     late = None
                     break
                 except RequestTimeoutError as error:

@@ -68,7 +68,7 @@ from kwire.producer.responses import (
 )
 from kwire.producer.splitting import BatchSizeEstimator
 from kwire.producer.topic import TopicQueue
-from kwire.producer.transaction import Transaction
+from kwire.producer.transaction import Transaction, TransactionState
 from kwire.protocol import Response
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kwire.protocol.messages.produce import ProduceRequest
@@ -375,6 +375,32 @@ class Sender:
         self._take_in(now)
         self._close_batches()
         self._outcomes.add_flush([batch for topic in self._topics.values() for batch in topic.unresolved()], on_done)
+
+    def drain(self, on_done: Callable[[], object], on_aborted: Callable[[], object], now: float) -> None:
+        """End the transaction, then `flush`: what `close` waits for.
+
+        A transaction that is being committed or aborted is waited for. One that is open is aborted, as Java's
+        `KafkaProducer.close` does, since nobody can commit it any more; then `on_aborted` is called.
+        """
+        transaction = self.transaction
+        if transaction is None or not transaction.has_begun:
+            self.flush(on_done, now)
+            return
+        is_commit = transaction.state is TransactionState.COMMITTING
+        if not is_commit and transaction.state is not TransactionState.ABORTING:
+            _log.warning(
+                "the producer of transactional_id %r is closed inside a transaction that was not committed: "
+                "the transaction is aborted, and none of its records becomes visible", transaction.transactional_id,
+            )  # fmt: skip
+        ended: Future[None] = Future()
+
+        def on_ended(result: Future[None]) -> None:
+            if not is_commit and result.exception() is None:
+                on_aborted()
+            self.flush(on_done, self._now)
+
+        ended.add_done_callback(on_ended)
+        self.end(transaction, ended, is_commit=is_commit)
 
     def explain(self, topic: str, partition: int | None, now: float, view: ClusterView) -> Explanation:
         """Why a partition's, or a topic's, records are not sent now."""

@@ -215,6 +215,16 @@ class _Offsets(NamedTuple):
     future: Future[None]
 
 
+_BEGUN = frozenset(
+    {
+        TransactionState.OPEN,
+        TransactionState.COMMITTING,
+        TransactionState.ABORTABLE,
+        TransactionState.ABORTING,
+    }
+)
+
+
 class Transaction:
     """All methods are for the loop's thread. The futures that it is given resolve exactly once."""
 
@@ -292,6 +302,11 @@ class Transaction:
     # -- what the sender asks and tells
 
     @property
+    def has_begun(self) -> bool:
+        """Whether a transaction was begun and has not ended yet."""
+        return self.state in _BEGUN
+
+    @property
     def takes_records(self) -> bool:
         return self.state is TransactionState.OPEN
 
@@ -340,12 +355,7 @@ class Transaction:
         kind = transaction_error_action(error, in_produce=in_produce)
         if kind in (TransactionErrorAction.FATAL, TransactionErrorAction.FENCED):
             self.die(error)
-        elif self.state in (
-            TransactionState.OPEN,
-            TransactionState.COMMITTING,
-            TransactionState.ABORTABLE,
-            TransactionState.ABORTING,
-        ):
+        elif self.has_begun:
             was_committing = self.state is TransactionState.COMMITTING
             self.error = self.error or transaction_error(error, TransactionErrorAction.ABORTABLE)
             self._move(TransactionEvent.FAIL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -16,7 +17,9 @@ import kwire.aio
 from kwire.broker import Cluster, Delay, Mute
 from kwire.errors import AbortableError, ClosedError, DeliveryError, KwireError, UndeliveredError
 from kwire.producer import Message, ProduceResponse
+from kwire.producer.client import CLOSE_SECONDS, RAISED_SECONDS, UNREACHED_SECONDS
 from kwire.producer.explain import Hold
+from kwire.producer.transaction import TransactionState
 from kwire.protocol import ApiKey
 
 PATIENCE = 30
@@ -37,6 +40,13 @@ def start(function: Callable[[], object]) -> threading.Thread:
 def mute(cluster: Cluster) -> None:
     """Have no record acknowledged from now on."""
     cluster.add_fault(Mute(), api=ApiKey.PRODUCE, times=None)
+
+
+def ending(cluster: Cluster) -> str:
+    """How the last transaction of the transactional id "x" ended."""
+    transaction = cluster.call(lambda state, now: state.transactions.get("x"))
+    assert transaction is not None
+    return transaction.state.value
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -96,7 +106,7 @@ def test_send_raises_as_soon_as_close_drains(cluster: Cluster, send: Callable[[k
     producer.send("t", b"first").result(PATIENCE)
     mute(cluster)
     response = producer.send("t", b"never acknowledged")
-    closer = start(lambda: producer.close(3))
+    closer = start(lambda: producer.close(PATIENCE))
 
     def is_refused() -> bool:
         try:
@@ -107,7 +117,9 @@ def test_send_raises_as_soon_as_close_drains(cluster: Cluster, send: Callable[[k
 
     wait_until(is_refused)
     assert closer.is_alive(), "refused only after the drain"
-    closer.join(PATIENCE)
+    producer.close(0)
+    closer.join(SOON)
+    assert not closer.is_alive()
     assert isinstance(response.exception(0), DeliveryError)
 
 
@@ -126,11 +138,13 @@ def test_a_sender_that_waits_for_room_is_told_as_soon_as_close_drains(cluster: C
 
     sender = start(send)
     wait_until(lambda: any(reason.hold is Hold.MEMORY for reason in producer.explain("t").reasons))
-    closer = start(lambda: producer.close(3))
+    closer = start(lambda: producer.close(PATIENCE))
     sender.join(PATIENCE)
     assert [type(error) for error in found] == [ClosedError]
     assert closer.is_alive(), "told only after the drain"
-    closer.join(PATIENCE)
+    producer.close(0)
+    closer.join(SOON)
+    assert not closer.is_alive()
 
 
 def test_a_producer_that_was_closed_unused_takes_nothing() -> None:
@@ -172,14 +186,15 @@ def test_tasks_are_refused_as_soon_as_close_drains(cluster: Cluster) -> None:
         response = await producer.send("t", bytes(1_500))
         waiting = asyncio.create_task(producer.send("t", bytes(1_500)))
         await asyncio.sleep(0)
-        closer = asyncio.create_task(producer.close(3))
+        closer = asyncio.create_task(producer.close(PATIENCE))
         with pytest.raises(ClosedError):
             await waiting
         for late in (producer.send("t", b"late"), producer.send_many("t", [b"late"])):
             with pytest.raises(ClosedError):
                 await late
         assert not closer.done()
-        await closer
+        await producer.close(0)
+        await asyncio.wait_for(closer, SOON)
         assert isinstance(response.exception(0), DeliveryError)
 
     run(main())
@@ -191,17 +206,68 @@ def test_a_transactions_commit_goes_on_while_the_producer_drains(cluster: Cluste
     producer.send("t", b"v", partition=0)
     cluster.add_fault(Delay(ms=300), api=ApiKey.PRODUCE, times=1)
     committer = start(producer.commit)
+    transaction = producer._core.sender.transaction
+    wait_until(lambda: transaction is not None and transaction.state is TransactionState.COMMITTING)
     closer = start(producer.close)
     committer.join(PATIENCE)
     closer.join(PATIENCE)
+    assert ending(cluster) == "CompleteCommit"
     with pytest.raises(ClosedError):
         producer.send("t", b"late")
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_block_that_ends_inside_a_transaction_aborts_it_and_warns(
+    cluster: Cluster, raises: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def block() -> None:
+        with kwire.Producer(cluster.bootstrap, transactional_id="x") as producer:
+            producer.begin()
+            producer.send("t", b"delivered", partition=0).result(PATIENCE)
+            mute(cluster)
+            producer.send("t", b"on its way", partition=0)
+            cluster.clear_faults()
+            if raises:
+                raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine") if raises else contextlib.nullcontext():
+        block()
+    (warning,) = [one.getMessage() for one in caplog.records if one.name == "kwire.producer"]
+    assert "'x' is closed inside a transaction that was not committed: the transaction is aborted" in warning
+    assert ending(cluster) == "CompleteAbort"
+
+
+def test_an_async_block_that_ends_inside_a_transaction_aborts_it(cluster: Cluster) -> None:
+    async def main() -> None:
+        async with kwire.aio.Producer(cluster.bootstrap, transactional_id="x") as producer:
+            await producer.begin()
+            await producer.send_and_wait("t", b"v")
+
+    run(main())
+    assert ending(cluster) == "CompleteAbort"
+
+
+def test_close_waits_for_a_commit_that_is_under_way(cluster: Cluster) -> None:
+    producer = kwire.Producer(cluster.bootstrap, transactional_id="x")
+    producer.begin()
+    producer.send("t", b"v", partition=0).result(PATIENCE)
+    ends = cluster.add_fault(Delay(ms=100), api=ApiKey.END_TXN, times=1)
+    committer = start(producer.commit)
+    wait_until(lambda: ends.hits == 1)
+    producer.close()
+    committer.join(PATIENCE)
+    assert ending(cluster) == "CompleteCommit"
 
 
 # -- what was lost
 
 
-def test_a_block_that_ends_with_undelivered_records_raises() -> None:
+def test_a_block_waits_five_seconds_at_its_end_while_no_broker_was_reached() -> None:
+    assert (UNREACHED_SECONDS, RAISED_SECONDS, CLOSE_SECONDS) == (5.0, 1.0, 30.0)
+
+
+def test_a_block_that_ends_with_undelivered_records_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kwire.producer.producer.UNREACHED_SECONDS", 0.3)
     began = time.monotonic()
 
     def block() -> None:
@@ -212,7 +278,7 @@ def test_a_block_that_ends_with_undelivered_records_raises() -> None:
 
     with pytest.raises(UndeliveredError) as caught:
         block()
-    assert time.monotonic() - began < 2 * SOON + 4
+    assert 0.3 <= time.monotonic() - began < SOON
     error = caught.value
     assert isinstance(error, DeliveryError)
     assert error.records == {"t": 2, "u": 5}
@@ -222,7 +288,10 @@ def test_a_block_that_ends_with_undelivered_records_raises() -> None:
     assert error.__cause__ is not None
 
 
-def test_an_async_block_that_ends_with_undelivered_records_raises() -> None:
+def test_an_async_block_that_ends_with_undelivered_records_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kwire.aio.producer.UNREACHED_SECONDS", 0.3)
+    began = time.monotonic()
+
     async def main() -> None:
         async with kwire.aio.Producer(NOBODY) as producer:
             await producer.send("t", b"1")
@@ -230,6 +299,7 @@ def test_an_async_block_that_ends_with_undelivered_records_raises() -> None:
 
     with pytest.raises(UndeliveredError) as caught:
         run(main())
+    assert 0.3 <= time.monotonic() - began < SOON
     assert caught.value.records == {"t": 1, "u": 5}
 
 
@@ -413,7 +483,7 @@ def test_what_a_transaction_threw_away_does_not_count(cluster: Cluster) -> None:
 
 
 def test_what_a_commit_told_does_not_count(cluster: Cluster) -> None:
-    with kwire.Producer(cluster.bootstrap, transactional_id="x", max_request_bytes=1_000) as producer:
+    with kwire.Producer(cluster.bootstrap, transactional_id="x", unknown_topic_timeout_ms=200) as producer:
         producer.begin()
         producer.send("nowhere", b"", partition=77)
         with pytest.raises(AbortableError):
