@@ -344,7 +344,9 @@ def test_what_cannot_be_delivered_when_the_interpreter_ends_is_told(cluster: Clu
 
 
 def test_a_transaction_that_the_interpreters_end_cuts_short_is_not_visible(cluster: Cluster) -> None:
-    assert run_out(cluster, seconds=PATIENCE, more="transactional_id='x'", begin="producer.begin()") == ""
+    told = run_out(cluster, seconds=PATIENCE, more="transactional_id='x'", begin="producer.begin()")
+    assert "inside a transaction that was not committed: the transaction is aborted" in told
+    assert len(told.splitlines()) == 1, "and nothing else went wrong"
     assert cluster.log("t", 2).last_stable_offset == 0
 
 
