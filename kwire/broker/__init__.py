@@ -3,9 +3,20 @@
     with kwire.broker.Cluster(brokers=3) as cluster:
         ...  # cluster.bootstrap is "127.0.0.1:54321,..."
 
-Only `server` touches sockets. Everything below it is state that gets the time as an argument: `broker.Broker` handles
-one decoded request, now or later; `state.ClusterState` is what the brokers share. `faults` holds the disturbances that
-a test can ask for. `kwire.simulation` runs these brokers on virtual time.
+The public face is `cluster`: it runs a `Server` on a thread. Below it, in the order in which a request passes:
+
+    server            sockets and the turn of the loop, for all brokers together
+    connection        one client's connection: frames in, frames out
+    broker            one broker: finds the handler, applies `faults`
+    request_context   a request and how it completes
+    handlers/         one file per API
+    cluster_state     what all brokers share: nodes, topics, leaders, coordinators, timers
+    partition, log    a partition's leader and replicas; its batches and offsets
+    log_validator, producer_state         which batches a log accepts
+    groups, offsets, transactions, ids    the coordinators
+
+Only `server` touches sockets. Everything below it gets the time as an argument, so that simulations run it on virtual
+time.
 
 Imports: net, session, protocol, records, wire.
 """

@@ -1,13 +1,6 @@
-"""The public face.
+"""The embedded cluster on its own thread, with the controls that a test needs; `serve` runs one until it is stopped.
 
-Cluster: an embedded Kafka cluster on its own thread, with the controls that a test wants.
-
-Owns the thread and the way into it: every control runs between two turns of the loop, so that it sees, and leaves, a
-cluster at rest. What brokers do is in the other files of this room.
-
-`serve`: a cluster that runs until it is told to stop. What the command line calls.
-
-Owns the waiting and the signals. It prints nothing: `on_ready` is given the cluster.
+Each control runs between two turns of the loop, so that it never sees a request half done.
 """
 
 from __future__ import annotations
@@ -40,7 +33,7 @@ _PORT_MAX = 65_535
 
 @dataclass(frozen=True, slots=True)
 class LogSnapshot:
-    """A partition's log as it was at one moment; `batches` are whole v2 batches as Fetch sends them."""
+    """A partition's log at one moment. `raw_batches` are whole v2 batches as Fetch sends them."""
 
     start_offset: int
     end_offset: int
@@ -49,11 +42,12 @@ class LogSnapshot:
     raw_batches: tuple[memoryview, ...]
 
     def batches(self) -> Iterator[Batch]:
+        """Decode the batches, control batches included."""
         for raw in self.raw_batches:
             yield from decode_batches(raw)
 
     def records(self) -> list[Record]:
-        """All records, those of aborted transactions included, markers not."""
+        """Return all records, those of aborted transactions included, without markers."""
         return [
             record
             for batch in self.batches()
@@ -64,7 +58,7 @@ class LogSnapshot:
 
 
 class Cluster:
-    """Brokers 1 to `brokers` on loopback, listening once this is constructed, until `close`.
+    """Brokers 1 to `brokers` on loopback. They listen from construction until `close`.
 
     `kwire.Cluster` is something else: the connections that several clients share.
 
@@ -89,10 +83,17 @@ class Cluster:
         clock: Clock | None = None,
         **options: Unpack[ClusterKwargs],
     ) -> None:
-        """`host` is the address that clients are told, and listened on unless `listen_host` says another. `ports` are
-        those of brokers 1, 2, ..., any free ones by default. `sasl` are users and passwords, for PLAIN and SCRAM.
-        `topics` are made at once, {name: partitions}. `api_versions` narrows what the brokers offer, to play an older
-        Kafka. `options` are those of `Options`. Raises ConfigurationError, or ConnectError for a port that is taken."""
+        """Start the brokers.
+
+        host          the advertised address; the brokers also listen on it, unless `listen_host` is given
+        ports         ports of brokers 1, 2, ...; by default any free ones
+        sasl          users and passwords, for PLAIN and SCRAM
+        topics        topics to create at once: {name: partitions}
+        api_versions  narrower versions than the brokers support, to simulate an older Kafka
+        options       the fields of `Options`
+
+        Raises ConfigurationError, or ConnectError for a port in use.
+        """
         if not isinstance(brokers, int) or isinstance(brokers, bool) or brokers < 1:
             raise ConfigurationError(f"brokers is {brokers!r}", remedy="give how many, from 1 on")
         parsed = make_options(options)
@@ -108,7 +109,7 @@ class Cluster:
         self._server = Server(self._state, self._selector, self._clock, apis=apis, tls=tls, sasl=_sasl(sasl))
         self._listen_host = listen_host or host
         self._calls: deque[Callable[[], None]] = deque()
-        self._lock = threading.Lock()  # of _calls and _is_closed: no call is left behind by a close
+        self._lock = threading.Lock()  # of _calls and _is_closed, so that close() leaves no call behind
         self._is_closed = False
         try:
             for node, port in zip(nodes, [*(ports or ()), *[0] * brokers], strict=False):
@@ -132,43 +133,45 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Stop everything and join the thread. May be called again."""
+        """Stop the brokers and join the thread. Further calls do nothing."""
         with self._lock:
             self._is_closed = True
         self._selector.wakeup()
         self._thread.join()
 
-    # What there is.
+    # State.
 
     @property
     def bootstrap(self) -> str:
-        """The brokers' addresses, those of stopped ones too: "host:port,host:port"."""
+        """Return the addresses of all brokers, stopped ones included: "host:port,host:port"."""
         return ",".join(show_address(node.host, node.port) for node in self._state.nodes.values())
 
     @property
     def brokers(self) -> Mapping[int, tuple[str, int]]:
-        """Address of each broker, by id."""
+        """Return the address of each broker by its id."""
         return {node.id: (node.host, node.port) for node in self._state.nodes.values()}
 
     @property
     def failures(self) -> Sequence[Exception]:
-        """Bugs of the brokers, as far as they have shown: each was logged, and cost the connection that met it."""
+        """Return the bugs of the brokers that were seen. Each was logged and closed its connection."""
         return tuple(self._server.failures)
 
     @property
     def oddities(self) -> tuple[Oddity, ...]:
-        """What clients did that Kafka tolerates and this cluster too, each kind once: bytes after a request's end."""
+        """Return what clients did wrong and brokers tolerate, each kind once: bytes after the end of a request."""
         return self.call(lambda state, now: tuple(state.oddities))
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """-1 when it has none. Raises BrokerError for a partition that does not exist, as all below do."""
+        """Return the leader, -1 if there is none. Raises BrokerError if the partition does not exist."""
         return self.call(lambda state, now: state.partition(topic, partition).leader)
 
     def coordinator(self, key: str) -> int:
-        """The broker that coordinates a group or a transactional id."""
+        """Return the coordinator of a group or a transactional id."""
         return self.call(lambda state, now: state.coordinator_of(key))
 
     def log(self, topic: str, partition: int = 0) -> LogSnapshot:
+        """Return a snapshot of a partition's log."""
+
         def snapshot(state: ClusterState, now: float) -> LogSnapshot:
             log = state.partition(topic, partition).log
             raw = tuple(stored.data for stored in log)
@@ -177,14 +180,14 @@ class Cluster:
         return self.call(snapshot)
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """The offsets that a group has committed, by topic and partition."""
+        """Return the committed offsets of a group by (topic, partition)."""
         return self.call(lambda state, now: {place: c.offset for place, c in state.offsets.of(group).items()})
 
     def requests(self) -> Counter[ApiKey]:
-        """How many requests of each API were handled, on all brokers together."""
+        """Return how many requests of each API all brokers have handled."""
         return self.call(lambda state, now: Counter(state.requests))
 
-    # What can be done.
+    # Controls.
 
     def create_topic(
         self,
@@ -193,14 +196,15 @@ class Cluster:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """-1 is the default of `Options`. `configs` have Kafka's names."""
+        """Create a topic. -1 means the default in `Options`. `configs` have Kafka's names. Raises BrokerError."""
         self.call(lambda state, now: state.create_topic(name, partitions, replication_factor, configs))
 
     def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records."""
         self.call(lambda state, now: state.delete_topic(state.find_topic(name), now))
 
     def stop(self, node: int) -> None:
-        """The broker dies: its sockets are closed, its partitions and groups pass to others."""
+        """Stop a broker: close its sockets, and move its partitions and groups to others."""
 
         def stop(state: ClusterState, now: float) -> None:
             self._check_node(node)
@@ -210,7 +214,7 @@ class Cluster:
         self.call(stop)
 
     def restart(self, node: int) -> None:
-        """A stopped broker comes back at its old address with its data. It leads only what nobody else does."""
+        """Start a stopped broker at its old address with its data. It leads only partitions without a leader."""
 
         def restart(state: ClusterState, now: float) -> None:
             self._check_node(node)
@@ -221,14 +225,14 @@ class Cluster:
         self.call(restart)
 
     def move_leader(self, topic: str, partition: int, node: int) -> None:
-        """An orderly move. Raises BrokerError for a broker that is not in sync."""
+        """Make another in-sync replica the leader, without loss. Raises BrokerError if `node` is not in the ISR."""
         self.call(lambda state, now: state.partition(topic, partition).move_leader(node, now))
 
     def add_fault(self, effect: Effect, **match: Unpack[FaultKwargs]) -> Fault:
-        """Make requests go wrong: `match` are the fields of `Fault`, such as `api=ApiKey.PRODUCE, times=3`.
+        """Make requests fail: `match` are the fields of `Fault`, such as `api=ApiKey.PRODUCE, times=3`.
 
-        The next matching request is hit, once, unless `times` says how many are, or `times=None` that all are.
-        Raises ConfigurationError for what could never match.
+        By default the effect applies to the next matching request only; `times=None` means all of them. Raises
+        ConfigurationError for a fault that could never match.
         """
         fault = make_fault(effect, match)
         if fault.node is not None:
@@ -236,12 +240,13 @@ class Cluster:
         return self.call(lambda state, now: state.faults.add(fault))
 
     def clear_faults(self) -> None:
+        """Remove all faults."""
         self.call(lambda state, now: state.faults.clear())
 
     def call(self, action: Callable[[ClusterState, float], T]) -> T:
-        """Run `action(state, now)` on the cluster's thread, between two turns of its loop, and answer its result.
+        """Run `action(state, now)` on the cluster's thread, between two turns of its loop, and return its result.
 
-        Raises what it raises, and ClosedError after `close`.
+        Raises what `action` raises, and ClosedError after `close`.
         """
         future: Future[T] = Future()
 
@@ -305,7 +310,7 @@ def _check_arguments(
 
 
 def served_versions(narrowed: Mapping[ApiKey, range]) -> dict[int, range]:
-    """The versions to offer: all that are declared, as far as `narrowed` allows. An empty range takes an API away."""
+    """Return the versions to offer: all supported ones within `narrowed`. An empty range removes an API."""
     served: dict[int, range] = {}
     for key, wanted in [*((key, HANDLERS[key].request.VERSIONS) for key in HANDLERS), *narrowed.items()]:
         has = api(int(key)).versions
@@ -322,7 +327,7 @@ def serve(
 ) -> None:
     """Run a `Cluster(**cluster)` until `stop` is set or, on the main thread, SIGINT or SIGTERM comes.
 
-    Raises what `Cluster` raises, before `on_ready` was called.
+    `on_ready(cluster)` is called when the brokers listen. Raises what `Cluster` raises.
     """
     stop = stop or threading.Event()
     with _handle_signals(stop), Cluster(**cluster) as running:
@@ -333,7 +338,7 @@ def serve(
 
 @contextmanager
 def _handle_signals(stop: threading.Event) -> Iterator[None]:
-    """Only the main thread can have signal handlers; elsewhere `stop` is the only way."""
+    """Set `stop` at SIGINT and SIGTERM. Only the main thread can have signal handlers; others do nothing here."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

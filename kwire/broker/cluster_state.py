@@ -1,7 +1,7 @@
-"""What the brokers of a cluster know together: who is up, topics and their leaders, coordinators, ids, groups.
+"""What all brokers of a cluster know: nodes, topics, leaders, coordinators, ids, groups (Kafka's controller).
 
-Owns leadership (Kafka's controller) and the timers. Every broker sees the same state at once, as if metadata took no
-time to spread. It has no clock and no socket: `now` is the caller's, in seconds, and wall time is reckoned from it.
+Every broker sees the same state at once: metadata takes no time to spread. There is no clock and no socket. `now` is
+the caller's, in seconds; wall time is computed from it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
 
 @dataclass(slots=True)
 class Node:
-    """A broker as the others know it. The port is known once it listens."""
+    """A broker as the cluster knows it. The port is set once it listens."""
 
     id: int
     host: str
@@ -45,6 +45,8 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Topic:
+    """A topic and its partitions."""
+
     name: str
     id: UUID
     settings: TopicSettings
@@ -56,11 +58,12 @@ class Topic:
         return self.name in _INTERNAL
 
     def partition(self, index: int) -> Partition | None:
+        """Return a partition, None if there is none of this index."""
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
 class ClusterState:
-    """`origin` is a pair (now, wall milliseconds) taken at one moment."""
+    """The state of a cluster. `origin` is (now, wall milliseconds) of one moment."""
 
     def __init__(self, options: Options, nodes: Sequence[Node], *, origin: tuple[float, int] = (0.0, 0)) -> None:
         assert nodes
@@ -79,15 +82,16 @@ class ClusterState:
         )
         self.faults = Faults()
         self.oddities = Oddities()
-        self.rejected_members: set[tuple[str, str, str]] = set()  # (host, client id, group), as the log has said
+        self.rejected_members: set[tuple[str, str, str]] = set()  # (host, client id, group) that the log has named
         self.connection_numbers = count(1)
         self.requests: Counter[ApiKey] = Counter()  # handled, of each API
         self._origin = origin
-        self._created = 0  # topics ever made: where the next one's first leader goes
+        self._created = 0  # topics ever created: it selects the first leader of the next one
         self._schedule(options.retention_check_ms, self._retain)
         self._schedule(options.offsets_retention_check_ms, self.offsets.expire)
 
     def wall_ms(self, now: float) -> int:
+        """Return wall time in milliseconds."""
         return self._origin[1] + int((now - self._origin[0]) * 1000)
 
     # Brokers.
@@ -98,19 +102,21 @@ class ClusterState:
 
     @property
     def controller_id(self) -> int:
-        """The first broker that is up; -1 when none is."""
+        """Return the first broker that is up, -1 if there is none."""
         return next((node.id for node in self.live_nodes), NO_LEADER)
 
     def coordinator_of(self, key: str) -> int:
-        """Which broker coordinates a group or a transactional id, -1 when none is up. When that broker stops the next
-        one does, until it is back."""
+        """Return the coordinator of a group or a transactional id, -1 if no broker is up.
+
+        While that broker is stopped, the next one coordinates.
+        """
         ids = list(self.nodes)
         start = crc32(key.encode()) % len(ids)
         ordered = ids[start:] + ids[:start]
         return next((id for id in ordered if self.nodes[id].is_up), NO_LEADER)
 
     def stop_node(self, id: int, now: float) -> None:
-        """The broker is gone: its partitions, groups and transactions pass to others."""
+        """Stop a broker: its partitions, groups and transactions move to others."""
         if not self.nodes[id].is_up:
             return
         groups, transactions = self._coordinators()
@@ -121,7 +127,7 @@ class ClusterState:
         self.transactions.coordinators_moved(self._moved_keys(transactions))
 
     def start_node(self, id: int, now: float) -> None:
-        """The broker is back with its data, in sync at once, but leads only what had no leader."""
+        """Start a broker with its data. It is in sync at once, and leads only partitions without a leader."""
         if self.nodes[id].is_up:
             return
         groups, transactions = self._coordinators()
@@ -135,7 +141,7 @@ class ClusterState:
         return id in self.nodes and self.nodes[id].is_up
 
     def _coordinators(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Of each group, and of each transactional id."""
+        """Return the coordinators of all groups, and of all transactional ids."""
         groups = {group.id: self.coordinator_of(group.id) for group in self.groups}
         return groups, {transaction.id: self.coordinator_of(transaction.id) for transaction in self.transactions}
 
@@ -154,8 +160,8 @@ class ClusterState:
         assignments: Mapping[int, Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> Topic:
-        """-1 is the cluster's default. `assignments` gives each partition's replicas, the first of them preferred as
-        leader. Raises BrokerError."""
+        """Create a topic. -1 means the cluster's default. `assignments` are the replicas of each partition, the
+        preferred leader first. Raises BrokerError."""
         check_topic_name(name)
         if name in self.topics:
             raise broker_error(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
@@ -215,29 +221,29 @@ class ClusterState:
             partition.delete(now)
 
     def find_topic(self, name: str) -> Topic:
-        """Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return a topic. Raises UNKNOWN_TOPIC_OR_PARTITION."""
         topic = self.topics.get(name)
         if topic is None:
             raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}", topic=name)
         return topic
 
     def find_topic_by_id(self, id: UUID) -> Topic:
-        """Raises UNKNOWN_TOPIC_ID."""
+        """Return a topic by its id. Raises UNKNOWN_TOPIC_ID."""
         topic = self.topics_by_id.get(id)
         if topic is None:
-            raise broker_error(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {id}")
+            raise broker_error(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {id}")
         return topic
 
     def maybe_auto_create(self, name: str) -> Topic | None:
-        """The topic, made if the cluster makes topics by itself. Raises BrokerError for an impossible name."""
+        """Return a topic, created if the cluster auto-creates topics. Raises BrokerError for an invalid name."""
         topic = self.topics.get(name)
         if topic is None and self.options.auto_create_topics:
             topic = self.create_topic(name)
-            logger.info("topic %s is created, as a client asked for it; partitions: %d", name, len(topic.partitions))
+            logger.info("auto-created topic %s, requested by a client; partitions: %d", name, len(topic.partitions))
         return topic
 
     def partition(self, topic: str, index: int) -> Partition:
-        """Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return a partition. Raises UNKNOWN_TOPIC_OR_PARTITION."""
         found = self.find_topic(topic).partition(index)
         if found is None:
             raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition", topic=topic, partition=index)
@@ -257,7 +263,7 @@ class ClusterState:
             raise broker_error(ErrorCode.POLICY_VIOLATION, f"{count} + {added} partitions, max_partitions is {most}")
 
     def _assign_replicas(self, count: int, factor: int, first: int = 0) -> list[tuple[int, ...]]:
-        """Leaders in turn, each followed by the next brokers."""
+        """Return the replicas of `count` partitions: leaders in rotation, each followed by the next brokers."""
         if count < 1:
             raise broker_error(ErrorCode.INVALID_PARTITIONS, f"{count} partitions")
         ids = [node.id for node in self.live_nodes]
@@ -276,7 +282,7 @@ class ClusterState:
             if not brokers or len(set(brokers)) != len(brokers) or any(id not in self.nodes for id in brokers):
                 raise broker_error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(brokers)}")
         if len({len(brokers) for brokers in replicas}) != 1:
-            raise broker_error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions differ in their number of replicas")
+            raise broker_error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "all partitions must have as many replicas")
         return replicas
 
     def _add_partitions(self, topic: Topic, replicas: Sequence[tuple[int, ...]]) -> None:
@@ -293,7 +299,7 @@ class ClusterState:
             )
             topic.partitions.append(partition)
 
-    # What happens by itself.
+    # Periodic work.
 
     def _retain(self, now: float) -> None:
         wall_ms = self.wall_ms(now)
@@ -311,7 +317,7 @@ class ClusterState:
 
 
 def check_topic_name(name: str) -> None:
-    """Raises INVALID_TOPIC_EXCEPTION for what Kafka does not take as a name."""
+    """Raise INVALID_TOPIC_EXCEPTION for a name that Kafka does not allow."""
     good = name and name not in (".", "..") and len(name) <= _NAME_LENGTH_MAX and set(name) <= _NAME_CHARACTERS
     if not good:
         raise broker_error(ErrorCode.INVALID_TOPIC_EXCEPTION, f"'{name}' is not a topic name", topic=name)

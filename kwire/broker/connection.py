@@ -1,8 +1,7 @@
 """One client's connection to one broker, without the socket: frames in, frames out.
 
-Owns the order of requests. Like Kafka, a broker carries out one request of a connection at a time and takes up the
-next when that one is answered, so that what a client pipelines is applied in the order in which it was sent. It refuses
-to move bytes: `server`, or a simulation, does.
+Like Kafka, a broker handles one request of a connection at a time and starts the next one when that one is complete. So
+pipelined requests are applied in the order in which they were sent. `server`, or a simulation, moves the bytes.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from kwire.protocol import ApiKey
 from kwire.session import ConnectionBroken, RequestReceived, SaslServer, Session, TrailingBytes
 from kwire.wire.frame import BytesLike
 
-FrameParts = list[BytesLike]  # of a frame, its size left out
+FrameParts = list[BytesLike]  # of a frame, without its size
 
 
 @dataclass(frozen=True, slots=True)
 class RawBytes:
-    """Bytes to be written as they are, without a size in front: what is left of an answer that is cut."""
+    """Bytes to write unchanged, without a size in front: the start of a truncated response."""
 
     data: bytes
 
 
 class Connection:
-    """`wake` is called, with the connection, when it has something to be done outside of `receive`: see `turn`."""
+    """A connection. It calls `on_ready(connection)` when `turn` should be called."""
 
     def __init__(
         self,
@@ -44,24 +43,25 @@ class Connection:
         on_ready: Callable[[Connection], None],
     ) -> None:
         self.broker = broker
-        self.is_closing = False  # to be closed once its frames are written
+        self.is_closing = False  # close it once its frames are written
         features = {"transaction.version": (broker.cluster.options.transaction_version, TRANSACTION_VERSIONS[-1])}
         self._session = Session.broker(apis=apis, sasl=sasl, peer=client_host, features=features)
         self._client_host = client_host
         self.client = ClientInfo(next(broker.cluster.connection_numbers), broker.id, client_host, self._session)
         self._on_ready = on_ready
         self._queue: deque[RequestReceived] = deque()
-        self._delayed_frames: deque[BytesLike] = deque()  # frames behind one that a fault delays or silences
+        self._delayed_frames: deque[BytesLike] = deque()  # frames behind one that a fault delays or mutes
         self._current: RequestContext | None = None
         self._is_paused = False
         self._output: list[FrameParts | RawBytes] = []
 
     @property
     def queued(self) -> int:
-        """Requests that wait for the one before them."""
+        """Return how many requests wait for the one before them."""
         return len(self._queue) + len(self._delayed_frames)
 
     def receive(self, frame: BytesLike, now: float) -> None:
+        """Accept a request's frame, without its size."""
         if self.is_closing:
             return
         if self._is_paused:
@@ -71,7 +71,7 @@ class Connection:
         self._on_ready(self)
 
     def turn(self, now: float) -> list[FrameParts | RawBytes]:
-        """Take up what can be taken up now; what is to be written."""
+        """Start the requests that can start now. Return the frames to write."""
         while self._delayed_frames and not self._is_paused and not self.is_closing:
             self.receive(self._delayed_frames.popleft(), now)
         while self._queue and self._current is None and not self.is_closing:
@@ -81,7 +81,7 @@ class Connection:
         return frames
 
     def closed(self, now: float) -> None:
-        """The socket is gone. A request that waits for its answer goes on, and is answered to nobody."""
+        """Close the connection: the socket is gone. The current request continues, and its response is dropped."""
         self.is_closing = True
         if self._current is not None:
             self._current.cancel()
@@ -135,7 +135,7 @@ class Connection:
                     log_closing(self.client, reason)
             case TruncatedReply(response, keep_bytes):
                 self._session.respond(event.tag, response)
-                # Requests before it that were answered in this same turn have frames waiting, which go out whole.
+                # Responses of this turn that come before it are sent whole.
                 *whole, last = self._session.frames()
                 self._output += whole
                 body = b"".join(last)
@@ -144,7 +144,8 @@ class Connection:
         self._on_ready(self)
 
     def _apply_session_fault(self, frame: BytesLike, now: float) -> bool:
-        """Faults of what the session answers must take it before the session sees it."""
+        """Apply a fault of an API that the session handles, before the session gets the frame. Return whether there was
+        one."""
         faults = self.broker.cluster.faults
         key = int.from_bytes(frame[:2], "big", signed=True)
         if not faults or key not in SESSION_APIS:

@@ -1,8 +1,7 @@
-"""What the brokers log about clients: why a connection ended, and what a client sent that Kafka merely tolerates.
+"""What the brokers log about clients: why a connection ended, and which mistakes of clients they tolerate.
 
-Owns the wording, the log levels and the list of oddities. A connection that the broker closes for the client's fault is
-a WARNING, which Python shows by default; the bytes follow at DEBUG. Secrets are never logged: bytes of SASL requests
-stay out.
+A connection that a broker closes because of the client is a WARNING, which Python shows by default; the bytes follow at
+DEBUG. Secrets are never logged: the bytes of SASL requests are left out.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ _SECRET_APIS = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 @dataclass(frozen=True, slots=True)
 class Oddity:
-    """Something that a client did, which Kafka's brokers tolerate, and this one too."""
+    """A mistake of a client that Kafka's brokers and this one tolerate."""
 
-    software: str  # "librdkafka 2.16.0", as ApiVersions names it; empty when the client did not
+    software: str  # "librdkafka 2.16.0", from ApiVersions; empty if the client did not send it
     client_id: str
     api: ApiKey
     version: int
@@ -42,7 +41,7 @@ class Oddity:
 
 
 class Oddities:
-    """Each kind once, in the order of first appearance; at most a thousand."""
+    """The tolerated mistakes, each kind once, in the order of first appearance; at most a thousand."""
 
     def __init__(self) -> None:
         self._seen: dict[Oddity, None] = {}
@@ -51,6 +50,7 @@ class Oddities:
         return iter(self._seen)
 
     def add(self, oddity: Oddity) -> None:
+        """Add and log a mistake that is not known yet."""
         if oddity not in self._seen and len(self._seen) < _ODDITIES_MAX:
             self._seen[oddity] = None
             logger.info("%s", oddity)
@@ -58,7 +58,7 @@ class Oddities:
 
 @dataclass(slots=True)
 class ClientInfo:
-    """How the log calls the client of one connection. Client id and software are known once it has sent them."""
+    """The client of one connection, as the log names it. Its id and software are known once it has sent them."""
 
     number: int
     broker: int
@@ -76,19 +76,20 @@ class ClientInfo:
 
 
 def log_broken(client: ClientInfo, error: KwireError, frame: BytesLike) -> None:
-    """Say why the broker closes a connection: its session could not go on after `frame`."""
-    error.where.pop("broker", None)  # the session names its peer so, and that is the client here
+    """Log why the broker closes a connection whose session failed at `frame`."""
+    error.where.pop("broker", None)  # the session calls its peer a broker, but here it is the client
     logger.warning("%s: %s; the broker closes the connection", client, error)
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug("%s: the request's bytes:\n%s", client, "\n".join(describe_frame(bytes(frame))))
 
 
 def log_closing(client: ClientInfo, reason: str) -> None:
+    """Log why the broker closes a connection."""
     logger.warning("%s: %s; the broker closes the connection", client, reason)
 
 
 def maybe_header(frame: BytesLike) -> tuple[RequestHeader, int] | None:
-    """The header of a request and where its body begins; None for bytes that have none."""
+    """Return a request's header and the offset of its body; None if the header cannot be decoded."""
     try:
         return decode_request_header(frame)
     except KwireError:
@@ -96,7 +97,7 @@ def maybe_header(frame: BytesLike) -> tuple[RequestHeader, int] | None:
 
 
 def describe_frame(frame: bytes) -> list[str]:
-    """The fields of a request's frame with their bytes, one a line, up to where it stops making sense."""
+    """Return one line per field of a request with its bytes, up to the first field that cannot be decoded."""
     read = maybe_header(frame)
     if read is None:
         return [f"{0:6}  {_hex(frame)}  no request header"]
@@ -106,13 +107,13 @@ def describe_frame(frame: bytes) -> list[str]:
     if header.api_key in _SECRET_APIS:
         return [*lines, f"{start:6}  {len(frame) - start} bytes that may be secret"]
     if header.api_version not in request_class.VERSIONS:
-        return [*lines, f"{start:6}  {_hex(frame[start:])}  kwire does not know this version"]
+        return [*lines, f"{start:6}  {_hex(frame[start:])}  kwire does not support this version"]
     fields = annotate(request_class, frame, header.api_version, start)
     for field in fields[:_ROWS_SHOWN]:
         value = field.value.message if isinstance(field.value, KwireError) else _value(field.value)
         lines.append(f"{field.start:6}  {_hex(frame[field.start : field.end])}  {field.path or '(end)'} = {value}")
     if len(fields) > _ROWS_SHOWN:
-        lines.append(f"        and {len(fields) - _ROWS_SHOWN} fields more")
+        lines.append(f"        and {len(fields) - _ROWS_SHOWN} more fields")
     return lines
 
 

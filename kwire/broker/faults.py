@@ -1,8 +1,8 @@
-"""Faults on purpose: which requests go wrong, how, and how often.
+"""Faults that tests inject: which requests fail, how, and how often.
 
-Owns the rules and their counting. A rule says what it matches (API, broker, topic, partition, client) and which of the
-matching requests it takes (`after` and `times`); its effect says what becomes of them. Carrying the effect out is
-`node`'s. Rules are tried in the order in which they were added, and the first that matches has the request.
+A `Fault` has a filter (API, broker, topic, partition, client), a range of the matching requests (`after` and `times`)
+and an effect, which `broker` carries out. Faults are tried in the order in which they were added. The first one that
+matches takes the request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kwire.protocol import ApiKey
 
 NO_PARTITION = -1
 
-# What the session answers by itself: only a rule that names one of these takes it, and only to be dropped or held up.
+# The session handles these APIs. Only a fault that names one matches it, and can only drop or delay it.
 SESSION_APIS = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
@@ -33,7 +33,7 @@ def _check(owner: str, name: str, value: object, kind: type, remedy: str, least:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Answer with an error code. `applied`: carry the request out first, and then say that it failed."""
+    """Respond with an error code. `applied`: apply the request before."""
 
     code: ErrorCode
     applied: bool = False
@@ -46,8 +46,8 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """Close the connection instead of answering. `applied`: after the request was carried out, so that the
-    acknowledgement is lost; else before."""
+    """Close the connection instead of responding. `applied`: apply the request before, so that only its acknowledgement
+    is lost."""
 
     applied: bool = False
 
@@ -57,7 +57,7 @@ class Disconnect:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Carry the request out, write only so many bytes of the answer's frame (its 4-byte size included), and close."""
+    """Apply the request, write the first `keep_bytes` bytes of the response's frame (4-byte size included), close."""
 
     keep_bytes: int
 
@@ -67,7 +67,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Answer later. `applied`: the request is carried out at once and only the answer is late."""
+    """Respond `ms` later. `applied`: apply the request at once and delay only the response."""
 
     ms: int
     applied: bool = False
@@ -79,7 +79,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Mute:
-    """Never answer, nor any later request of this connection, which stays open."""
+    """Never respond, not to later requests of the connection either, which stays open. `applied`: apply the request."""
 
     applied: bool = False
 
@@ -89,8 +89,8 @@ class Mute:
 
 @dataclass(frozen=True, slots=True)
 class ApplyLate:
-    """Close the connection now and carry the request out later, when the client has given it up: a write from the
-    past."""
+    """Close the connection now and apply the request `ms` later: a write that arrives after the client has given it
+    up."""
 
     ms: int
 
@@ -101,7 +101,7 @@ class ApplyLate:
 Effect = Refuse | Disconnect | Cut | Delay | Mute | ApplyLate
 
 
-# Field, kind, least value, and what to give instead.
+# Field, type, least value, remedy.
 _FIELDS: tuple[tuple[str, type, int | None, str], ...] = (
     ("api", ApiKey, None, "give a kwire.protocol.ApiKey, such as ApiKey.PRODUCE"),
     ("node", int, 0, "give a broker's id"),
@@ -127,10 +127,10 @@ class FaultKwargs(TypedDict, total=False):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Fault:
-    """Which requests an effect hits. A field that is None matches everything.
+    """Which requests an effect applies to. A field that is None matches everything.
 
-    The first `after` matching requests pass, the next `times` are hit: one by default, all for None. `seen` and `hits`
-    count what matched and what was hit. Raises ConfigurationError for values that could never match.
+    The first `after` matching requests pass; the effect applies to the next `times`: one by default, all for None.
+    `seen` and `hits` count both. Raises ConfigurationError for values that could never match.
     """
 
     effect: Effect
@@ -159,14 +159,14 @@ class Fault:
         is_applicable = isinstance(self.effect, Disconnect | Mute | Delay) and not self.effect.applied
         if self.api is not None and self.api in SESSION_APIS and not is_applicable:
             remedy = "use Disconnect, Mute or Delay, without `applied`"
-            raise ConfigurationError(f"{self.effect} cannot befall {self.api.name}", remedy=remedy)
+            raise ConfigurationError(f"{self.effect} cannot apply to {self.api.name}", remedy=remedy)
 
     @property
     def is_spent(self) -> bool:
         return self.times is not None and self.hits >= self.times
 
     def take(self, api: ApiKey, node: int, client_id: str, partitions: Collection[tuple[str, int]]) -> bool:
-        """Whether this request is to be hit; counts it. `places` are the partitions that it names."""
+        """Count a request and return whether the effect applies to it. `partitions` are those in the request."""
         if self.is_spent or not self._matches(api, node, client_id, partitions):
             return False
         self.seen += 1
@@ -188,11 +188,11 @@ class Fault:
         return self.topic is not None or self.partition is not None
 
     def covers(self, topic: str, partition: int) -> bool:
-        """A request that names a topic and no partition has NO_PARTITION there."""
+        """Return whether the fault matches a partition; NO_PARTITION is a request that names only the topic."""
         return self.topic in (None, topic) and (self.partition in (None, partition) or partition == NO_PARTITION)
 
     def error_for(self, topic: str, partition: int) -> ErrorCode | None:
-        """What a partition of a request that it has taken is to be answered with, if it is one that it concerns."""
+        """Return the error of a `Refuse` for one partition of the request, None if the fault does not match it."""
         assert isinstance(self.effect, Refuse)
         return self.effect.code if self.covers(topic, partition) else None
 
@@ -210,26 +210,26 @@ def make_fault(effect: Effect, match: Mapping[str, Any]) -> Fault:
 
 class Faults:
     def __init__(self) -> None:
-        self._rules: list[Fault] = []
+        self._faults: list[Fault] = []
 
     def __len__(self) -> int:
-        return len(self._rules)
+        return len(self._faults)
 
     def add(self, fault: Fault) -> Fault:
-        self._rules.append(fault)
+        self._faults.append(fault)
         return fault
 
     def remove(self, fault: Fault) -> None:
-        """Harmless when it is spent and gone."""
-        if fault in self._rules:
-            self._rules.remove(fault)
+        """Remove a fault, if it is there."""
+        if fault in self._faults:
+            self._faults.remove(fault)
 
     def clear(self) -> None:
-        self._rules.clear()
+        self._faults.clear()
 
     def match(self, api: ApiKey, node: int, client_id: str, partitions: Collection[tuple[str, int]]) -> Fault | None:
-        """The rule that takes this request. A spent rule is forgotten."""
-        fault = next((fault for fault in self._rules if fault.take(api, node, client_id, partitions)), None)
+        """Return the fault that takes this request. Remove it if it is spent."""
+        fault = next((fault for fault in self._faults if fault.take(api, node, client_id, partitions)), None)
         if fault is not None and fault.is_spent:
-            self._rules.remove(fault)
+            self._faults.remove(fault)
         return fault

@@ -1,17 +1,8 @@
-"""The coordinator of classic consumer groups.
+"""The coordinator of classic consumer groups: members, generations, rebalances and their timeouts.
 
-One consumer group of the classic protocol: its members, its state, the moves between states.
-
-Owns the state machine of Kafka's ClassicGroup: who has joined, which generation, which protocol. Answers to members who
-wait leave through the `reply` that came with the request. It knows no API version, no offsets and no clock; `groups`
-decides who may call what, and holds the timers' meaning.
-
-The coordinator of classic consumer groups: who may join, sync, beat and leave, and what happens when they do not.
-
-Owns the groups of the cluster and the rules of Kafka's GroupCoordinator: member ids, static members, the rebalance and
-its three clocks (initial delay, rebalance timeout, session timeout). Requests come as plain values; an answer is
-returned, or given to `reply` when it must wait. Which broker coordinates a group is not known here, offsets are in
-`offsets`.
+`Group` is the state machine of Kafka's ClassicGroup. `GroupCoordinator` has the rules of the class of that name: member
+ids, static members, and the three timeouts of a rebalance (initial delay, rebalance timeout, session timeout). Results
+are returned, or passed to the request's `respond` callback when they come later. Offsets are in `offsets`.
 """
 
 from __future__ import annotations
@@ -29,7 +20,7 @@ from kwire.net.timers import Timer, Timers
 
 
 class GroupState(Enum):
-    """Values are the names that DescribeGroups shows."""
+    """The state of a group. Values are the names in DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -49,7 +40,7 @@ _VALID_PREVIOUS_STATES = {
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupResult:
-    """The answer to a JoinGroup."""
+    """The result of a JoinGroup."""
 
     error: int
     member_id: str
@@ -63,7 +54,7 @@ class JoinGroupResult:
 
 @dataclass(frozen=True, slots=True)
 class SyncGroupResult:
-    """The answer to a SyncGroup."""
+    """The result of a SyncGroup."""
 
     error: int
     protocol_type: str | None = None
@@ -76,12 +67,14 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 @dataclass(slots=True, eq=False)
 class Member:
+    """One member of a group."""
+
     id: str
     instance_id: str | None
     client_id: str
     client_host: str
     protocol_type: str
-    protocols: Protocols  # (name, metadata), the member's favourite first
+    protocols: Protocols  # (name, metadata), the preferred one first
     session_timeout_ms: int
     rebalance_timeout_ms: int
     assignment: bytes = b""
@@ -91,9 +84,11 @@ class Member:
     session: Timer | None = None
 
     def metadata(self, protocol: str) -> bytes:
+        """Return the member's metadata for a protocol that it supports."""
         return next(metadata for name, metadata in self.protocols if name == protocol)
 
     def cancel_session(self) -> None:
+        """Stop the session timer."""
         if self.session is not None:
             self.session.cancel()
             self.session = None
@@ -101,6 +96,8 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Group:
+    """One classic group, without its timeouts' rules."""
+
     id: str
     state: GroupState = GroupState.EMPTY
     generation: int = 0
@@ -109,26 +106,28 @@ class Group:
     leader: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)  # instance id -> member id
-    pending: dict[str, Timer] = field(default_factory=dict)  # ids that were given out but did not join yet
-    # An ordered set of ids: what is walked must not depend on hashes.
+    pending: dict[str, Timer] = field(default_factory=dict)  # assigned ids that have not joined yet
+    # An ordered set of ids: the order of iteration must not depend on hashes.
     pending_sync: dict[str, None] = field(default_factory=dict)
     rebalance: Timer | None = None  # ends the join phase
     sync: Timer | None = None  # ends the sync phase
-    # How much longer the first rebalance of an empty group may be put off; None: it is not put off.
+    # How much longer the first rebalance of an empty group may be delayed; None: there is no delay.
     delay_left_ms: int | None = None
-    joined_in_delay: bool = False  # somebody came while it was put off
-    empty_since: float | None = None  # since when it has no member; None also for a group that never had one
+    joined_in_delay: bool = False  # a member joined during the delay
+    empty_since: float | None = None  # when the last member left; None for a group that never had one
 
     def __contains__(self, member_id: str) -> bool:
         return member_id in self.members
 
     def transition(self, state: GroupState) -> None:
+        """Change the state."""
         assert self.state in _VALID_PREVIOUS_STATES[state], f"group {self.id}: {self.state.name} -> {state.name}"
         self.state = state
 
     # Members.
 
     def add(self, member: Member) -> None:
+        """Add a member. The first one leads."""
         assert member.id not in self.members
         if not self.members:
             self.protocol_type = member.protocol_type
@@ -140,7 +139,7 @@ class Group:
         self.remove_pending(member.id)
 
     def remove(self, member: Member) -> None:
-        """Also answers it, if it waits."""
+        """Remove a member, and complete the requests that it waits for with UNKNOWN_MEMBER_ID."""
         member.cancel_session()
         self.complete_join(member, JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, member.id))
         self.complete_sync(member, SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -152,7 +151,7 @@ class Group:
             self.leader = next(iter(self.members), None)
 
     def replace_static(self, member: Member, new_id: str) -> None:
-        """A static member came back under a new id; whoever used the old one is fenced."""
+        """Give a static member a new id, because it restarted, and fence the old id."""
         assert member.instance_id is not None
         self.complete_join(member, JoinGroupResult(ErrorCode.FENCED_INSTANCE_ID, member.id))
         self.complete_sync(member, SyncGroupResult(ErrorCode.FENCED_INSTANCE_ID))
@@ -168,6 +167,7 @@ class Group:
             self.leader = new_id
 
     def remove_pending(self, member_id: str) -> bool:
+        """Remove an assigned id that has not joined. Return whether there was one."""
         timer = self.pending.pop(member_id, None)
         if timer is not None:
             timer.cancel()
@@ -176,14 +176,14 @@ class Group:
     # Protocols.
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols can join those who are here."""
+        """Return whether a member with these protocols can join."""
         if not self.members:
             return bool(protocol_type and protocols)
         names = {name for name, _ in protocols}
         return protocol_type == self.protocol_type and bool(names & self._common_protocols())
 
     def select_protocol(self) -> str:
-        """Every member votes for its favourite among those that all have; ties go to the first vote cast."""
+        """Return the protocol with most votes: each member votes for its preferred one that all members support."""
         common = self._common_protocols()
         members = self.members.values()
         votes = Counter(next(name for name, _ in member.protocols if name in common) for member in members)
@@ -204,10 +204,11 @@ class Group:
         return not self.pending and all(member.awaiting_join is not None for member in self.members.values())
 
     def not_yet_joined(self) -> list[Member]:
+        """Return the members that have not rejoined."""
         return [member for member in self.members.values() if member.awaiting_join is None]
 
     def start_generation(self) -> None:
-        """The join phase is over: a new generation with those who are here."""
+        """Start a new generation with the present members: the join phase is over."""
         self.generation += 1
         if self.members:
             self.protocol = self.select_protocol()
@@ -219,14 +220,14 @@ class Group:
             self.transition(GroupState.EMPTY)
 
     def elect_joined_leader(self) -> bool:
-        """If the leader did not come back, one who did leads. Whether there is one."""
+        """Replace a leader that has not rejoined by a member that has. Return whether a leader has joined."""
         if self.leader is not None and self.members[self.leader].awaiting_join is not None:
             return True
         self.leader = next((member.id for member in self.members.values() if member.awaiting_join), self.leader)
         return self.leader is not None and self.members[self.leader].awaiting_join is not None
 
     def assign(self, assignments: dict[str, bytes]) -> None:
-        """The leader has decided: everybody who waits gets their part."""
+        """Store the leader's assignments and complete the waiting SyncGroups."""
         for member in self.members.values():
             member.assignment = assignments.get(member.id, b"")
         self.transition(GroupState.STABLE)
@@ -234,12 +235,13 @@ class Group:
             self.complete_sync(member, self.synced(member))
 
     def reset_assignments(self, error: ErrorCode) -> None:
+        """Drop the assignments and fail the waiting SyncGroups."""
         for member in self.members.values():
             member.assignment = b""
             self.complete_sync(member, SyncGroupResult(error))
 
     def joined(self, member: Member, *, skip_assignment: bool = False) -> JoinGroupResult:
-        """This generation as `member` is told of it: only the leader learns who else is here."""
+        """Return the JoinGroup result of a member. Only the leader's has the list of members."""
         assert self.protocol is not None
         protocol = self.protocol
         leads = member.id == self.leader
@@ -250,18 +252,21 @@ class Group:
         )  # fmt: skip
 
     def synced(self, member: Member) -> SyncGroupResult:
+        """Return the SyncGroup result of a member."""
         return SyncGroupResult(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
 
-    # Answers; each is given once.
+    # Waiting requests; each completes once.
 
     @staticmethod
     def complete_join(member: Member, joined: JoinGroupResult) -> None:
+        """Complete the JoinGroup that a member waits for, if there is one."""
         respond, member.awaiting_join = member.awaiting_join, None
         if respond is not None:
             respond(joined)
 
     @staticmethod
     def complete_sync(member: Member, synced: SyncGroupResult) -> None:
+        """Complete the SyncGroup that a member waits for, if there is one."""
         respond, member.awaiting_sync = member.awaiting_sync, None
         if respond is not None:
             respond(synced)
@@ -272,7 +277,7 @@ UNKNOWN_GENERATION = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
-    """A JoinGroup, whatever its version."""
+    """A JoinGroup request of any version."""
 
     group_id: str
     member_id: str
@@ -283,13 +288,13 @@ class JoinGroup:
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: Protocols
-    needs_known_id: bool  # v4+: a dynamic member is given its id first, so that one that dies leaves no trace
-    can_skip_assignment: bool  # v9+
+    needs_known_id: bool  # v4 (KIP-394): a dynamic member gets its id before it joins
+    can_skip_assignment: bool  # v9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup:
-    """A SyncGroup, whatever its version. Protocol names are None before v5."""
+    """A SyncGroup request of any version. Protocol names are None before v5."""
 
     group_id: str
     generation: int
@@ -301,6 +306,8 @@ class SyncGroup:
 
 
 class GroupCoordinator:
+    """All classic groups of the cluster."""
+
     def __init__(self, options: Options, timers: Timers, random: Random) -> None:
         self._options = options
         self._timers = timers
@@ -311,16 +318,18 @@ class GroupCoordinator:
         return iter(tuple(self._groups.values()))
 
     def get(self, group_id: str) -> Group | None:
+        """Return a group, None if it does not exist."""
         return self._groups.get(group_id)
 
     def get_or_create(self, group_id: str) -> Group | None:
-        """None when there are too many groups."""
+        """Return a group. None if it does not exist and there are `max_groups` already."""
         group = self._groups.get(group_id)
         if group is None and len(self._groups) < self._options.max_groups:
             group = self._groups[group_id] = Group(group_id)
         return group
 
     def delete(self, group: Group) -> None:
+        """Delete a group without members."""
         assert not group.members
         for member_id in list(group.pending):
             group.remove_pending(member_id)
@@ -332,7 +341,7 @@ class GroupCoordinator:
     # JoinGroup.
 
     def join(self, join: JoinGroup, now: float, respond: Callable[[JoinGroupResult], None]) -> JoinGroupResult | None:
-        """The answer, or None when it comes through `reply`, once everybody has joined."""
+        """Return the result, or None if `respond` gets it later, when all members have joined."""
         error = self._validate(join)
         if error is not None:
             return JoinGroupResult(error, join.member_id)
@@ -383,9 +392,9 @@ class GroupCoordinator:
             return JoinGroupResult(error, join.member_id)
         member = group.members[join.member_id]
         if group.state is GroupState.COMPLETING_REBALANCE and member.protocols == join.protocols:
-            return group.joined(member)  # its answer was lost: the same generation again
+            return group.joined(member)  # the response was lost: repeat it
         if group.state is GroupState.STABLE and member.id != group.leader and member.protocols == join.protocols:
-            return group.joined(member)  # a follower with no news makes no rebalance; a leader's rejoin asks for one
+            return group.joined(member)  # an unchanged follower triggers no rebalance, a leader does
         self._update(group, member, join, respond)
         self._rebalance_or_complete(group, now)
         return None
@@ -393,7 +402,7 @@ class GroupCoordinator:
     def _rejoin_static(
         self, group: Group, join: JoinGroup, now: float, respond: Callable[[JoinGroupResult], None]
     ) -> JoinGroupResult | None:
-        """A static member restarted: it takes its old place, without a rebalance if nothing else changed."""
+        """Replace a restarted static member, without a rebalance if nothing else changed."""
         assert join.instance_id is not None
         old_id, new_id = group.static[join.instance_id], self._make_member_id(join)
         old_leader = group.leader
@@ -407,8 +416,8 @@ class GroupCoordinator:
         member.awaiting_join = None
         result = group.joined(member, skip_assignment=join.can_skip_assignment and new_id == group.leader)
         if old_leader == old_id and not join.can_skip_assignment:
-            # An old client that is told that it leads would assign and sync, which a stable group does not take in: so
-            # it is told that its former self leads, and just asks for its part.
+            # A leader of an old version would send assignments, which a stable group does not accept. So the response
+            # names its former id as the leader, and the member syncs as a follower.
             return JoinGroupResult(
                 ErrorCode.NONE, new_id, result.generation, result.protocol_type, result.protocol, leader=old_id
             )
@@ -434,7 +443,7 @@ class GroupCoordinator:
     def _update(
         self, group: Group, member: Member, join: JoinGroup, respond: Callable[[JoinGroupResult], None]
     ) -> None:
-        # A member that joins again while its first JoinGroup waits has given up on that one.
+        # A second JoinGroup of a member replaces the one that waits.
         group.complete_join(member, JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, member.id))
         member.protocols = join.protocols
         member.session_timeout_ms = join.session_timeout_ms
@@ -445,7 +454,7 @@ class GroupCoordinator:
     # The rebalance.
 
     def _rebalance_or_complete(self, group: Group, now: float) -> None:
-        """Something changed: begin to rebalance, or if that is going on, see whether everybody is here now."""
+        """Start a rebalance, or complete the current one if all members have joined."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             self._prepare_rebalance(group, now)
         self._maybe_complete_join(group, now)
@@ -465,7 +474,7 @@ class GroupCoordinator:
         group.transition(GroupState.PREPARING_REBALANCE)
 
     def _extend_delay(self, group: Group, now: float) -> None:
-        """Whoever comes during the initial delay extends it, as long as the rebalance timeout allows."""
+        """Extend the initial delay if a member joined in it, up to the rebalance timeout; else end the join phase."""
         left_ms = group.delay_left_ms or 0
         if group.joined_in_delay and left_ms > 0:
             delay_ms = min(self._options.group_initial_rebalance_delay_ms, left_ms)
@@ -481,7 +490,7 @@ class GroupCoordinator:
             self._complete_join(group, now)
 
     def _complete_join(self, group: Group, now: float) -> None:
-        """All have joined, or time is up: those who did not come back are out, static ones excepted."""
+        """End the join phase: remove members that have not rejoined, except static ones, and start a generation."""
         assert group.state is GroupState.PREPARING_REBALANCE
         if group.rebalance is not None:
             group.rebalance.cancel()
@@ -490,7 +499,7 @@ class GroupCoordinator:
             if member.instance_id is None:
                 group.remove(member)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left and none came: wait for them as long as their sessions last.
+            # Only static members are left, and none has rejoined: wait until their sessions expire.
             timeout = group.rebalance_timeout_ms / 1000
             group.rebalance = self._timers.at(now + timeout, lambda now: self._complete_join(group, now))
             return
@@ -505,7 +514,7 @@ class GroupCoordinator:
             group.complete_join(member, group.joined(member))
 
     def _expire_sync(self, group: Group, now: float) -> None:
-        """Whoever has not asked for its assignment by now is out."""
+        """Remove the members that have not sent SyncGroup."""
         group.sync = None
         missing = [group.members[member_id] for member_id in group.pending_sync]
         for member in missing:
@@ -522,7 +531,7 @@ class GroupCoordinator:
     # SyncGroup, Heartbeat, LeaveGroup.
 
     def sync(self, sync: SyncGroup, now: float, respond: Callable[[SyncGroupResult], None]) -> SyncGroupResult | None:
-        """The answer, or None when it comes through `reply`, once the leader has assigned."""
+        """Return the result, or None if `respond` gets it later, when the leader has sent the assignments."""
         group = self._groups.get(sync.group_id)
         error = _check_member(group, sync.generation, sync.member_id, sync.instance_id)
         if group is None or error is not None:
@@ -539,7 +548,7 @@ class GroupCoordinator:
         group.complete_sync(member, SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID))  # a second request replaces the first
         member.awaiting_sync = respond
         if member.id == group.leader:
-            # Those who have not asked yet still must within the sync phase, so its clock runs on.
+            # The other members still have to sync, so the sync timer keeps running.
             group.assign(sync.assignments)
             for other in group.members.values():
                 self._restart_session(group, other, other.session_timeout_ms, now)
@@ -550,6 +559,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None, now: float
     ) -> ErrorCode:
+        """Restart the session timer. Return REBALANCE_IN_PROGRESS if the member should rejoin."""
         group = self._groups.get(group_id)
         error = _check_member(group, generation, member_id, instance_id)
         if group is None or error is not None:
@@ -560,13 +570,14 @@ class GroupCoordinator:
         return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None, now: float) -> ErrorCode:
+        """Remove a member, and rebalance the others."""
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if instance_id is None and group.remove_pending(member_id):
             self._maybe_complete_join(group, now)
             return ErrorCode.NONE
-        if not member_id and instance_id is not None:  # an administrator removes a static member by its name
+        if not member_id and instance_id is not None:  # an administrator removes a static member
             member_id = group.static.get(instance_id, "")
         error = _check_identity(group, member_id, instance_id)
         if error is not None:
@@ -577,9 +588,9 @@ class GroupCoordinator:
     def check_commit(
         self, group: Group, generation: int, member_id: str, instance_id: str | None, now: float
     ) -> ErrorCode:
-        """Whether this member may commit offsets now; counts as a heartbeat."""
+        """Return NONE if this member may commit offsets now. It counts as a heartbeat."""
         if generation == UNKNOWN_GENERATION and not member_id and group.state is GroupState.EMPTY:
-            return ErrorCode.NONE  # a consumer that assigns by itself and only stores its offsets here
+            return ErrorCode.NONE  # a consumer without subscription
         error = _check_member(group, generation, member_id, instance_id)
         if error is not None:
             return error
@@ -592,25 +603,27 @@ class GroupCoordinator:
     def check_transactional_commit(
         self, group: Group, generation: int, member_id: str, instance_id: str | None
     ) -> ErrorCode:
-        """Whether offsets may be committed in a transaction. Clients from before KIP-447 do not say who they are, and
-        during a rebalance its members may still commit; it does not count as a heartbeat."""
+        """Return NONE if offsets may be committed in a transaction.
+
+        Clients before KIP-447 send no member id. Members may commit during a rebalance. It is no heartbeat.
+        """
         if generation <= UNKNOWN_GENERATION and (
             group.state is GroupState.EMPTY or (not member_id and instance_id is None)
         ):
             return ErrorCode.NONE
         return _check_member(group, generation, member_id, instance_id) or ErrorCode.NONE
 
-    # Clocks and moves.
+    # Timeouts and moves.
 
     def _restart_session(self, group: Group, member: Member, within_ms: int, now: float) -> None:
-        """Hear from the member within this time, or it is out."""
+        """Restart the session timer, which removes the member after `within_ms`."""
         member.cancel_session()
         member.session = self._timers.at(now + within_ms / 1000, lambda now: self._expire(group, member, now))
 
     def _expire(self, group: Group, member: Member, now: float) -> None:
         is_waiting = member.awaiting_join is not None or member.awaiting_sync is not None
         if is_waiting and not member.is_new:
-            return  # it is us who keep it waiting; the clock starts anew with the answer
+            return  # it waits for the broker: the response restarts its session
         self._remove(group, member, now)
 
     def _expire_pending(self, group: Group, member_id: str, now: float) -> None:
@@ -624,7 +637,7 @@ class GroupCoordinator:
         self._maybe_complete_join(group, now)
 
     def coordinators_moved(self, group_ids: Iterable[str], now: float) -> None:
-        """These groups have another coordinator. Members who wait are sent to look for it; all get a fresh session."""
+        """Fail waiting requests with NOT_COORDINATOR and restart all sessions: these groups have a new coordinator."""
         for group in [self._groups[group_id] for group_id in group_ids if group_id in self._groups]:
             for member in list(group.members.values()):
                 group.complete_join(member, JoinGroupResult(ErrorCode.NOT_COORDINATOR, member.id))
@@ -643,7 +656,7 @@ def _check_identity(group: Group, member_id: str, instance_id: str | None) -> Er
 
 
 def _check_member(group: Group | None, generation: int, member_id: str, instance_id: str | None) -> ErrorCode | None:
-    """The checks that all calls of a member have in common."""
+    """Return the error of a request that must come from a member of the current generation."""
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     error = _check_identity(group, member_id, instance_id)

@@ -1,13 +1,6 @@
-"""Ids that the cluster makes up: topic ids, member ids, producer ids.
+"""Ids that the cluster allocates: topic ids, the random part of member ids, producer ids.
 
-Ids that the cluster makes up: topic ids and the random part of member ids.
-
-Owns where their randomness comes from: a generator that is handed in, so that a seed repeats a run. Topic ids are
-`uuid.UUID`, as on the wire; Kafka's two reserved ones are never made.
-
-Producer ids: who is told apart from whom, cluster-wide.
-
-Owns the next id, and the epoch's limits. Which transactional id has which producer id is known in `transactions`.
+Random ids come from a generator that is passed in, so that a seed repeats a run.
 """
 
 from __future__ import annotations
@@ -21,7 +14,7 @@ _METADATA_TOPIC_ID = UUID(int=1)
 
 
 def make_uuid(random: Random) -> UUID:
-    """A version 4 UUID."""
+    """Return a version 4 UUID, never one of Kafka's two reserved ids."""
     made = UUID(int=random.getrandbits(128), version=4)
     assert made not in (NO_ID, _METADATA_TOPIC_ID)
     return made
@@ -30,7 +23,7 @@ def make_uuid(random: Random) -> UUID:
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 EPOCH_MAX = 2**15 - 1
-# The highest epoch that a client is ever given: one more is the coordinator's own, to fence that client with.
+# The highest epoch that a client gets. The coordinator fences that client with the next one.
 LAST_EPOCH = EPOCH_MAX - 1
 
 
@@ -40,10 +33,13 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 class ProducerIdManager:
+    """The next producer id of the cluster."""
+
     def __init__(self) -> None:
         self._next_id = 0
 
     def new(self) -> int:
+        """Return a producer id that nobody has."""
         made = self._next_id
         self._next_id += 1
         return made

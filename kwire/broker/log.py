@@ -1,8 +1,8 @@
 """The log of one partition, in memory: batches, offsets, timestamps, high watermark, transactions, leader epochs.
 
-Owns the order of batches and everything that Kafka keeps in a partition's directory (segments, indexes, producer
-snapshots, leader-epoch checkpoint). Batches are whole and of format v2 (`intake` sees to that); they are kept as they
-will be sent. It refuses to know of topics, leaders or requests, and has no clock.
+It replaces everything that Kafka keeps in a partition's directory: segments, indexes, producer snapshots, the
+leader-epoch checkpoint. Batches are whole and of format v2 (see `log_validator`), stored as Fetch sends them. A log
+knows no topic, leader or request, and has no clock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StoredBatch:
     compression: int
 
     def batch(self) -> Batch:
-        """Decoded again, from bytes that were checked when they came in."""
+        """Decode the batch. Its checksum was checked when it was produced."""
         return next(iter(decode_batches(self.data, check_crc=False)))
 
 
@@ -58,7 +58,7 @@ class LogAppendInfo:
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """A transaction that was aborted, from its first record to its marker."""
+    """An aborted transaction, from its first record to its marker (Kafka's AbortedTxn)."""
 
     producer_id: int
     first_offset: int
@@ -67,7 +67,7 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TimestampAndOffset:
-    """What a search by time found; timestamp -1 and offset -1 for nothing."""
+    """The result of a search by timestamp; timestamp -1 and offset -1 if there is no such record."""
 
     timestamp_ms: int
     offset: int
@@ -76,14 +76,14 @@ class TimestampAndOffset:
 
 @dataclass(slots=True)
 class Storage:
-    """How much all logs of a cluster hold, and how much they may."""
+    """How many bytes all logs of a cluster use, and how many they may use."""
 
     max_bytes: int
     used_bytes: int = 0
-    full_was_logged: bool = False  # until there is room again
+    full_was_logged: bool = False  # until there is space again
 
     def check_space(self, size: int) -> None:
-        """Raise KAFKA_STORAGE_ERROR when so many bytes more do not fit; the log of the process says it once."""
+        """Raise KAFKA_STORAGE_ERROR if `size` more bytes do not fit, and log it once."""
         if self.used_bytes + size <= self.max_bytes:
             self.full_was_logged = False
             return
@@ -91,7 +91,7 @@ class Storage:
         if not self.full_was_logged:
             self.full_was_logged = True
             remedy = "raise storage_bytes_max, or let the topics' retention.bytes or retention.ms delete records"
-            logger.warning("the cluster refuses records: its storage is full (%s): %s", reason, remedy)
+            logger.warning("the cluster rejects records: its storage is full (%s): %s", reason, remedy)
         raise broker_error(ErrorCode.KAFKA_STORAGE_ERROR, reason)
 
 
@@ -115,9 +115,7 @@ class PartitionLog:
         ] = []  # (first offset, marker) of those whose marker is not replicated yet
         self._batches: list[StoredBatch] = []
         self._base_offsets: list[int] = []  # base offsets of _batches
-        self._max_timestamps: list[
-            int
-        ] = []  # highest timestamp in _batches[:i+1]: never falls, so that it can be bisected
+        self._max_timestamps: list[int] = []  # highest timestamp in _batches[:i+1]: never falls, so that bisect works
         self._is_new = True
 
     def __iter__(self) -> Iterator[StoredBatch]:
@@ -125,18 +123,18 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it every transaction is decided."""
+        """Return the offset below which every transaction has ended."""
         first_open = self.producers.first_open_offset()
-        # A transaction whose marker could still be lost with the leader is not decided for those who read.
+        # A transaction whose marker is not replicated counts as open: the marker could be lost with the leader.
         started = [start for start, marker in self._unreplicated_markers if marker >= self.high_watermark]
         return min(self.high_watermark, *started, self.high_watermark if first_open is None else first_open)
 
     # Writing.
 
     def append(self, batches: Sequence[Batch], *, leader_epoch: int, now_ms: int) -> LogAppendInfo:
-        """Append validated batches, all or none. A repeated batch is answered with the place of its first copy.
+        """Append validated batches, all or none. For a duplicate, return the offsets of its first copy.
 
-        Raises BrokerError with the code for the producer.
+        Raises BrokerError with the error code for the producer.
         """
         assert batches
         for batch in batches:
@@ -163,16 +161,18 @@ class PartitionLog:
         now_ms: int,
     ) -> LogAppendInfo:
         """End a producer's transaction here with a "commit" or "abort" marker. Raises INVALID_PRODUCER_EPOCH or
-        TRANSACTION_COORDINATOR_FENCED when a later one has ended it."""
+        TRANSACTION_COORDINATOR_FENCED if a newer epoch has written here."""
         known = self.producers.get(producer_id)
         if known is not None and producer_epoch < known.epoch:
             raise broker_error(
-                ErrorCode.INVALID_PRODUCER_EPOCH, f"a marker of epoch {producer_epoch}, but {known.epoch} was seen"
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"the marker has epoch {producer_epoch}, the last seen epoch is {known.epoch}",
             )
         if known is not None and coordinator_epoch < known.coordinator_epoch:
             seen = known.coordinator_epoch
             raise broker_error(
-                ErrorCode.TRANSACTION_COORDINATOR_FENCED, f"coordinator epoch {coordinator_epoch}, but {seen} was seen"
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"the marker has coordinator epoch {coordinator_epoch}, the last seen is {seen}",
             )
         raw = encode_control_batch(
             kind, base_offset=0, producer_id=producer_id, producer_epoch=producer_epoch,
@@ -183,13 +183,13 @@ class PartitionLog:
         return LogAppendInfo(self.end_offset - 1, self.end_offset - 1, NO_TIMESTAMP)
 
     def begin_epoch(self, leader_epoch: int) -> None:
-        """A new leader's epoch starts at the end of the log. An epoch in which nothing was written is forgotten."""
+        """Start a new leader's epoch at the end of the log. Drop the epoch before it if nothing was written in it."""
         if self.epochs and self.epochs[-1][1] == self.end_offset:
             self.epochs.pop()
         self.epochs.append((leader_epoch, self.end_offset))
 
     def advance_high_watermark(self, high_watermark: int) -> None:
-        """Everything below is on all replicas in sync. It never goes back but by `truncate`."""
+        """Set the high watermark, below which everything is replicated. Only `truncate` lowers it."""
         self.high_watermark = max(self.high_watermark, min(high_watermark, self.end_offset))
         if self._unreplicated_markers:
             self._unreplicated_markers = [
@@ -197,7 +197,7 @@ class PartitionLog:
             ]
 
     def truncate(self, offset: int) -> None:
-        """Lose what is at and beyond `offset`, as a new leader does that never had it."""
+        """Remove what is at and above `offset`, which a new leader does not have."""
         keep = bisect_left(self._batches, offset, key=_last_offset)
         if keep == len(self._batches):
             return
@@ -219,7 +219,7 @@ class PartitionLog:
             and self.producers.has_open_transaction(batch.producer_id, batch.producer_epoch)
         ):
             raise broker_error(
-                ErrorCode.INVALID_TXN_STATE, f"producer {batch.producer_id} writes past its own open transaction"
+                ErrorCode.INVALID_TXN_STATE, f"producer {batch.producer_id} writes without its open transaction"
             )
         return duplicate
 
@@ -277,7 +277,7 @@ class PartitionLog:
             )  # fmt: skip
 
     def _rebuild_producers(self) -> None:
-        """Rebuild what is known of producers and transactions from the batches, as Kafka does on recovery."""
+        """Rebuild the producers and transactions from the batches, as Kafka does on recovery."""
         self.producers.clear()
         self.aborted.clear()
         self._unreplicated_markers.clear()
@@ -287,8 +287,11 @@ class PartitionLog:
     # Reading.
 
     def read(self, offset: int, *, max_bytes: int, upper_bound: int, at_least_one: bool = True) -> list[StoredBatch]:
-        """Batches from the one that holds `offset` on, of offsets below `until`, as many as begin within `max_bytes`;
-        the first one whatever its size when `at_least_one`, else only if it fits. Raises OFFSET_OUT_OF_RANGE."""
+        """Return batches from the one that contains `offset` on, below `upper_bound`.
+
+        There are as many as start within `max_bytes`. The first batch ignores that limit if `at_least_one`, else it
+        must fit. Raises OFFSET_OUT_OF_RANGE.
+        """
         if not self.start_offset <= offset <= self.end_offset:
             raise broker_error(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in {self.start_offset}..{self.end_offset}"
@@ -305,19 +308,19 @@ class PartitionLog:
         return found
 
     def bytes_between(self, offset: int, upper_bound: int) -> int:
-        """How much `read` could give without a limit; for Fetch's min_bytes."""
+        """Return how many bytes `read` returns without a limit, for Fetch's min_bytes."""
         first = self._index_of(offset)
         last = bisect_left(self._base_offsets, upper_bound)
         return sum(len(stored.data) for stored in self._batches[first:last])
 
     def aborted_between(self, first_offset: int, last_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions with a record in the range, in order of their first offset, as Fetch lists them."""
+        """Return the aborted transactions with a record in the range, ordered by first offset, as Fetch lists them."""
         begin = bisect_left(self.aborted, first_offset, key=_last_offset)
         overlapping = [aborted for aborted in self.aborted[begin:] if aborted.first_offset <= last_offset]
         return sorted(overlapping, key=_first_offset)
 
     def find_time(self, timestamp_ms: int, *, upper_bound: int) -> TimestampAndOffset:
-        """The first record below `until` whose timestamp is at or after the one given."""
+        """Return the first record below `upper_bound` whose timestamp is at or after `timestamp_ms`."""
         for index in range(bisect_left(self._max_timestamps, timestamp_ms), len(self._batches)):
             stored = self._batches[index]
             if stored.base_offset >= upper_bound:
@@ -330,19 +333,19 @@ class PartitionLog:
         return TimestampAndOffset(NO_TIMESTAMP, -1, NO_EPOCH)
 
     def find_max_time(self) -> TimestampAndOffset:
-        """The record with the highest timestamp (KIP-734); the first of them if several have it."""
+        """Return the first record with the highest timestamp (KIP-734)."""
         best = max(self._batches, key=lambda stored: stored.max_timestamp_ms, default=None)
         if best is None or best.max_timestamp_ms < 0:
             return TimestampAndOffset(NO_TIMESTAMP, -1, NO_EPOCH)
         return self.find_time(best.max_timestamp_ms, upper_bound=self.end_offset)
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch that wrote, or would write, `offset`."""
+        """Return the leader epoch that wrote, or would write, `offset`."""
         index = bisect_right(self.epochs, offset, key=_second) - 1
         return self.epochs[index][0] if index >= 0 else NO_EPOCH
 
     def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch at or below the one asked, (-1, -1) for one to come (KIP-101)."""
+        """Return (epoch, end offset) of the largest epoch up to `leader_epoch`, (-1, -1) for a future one (KIP-101)."""
         if not self.epochs or not 0 <= leader_epoch <= self.epochs[-1][0]:
             return NO_EPOCH, -1
         if leader_epoch == self.epochs[-1][0]:
@@ -352,7 +355,7 @@ class PartitionLog:
         return floor, self.epochs[following][1]
 
     def _index_of(self, offset: int) -> int:
-        """Index of the batch that holds `offset`, or of the first one beyond it."""
+        """Return the index of the batch that contains `offset`, or of the first one above it."""
         index = max(bisect_right(self._base_offsets, offset) - 1, 0)
         if index < len(self._batches) and self._batches[index].last_offset < offset:
             index += 1
@@ -361,7 +364,7 @@ class PartitionLog:
     # Forgetting.
 
     def delete_before(self, offset: int) -> int:
-        """DeleteRecords: raise the start, answer the new one. Raises OFFSET_OUT_OF_RANGE beyond the high watermark."""
+        """Move the start forward and return the new start. Raises OFFSET_OUT_OF_RANGE above the high watermark."""
         if not 0 <= offset <= self.high_watermark:
             raise broker_error(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in 0..{self.high_watermark} (high watermark)"
@@ -370,7 +373,7 @@ class PartitionLog:
         return self.start_offset
 
     def retain(self, now_ms: int) -> None:
-        """Drop whole batches that are too old or too much by the topic's retention; never beyond the high watermark."""
+        """Remove whole batches by the topic's retention time and size, never above the high watermark."""
         if not self.settings.is_deleted:
             return
         size, start = self.size_bytes, self.start_offset
@@ -385,7 +388,7 @@ class PartitionLog:
         self._advance_start(start)
 
     def clear(self) -> None:
-        """The topic is deleted."""
+        """Remove everything: the topic is deleted."""
         self._delete_batches(0, len(self._batches))
 
     def _advance_start(self, offset: int) -> None:
@@ -393,7 +396,7 @@ class PartitionLog:
         self._delete_batches(0, bisect_left(self._batches, offset, key=_last_offset))
         self.aborted = [aborted for aborted in self.aborted if aborted.last_offset >= offset]
         started = [entry for entry in self.epochs if entry[1] <= offset]
-        if started:  # the epoch that holds the new start begins there now
+        if started:  # the epoch of the new start starts there
             self.epochs = [(started[-1][0], offset), *self.epochs[len(started) :]]
 
     def _delete_batches(self, first: int, last: int) -> None:

@@ -1,8 +1,8 @@
-"""What a Produce request brings, judged before it may enter a log: sizes, checksums, counts, timestamps, compression.
+"""Validation of the records in a Produce request, before they enter a log (Kafka's LogValidator).
 
-Owns Kafka's LogValidator: every reason to refuse records whatever the log holds. What comes out are v2 batches that the
-log takes as they are. Records are decoded only where the topic's configs demand it, since this broker shares a Python
-process with the client it tests.
+It checks sizes, checksums, counts, timestamps and compression: every reason to reject records that does not depend on
+the log. The result is v2 batches that the log appends unchanged. Records are decoded only where the topic's configs
+demand it, because this broker shares a Python process with the client under test.
 """
 
 from __future__ import annotations
@@ -16,38 +16,40 @@ _FIRST_VERSION_WITH_V2 = 3
 _FIRST_VERSION_WITH_ZSTD = 7
 _LAST_VERSION_OF_MAGIC_0 = 1
 NO_TIMESTAMP = -1
-# Of a v2 batch: the magic byte, and the low one of its attributes.
+# Offsets in a v2 batch: of the magic byte, and of the low byte of the attributes.
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 22
 _TRANSACTIONAL = 0x10
 MAX_DECOMPRESSED_BYTES = 1 << 28
 
 
 def decode_produced(records: BytesLike | None, version: int) -> list[Batch]:
-    """The batches of one partition of a Produce request, if its version can have such. Raises BrokerError.
+    """Return the batches of one partition of a Produce request. Raises BrokerError if its version cannot have them.
 
-    Stricter than Kafka in one thing: what follows the last whole batch is not cut away in silence.
+    Unlike Kafka it rejects bytes after the last whole batch instead of dropping them.
     """
     batches = _decode_batches(records)
     if version >= _FIRST_VERSION_WITH_V2:
         _check_single_v2_batch(batches, version)
     elif any(batch.magic > (0 if version <= _LAST_VERSION_OF_MAGIC_0 else 1) for batch in batches):
-        raise broker_error(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"Produce v{version} is older than these records")
+        raise broker_error(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"Produce v{version} does not allow this record format"
+        )
     if not batches:
-        raise broker_error(ErrorCode.INVALID_RECORD, "no records were sent")
+        raise broker_error(ErrorCode.INVALID_RECORD, "the request has no records")
     if sum(batch.size_bytes for batch in batches) != len(records or b""):
-        raise broker_error(ErrorCode.CORRUPT_MESSAGE, "the last batch is cut off")
+        raise broker_error(ErrorCode.CORRUPT_MESSAGE, "the last batch is incomplete")
     return batches
 
 
 def is_transactional(records: BytesLike | None) -> bool:
-    """Whether a Produce request's v2 batch, which may still turn out to be anything, claims to be of a transaction."""
+    """Return whether a v2 batch has the transactional attribute. Its bytes are not validated yet."""
     if records is None or len(records) <= _ATTRIBUTES_AT or records[_MAGIC_AT] != 2:
         return False
     return bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
 
 
 def validate(batches: list[Batch], settings: TopicSettings, wall_ms: int) -> list[Batch]:
-    """The batches as the topic's log may take them. Raises BrokerError."""
+    """Return the batches in the form that the topic's log stores. Raises BrokerError."""
     for batch in batches:
         _check_size(batch, settings)
     try:
@@ -71,14 +73,14 @@ def _check_single_v2_batch(batches: list[Batch], version: int) -> None:
     if len(batches) != 1:
         raise broker_error(
             ErrorCode.INVALID_RECORD,
-            f"Produce v{version} has exactly one batch for a partition, not {len(batches)}",
+            f"Produce v{version} must have exactly one batch per partition, not {len(batches)}",
         )
     if batches[0].magic != 2:
         raise broker_error(
-            ErrorCode.INVALID_RECORD, f"Produce v{version} has records of format v2, not v{batches[0].magic}"
+            ErrorCode.INVALID_RECORD, f"Produce v{version} must have records of format v2, not v{batches[0].magic}"
         )
     if batches[0].compression == Compression.ZSTD and version < _FIRST_VERSION_WITH_ZSTD:
-        raise broker_error(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce v{version} does not know zstd")
+        raise broker_error(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce v{version} does not support zstd")
 
 
 def _check_size(batch: Batch, settings: TopicSettings) -> None:
@@ -91,9 +93,9 @@ def _check_size(batch: Batch, settings: TopicSettings) -> None:
 
 def _check_batch(batch: Batch, settings: TopicSettings, wall_ms: int) -> None:
     if batch.base_offset != 0:
-        raise broker_error(ErrorCode.INVALID_RECORD, f"base offset {batch.base_offset}: a producer writes 0")
+        raise broker_error(ErrorCode.INVALID_RECORD, f"the base offset is {batch.base_offset}, a producer must send 0")
     if batch.is_control:
-        raise broker_error(ErrorCode.INVALID_RECORD, "control records are for brokers to write")
+        raise broker_error(ErrorCode.INVALID_RECORD, "a producer must not send control records")
     if batch.count < 1 or batch.count != batch.last_offset - batch.base_offset + 1:
         raise broker_error(ErrorCode.INVALID_RECORD, f"{batch.count} records with offsets to {batch.last_offset}")
     if batch.producer_id >= 0 and (batch.producer_epoch < 0 or batch.base_sequence < 0):
@@ -103,7 +105,7 @@ def _check_batch(batch: Batch, settings: TopicSettings, wall_ms: int) -> None:
     if not settings.log_append_time:
         _check_timestamp(batch.max_timestamp_ms, settings, wall_ms)
     if settings.is_compacted and any(row[2] is None for row in batch.rows()):
-        raise broker_error(ErrorCode.INVALID_RECORD, "a compacted topic does not take a record without a key")
+        raise broker_error(ErrorCode.INVALID_RECORD, "a compacted topic requires keys")
 
 
 def _check_timestamp(timestamp_ms: int, settings: TopicSettings, wall_ms: int) -> None:
@@ -112,19 +114,19 @@ def _check_timestamp(timestamp_ms: int, settings: TopicSettings, wall_ms: int) -
     too_new = timestamp_ms - wall_ms > settings.timestamp_after_max_ms
     if too_new or wall_ms - timestamp_ms > settings.timestamp_before_max_ms:
         least, most = wall_ms - settings.timestamp_before_max_ms, wall_ms + settings.timestamp_after_max_ms
-        raise broker_error(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp_ms} is not from {least} to {most}")
+        raise broker_error(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp_ms} is not between {least} and {most}")
 
 
 def _up_convert(messages: list[Batch]) -> Batch:
-    """A message set as one v2 batch. Its offsets, which the producer made up, are forgotten."""
+    """Convert a message set to one v2 batch. The offsets that the producer chose are dropped."""
     rows = [row[1:] for message in messages for row in message.rows()]
     if not rows:
-        raise broker_error(ErrorCode.INVALID_RECORD, "a compressed message without records")
+        raise broker_error(ErrorCode.INVALID_RECORD, "a compressed message contains no records")
     return next(decode_batches(encode_batch(rows, compression=messages[0].compression), check_crc=False))
 
 
 def _recompress(batch: Batch, settings: TopicSettings) -> Batch:
-    """As the topic wants it, when that is not as the producer sent it."""
+    """Return the batch with the topic's compression, if that differs from the producer's."""
     if settings.compression == "producer":
         return batch
     target = Compression.NONE if settings.compression == "uncompressed" else Compression.of(settings.compression)

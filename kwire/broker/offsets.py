@@ -1,7 +1,7 @@
-"""The committed offsets of all groups, those that wait for the end of a transaction, and when they are forgotten.
+"""The committed offsets of all groups, the pending offsets of open transactions, and their expiration.
 
-Owns what Kafka keeps in __consumer_offsets for the classic protocol. It refuses to judge who may commit: `groups` does.
-Times are the caller's `now`, in seconds.
+It is what Kafka keeps in __consumer_offsets for the classic protocol. Who may commit is decided in `groups`. Times are
+the caller's `now`, in seconds.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from kwire.broker.groups import GroupCoordinator
 from kwire.broker.options import Options
 from kwire.errors import ErrorCode
 
-TopicPartition = tuple[str, int]  # topic, partition
+TopicPartition = tuple[str, int]
 
-# Where Kafka keeps offsets: not a topic here, but a part of transactions under this name.
+# Kafka's topic for offsets. It does not exist here, but transactions contain its partitions.
 OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_PARTITIONS = 50
 
 
 def offsets_partition(group_id: str) -> int:
-    """The partition of __consumer_offsets in which Kafka keeps a group: by Java's hash of its name."""
+    """Return the partition of __consumer_offsets in which Kafka keeps a group, by Java's hash of the group id."""
     encoded = group_id.encode("utf-16-be", "surrogatepass")
     hashed = 0
     for at in range(0, len(encoded), 2):
@@ -32,20 +32,24 @@ def offsets_partition(group_id: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
+    """A committed offset, and when it was committed and expires."""
+
     offset: int
     leader_epoch: int
     metadata: str
     at: float
-    expires_at: float | None = None  # what a client of OffsetCommit v2 to v4 asked for; None: the cluster's retention
+    expires_at: float | None = None  # the retention in OffsetCommit v2 to v4; None: the cluster's
 
 
 class OffsetManager:
+    """The offsets of all groups (Kafka's OffsetMetadataManager)."""
+
     def __init__(self, options: Options, groups: GroupCoordinator) -> None:
         self._options = options
         self._groups = groups
         self._by_group: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         self._pending: dict[str, dict[int, dict[TopicPartition, OffsetAndMetadata]]] = {}  # by group and producer id
-        # Places that were committed to since, by group: of two writes the later one counts, whenever it is settled.
+        # Partitions with a later commit outside of the transaction: of two commits the later one wins.
         self._superseded: dict[tuple[str, int], set[TopicPartition]] = {}
 
     def commit(self, group_id: str, partition: TopicPartition, committed: OffsetAndMetadata) -> ErrorCode:
@@ -74,7 +78,7 @@ class OffsetManager:
     def commit_in_transaction(
         self, group_id: str, producer_id: int, partition: TopicPartition, committed: OffsetAndMetadata
     ) -> ErrorCode:
-        """It counts from the transaction's commit on, or never."""
+        """Store an offset that becomes valid when the transaction commits."""
         error = self._check(group_id, partition, committed)
         if error is ErrorCode.NONE:
             self._pending.setdefault(group_id, {}).setdefault(producer_id, {})[partition] = committed
@@ -82,11 +86,11 @@ class OffsetManager:
         return error
 
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether an open transaction has an offset for it."""
+        """Return whether an open transaction has an offset for the partition."""
         return any(partition in offsets for offsets in self._pending.get(group_id, {}).values())
 
     def complete_transaction(self, producer_id: int, partition: int, *, is_commit: bool) -> None:
-        """A marker is written to a partition of __consumer_offsets: it ends the transaction for the groups there."""
+        """End a transaction for the groups in one partition of __consumer_offsets, which gets a marker in Kafka."""
         for group_id in [group_id for group_id in self._pending if offsets_partition(group_id) == partition]:
             offsets = self._pending[group_id].pop(producer_id, {})
             superseded = self._superseded.pop((group_id, producer_id), set())
@@ -104,14 +108,14 @@ class OffsetManager:
         self._pending.pop(group_id, None)
 
     def delete_topic(self, topic: str) -> None:
-        """The topic was deleted."""
+        """Delete all offsets of a topic: the topic is deleted."""
         pending = [offsets for of_group in self._pending.values() for offsets in of_group.values()]
         for offsets in [*self._by_group.values(), *pending]:
             for partition in [partition for partition in offsets if partition[0] == topic]:
                 del offsets[partition]
 
     def expire(self, now: float) -> None:
-        """Drop offsets that nobody has used for the retention time, and with its last one a group without members."""
+        """Delete offsets that were unused for the retention time, and empty groups without offsets."""
         retention = self._options.offsets_retention_ms / 1000
         for group in self._groups:
             if group.members or group.pending or group.id in self._pending:

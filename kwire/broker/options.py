@@ -1,8 +1,8 @@
-"""Every option and limit of the embedded cluster, and of a topic in it. Nothing in this room has a limit elsewhere.
+"""Every option and limit of the embedded cluster, and of a topic in it.
 
-Owns: `Options` (the broker's server.properties, so to say) and `TopicSettings` (a topic's configs, parsed). Names of
-topic configs are Kafka's. It refuses configs that Kafka does not have, as Kafka does; of those that it has, the ones
-about disks and replication traffic are kept and shown but have no effect, since there is neither here.
+`Options` corresponds to server.properties, `TopicSettings` to a topic's configs. Names of topic configs are Kafka's.
+Unknown configs are rejected, as in Kafka. Configs of disks and replication traffic are stored and shown, but have no
+effect: there are neither.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ TRANSACTION_VERSIONS = range(3)
 
 
 class FirstSequence(Enum):
-    """What sequence a broker takes from an idempotent producer of which a partition knows nothing.
+    """Which first sequence a partition accepts from an idempotent producer that it does not know.
 
-    ANY: brokers 2.5 to 4.4. Of two requests in flight to a new partition the second can be appended before the first,
-    which then never fits (KAFKA-15591).
-    ZERO_IN_NEW_LOG: brokers from 4.5 on refuse anything but 0 where the log never held a record.
+    ANY: brokers 2.5 to 4.4. The second of two requests in flight can be appended before the first, which is then out of
+    order for ever (KAFKA-15591).
+    ZERO_IN_NEW_LOG: brokers since 4.5. A log that never had a record accepts only 0.
     """
 
     ANY = "any"
@@ -79,42 +79,42 @@ class Options:
     """Times are in milliseconds, sizes in bytes; the defaults are Kafka's unless a comment says otherwise."""
 
     cluster_id: str = "kwire-embedded-cluster"
-    seed: int | None = None  # of the ids that the cluster makes up: topics, members; None: new ones in each cluster
+    seed: int | None = None  # of random ids (topics, members); None: different ones in each cluster
 
     # Topics.
     auto_create_topics: bool = True
     default_partitions: int = 1
-    default_replication_factor: int = 3  # cut to the number of brokers
+    default_replication_factor: int = 3  # at most the number of brokers
     min_insync_replicas: int = 1
     max_partitions: int = 10_000  # in the cluster
     max_message_bytes: int = 1_048_588  # of one record batch as it is sent
-    topic_configs: Mapping[str, str] = field(default_factory=dict)  # defaults for topics that do not say
+    topic_configs: Mapping[str, str] = field(default_factory=dict)  # defaults of all topics
 
-    # Storage. Kafka keeps a week on disk; memory is small, so a cluster that is full says so rather than forget.
+    # Storage. Memory is small, so a full cluster rejects records instead of deleting older ones.
     storage_bytes_max: int = 1 << 30
     retention_check_ms: int = 300_000
-    replication_ms: int = 0  # how long followers take to have a record; only for simulations is it above 0
+    replication_ms: int = 0  # how long replication takes; above 0 only in simulations
 
     # Producers.
     first_sequence: FirstSequence = FirstSequence.ANY
     producer_id_expiration_ms: int = 86_400_000
-    max_producers_per_partition: int = 10_000  # the longest idle is forgotten first
+    max_producers_per_partition: int = 10_000  # the longest idle one is removed first
 
-    # Transactions. The level of the feature transaction.version, which tells clients which protocol to speak: from 2 on
-    # that of KIP-890. As in Kafka the versions that are served do not follow it; `api_versions` of `Cluster` takes them
-    # away. 0: the feature is not finalized.
+    # Transactions. transaction_version is the feature level that selects the clients' protocol: 2 is KIP-890, 0 means
+    # not
+    # finalized. As in Kafka it does not change the served API versions; `api_versions` of `Cluster` does.
     transaction_version: int = 2
     max_transaction_timeout_ms: int = 900_000
-    transaction_marker_ms: int = 0  # from the decision until the markers are written
-    verify_transactional_writes: bool = True  # those of the older protocol, against what was added
+    transaction_marker_ms: int = 0  # delay between the decision and the markers
+    verify_transactional_writes: bool = True  # of the older protocol: check that partitions were added
     max_transactional_ids: int = 10_000
     transactional_id_expiration_ms: int = 604_800_000
 
     # Fetches.
     fetch_max_bytes: int = 57_671_680
-    fetch_max_wait_ms: int = 600_000  # whatever the client asks
+    fetch_max_wait_ms: int = 600_000  # the upper limit of max_wait_ms
 
-    # Groups. Kafka's initial delay is 3 s; a test cluster need not wait for members that start later.
+    # Groups. Kafka's initial delay is 3 s; a test cluster does not wait for members that start later.
     group_initial_rebalance_delay_ms: int = 0
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -129,7 +129,7 @@ class Options:
     # Connections.
     max_frame_bytes: int = 104_857_600
     max_connections: int = 10_000
-    max_queued_requests: int = 10_000  # of one connection, behind the one that is being answered
+    max_queued_requests: int = 10_000  # of one connection, behind the current one
     idle_timeout_ms: int = 600_000
 
     def __post_init__(self) -> None:
@@ -217,7 +217,7 @@ _CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 class TopicSettings:
     """The configs of a topic that change what the broker does. Times in milliseconds, sizes in bytes, -1 no limit."""
 
-    configs: Mapping[str, str]  # those that somebody set
+    configs: Mapping[str, str]  # those that were set
     max_message_bytes: int
     min_insync_replicas: int
     retention_bytes: int
@@ -225,14 +225,14 @@ class TopicSettings:
     timestamp_after_max_ms: int
     timestamp_before_max_ms: int
     log_append_time: bool
-    compression: str  # "producer" keeps what the producer chose
+    compression: str  # "producer" keeps the producer's choice
     is_compacted: bool
     is_deleted: bool  # "delete" is in cleanup.policy: retention applies
     unclean_election: bool
 
     @classmethod
     def parse(cls, options: Options, configs: Mapping[str, str | None]) -> TopicSettings:
-        """Raises BrokerError INVALID_CONFIG, also for a config whose value is None."""
+        """Parse a topic's configs. Raises INVALID_CONFIG, also for a config without a value."""
         chosen = dict(options.topic_configs)
         for name, value in configs.items():
             if value is None:
@@ -261,7 +261,7 @@ class TopicSettings:
         )
 
     def shown(self, options: Options) -> dict[str, str]:
-        """Every config with the value in force, as DescribeConfigs and CreateTopics answer them."""
+        """Return every config with its effective value, as DescribeConfigs and CreateTopics return them."""
         return dict(sorted({**_defaults(options), **self.configs}.items()))
 
 

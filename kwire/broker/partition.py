@@ -1,8 +1,7 @@
-"""One partition: its log, its replicas, who leads it in which epoch, and who waits for it to change.
+"""One partition: its log, its replicas, its leader and leader epoch, and the listeners of its changes.
 
-Owns leadership and the high watermark. All replicas share one log; what a follower would not have yet lies between the
-high watermark and the end, and is lost when the leader is (with `replication_ms` above 0; at 0 there is no such part).
-It refuses to parse requests.
+All replicas share one log. What a follower would not have yet lies between the high watermark and the end. It is lost
+with the leader if `replication_ms` is above 0; at 0 there is no such part.
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ Listener = Callable[[float], None]
 
 
 class Partition:
+    """A partition as its leader has it. `is_up(broker)` is the state of the brokers at its creation."""
+
     def __init__(
         self,
         topic: str,
@@ -52,28 +53,28 @@ class Partition:
     def settings(self) -> TopicSettings:
         return self.log.settings
 
-    # Requests' checks.
+    # Checks and writes of requests.
 
     def check_leader(self, node: int, epoch: int = NO_EPOCH) -> None:
-        """Raises unless `node` leads in `epoch` (-1: whichever it is, KIP-320)."""
+        """Raise BrokerError unless `node` leads, in `epoch` (-1: any epoch, KIP-320)."""
         if self.is_deleted:
             raise self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
         if epoch not in (NO_EPOCH, self.leader_epoch):
             fenced = epoch < self.leader_epoch
             code = ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH
-            raise self._error(code, f"epoch {epoch}, but this is {self.leader_epoch}")
+            raise self._error(code, f"epoch {epoch}, but the leader's is {self.leader_epoch}")
         if self.leader != node:
             raise self._error(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node} does not lead it")
 
     def check_replica(self, node: int) -> None:
-        """Raise NOT_LEADER_OR_FOLLOWER unless `node` has a copy of the partition, the leader's or a follower's."""
+        """Raise NOT_LEADER_OR_FOLLOWER unless `node` has a replica of the partition."""
         if self.is_deleted:
             raise self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
         if node not in self.replicas:
             raise self._error(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node} has no replica of it")
 
     def append(self, batches: Sequence[Batch], *, all_replicas: bool, now: float, wall_ms: int) -> LogAppendInfo:
-        """Append as the leader. Raises BrokerError; NOT_ENOUGH_REPLICAS leaves the log as it was."""
+        """Append as the leader. `wall_ms` is wall time. Raises BrokerError; the log is then unchanged."""
         least = self.settings.min_insync_replicas
         if all_replicas and len(self.isr) < least:
             raise self._error(ErrorCode.NOT_ENOUGH_REPLICAS, f"{len(self.isr)} in sync, min.insync.replicas is {least}")
@@ -84,7 +85,7 @@ class Partition:
     def append_marker(
         self, kind: str, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, now: float, wall_ms: int
     ) -> LogAppendInfo:
-        """A transaction's end, "commit" or "abort". Raises BrokerError for one that comes too late."""
+        """Append a transaction marker, "commit" or "abort". Raises BrokerError for a marker of an older epoch."""
         appended = self.log.append_marker(
             kind, producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch,
             leader_epoch=self.leader_epoch, now_ms=wall_ms,
@@ -98,7 +99,7 @@ class Partition:
     # The high watermark.
 
     def replicate(self, now: float) -> None:
-        """What is in the log now reaches the followers, at once or `replication_ms` later."""
+        """Replicate what is in the log now, at once or `replication_ms` later."""
         end, epoch = self.log.end_offset, self.leader_epoch
         if self._replication == 0 or len(self.isr) == 1:
             self._advance_high_watermark(end, now)
@@ -106,7 +107,7 @@ class Partition:
             self._timers.at(now + self._replication, lambda now: self._complete_replication(end, epoch, now))
 
     def _complete_replication(self, end: int, epoch: int, now: float) -> None:
-        # A leader that fell meanwhile has lost what had not been copied; offsets of its epoch may mean other records.
+        # A leader that stopped meanwhile has lost what was not replicated, and its offsets may be other records now.
         if epoch == self.leader_epoch:
             self._advance_high_watermark(end, now)
 
@@ -117,7 +118,7 @@ class Partition:
     # Leadership.
 
     def broker_stopped(self, node: int, is_up: Callable[[int], bool], now: float) -> None:
-        """A broker stopped. The last in-sync replica stays in sync, since nobody else has everything."""
+        """React to a broker that stopped. The last in-sync replica stays in the ISR: no other replica is complete."""
         if node not in self.replicas:
             return
         if len(self.isr) > 1 and node in self.isr:
@@ -132,7 +133,7 @@ class Partition:
         self._elect(candidates[0] if candidates else NO_LEADER, now, keeps_log=not candidates)
 
     def broker_started(self, node: int, is_up: Callable[[int], bool], now: float) -> None:
-        """A broker is back. Who came back before there was a leader to follow is in sync again when there is one."""
+        """React to a broker that started. Replicas join the ISR as soon as there is a leader."""
         if node not in self.replicas:
             return
         if self.leader == NO_LEADER and node in self.isr:
@@ -142,8 +143,8 @@ class Partition:
         self.notify(now)
 
     def move_leader(self, node: int, now: float) -> None:
-        """An orderly move: the old leader hands over everything. Raises NOT_LEADER_OR_FOLLOWER for a broker that is not
-        in sync."""
+        """Make another in-sync replica the leader, without loss. Raises NOT_LEADER_OR_FOLLOWER if `node` is not in the
+        ISR."""
         if node not in self.isr or self.leader == NO_LEADER:
             raise self._error(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node} is not in sync: {self.isr}")
         self._elect(node, now, keeps_log=True)
@@ -159,20 +160,22 @@ class Partition:
         self.notify(now)
 
     def delete(self, now: float) -> None:
+        """Delete the records: the topic is deleted."""
         self.is_deleted = True
         self.leader = NO_LEADER
         self.log.clear()
         self.notify(now)
 
-    # Waiting.
+    # Listeners.
 
     def add_listener(self, listener: Listener) -> None:
-        """Call it after every change of the high watermark or the leader, until `unwatch`."""
+        """Call `listener(now)` after each change of the high watermark or the leader, until `remove_listener`."""
         self._listeners[listener] = None
 
     def remove_listener(self, listener: Listener) -> None:
         self._listeners.pop(listener, None)
 
     def notify(self, now: float) -> None:
+        """Call all listeners."""
         for listener in list(self._listeners):
             listener(now)

@@ -1,7 +1,7 @@
-"""What a partition remembers of its idempotent and transactional producers: epochs, sequences, the last five batches.
+"""What a partition knows of its idempotent and transactional producers: epochs, sequences, the last five batches.
 
-Owns the rules by which a batch is new, a duplicate, out of order or fenced (Kafka's ProducerStateManager and
-ProducerAppendInfo). It stores no record and knows nothing of producers in other partitions.
+It decides whether a batch is new, a duplicate, out of order or fenced (Kafka's ProducerStateManager and
+ProducerAppendInfo).
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from dataclasses import dataclass, field
 from kwire.broker.options import INT_MAX, FirstSequence
 from kwire.errors import ErrorCode, broker_error
 
-CACHED_BATCHES = 5  # ProducerStateEntry.NUM_BATCHES_TO_RETAIN; hence at most five requests in flight
+CACHED_BATCHES = 5  # ProducerStateEntry.NUM_BATCHES_TO_RETAIN: the reason for at most five requests in flight
 NO_SEQUENCE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class BatchMetadata:
-    """A batch that is in the log."""
+    """What is kept of a batch in the log (Kafka's BatchMetadata)."""
 
     first_sequence: int
     last_sequence: int
     base_offset: int
     last_offset: int
-    timestamp_ms: int  # the highest of its records; Kafka answers it as the append time of a repeated batch
+    timestamp_ms: int  # the highest of its records; Kafka returns it as the append time of a duplicate
 
 
 @dataclass(slots=True)
 class ProducerState:
-    """One producer id in one partition."""
+    """The state of one producer id in one partition (Kafka's ProducerStateEntry)."""
 
     producer_id: int
     epoch: int
@@ -43,6 +43,7 @@ class ProducerState:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def duplicate_of(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
+        """Return the cached batch with these sequences, if there is one."""
         if epoch != self.epoch:
             return None
         wanted = (first_sequence, last_sequence)
@@ -70,11 +71,11 @@ class ProducerStateManager:
     def check(
         self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int, *, log_is_new: bool
     ) -> BatchMetadata | None:
-        """Before an append: None for a batch to append, or the batch that it repeats. Raises BrokerError."""
+        """Check a batch before its append. Return None, or the batch that it duplicates. Raises BrokerError."""
         entry = self._by_id.get(producer_id)
         if entry is None:
             if first_sequence != 0 and log_is_new and self._first_sequence is FirstSequence.ZERO_IN_NEW_LOG:
-                raise _out_of_order(producer_id, epoch, first_sequence, "no record was ever in this log")
+                raise _out_of_order(producer_id, epoch, first_sequence, "the log never had a record")
             return None
         duplicate = entry.duplicate_of(epoch, first_sequence, last_sequence)
         if duplicate is not None:
@@ -86,42 +87,42 @@ class ProducerStateManager:
             )
         if epoch > entry.epoch:
             if first_sequence != 0:
-                raise _out_of_order(producer_id, epoch, first_sequence, "a new epoch begins at 0")
+                raise _out_of_order(producer_id, epoch, first_sequence, "a new epoch starts at 0")
             return None
         if entry.batches and first_sequence != next_sequence(entry.last_sequence):
-            raise _out_of_order(producer_id, epoch, first_sequence, f"the last one is {entry.last_sequence}")
+            raise _out_of_order(producer_id, epoch, first_sequence, f"the last sequence is {entry.last_sequence}")
         if not entry.batches and first_sequence != 0:
-            # Only a marker is left of this epoch: like Kafka, which compares with NO_SEQUENCE here.
-            raise _out_of_order(producer_id, epoch, first_sequence, "this epoch has written nothing yet")
+            # Only a marker is left of this epoch. Kafka compares with NO_SEQUENCE here.
+            raise _out_of_order(producer_id, epoch, first_sequence, "this epoch has no batch yet")
         return None
 
     def update(self, producer_id: int, epoch: int, batch: BatchMetadata, *, transactional: bool, now_ms: int) -> None:
-        """After an append of a batch with data."""
+        """Record an appended data batch."""
         entry = self._update_entry(producer_id, epoch, now_ms)
         entry.batches.append(batch)
         if transactional:
             self._open_transactions.setdefault(producer_id, batch.base_offset)
 
     def end_transaction(self, producer_id: int, epoch: int, coordinator_epoch: int, *, now_ms: int) -> int | None:
-        """After a commit or abort marker: answers where the transaction that it closes began, None if none was open."""
+        """Record a commit or abort marker. Return the first offset of the transaction that it ends, if there is one."""
         entry = self._update_entry(producer_id, epoch, now_ms)
         entry.coordinator_epoch = coordinator_epoch
         return self._open_transactions.pop(producer_id, None)
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether a transaction of this epoch has written here and not ended."""
+        """Return whether a transaction of this epoch has written here and has not ended."""
         return producer_id in self._open_transactions and self._by_id[producer_id].epoch == epoch
 
     def open_transaction_offset(self, producer_id: int) -> int | None:
-        """Where the producer's open transaction begins."""
+        """Return the first offset of the producer's open transaction."""
         return self._open_transactions.get(producer_id)
 
     def first_open_offset(self) -> int | None:
-        """Where the oldest open transaction begins; what lies beyond is not stable."""
+        """Return the first offset of the oldest open transaction: the last stable offset cannot pass it."""
         return min(self._open_transactions.values(), default=None)
 
     def expire(self, older_than_ms: int) -> None:
-        """Forget producers whose last write is older, unless a transaction of theirs is open."""
+        """Remove producers whose last write is older, except those with an open transaction."""
         for producer in list(self):
             if producer.last_ms < older_than_ms and producer.producer_id not in self._open_transactions:
                 del self._by_id[producer.producer_id]
@@ -151,7 +152,7 @@ class ProducerStateManager:
 
 
 def next_sequence(sequence: int) -> int:
-    """Sequences wrap from 2^31-1 to 0."""
+    """Return the next sequence. Sequences wrap from 2^31-1 to 0."""
     return 0 if sequence == INT_MAX else sequence + 1
 
 

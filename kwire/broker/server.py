@@ -1,7 +1,7 @@
-"""The brokers on real sockets: one selector for all of them, one connection object for each client.
+"""The brokers on real sockets: one selector for all of them, one `Connection` for each client.
 
-Owns the loop's turn: what the selector tells goes to the connections, what they have to say goes back, timers run in
-between. Used from one thread; `Cluster` has that thread.
+Each turn of the loop passes received frames to the connections, runs the timers, and queues what the connections send.
+A server is used from one thread; `Cluster` has that thread.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kwire.net import Clock, KafkaSelector, Tls
 from kwire.net.selector import Disconnection, Node
 from kwire.session import SaslServer
 
-# How long a connection that is to be closed may take to have its last bytes written.
+# How long a closing connection may take to write its last bytes.
 _CLOSE_TIMEOUT_SECONDS = 5.0
 
 
 class Server:
-    """All brokers of a cluster. `failures` collects what went wrong in our own code: a test should find it empty."""
+    """All brokers of a cluster. `failures` collects bugs of the brokers: a test should find it empty."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Server:
         self._selector = selector
         self._clock = clock
         self._apis = apis
-        self._apis_of = apis_of or {}  # of brokers that serve other versions than the rest
+        self._apis_of = apis_of or {}  # of brokers that serve other versions than the others
         self._tls = tls
         self._sasl = sasl
         self._listeners: dict[int, tuple[str, int]] = {}  # broker -> address
@@ -52,19 +52,19 @@ class Server:
         self._nodes: dict[Connection, Node] = {}
         self._ready: dict[Connection, None] = {}
         self._paused: dict[Node, None] = {}
-        self._closing: dict[Node, float] = {}  # until when it may take
+        self._closing: dict[Node, float] = {}  # the deadline of each
         self._sends: list[tuple[Node, FrameParts]] = []
 
     # Brokers.
 
     def listen(self, id: int, host: str, port: int) -> None:
-        """Raises ConnectError when the address cannot be had."""
+        """Listen for a broker. Raises ConnectError if the address is not available."""
         address = self._selector.listen(host, port, tls=self._tls)
         self._listeners[id] = address
         self.cluster.nodes[id].port = address[1]
 
     def stop_broker(self, id: int) -> None:
-        """Its listener and its connections are closed at once, whatever was being written."""
+        """Close a broker's listener and connections at once, whatever was being written."""
         address = self._listeners.pop(id, None)
         if address is not None:
             self._selector.stop_listening(address)
@@ -72,6 +72,7 @@ class Server:
             self._disconnect(node)
 
     def close(self) -> None:
+        """Close all connections and the selector."""
         now = self._clock.now()
         for connection in self._connections.values():
             connection.closed(now)
@@ -81,7 +82,7 @@ class Server:
     # The loop.
 
     def turn(self, timeout: float | None = None) -> None:
-        """Wait for something to happen, for at most `timeout` seconds (None: as long as it takes), and deal with it."""
+        """Poll the selector for at most `timeout` seconds (None: no limit), and handle what it reports."""
         sends, self._sends = self._sends, []
         self._selector.poll(sends, self._wait(timeout))
         now = self._clock.now()
@@ -92,7 +93,7 @@ class Server:
             if connection is not None:
                 self._run_guarded(connection, partial(connection.receive, receive.frame, now))
         for disconnection in self._selector.rejected:
-            _log_disconnection("a connection that was not let in", disconnection)
+            _log_disconnection("a rejected connection", disconnection)
         for disconnection in self._selector.disconnected:
             connection = self._connections.get(disconnection.node)
             if connection is not None:
@@ -103,7 +104,7 @@ class Server:
         self._close_finished(now)
 
     def process_ready(self, now: float) -> None:
-        """Let connections go on that something has woken: a request, an answer that was due, a timer."""
+        """Advance the connections that are ready, because of a frame, a response or a timer."""
         while self._ready:
             ready, self._ready = list(self._ready), {}
             for connection in ready:
@@ -121,13 +122,15 @@ class Server:
     def _accept(self, node: Node) -> None:
         try:
             port, client_host = self._selector.sockname(node)[1], self._selector.peername(node)[0]
-        except (OSError, ValueError):  # gone again within the same poll
+        except (OSError, ValueError):  # it closed within the same poll
             return
         id = next((id for id, address in self._listeners.items() if address[1] == port), None)
         limit = self.cluster.options.max_connections
         if id is None or len(self._connections) >= limit:
             if id is not None:
-                logger.warning("broker %d closes a new connection of %s: max_connections is %d", id, client_host, limit)
+                logger.warning(
+                    "broker %d closes a new connection from %s: max_connections is %d", id, client_host, limit
+                )
             self._selector.disconnect(node)
             return
         connection = Connection(
@@ -154,14 +157,14 @@ class Server:
         self._apply_backpressure(connection, node)
 
     def _send_raw(self, node: Node, data: bytes) -> None:
-        """Raw bytes are queued at once, so what waits for the next poll goes before them, or they would overtake it."""
+        """Write raw bytes after the frames that wait for the next poll: the selector queues raw bytes at once."""
         for body in [b"".join(pieces) for other, pieces in self._sends if other == node]:
             self._selector.send_raw(node, len(body).to_bytes(4, "big") + body)
         self._sends = [send for send in self._sends if send[0] != node]
         self._selector.send_raw(node, data)
 
     def _apply_backpressure(self, connection: Connection, node: Node) -> None:
-        """A client that sends faster than it is answered is not read from until its queue is half empty."""
+        """Stop reading from a client with too many queued requests until its queue is half empty."""
         limit = self.cluster.options.max_queued_requests
         if node not in self._paused and connection.queued > limit:
             self._selector.pause(node)
@@ -190,7 +193,7 @@ class Server:
             connection.closed(now)
 
     def _run_guarded(self, connection: Connection | None, action: Callable[[], object]) -> None:
-        """A fault of ours must not take the other connections down: it costs the one that met it."""
+        """Run `action`. A bug of the broker closes the connection that met it, and no other."""
         try:
             action()
         except Exception as error:
@@ -202,7 +205,7 @@ class Server:
 
 
 def _log_disconnection(subject: str, disconnection: Disconnection) -> None:
-    """That a client left is no news; what it sent or did wrong is."""
+    """Log the end of a connection: a warning, unless the client just left or was idle."""
     error = disconnection.cause
     if disconnection.is_idle:
         logger.info("%s: closed, as it was idle: %s", subject, error)

@@ -1,25 +1,13 @@
-"""The transaction coordinator.
-
-One transactional id: its producer id and epoch, its transaction, and the moves between the states of that.
+"""The transaction coordinator: transactional ids, their epochs and transactions, and the writing of markers.
 
     EMPTY --add--> ONGOING --end--> PREPARE_COMMIT, PREPARE_ABORT --markers written--> COMPLETE_COMMIT, COMPLETE_ABORT
                       ^                                                                      |
                       '----------------------------------- add -----------------------------'
 
-InitProducerId leads from a complete state to EMPTY, and an abort of nothing from there to PREPARE_ABORT (KIP-890).
-Owns the rules of epochs (Kafka's TransactionMetadata). It knows no request, no partition's log and no clock.
-
-Writing the markers that end a transaction: into every partition of it, whoever leads that by now.
-
-Owns the wait for leaders and for replication: a marker counts when it is on all replicas in sync, and is written again
-by the next leader when the one that wrote it fell before that. In place of markers in __consumer_offsets, which is no
-log here, the group's pending offsets are settled. Kafka's TransactionMarkerChannelManager.
-
-The coordinator of transactions: who may begin, add to and end one, who is fenced by whom, and what time ends.
-
-Owns the transactional ids of the cluster and the rules of Kafka's TransactionCoordinator, for both protocols: the older
-one, and that of KIP-890, in which every end brings a new epoch; the request's version says which one a client speaks,
-as in Kafka. Which broker coordinates an id is not known here; the markers are written by `markers`.
+InitProducerId leads from a complete state to EMPTY, and an abort of an empty transaction from there to PREPARE_ABORT
+(KIP-890). `Transaction` is Kafka's TransactionMetadata, `MarkerWriter` its TransactionMarkerChannelManager,
+`TransactionCoordinator` the class of that name. It serves both protocols: the older one, and that of KIP-890, in which
+each end brings a new epoch. The request's version selects the protocol, as in Kafka.
 """
 
 from __future__ import annotations
@@ -30,18 +18,17 @@ from enum import Enum
 from typing import NamedTuple
 
 from kwire.broker.ids import LAST_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch, ProducerIdManager
-from kwire.broker.offsets import OFFSETS_TOPIC, OffsetManager
+from kwire.broker.offsets import OFFSETS_TOPIC, OffsetManager, TopicPartition
 from kwire.broker.options import Options
 from kwire.broker.partition import NO_LEADER, Partition
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.net.timers import Timer, Timers
 
-TopicPartition = tuple[str, int]  # topic, partition
 NOT_STARTED = -1
 
 
 class Marker(NamedTuple):
-    """What ends a transaction in a partition's log."""
+    """The contents of a transaction marker, which ends a transaction in a partition's log."""
 
     is_commit: bool
     producer_id: int
@@ -71,28 +58,28 @@ _VALID_PREVIOUS_STATES = {
     _S.COMPLETE_COMMIT: {_S.PREPARE_COMMIT},
     _S.COMPLETE_ABORT: {_S.PREPARE_ABORT},
 }
-# What EndTxn came to when it is asked again: the state that an earlier one with the same wish has led to.
+# The states of a commit (True) and an abort (False).
 COMPLETE = {True: _S.COMPLETE_COMMIT, False: _S.COMPLETE_ABORT}
 PREPARE = {True: _S.PREPARE_COMMIT, False: _S.PREPARE_ABORT}
 
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """Times are wall milliseconds. A new one has no epoch: its first InitProducerId gives it 0."""
+    """One transactional id and its transaction. Times are wall milliseconds. The first InitProducerId sets epoch 0."""
 
     id: str
     producer_id: int
     epoch: int = NO_PRODUCER_EPOCH
-    last_epoch: int = NO_PRODUCER_EPOCH  # the one before, when the same producer has had both
+    last_epoch: int = NO_PRODUCER_EPOCH  # the epoch before, if the same producer had both
     previous_producer_id: int = NO_PRODUCER_ID
-    next_producer_id: int = NO_PRODUCER_ID  # when the epochs run out with the transaction that is ending
+    next_producer_id: int = NO_PRODUCER_ID  # set when the ending transaction uses up the last epoch
     timeout_ms: int = 0
     state: TransactionState = TransactionState.EMPTY
     partitions: dict[TopicPartition, None] = field(default_factory=dict)  # an ordered set
     started_ms: int = NOT_STARTED
     updated_ms: int = 0
     coordinator_epoch: int = 0
-    timer: Timer | None = None  # ends it when its producer does not
+    timer: Timer | None = None  # aborts the transaction when its timeout expires
 
     @property
     def identity(self) -> ProducerIdAndEpoch:
@@ -110,15 +97,15 @@ class Transaction:
     # InitProducerId.
 
     def may_be(self, expected: ProducerIdAndEpoch) -> bool:
-        """Whether a producer that says it has this identity may be the one whose turn it is. The epoch is looked at
-        when it is bumped; here only a producer id that ran out of epochs counts as the one that came after it."""
+        """Return whether `expected` may be the current producer. `bump_epoch` checks the epoch; here an exhausted
+        producer id is accepted for its successor."""
         if self.epoch == NO_PRODUCER_EPOCH or expected.producer_id == self.producer_id:
             return True
         return expected.producer_id == self.previous_producer_id and expected.epoch >= LAST_EPOCH
 
     def bump_epoch(self, expected: ProducerIdAndEpoch | None, new_id: int | None, timeout_ms: int, now_ms: int) -> None:
-        """A new epoch; with `new_id`, which is to be had when epochs are exhausted, epoch 0 of that. A producer that
-        names its epoch and asks again gets what it was given before (KIP-360). Raises PRODUCER_FENCED."""
+        """Start a new epoch: epoch 0 of `new_id` if that is given, because epochs are exhausted. A producer that names
+        its epoch and retries gets the same epoch again (KIP-360). Raises PRODUCER_FENCED."""
         former = self.epoch
         self.previous_producer_id = self.producer_id
         if new_id is not None:
@@ -128,7 +115,9 @@ class Transaction:
             self.last_epoch = NO_PRODUCER_EPOCH if expected is None else former
             self.epoch = former + 1
         elif expected.epoch != self.last_epoch:
-            raise self.error(ErrorCode.PRODUCER_FENCED, f"epoch {expected.epoch} is over, this is {former}")
+            raise self.error(
+                ErrorCode.PRODUCER_FENCED, f"epoch {expected.epoch} is fenced, the current epoch is {former}"
+            )
         self.transition(TransactionState.EMPTY, now_ms)
         self.timeout_ms = timeout_ms
         self.started_ms = NOT_STARTED
@@ -137,7 +126,7 @@ class Transaction:
     # The transaction.
 
     def add(self, partitions: Iterable[TopicPartition], now_ms: int) -> bool:
-        """Answers whether this began it."""
+        """Add partitions. Return whether this started the transaction."""
         begins = self.state is not TransactionState.ONGOING
         self.transition(TransactionState.ONGOING, now_ms)
         if begins:
@@ -146,16 +135,16 @@ class Transaction:
         return begins
 
     def fence(self) -> None:
-        """Whoever has the present epoch can do nothing more with it, but may by InitProducerId get the next one, unless
-        somebody else has done that before (KIP-360)."""
+        """Fence the current epoch. Its producer may get the next one by InitProducerId, unless another producer did so
+        before (KIP-360)."""
         self.last_epoch = self.epoch
         self.epoch += 1
 
     def prepare(self, *, commit: bool, bumps_epoch: bool, new_id: int = NO_PRODUCER_ID, now_ms: int) -> None:
-        """From here on its end is certain. `bumps`: the epoch ends with the transaction (KIP-890), so that the markers
-        carry the next one already; `new_id` takes over then, if that was the last epoch."""
+        """Decide the end. `bumps_epoch`: the epoch ends with the transaction (KIP-890), so the markers carry the next
+        one; `new_id` follows if that was the last epoch."""
         if self.state is not TransactionState.ONGOING:
-            self.started_ms = now_ms  # an abort of nothing
+            self.started_ms = now_ms  # an abort of an empty transaction
         self.transition(PREPARE[commit], now_ms)
         if bumps_epoch:
             self.last_epoch = self.epoch
@@ -163,7 +152,7 @@ class Transaction:
             self.next_producer_id = new_id
 
     def complete(self, now_ms: int) -> None:
-        """Its markers are written."""
+        """Complete the transaction: its markers are written."""
         is_commit = self.state is TransactionState.PREPARE_COMMIT
         self.transition(COMPLETE[is_commit], now_ms)
         self.partitions.clear()
@@ -174,15 +163,15 @@ class Transaction:
 
     @property
     def next_identity(self) -> ProducerIdAndEpoch:
-        """What the producer goes on with once the transaction that is ending has ended."""
+        """Return the producer id and epoch that the producer uses after the ending transaction."""
         return (
             self.identity if self.next_producer_id == NO_PRODUCER_ID else ProducerIdAndEpoch(self.next_producer_id, 0)
         )
 
-    # Retries of EndTxn, of a client whose epoch ends with each transaction.
+    # Retries of EndTxn by a client of the KIP-890 protocol.
 
     def is_previous(self, producer_id: int, epoch: int) -> bool:
-        """Whether this identity is the one before, which the last end has replaced."""
+        """Return whether this is the producer id and epoch before the last end."""
         if producer_id == self.producer_id and epoch + 1 == self.epoch:
             return True
         return producer_id == self.previous_producer_id and epoch == LAST_EPOCH and self.epoch == 0
@@ -196,7 +185,9 @@ class Transaction:
 
     def check_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
-            raise self.error(ErrorCode.PRODUCER_FENCED, f"epoch {epoch} of {self.id}, but this is {self.epoch}")
+            raise self.error(
+                ErrorCode.PRODUCER_FENCED, f"epoch {epoch} of {self.id} is fenced, the current epoch is {self.epoch}"
+            )
 
     def check_not_ending(self) -> None:
         if self.state in ENDING:
@@ -211,7 +202,12 @@ WallClock = Callable[[float], int]
 
 
 class MarkerWriter:
-    """`find(topic, index)` answers the partition, None where there is none any more; `wall_ms(now)` is wall time."""
+    """Writes markers into partitions, through their current leaders.
+
+    `find(topic, index)` returns a partition, None if it was deleted; `wall_ms(now)` returns wall time. A marker counts
+    when it is replicated. If its leader stops before, the next leader writes it again. Offsets of groups, which are no
+    log here, are completed in the `OffsetManager`.
+    """
 
     def __init__(
         self, find: Callable[[str, int], Partition | None], offsets: OffsetManager, wall_ms: WallClock
@@ -223,8 +219,10 @@ class MarkerWriter:
     def write(
         self, marker: Marker, partitions: Collection[TopicPartition], on_done: Callable[[float], None], now: float
     ) -> None:
-        """`on_done(now)`, at once or later, when every place has its marker, or can have none: a topic that was
-        deleted, a newer epoch of the same producer."""
+        """Write the marker and call `on_done(now)`, now or later, when every partition has it.
+
+        A partition is skipped if its topic was deleted or a newer epoch of the producer has written to it.
+        """
         write = _PendingMarkers(marker, on_done, self._wall_ms)
         for topic, index in partitions:
             if topic == OFFSETS_TOPIC:
@@ -237,8 +235,8 @@ class MarkerWriter:
 
 
 class _PendingMarkers:
-    """One transaction's markers. `_open` are the partitions that miss theirs, with the end offset and the leader epoch
-    of what was written there, if it was."""
+    """The markers of one transaction. `_pending` maps partitions without a replicated marker to the end offset and the
+    leader epoch of the marker, None if it is not written."""
 
     def __init__(self, marker: Marker, on_done: Callable[[float], None], wall_ms: WallClock) -> None:
         self._marker = marker
@@ -256,8 +254,8 @@ class _PendingMarkers:
         self._check(now)
 
     def _check(self, now: float) -> None:
-        # A marker that is appended changes the partition, which calls this again from within: what is written has to be
-        # known before that, and so is looked for in the log.
+        # Appending a marker changes the partition, which calls this method re-entrantly. So `_is_written` stores the
+        # marker's offset before it appends.
         for partition in list(self._pending):
             if partition in self._pending and self._is_written(partition, now) and partition in self._pending:
                 del self._pending[partition]
@@ -277,7 +275,7 @@ class _PendingMarkers:
             written = self._pending[partition] = (partition.log.end_offset + 1, partition.leader_epoch)
             try:
                 self._append(partition, now)
-            except BrokerError:  # a newer epoch has written here, and ended this transaction by that
+            except BrokerError:  # a newer epoch has written here, which ended this transaction
                 return True
         return partition.log.high_watermark >= written[0]
 
@@ -294,8 +292,10 @@ WriteMarkers = Callable[[Marker, Collection[TopicPartition], Callable[[float], N
 
 
 class TransactionCoordinator:
-    """`write_markers(marker, places, on_done, now)` calls `on_done(now)` when all places have their marker. Every
-    method raises BrokerError with the code for the client."""
+    """All transactional ids of the cluster. Every method raises BrokerError with the error code for the client.
+
+    `write_markers(marker, partitions, on_done, now)` calls `on_done(now)` when all partitions have their marker.
+    """
 
     def __init__(
         self,
@@ -324,9 +324,11 @@ class TransactionCoordinator:
     def init(
         self, transactional_id: str | None, *, timeout_ms: int, expected: ProducerIdAndEpoch | None = None, now: float
     ) -> ProducerIdAndEpoch:
-        """A new epoch, at which the former ones are fenced. `expected` is what the producer says that it has. A
-        transaction that is open is aborted first: until that is done, and in any case this once,
-        CONCURRENT_TRANSACTIONS."""
+        """Return a new epoch, which fences the former ones. `expected` is what the producer claims to have.
+
+        An open transaction is aborted first. This call then raises CONCURRENT_TRANSACTIONS, and so does each further
+        one until the abort is complete.
+        """
         if transactional_id is None:
             return ProducerIdAndEpoch(self._ids.new(), 0)
         if not transactional_id:
@@ -340,7 +342,7 @@ class TransactionCoordinator:
         if transaction.state is TransactionState.ONGOING:
             self._abort(transaction, now)
             raise transaction.error(
-                ErrorCode.CONCURRENT_TRANSACTIONS, f"the open transaction of {transaction.id} is aborted"
+                ErrorCode.CONCURRENT_TRANSACTIONS, f"the open transaction of {transaction.id} is being aborted"
             )
         needs_id = transaction.is_exhausted and (
             expected is None or expected.epoch in (transaction.epoch, transaction.last_epoch)
@@ -359,7 +361,7 @@ class TransactionCoordinator:
     def add(
         self, transactional_id: str, identity: ProducerIdAndEpoch, partitions: Collection[TopicPartition], now: float
     ) -> None:
-        """The transaction, begun if there is none, is going to write to these."""
+        """Add partitions before the transaction writes to them. Start a transaction if there is none."""
         transaction = self._find(transactional_id)
         transaction.check_producer_id(identity.producer_id)
         transaction.check_epoch(identity.epoch)
@@ -370,7 +372,7 @@ class TransactionCoordinator:
             )
 
     def verify(self, transactional_id: str, identity: ProducerIdAndEpoch, partition: TopicPartition) -> None:
-        """For a write of the older protocol: raises TRANSACTION_ABORTABLE for a place that was not added."""
+        """Check a write of the older protocol. Raises TRANSACTION_ABORTABLE for a partition that was not added."""
         transaction = self._find(transactional_id)
         transaction.check_producer_id(identity.producer_id)
         transaction.check_epoch(identity.epoch)
@@ -393,8 +395,10 @@ class TransactionCoordinator:
     def end(
         self, transactional_id: str, identity: ProducerIdAndEpoch, *, commit: bool, bumps_epoch: bool, now: float
     ) -> ProducerIdAndEpoch:
-        """Commit or abort; answers the identity to go on with. `bumps`: the client speaks the protocol of KIP-890, in
-        which it gets a new epoch. The markers may still be on their way when this returns."""
+        """Commit or abort. Return the producer id and epoch to continue with.
+
+        `bumps_epoch`: the client uses the protocol of KIP-890 and gets a new epoch. The markers may be written later.
+        """
         transaction = self._find(transactional_id)
         if bumps_epoch:
             is_done = self._check_end(transaction, identity, commit=commit)
@@ -406,7 +410,7 @@ class TransactionCoordinator:
         return transaction.next_identity
 
     def _check_old_end(self, transaction: Transaction, identity: ProducerIdAndEpoch, *, commit: bool) -> bool:
-        """Whether it was done before."""
+        """Return whether the transaction ended this way before. Raises BrokerError."""
         transaction.check_producer_id(identity.producer_id)
         transaction.check_epoch(identity.epoch)
         if transaction.state is TransactionState.ONGOING:
@@ -414,8 +418,8 @@ class TransactionCoordinator:
         return self._check_repeat(transaction, commit=commit)
 
     def _check_end(self, transaction: Transaction, identity: ProducerIdAndEpoch, *, commit: bool) -> bool:
-        """As `_check_old_end`. Here the epoch tells a retry from the end of the next transaction: an abort of one that
-        has not begun is good too."""
+        """Like `_check_old_end`, for KIP-890: the epoch distinguishes a retry from the end of the next transaction, and
+        an empty transaction can be aborted."""
         is_retry = transaction.state is not TransactionState.EMPTY and transaction.is_previous(*identity)
         if not is_retry:
             transaction.check_producer_id(identity.producer_id)
@@ -450,13 +454,13 @@ class TransactionCoordinator:
         self._finish(transaction, now)
 
     def _abort(self, transaction: Transaction, now: float) -> None:
-        """Not by its producer, which is fenced by this."""
+        """Abort in place of the producer, which is fenced."""
         transaction.fence()
         transaction.prepare(commit=False, bumps_epoch=False, now_ms=self._wall_ms(now))
         self._finish(transaction, now)
 
     def _finish(self, transaction: Transaction, now: float) -> None:
-        """Have the markers written, which takes no time unless the options say so."""
+        """Write the markers, after `transaction_marker_ms`."""
         if transaction.timer is not None:
             transaction.timer.cancel()
             transaction.timer = None
@@ -477,21 +481,21 @@ class TransactionCoordinator:
             marker, tuple(transaction.partitions), lambda now: transaction.complete(self._wall_ms(now)), now
         )
 
-    # What happens by itself.
+    # Timeouts, moves and expiration.
 
     def _time_out(self, transaction: Transaction, now: float) -> None:
         if transaction.state is TransactionState.ONGOING:
             self._abort(transaction, now)
 
     def coordinators_moved(self, transactional_ids: Iterable[str]) -> None:
-        """They have another coordinator, which knows what the former knew."""
+        """Raise the coordinator epoch of these ids: another broker coordinates them, with the same state."""
         for transactional_id in transactional_ids:
             transaction = self._by_id.get(transactional_id)
             if transaction is not None:
                 transaction.coordinator_epoch += 1
 
     def expire(self, now_ms: int) -> None:
-        """Forget the ids that nobody has used for long."""
+        """Remove ids that were unused for `transactional_id_expiration_ms`."""
         oldest_ms = now_ms - self._options.transactional_id_expiration_ms
         for transaction in self:
             if transaction.state in IDLE and transaction.updated_ms <= oldest_ms:

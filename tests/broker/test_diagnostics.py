@@ -175,7 +175,7 @@ class TestClosedConnections:
         client.send(request_frame(MetadataRequest(topics=[]), 1))
         client.wait_for_the_end()
         (line,) = logged(caplog, logging.WARNING)
-        assert line.startswith("a connection that was not let in: ")
+        assert line.startswith("a rejected connection: ")
 
     def test_a_client_that_just_leaves_is_no_warning(
         self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture
@@ -201,7 +201,7 @@ class TestClosedConnections:
         dial(cluster).ask(MetadataRequest(topics=[]), 1)
         dial(cluster).wait_for_the_end()
         assert logged(caplog, logging.WARNING) == [
-            "broker 1 closes a new connection of 127.0.0.1: max_connections is 1"
+            "broker 1 closes a new connection from 127.0.0.1: max_connections is 1"
         ]
 
 
@@ -234,7 +234,7 @@ class TestResources:
         assert [send() for _ in range(3)] == [ErrorCode.NONE, *[ErrorCode.KAFKA_STORAGE_ERROR] * 2]
         size = len(GOOD)
         (line,) = logged(caplog, logging.WARNING)
-        assert f"refuses records: its storage is full (storage_bytes_max is {size}, {size} are used): raise" in line
+        assert f"rejects records: its storage is full (storage_bytes_max is {size}, {size} are used): raise" in line
         cluster.delete_topic("t")
         cluster.create_topic("t", 1)
         assert [send() for _ in range(2)] == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
@@ -262,17 +262,17 @@ class TestResources:
     ) -> None:
         caplog.set_level(logging.INFO, "kwire.broker")
         dial(start(1, default_partitions=2)).ask(MetadataRequest(topics=[MetadataRequest.Topic(name="oders")]), 4)
-        assert logged(caplog, logging.INFO) == ["topic oders is created, as a client asked for it; partitions: 2"]
+        assert logged(caplog, logging.INFO) == ["auto-created topic oders, requested by a client; partitions: 2"]
 
 
 @pytest.mark.parametrize(
     ("request_", "remedy"),
     [
         (ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0), "use group.protocol=classic"),
-        (ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0), "has no share groups"),
+        (ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0), "does not support share groups"),
     ],
 )
-def test_members_of_newer_groups_are_refused_aloud(
+def test_members_of_newer_groups_are_rejected_with_an_error_and_a_warning(
     start: StartCluster, caplog: pytest.LogCaptureFixture, request_: Request[Any], remedy: str
 ) -> None:
     cluster = start(1)
@@ -282,6 +282,6 @@ def test_members_of_newer_groups_are_refused_aloud(
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert remedy in response.error_message
     (line,) = logged(caplog, logging.WARNING)
-    assert line.startswith("broker 1 refuses client 'kwire' at 127.0.0.1 as a member of group g: ")
+    assert line.startswith("broker 1 rejects client 'kwire' at 127.0.0.1 as a member of group g: ")
     assert remedy in line
     client.close()

@@ -307,7 +307,7 @@ class TestAdministration:
         assert set(seen) == {"x-one", "x-two"}
 
     @pytest.mark.parametrize("kind", ["consumer", "share"])
-    def test_confluent_is_told_that_there_are_no_newer_groups(self, cluster: Cluster, kind: str) -> None:
+    def test_confluent_reports_that_newer_groups_are_not_supported(self, cluster: Cluster, kind: str) -> None:
         """A fatal error at once, where it would else wait in silence."""
         options = {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0}
         module: Any = confluent_kafka

@@ -1,1 +1,1 @@
-"""How a broker answers: one file per API, each with the same few functions, collected in `table`."""
+"""The handlers of the broker's APIs: one file per API, each with the same functions, collected in `table`."""

@@ -1,4 +1,7 @@
-"""AddOffsetsToTxn: a producer of the older protocol says that its transaction will commit offsets of a group."""
+"""Handle AddOffsetsToTxn (KIP-98): add a group's offsets to a transaction of the older protocol.
+
+Producers of the KIP-890 protocol do not send it: TxnOffsetCommit v5 adds the offsets itself.
+"""
 
 from __future__ import annotations
 

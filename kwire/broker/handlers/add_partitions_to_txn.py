@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn: a producer of the older protocol says where its transaction will write.
+"""Handle AddPartitionsToTxn (KIP-98): add partitions to a transaction of the older protocol.
 
-From v4 on it is for brokers, of many transactions at once, and may just ask whether partitions were added. All or none:
-if one partition cannot be added, the others are OPERATION_NOT_ATTEMPTED.
+From v4 on (KIP-890) brokers send it, for many transactions at once, and may only verify that partitions were added.
+Either all partitions are added or none: if one fails, the others get OPERATION_NOT_ATTEMPTED.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.transactional import fenced_error
 from kwire.broker.ids import ProducerIdAndEpoch
+from kwire.broker.offsets import TopicPartition
 from kwire.broker.request_context import RequestContext
-from kwire.broker.transactions import TopicPartition
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -1,7 +1,7 @@
-"""What the APIs of configurations have in common: kinds of resources, types of configs, where a value comes from.
+"""Constants and tables that the config APIs share: resource types, config types, config sources.
 
-Owns the numbers that DescribeConfigs, IncrementalAlterConfigs and CreateTopics share. Brokers show what `Options` says
-in the names of server.properties, and cannot be altered.
+DescribeConfigs, IncrementalAlterConfigs and CreateTopics use them. The configs of a broker are its `Options` under
+their names in server.properties. They are read-only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LISTS = frozenset({
 
 
 def config_type(name: str, value: str) -> int:
-    """The config type of a topic's config, told by its name or by what its value looks like."""
+    """Return the config type of a topic config, derived from its name or the form of its value."""
     if name in LISTS:
         return LIST
     if name in _INTS:
@@ -42,7 +42,7 @@ def config_type(name: str, value: str) -> int:
 
 
 def broker_configs(options: Options, id: int) -> Mapping[str, str]:
-    """What of `Options` has a name in server.properties."""
+    """Return the options that have a name in server.properties, by that name."""
     return {
         "auto.create.topics.enable": str(options.auto_create_topics).lower(),
         "broker.id": str(id),

@@ -1,4 +1,4 @@
-"""CreatePartitions: more of them; `count` is the new total."""
+"""Handle CreatePartitions (KIP-195): add partitions to a topic. `count` is the new total."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateTopics: at any broker, as with KRaft, where brokers forward it to the controller."""
+"""Handle CreateTopics (KIP-4). Every broker accepts it, as in KRaft, where brokers forward it to the controller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext
     for requested in {requested.name: requested for requested in request.topics}.values():
         try:
             if counts[requested.name] > 1:
-                raise broker_error(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+                raise broker_error(ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
             results.append(_result(broker, _create(broker, requested, request.validate_only), request.validate_only))
         except BrokerError as error:
             results.append(_error_result(requested.name, error.code, error.broker_message))
@@ -31,7 +31,9 @@ def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext
 
 def _create(broker: Broker, requested: CreateTopicsRequest.Topic, validate_only: bool) -> Topic:
     if requested.assignments and (requested.num_partitions != -1 or requested.replication_factor != -1):
-        raise broker_error(ErrorCode.INVALID_REQUEST, "give either a replica assignment, or numbers")
+        raise broker_error(
+            ErrorCode.INVALID_REQUEST, "give either a replica assignment, or the numbers of partitions and replicas"
+        )
     assignments = {assignment.partition_index: assignment.broker_ids for assignment in requested.assignments}
     if len(assignments) != len(requested.assignments):
         raise broker_error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned more than once")

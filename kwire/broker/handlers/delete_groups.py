@@ -1,4 +1,4 @@
-"""DeleteGroups: empty ones, with their offsets."""
+"""Handle DeleteGroups (KIP-229): delete empty groups and their offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteRecords: raise where partitions begin; -1 stands for the high watermark."""
+"""Handle DeleteRecords (KIP-107): move the start of partitions forward. Offset -1 means the high watermark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteTopics: by name, or since v6 by id. The records go at once."""
+"""Handle DeleteTopics (KIP-4): delete topics by name or, since v6 (KIP-516), by id. Records are deleted at once."""
 
 from __future__ import annotations
 

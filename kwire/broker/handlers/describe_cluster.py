@@ -1,4 +1,4 @@
-"""DescribeCluster: the brokers and the controller."""
+"""Handle DescribeCluster (KIP-700): return the brokers and the controller."""
 
 from __future__ import annotations
 

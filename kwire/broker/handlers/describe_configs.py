@@ -1,4 +1,4 @@
-"""DescribeConfigs: of topics, and of the broker that is asked."""
+"""Handle DescribeConfigs (KIP-133): return the configs of topics and of this broker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def handle(
 
 
 def _configs(broker: Broker, requested: _Requested, version: int, *, synonyms: bool) -> Iterable[_Config]:
-    """Raises BrokerError."""
+    """Return the configs of one resource. Raises BrokerError."""
     options = broker.cluster.options
     if requested.resource_type == TOPIC:
         check_topic_name(requested.resource_name)

@@ -1,4 +1,7 @@
-"""DescribeGroups: state and members of classic groups. A group that does not exist is Dead, since v6 an error."""
+"""Handle DescribeGroups: return the state and the members of classic groups.
+
+A group that does not exist is Dead. Since v6 (KIP-1043) it is also an error.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeProducers: the producers that a partition knows, and where their open transactions begin."""
+"""Handle DescribeProducers (KIP-664): return a partition's producers and the start of their open transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeTransactions: state and partitions of the transactions that this broker coordinates."""
+"""Handle DescribeTransactions (KIP-664): return the state and the partitions of transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EndTxn: commit or abort. From v5 on the answer has the identity to go on with (KIP-890)."""
+"""Handle EndTxn (KIP-98): commit or abort. Since v5 (KIP-890) the response has the next producer id and epoch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Fetch: records of the partitions that this broker leads, waiting until there is enough or time is up.
+"""Handle Fetch: read partitions that this broker leads, and wait until `min_bytes` are available or time is up.
 
-Fetch sessions (KIP-227) are not kept: session id 0 in the answer tells the client so, and it goes on naming all
-partitions. The last batch is cut where the limit falls; before KIP-74 (v0 to v2) so is the first.
+There are no fetch sessions (KIP-227): session id 0 in the response makes the client name all partitions each time. The
+last batch is cut at the size limit. Before KIP-74 (v0 to v2) the first batch is cut, too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext, now: 
 
 
 class Fetch:
-    """One request and the partitions that it reads. Looks again whenever one of them changes, until it is answered."""
+    """One request and the partitions that it reads. It is checked again whenever one of them changes (DelayedFetch)."""
 
     def __init__(self, broker: Broker, request: FetchRequest, context: RequestContext) -> None:
         self._broker = broker
@@ -66,7 +66,7 @@ class Fetch:
         return found
 
     def is_ready(self) -> bool:
-        """There is something to say now: enough bytes, or an error."""
+        """Return whether the response can be sent now: there are enough bytes, or an error."""
         size = 0
         has_partitions = False
         for topic in self._request.topics:
@@ -101,8 +101,6 @@ class Fetch:
             partition.remove_listener(self._check)
         if not self._context.is_complete:
             self._context.respond(self.response())
-
-    # The response.
 
     def response(self) -> FetchResponse:
         room = min(self._request.max_bytes, self._broker.cluster.options.fetch_max_bytes)
@@ -162,11 +160,11 @@ class Fetch:
         return result
 
     def _encode(self, found: Sequence[StoredBatch], limit: int, settings: TopicSettings) -> bytes | memoryview:
-        """The batches in the format that the version can carry, the last one cut at the limit as Kafka cuts it."""
+        """Return the batches in the format of the request's version, the last one cut at the limit, as in Kafka."""
         version = self._context.version
         is_old = version < _FIRST_VERSION_WITH_V2
-        # Kafka asks the topic's config, and only for a conversion the batches: so zstd that a producer chose reaches
-        # clients of v4 to v9, who may or may not know it.
+        # Kafka checks the topic's config, and the batches only if it converts them. So clients of v4 to v9 get batches
+        # that a producer compressed with zstd.
         has_zstd = is_old and any(stored.compression == Compression.ZSTD for stored in found)
         if has_zstd or (version < _FIRST_VERSION_WITH_ZSTD and settings.compression == "zstd"):
             raise broker_error(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Fetch v{version} does not know zstd")
@@ -176,8 +174,6 @@ class Fetch:
         if version < _FIRST_VERSION_WITH_LIMIT:
             return data[:limit]
         return data[: max(limit, len(found[0].data))] if found and not is_old else data
-
-    # Partitions.
 
     def _upper_bound(self, partition: Partition) -> int:
         committed = self._request.isolation_level == READ_COMMITTED
@@ -199,17 +195,17 @@ class Fetch:
 
 
 def _diverges(log: PartitionLog, requested: _Requested) -> bool:
-    """Whether what the client read last is gone from the log (KIP-595): it read from a leader that did not last."""
+    """Return whether the log no longer has what the client read last (KIP-595), because its leader lost it."""
     if requested.last_fetched_epoch < 0:
         return False
     epoch, end = log.end_of_epoch(requested.last_fetched_epoch)
     if epoch < 0:
-        raise broker_error(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {requested.last_fetched_epoch} is not known")
+        raise broker_error(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {requested.last_fetched_epoch} is unknown")
     return epoch < requested.last_fetched_epoch or end < requested.fetch_offset
 
 
 def _error_result(requested: _Requested, code: int) -> _Result:
-    # Kafka makes these answers in two places, of which one says null and the other says that there are none.
+    # Kafka builds these results in two places: one sends null, the other an empty list.
     is_unknown = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
     return _Result(
         partition_index=requested.partition, error_code=code, high_watermark=-1, records=b"",
@@ -218,7 +214,7 @@ def _error_result(requested: _Requested, code: int) -> _Result:
 
 
 def error_response(request: FetchRequest, code: int, version: int) -> FetchResponse:
-    """From v7 on there is a place for the error of a whole request."""
+    """Return the error; v7 and later have a field for the error of the whole request."""
     if version >= 7:
         return FetchResponse(error_code=code, responses=[])
     return FetchResponse(

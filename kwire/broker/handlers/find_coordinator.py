@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker to ask about a group or a transactional id; several at once since v4."""
+"""Handle FindCoordinator: return the coordinator of a group or transactional id; of several since v4 (KIP-699)."""
 
 from __future__ import annotations
 

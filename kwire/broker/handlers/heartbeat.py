@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and learns whether its group rebalances."""
+"""Handle Heartbeat: restart a member's session timer, and report whether its group rebalances."""
 
 from __future__ import annotations
 

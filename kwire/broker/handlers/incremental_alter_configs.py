@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: of topics. They take effect at once, on what is in the log already too."""
+"""Handle IncrementalAlterConfigs (KIP-339) for topics. Changes apply at once, to records in the log, too."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def handle(
 
 def _alter(broker: Broker, requested: _Requested, *, validate_only: bool) -> None:
     if requested.resource_type != TOPIC:
-        raise broker_error(ErrorCode.INVALID_REQUEST, "only topics can be altered here")
+        raise broker_error(ErrorCode.INVALID_REQUEST, "only the configs of topics can be altered")
     topic = broker.cluster.find_topic(requested.resource_name)
     if len({config.name for config in requested.configs}) != len(requested.configs):
-        raise broker_error(ErrorCode.INVALID_REQUEST, "a config is named more than once")
+        raise broker_error(ErrorCode.INVALID_REQUEST, "the request names a config more than once")
     configs: dict[str, str | None] = dict(topic.settings.configs)
     for config in requested.configs:
         _apply(configs, config, broker, topic)
@@ -56,7 +56,7 @@ def _apply(configs: dict[str, str | None], config: _Requested.Config, broker: Br
         configs[name] = value
         return
     if config.config_operation not in (_APPEND, _SUBTRACT) or name not in LISTS:
-        why = f"operation {config.config_operation} is not for {name}"
+        why = f"operation {config.config_operation} does not apply to {name}"
         raise broker_error(ErrorCode.INVALID_CONFIG, why)
     now = [item for item in topic.settings.shown(broker.cluster.options)[name].split(",") if item]
     items = value.split(",")

@@ -1,6 +1,6 @@
-"""InitProducerId: an id and an epoch for an idempotent or transactional producer.
+"""Handle InitProducerId (KIP-98): return a producer id and an epoch.
 
-Of two-phase commit (KIP-939, v6) there is as much as in a Kafka whose administrator has not allowed it: nothing.
+Two-phase commit (KIP-939, v6) fails, as in a Kafka cluster that does not authorize it.
 """
 
 from __future__ import annotations

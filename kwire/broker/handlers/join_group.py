@@ -1,4 +1,4 @@
-"""JoinGroup: answered when all members of the group have joined, or the rebalance timeout has passed."""
+"""Handle JoinGroup: respond when all members have joined or the rebalance timeout has passed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext, n
         client_id=context.client_id,
         client_host=context.client_host,
         session_timeout_ms=request.session_timeout_ms,
-        # v0 has no rebalance timeout; its session timeout served for both.
+        # v0 has no rebalance timeout: its session timeout serves as both.
         rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),

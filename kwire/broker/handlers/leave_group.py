@@ -1,4 +1,4 @@
-"""LeaveGroup: one member, or since v3 several, also static ones by their instance id alone."""
+"""Handle LeaveGroup: remove one member or, since v3 (KIP-345), several; static members by their instance id alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListGroups: those that this broker coordinates; all are of the classic type."""
+"""Handle ListGroups: return the groups that this broker coordinates. All of them are classic groups."""
 
 from __future__ import annotations
 

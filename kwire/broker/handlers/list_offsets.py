@@ -1,4 +1,4 @@
-"""ListOffsets: the first and last offset of a partition, or the first one at or after a time."""
+"""Handle ListOffsets: return a partition's first or last offset, or the first offset at or after a timestamp."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def _find(partition: Partition, timestamp: int, *, committed: bool) -> Timestamp
         case names.LATEST_TIERED | names.EARLIEST_PENDING_UPLOAD:
             return TimestampAndOffset(NO_TIMESTAMP, -1, NO_EPOCH)  # nothing is tiered
     if timestamp < 0:
-        raise broker_error(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning")
+        raise broker_error(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} is not supported")
     return log.find_time(timestamp, upper_bound=upper_bound)
 
 
 def _segment_starts(partition: Partition, requested: _Requested, found: TimestampAndOffset) -> list[int]:
-    """v0 answered the ends of segments, newest first. Our log is one segment, begun at its start."""
+    """Return what v0 returned: the start offsets of segments, newest first, after the end. This log is one segment."""
     if requested.timestamp == names.LATEST:
         offsets = [found.offset] if found.offset == partition.log.start_offset else [
             found.offset, partition.log.start_offset,

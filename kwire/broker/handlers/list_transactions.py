@@ -1,4 +1,7 @@
-"""ListTransactions: those that this broker coordinates, by state, producer id, age (v1) and pattern of the id (v2)."""
+"""Handle ListTransactions (KIP-664): return the transactions that this broker coordinates.
+
+Filters are the state, the producer id, the duration (v1, KIP-994) and a pattern of the transactional id (v2, KIP-1152).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from kwire.broker.transactions import Transaction, TransactionState
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
-# "Dead" and "PrepareEpochFence" are states of Kafka's that nobody is ever seen in.
+# "Dead" and "PrepareEpochFence" are states of Kafka that are never listed.
 _NAMES = frozenset({*(state.value for state in TransactionState), "Dead", "PrepareEpochFence"})
 _PATTERN_LENGTH_MAX = 1_000
 

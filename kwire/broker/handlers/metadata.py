@@ -1,4 +1,4 @@
-"""Metadata: brokers, topics, leaders. Topics that do not exist are made where the cluster and the client allow it."""
+"""Handle Metadata: return brokers, topics and leaders. Create missing topics if the cluster and the client allow it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
-# Before v4 the client has no say, and every topic that is asked for is made.
+# Before v4 the client cannot decide: every missing topic is created.
 _FIRST_VERSION_WITH_CONSENT = 4
 _FIRST_VERSION_WITH_NULL_NAME = 12
 

@@ -1,4 +1,7 @@
-"""OffsetCommit: store how far a group has come. A consumer without a group's members may store under its name too."""
+"""Handle OffsetCommit: store a group's offsets.
+
+A consumer that is not a member may store offsets in an empty group.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetDelete: forget a group's offsets of topics that none of its members subscribes to."""
+"""Handle OffsetDelete (KIP-496): delete a group's offsets of topics that no member subscribes to."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext
 
 
 def _subscribed_topics(group: Group) -> set[str] | None:
-    """The topics that members have asked for; None when that cannot be known."""
+    """Return the topics that members subscribe to; None if their metadata cannot be decoded."""
     topics: set[str] = set()
     try:
         for member in group.members.values():

@@ -1,6 +1,6 @@
-"""OffsetFetch: how far groups have come, -1 where nothing is stored; several groups at once since v8.
+"""Handle OffsetFetch: return committed offsets, -1 where there is none; of several groups since v8 (KIP-709).
 
-With `require_stable` a partition for which an open transaction has an offset is UNSTABLE_OFFSET_COMMIT (KIP-447).
+With `require_stable`, a partition with an offset in an open transaction gets UNSTABLE_OFFSET_COMMIT (KIP-447).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _partition(index: int, committed: OffsetAndMetadata, error: int) -> _Topic.P
 
 
 class GroupOffsets:
-    """What one group has committed, as one request may see it."""
+    """The committed offsets of one group, as one request may see them."""
 
     def __init__(self, offsets: OffsetManager, group_id: str, *, stable: bool) -> None:
         self._offsets = offsets

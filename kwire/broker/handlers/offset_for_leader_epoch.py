@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch ended, so that a consumer finds out what of its reading is gone (KIP-320)."""
+"""Handle OffsetForLeaderEpoch (KIP-320): return where an epoch ends, so that consumers detect truncation."""
 
 from __future__ import annotations
 

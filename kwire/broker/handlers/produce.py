@@ -1,6 +1,6 @@
-"""Produce: append to the partitions that this broker leads, and answer when as many replicas have it as was asked.
+"""Handle Produce: append to partitions that this broker leads, and respond when `acks` is satisfied.
 
-With acks=0 there is no answer; an error then closes the connection, which is all that such a client can be told.
+With acks=0 there is no response. An error then closes the connection: this is all that such a client can notice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIRST_VERSION_WITH_LEADERS = 10
 _FIRST_VERSION_WITH_ABORTABLE = 11
 _FIRST_VERSION_THAT_ADDS = 12  # the partition to the transaction (KIP-890)
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
-# Errors of the log that Kafka answers without saying where the log begins.
+# Errors of the log for which Kafka leaves out the log's start offset.
 _WITHOUT_START = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR})
 
 _Result = ProduceResponse.Topic.Partition
@@ -62,7 +62,7 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext, now
 
 def _unacknowledged_error(failure: _Result) -> str:
     reason = f": {failure.error_message}" if failure.error_message else ""
-    return f"Produce with acks=0 failed with {error_name(failure.error_code)}{reason}, and has no answer to say so"
+    return f"Produce with acks=0 failed with {error_name(failure.error_code)}{reason}, and it has no response"
 
 
 def _with_endpoints(response: ProduceResponse, hints: LeaderHints) -> ProduceResponse:
@@ -74,14 +74,14 @@ def _with_endpoints(response: ProduceResponse, hints: LeaderHints) -> ProduceRes
 
 
 def _add_leader_hint(result: _Result, partition: Partition, hints: LeaderHints, version: int) -> None:
-    """Say who leads, where the version can and the error is worth it."""
+    """Name the current leader, if the version has the field and the error calls for it (KIP-951)."""
     if version >= _FIRST_VERSION_WITH_LEADERS and hints.applies_to(result.error_code):
         leader, epoch = hints.leader_of(partition)
         result.current_leader = _Result.Leader(leader_id=leader, leader_epoch=epoch)
 
 
 class _PendingAppend:
-    """An appended batch that is not on all replicas yet."""
+    """An appended batch that is not replicated yet."""
 
     __slots__ = ("end_offset", "epoch", "partition", "result")
 
@@ -135,7 +135,7 @@ def _append(
 def _check_transaction(
     broker: Broker, transactional_id: str | None, version: int, partition: Partition, batch: Batch, now: float
 ) -> None:
-    """The first write of a transaction in a partition is where its coordinator is asked."""
+    """Check with the coordinator at a transaction's first write to a partition."""
     if not batch.is_transactional or partition.log.producers.has_open_transaction(
         batch.producer_id, batch.producer_epoch
     ):
@@ -148,7 +148,7 @@ def _check_transaction(
 
 
 def _lacks_transactional_id(request: ProduceRequest) -> bool:
-    """Transactional records without a transactional id: Kafka's authorizer has nobody to ask about."""
+    """Return whether there are transactional records without a transactional id, which Kafka does not authorize."""
     if request.transactional_id is not None:
         return False
     return any(is_transactional(data.records) for requested in request.topic_data for data in requested.partition_data)
@@ -161,7 +161,7 @@ def _find_topic(broker: Broker, requested: ProduceRequest.Topic, version: int) -
 
 
 class DelayedProduce:
-    """A Produce with acks=all that waits for the high watermark to pass its batches, or for its time to be up."""
+    """A Produce with acks=all that waits until the high watermark passes its batches or its timeout expires."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class DelayedProduce:
 
 
 def _fail(result: _Result, code: ErrorCode) -> None:
-    """What was appended keeps its offset: as with Kafka, that tells it from what was refused at once."""
+    """Set an error. As in Kafka the base offset stays: it shows that the batch was appended."""
     result.error_code = code
 
 

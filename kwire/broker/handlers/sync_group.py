@@ -1,4 +1,4 @@
-"""SyncGroup: the leader brings the assignments, everybody gets their part when it has."""
+"""Handle SyncGroup: accept the leader's assignments, and return each member its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every API that a broker answers, less those of the connection itself (ApiVersions, SASL), which are the session's."""
+"""The table of all handlers. ApiVersions and the SASL APIs are missing: the session handles them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ALL: tuple[Handler[Any], ...] = (
     TXN_OFFSET_COMMIT, WRITE_TXN_MARKERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, DESCRIBE_PRODUCERS,
 )  # fmt: skip
 
-# Offered only to be refused with an error that the client shows to its user.
+# Offered only to be rejected with an error that the client shows to its user.
 UNSUPPORTED: tuple[Handler[Any], ...] = (CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT)
 
 HANDLERS: Mapping[ApiKey, Handler[Any]] = {

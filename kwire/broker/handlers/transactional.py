@@ -1,14 +1,14 @@
-"""What the handlers of transactions say in the same words: who may write in one, and errors as older clients know them.
+"""What the handlers of transactions share: the check of a transactional write, and error codes of older versions.
 
-Owns the translation of the transaction coordinator's errors for Produce and TxnOffsetCommit (Kafka's
-AddPartitionsToTxnManager), and for clients from before KIP-588.
+The translation of the coordinator's errors for Produce and TxnOffsetCommit follows Kafka's AddPartitionsToTxnManager;
+that for clients before KIP-588 follows its KafkaApis.
 """
 
 from __future__ import annotations
 
 from kwire.broker.cluster_state import ClusterState
 from kwire.broker.ids import ProducerIdAndEpoch
-from kwire.broker.transactions import TopicPartition
+from kwire.broker.offsets import TopicPartition
 from kwire.errors import BrokerError, ErrorCode, broker_error
 
 
@@ -22,8 +22,10 @@ def add_or_verify(
     adds: bool,
     supports_abortable: bool,
 ) -> None:
-    """A write is about to become part of a transaction. `adds`: it joins by itself (KIP-890), else it must have been
-    added before; `knows_abortable`: the client's version may be told TRANSACTION_ABORTABLE. Raises BrokerError."""
+    """Add a partition to a transaction before its first write (`adds`, KIP-890), or verify that it was added before.
+
+    `supports_abortable`: the request's version knows TRANSACTION_ABORTABLE. Raises BrokerError.
+    """
     transactions = cluster.transactions
     try:
         if adds:
@@ -40,10 +42,10 @@ def _produce_error(code: int, adds: bool, supports_abortable: bool) -> int:
     if code == ErrorCode.TRANSACTION_ABORTABLE and not supports_abortable:
         return ErrorCode.INVALID_TXN_STATE
     if code == ErrorCode.CONCURRENT_TRANSACTIONS and not adds:
-        return ErrorCode.NOT_ENOUGH_REPLICAS  # what every client tries again without looking for another leader
+        return ErrorCode.NOT_ENOUGH_REPLICAS  # clients retry it without a metadata update
     return code
 
 
 def fenced_error(code: int, *, supports_fenced: bool) -> int:
-    """PRODUCER_FENCED, or what clients of versions before KIP-588 are told in its place."""
+    """Return the error; versions before KIP-588 get INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if code == ErrorCode.PRODUCER_FENCED and not supports_fenced else code

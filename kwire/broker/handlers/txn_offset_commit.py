@@ -1,6 +1,7 @@
-"""TxnOffsetCommit: how far a group has come, from the transaction's commit on. From v5 on it joins by itself (KIP-890).
+"""Handle TxnOffsetCommit: store a group's offsets, valid from the transaction's commit on.
 
-With the member and its generation (v3, KIP-447) a member that has lost its partitions is refused.
+Since v5 (KIP-890) it adds the offsets to the transaction itself. Since v3 (KIP-447) it names the member and the
+generation, so that a member that has lost its partitions is fenced.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _Result = TxnOffsetCommitResponse.Topic
 def handle(
     broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext, now: float
 ) -> TxnOffsetCommitResponse:
-    """A partition that does not exist has its own error; what is wrong with the rest of them is wrong with all."""
+    """Handle the request. A partition that does not exist has its own error; any other error applies to all others."""
     found = {
         id(requested): _find(broker, topic, requested, context)
         for topic in request.topics
@@ -51,7 +52,7 @@ def handle(
 
 
 def _find(broker: Broker, topic: _Topic, requested: _Topic.Partition, context: RequestContext) -> TopicPartition | int:
-    """The partition, or why there is none."""
+    """Return the partition, or the error code if there is none."""
     cluster = broker.cluster
     try:
         by_id = context.version >= _FIRST_VERSION_BY_ID

@@ -1,8 +1,7 @@
-"""ConsumerGroupHeartbeat and ShareGroupHeartbeat: refused, aloud.
+"""Reject ConsumerGroupHeartbeat (KIP-848) and ShareGroupHeartbeat (KIP-932) with an error and a log message.
 
-These brokers have groups of the classic protocol only. They offer the two APIs all the same and answer
-UNSUPPORTED_VERSION, as Kafka's KafkaApis does where `group.version` or `share.version` is off: a client that found the
-API missing would wait for its assignment without a word, to its user or to the broker.
+These brokers have classic groups only. They offer the two APIs and return UNSUPPORTED_VERSION, as Kafka does where
+`group.version` or `share.version` is off. If the APIs were missing, the client would wait silently for ever.
 """
 
 from __future__ import annotations
@@ -20,8 +19,12 @@ from kwire.protocol.messages.consumer_group_heartbeat import (
 )
 from kwire.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
-_NO_CONSUMER_PROTOCOL = "the embedded broker has no consumer groups of KIP-848: use group.protocol=classic"
-_NO_SHARE_GROUPS = "the embedded broker has no share groups (KIP-932): use a consumer with group.protocol=classic"
+_NO_CONSUMER_PROTOCOL = (
+    "the embedded broker does not support the consumer protocol (KIP-848): use group.protocol=classic"
+)
+_NO_SHARE_GROUPS = (
+    "the embedded broker does not support share groups (KIP-932): use a consumer with group.protocol=classic"
+)
 
 
 def handle_consumer(
@@ -39,12 +42,12 @@ def handle_share(
 
 
 def _log_rejection(broker: Broker, group: str, context: RequestContext, why: str) -> None:
-    """Once for each client and group: a client may ask again and again."""
+    """Log a rejection once for each client and group: clients repeat the request."""
     key = (context.client_host, context.client_id, group)
     if key not in broker.cluster.rejected_members:
         broker.cluster.rejected_members.add(key)
         client = f"client {context.client_id!r} at {context.client_host}"
-        logger.warning("broker %d refuses %s as a member of group %s: %s", broker.id, client, group, why)
+        logger.warning("broker %d rejects %s as a member of group %s: %s", broker.id, client, group, why)
 
 
 def consumer_error_response(

@@ -1,12 +1,14 @@
-"""WriteTxnMarkers: end a transaction in partitions, whatever its coordinator knows; brokers and administrators ask."""
+"""Handle WriteTxnMarkers (KIP-98): end a transaction in partitions, whatever its coordinator knows.
+
+Brokers and administrators send it.
+"""
 
 from __future__ import annotations
 
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
-from kwire.broker.offsets import OFFSETS_PARTITIONS, OFFSETS_TOPIC
+from kwire.broker.offsets import OFFSETS_PARTITIONS, OFFSETS_TOPIC, TopicPartition
 from kwire.broker.request_context import RequestContext
-from kwire.broker.transactions import TopicPartition
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
