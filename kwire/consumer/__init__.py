@@ -1,20 +1,19 @@
-"""Records in: from the brokers' logs to the user's hands.
+"""The consumer: fetches ahead on the loop thread, decodes and returns records on the caller's thread.
 
-    consumer   the face: assign, poll, iterate, seek, ask                       (users' threads)
-    lane       what was fetched of a partition and not yet read; decoding       (users' threads)
-    columns    what was polled, as columns and for Arrow                        (users' threads)
-    inbox      what crosses over, and how much of it there is
-    fetcher    what to fetch from whom, and when                                (state machine, loop)
-    position   where fetching stands in a partition                             (loop)
-    fetch      one Fetch request and whose the parts of its answer are          (loop)
-    extent     how far fetched records reach, without decoding them             (loop)
-    offsets    earliest, latest, by time: ListOffsets                           (state machine, loop)
-    queries    what users ask and wait for                                      (state machines, loop)
-    aborted    which batches nobody must see
-    place      where a partition's leader is, or why there is none
-    failures   the errors of a partition that cannot be read on
+    consumer       `Consumer`: assign, poll, iterate, seek                        (callers' threads)
+    arguments      checks of the arguments of its methods                         (callers' threads)
+    options        `ConsumerOptions`
+    buffer         fetched data between the threads; decoding, aborted records
+    record         `ConsumerRecord`
+    columns        polled records as columns                                      (callers' threads)
+    arrow          columns as pyarrow arrays                                      (callers' threads)
+    fetcher        what to fetch from which broker, and when                      (loop thread)
+    partition      the fetch state of a partition, and its errors                 (loop thread)
+    fetch_request  one Fetch request and its response                             (loop thread)
+    offsets        ListOffsets: earliest, latest, by timestamp                    (loop thread)
+    routing        the leader of a partition, or why there is none                (loop thread)
 
-It refuses to decode on the loop's thread, and to hand out a record that is not counted as read from then on.
+The loop thread decodes no records. A record counts as read when it is returned to the caller, not before.
 
 Imports: cluster, protocol, records, wire.
 """

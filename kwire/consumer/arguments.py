@@ -1,7 +1,7 @@
-"""What the methods of a consumer accept, and what they say of the rest.
+"""Checks of the arguments of a consumer's methods, which run before anything changes.
 
-A value of a wrong type or shape is a TypeError that names the argument and shows what to give; a value that cannot be
-right (an empty topic, a negative offset) is a ConfigurationError. Both are raised before anything has changed.
+A wrong type or shape is a TypeError that names the argument and the expected form. An invalid value (an empty topic, a
+negative offset) is a ConfigurationError.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _START = '(topic, partition, offset), such as ("orders", 0, "earliest")'
 _TIME = '(topic, partition, milliseconds since 1970), such as ("orders", 0, 1_700_000_000_000)'
 
 _GROUPS = "kwire has no consumer groups yet: name the partitions with assign([(topic, partition, offset), ...])"
-_POSITIONS = f"{_GROUPS}, and keep the offset of the next record, record.offset + 1, with what you make of the records"
-# Methods of other clients, which a program that is being ported calls.
+_POSITIONS = f"{_GROUPS}, and store the offset of the next record, record.offset + 1, together with your results"
+# Methods of other clients, for programs that are being ported.
 ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("subscribe", "unsubscribe", "subscription", "group_metadata", "consumer_group_metadata"), _GROUPS),
     **dict.fromkeys(("commit", "commit_async", "committed", "store_offsets"), _POSITIONS),
@@ -37,7 +37,7 @@ ELSEWHERE: Mapping[str, str] = {
 
 
 def check_count(max_records: object) -> None:
-    """`poll(1.0)`, which is one second elsewhere, must not pass for one record."""
+    """Refuse a float: `poll(1.0)` means one second in other clients, not one record."""
     try:
         count = None if isinstance(max_records, bool) else index(max_records)  # type: ignore[arg-type]
     except TypeError:
@@ -93,22 +93,22 @@ def checked_ends(ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, 
     for topic, partition in _shaped("ends", ends, 2, _PARTITION):
         end = ends[topic, partition]
         if not isinstance(end, int) or isinstance(end, bool) or end < 0:
-            raise ConfigurationError(f"{end!r} is no end of {topic}-{partition}", remedy="give an offset")
+            raise ConfigurationError(f"{end!r} is not an end of {topic}-{partition}", remedy="give an offset")
     return ends
 
 
 def no_offset(offset: object) -> ConfigurationError:
     return ConfigurationError(
-        f"{offset!r} is no offset", remedy='give a number from 0 up, "earliest", "latest" or AtTimestamp(ms)'
+        f"{offset!r} is not an offset", remedy='give a number from 0 up, "earliest", "latest" or AtTimestamp(ms)'
     )
 
 
 def _shaped(name: str, entries: Iterable[Any], length: int, shape: str) -> list[tuple[Any, ...]]:
-    """Return the entries, each of which must be a tuple, or a list, of so many."""
+    """Return the entries; TypeError unless each is a tuple or a list of `length`."""
     if isinstance(entries, (str, bytes)) or not isinstance(entries, Iterable):
         raise TypeError(f"{name} is {entries!r:.60}: give a list of {shape}")
     shaped = list(entries)
-    for place, entry in enumerate(shaped):
+    for number, entry in enumerate(shaped):
         if not isinstance(entry, (tuple, list)) or len(entry) != length:
-            raise TypeError(f"{name}[{place}] is {entry!r:.60}: give {shape}")
+            raise TypeError(f"{name}[{number}] is {entry!r:.60}: give {shape}")
     return shaped

@@ -1,4 +1,4 @@
-"""Columns as Arrow arrays, without a copy and without a Python object a row. The only file here that needs pyarrow."""
+"""Make Arrow arrays of columns, without a copy and without a Python object per row. Needs pyarrow."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ _SCHEMA = _SCHEMA_WITH_HEADERS.remove(len(FIELDS) - 1)
 
 
 def record_batch(columns: Columns) -> pa.RecordBatch:
+    """Return the columns as one RecordBatch, with headers if they have any."""
     rows, topic, partition, offset, timestamp, timestamp_type, key, value, headers = columns
     arrays = [_variable("topic", rows, topic)]
     for name, data in zip(

@@ -1,28 +1,10 @@
-"""Fetched data on its way to the user's thread.
+"""Fetched data between the loop thread and the caller's thread.
 
-Which batches of a fetched range the user must not see: control batches, and under read_committed aborted ones.
+The loop thread posts into the `FetchBuffer`. `Consumer.poll` takes everything from there, sorts it into a
+`PartitionBuffer` per partition and decodes the batches there, one after the other as they are read.
 
-A Fetch answer lists the aborted transactions that overlap its range, each by producer id and the offset of its first
-record. A transaction of that producer is open from there to its abort marker, so one pass over the batches in offset
-order, with the list sorted by first offset, decides for each batch (Kafka's CompletedFetch does the same). The pass
-holds for one answer only: the next answer lists again what overlaps its own range, also what began before it.
-
-What crosses from the event loop to the user's threads, and how much of it there is.
-
-The loop posts; whoever polls takes all, and sleeps until a bell of its own is rung because there is more. Neither side
-ever holds the lock for longer than it takes to move a reference. The bytes posted and not yet read to the end are
-counted here, in all and by generation, so that the loop stops fetching what nobody reads. A generation is one life of
-one assigned partition: assigning or seeking begins a new one, and everything of an older one is thrown away where it
-is met.
-
-One partition as the user's thread sees it: what was fetched and not yet read, and the position.
-
-The position is the offset of the next record to be handed out; a record counts as consumed when it is, and not before.
-Batches are decompressed, checked and decoded here, one when the one before it was read to the end: on the user's
-thread, so that the event loop never does it, and only what is read costs anything.
-
-A lane also keeps order between records and what happened after them: the loop posts an error of a partition behind the
-records fetched before it, so it is met behind them.
+An assignment epoch numbers one life of an assigned partition: `assign` and `seek` begin a new one. Data of an older
+epoch is dropped wherever it is met.
 """
 
 from __future__ import annotations
@@ -49,9 +31,11 @@ class AbortedTransaction(NamedTuple):
 
 
 class BatchFilter:
-    """`hides(batch)` for the batches of one answer, which must be asked in offset order, each once.
+    """Decides which batches of one fetched range are hidden: control batches, and with read_committed aborted ones.
 
-    With an empty list (read_uncommitted, or nothing aborted) only control batches are hidden.
+    A Fetch response lists the aborted transactions that overlap its range, each with its first offset. A transaction is
+    open from there to its abort marker, so one pass over the batches in offset order decides for each, as in Kafka's
+    CompletedFetch. The list is valid for one response: the next response repeats what overlaps its range.
     """
 
     __slots__ = ("_open", "_waiting")
@@ -61,21 +45,22 @@ class BatchFilter:
         self._open: set[int] = set()
 
     def hides(self, batch: Batch) -> bool:
+        """Return whether a batch is hidden. Call it once per batch, in offset order."""
         while self._waiting and self._waiting[-1].first_offset <= batch.last_offset:
             self._open.add(self._waiting.pop().producer_id)
         if batch.is_control:
-            # A commit marker closes nothing here: a committed transaction is not in the list.
+            # A commit marker closes nothing: the list has no committed transactions.
             if batch.producer_id in self._open and batch.control().kind == "abort":
                 self._open.discard(batch.producer_id)
             return True
         return batch.is_transactional and batch.producer_id in self._open
 
 
-@dataclass(slots=True, eq=False)  # not frozen: to make one would take five times as long
+@dataclass(slots=True, eq=False)  # not frozen: that would make the constructor five times slower
 class CompletedFetch:
-    """The records of one partition in one Fetch answer, still encoded: whole batches. `offset` is what was asked."""
+    """The records of one partition in a Fetch response, still encoded: whole batches. `offset` is the fetched one."""
 
-    generation: int
+    assignment_epoch: int
     offset: int
     data: memoryview
     aborted: tuple[AbortedTransaction, ...]
@@ -83,23 +68,23 @@ class CompletedFetch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PositionResolved:
-    """The position was found (earliest, latest, by time), or was set anew because the log no longer had the old one."""
+    """The position was found (earliest, latest, by time), or reset because it was out of range."""
 
-    generation: int
+    assignment_epoch: int
     offset: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionFailed:
-    """The partition stands still until somebody seeks. What was fetched before is handed out first."""
+    """The partition cannot be read on until a seek. Earlier fetches are returned first."""
 
-    generation: int
+    assignment_epoch: int
     error: KwireError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientError:
-    """Nothing can be fetched from anywhere, or a broker cannot be used; of no partition in particular."""
+    """Nothing can be fetched, or one broker cannot be used. The error concerns no partition in particular."""
 
     error: KwireError
 
@@ -108,9 +93,11 @@ Item = CompletedFetch | PositionResolved | PartitionFailed | ClientError
 
 
 class FetchBuffer:
-    """`post`, `close`, `capacity` and `holds` are for the loop's thread, the rest for the user's threads.
+    """The queue between the threads, and a count of the bytes in it that the caller has not read.
 
-    `wake_loop` is called, from a user's thread, when room was made that the loop was waiting for.
+    The loop thread calls `post`, `close`, `capacity` and `is_full`, the callers' threads the rest. No thread holds the
+    lock for longer than it takes to move a reference. `wake_loop` is called, on a caller's thread, when memory was
+    released that the loop waits for.
     """
 
     def __init__(self, *, max_bytes: int, wake_loop: Callable[[], None]) -> None:
@@ -118,228 +105,228 @@ class FetchBuffer:
         self._max_bytes = max_bytes
         self._wake_loop = wake_loop
         self._lock = threading.Lock()
-        # A lock that is released once rings. A condition does not stand an interrupt, which finds it without its lock.
-        self._bells: set[threading.Lock] = set()
+        # A waiting thread's lock; releasing it wakes the thread. A Condition does not survive a KeyboardInterrupt.
+        self._waiters: set[threading.Lock] = set()
         self._items: list[Item] = []
-        self._nudges = 0
-        self._bytes: dict[int, int] = {}
-        self._total_bytes = 0  # less what paused generations hold: they must not starve those that are read
+        self._wakeups = 0
+        self._bytes: dict[int, int] = {}  # by assignment epoch
+        self._total_bytes = 0  # without paused partitions, which must not starve the others
         self._paused: set[int] = set()
-        self._is_awaited = False  # the loop found no room and goes on only when told
+        self._is_loop_waiting = False  # for `release`
 
-    # -- the loop's side
+    # -- for the loop thread
 
     def post(self, item: Item) -> None:
         with self._lock:
             if isinstance(item, CompletedFetch):
-                generation, size = item.generation, len(item.data)
-                self._bytes[generation] = self._bytes.get(generation, 0) + size
-                if generation not in self._paused:
+                assignment_epoch, size = item.assignment_epoch, len(item.data)
+                self._bytes[assignment_epoch] = self._bytes.get(assignment_epoch, 0) + size
+                if assignment_epoch not in self._paused:
                     self._total_bytes += size
             self._items.append(item)
-            if self._bells:
-                self._ring()
+            if self._waiters:
+                self._wake_waiters()
 
     def close(self, error: KwireError) -> None:
-        """Nothing will be posted any more; `error` is what everybody is told who asks from now on."""
+        """End the buffer: nothing more is posted, and callers get `error` from now on."""
         with self._lock:
             if self.end is None:
                 self.end = error
-            self._ring()
+            self._wake_waiters()
 
-    def capacity(self, reserved_bytes: int, least: int) -> int:
-        """How many more bytes may be asked for, `reserved_bytes` being under way.
+    def capacity(self, reserved_bytes: int, minimum: int) -> int:
+        """Return how many bytes the next fetch may request, beside `reserved_bytes` of the fetches in flight.
 
-        0 when that is less than `least`; then the loop is woken as soon as something is released.
+        0 if that is less than `minimum`; then the next `release` wakes the loop.
         """
         with self._lock:
-            room = self._max_bytes - self._total_bytes - reserved_bytes
-            if room >= least:
-                return room
-            self._is_awaited = True
+            free_bytes = self._max_bytes - self._total_bytes - reserved_bytes
+            if free_bytes >= minimum:
+                return free_bytes
+            self._is_loop_waiting = True
             return 0
 
-    def holds(self, generation: int, limit: int) -> bool:
-        """Whether this generation has `limit` bytes or more that nobody has read; then the loop will be woken."""
-        if self._bytes.get(generation, 0) < limit:  # what is little now, only the loop itself could make more
+    def is_full(self, assignment_epoch: int, limit: int) -> bool:
+        """Return whether this epoch has `limit` or more unread bytes; if so, the next `release` wakes the loop."""
+        if self._bytes.get(assignment_epoch, 0) < limit:  # without the lock: only this thread adds bytes
             return False
         with self._lock:
-            is_full = self._bytes.get(generation, 0) >= limit
-            self._is_awaited |= is_full
-            return is_full
+            is_over_limit = self._bytes.get(assignment_epoch, 0) >= limit
+            self._is_loop_waiting |= is_over_limit
+            return is_over_limit
 
-    # -- the users' side
+    # -- for the callers' threads
 
     def take(self) -> list[Item]:
-        if not self._items:  # nothing is the usual answer of a poll that has records in hand; it costs no lock
+        if not self._items:  # the usual case of a poll that has buffered records: it takes no lock
             return []
         with self._lock:
             items, self._items = self._items, []
             return items
 
-    def release(self, chunk: CompletedFetch) -> None:
-        """A chunk was read to the end, or thrown away."""
-        generation, size = chunk.generation, len(chunk.data)
+    def release(self, fetch: CompletedFetch) -> None:
+        """Release the memory of a fetch that was read to the end or dropped."""
+        assignment_epoch, size = fetch.assignment_epoch, len(fetch.data)
         with self._lock:
-            held = self._bytes.get(generation, 0) - size
-            assert held >= 0, "released twice"
-            if held:
-                self._bytes[generation] = held
+            buffered = self._bytes.get(assignment_epoch, 0) - size
+            assert buffered >= 0, "released twice"
+            if buffered:
+                self._bytes[assignment_epoch] = buffered
             else:
-                self._bytes.pop(generation, None)
-            if generation not in self._paused:
+                self._bytes.pop(assignment_epoch, None)
+            if assignment_epoch not in self._paused:
                 self._total_bytes -= size
-            is_awaited, self._is_awaited = self._is_awaited, False
-        if is_awaited:
+            is_loop_waiting, self._is_loop_waiting = self._is_loop_waiting, False
+        if is_loop_waiting:
             self._wake_loop()
 
-    def pause(self, generation: int, is_paused: bool) -> None:
-        """Say whether what this generation holds counts against what the others may fetch."""
+    def pause(self, assignment_epoch: int, is_paused: bool) -> None:
+        """Set whether the bytes of this epoch are left out of the limit for all partitions."""
         with self._lock:
-            if is_paused == (generation in self._paused):
+            if is_paused == (assignment_epoch in self._paused):
                 return
-            held = self._bytes.get(generation, 0)
-            self._total_bytes += -held if is_paused else held
+            buffered = self._bytes.get(assignment_epoch, 0)
+            self._total_bytes += -buffered if is_paused else buffered
             if is_paused:
-                self._paused.add(generation)
+                self._paused.add(assignment_epoch)
             else:
-                self._paused.discard(generation)
+                self._paused.discard(assignment_epoch)
 
-    def forget(self, generation: int) -> None:
-        """A generation is over; its chunks were released or will be when they are met."""
-        self.pause(generation, False)
-
-    def nudge(self) -> None:
-        """Make everybody who waits look again: something other than a post has changed."""
+    def wake_all(self) -> None:
+        """Wake every thread in `wait`, because something other than a post has changed."""
         with self._lock:
-            self._nudges += 1
-            self._ring()
+            self._wakeups += 1
+            self._wake_waiters()
 
     @property
-    def nudges(self) -> int:
-        return self._nudges
+    def wakeups(self) -> int:
+        return self._wakeups
 
-    def wait(self, nudges_seen: int, timeout: float) -> None:
-        """Sleep until there are items, somebody nudges (after `nudges_seen`), it ends, or `timeout` seconds pass."""
-        bell = threading.Lock()
-        bell.acquire()
+    def wait(self, wakeups_seen: int, timeout: float) -> None:
+        """Block until there are items, `wake_all` was called (after `wakeups_seen`), the end, or `timeout` seconds."""
+        waiter = threading.Lock()
+        waiter.acquire()
         with self._lock:
-            if self._items or self._nudges != nudges_seen or self.end is not None:
+            if self._items or self._wakeups != wakeups_seen or self.end is not None:
                 return
-            self._bells.add(bell)
+            self._waiters.add(waiter)
         try:
-            bell.acquire(timeout=timeout)
+            waiter.acquire(timeout=timeout)
         finally:
             with self._lock:
-                self._bells.discard(bell)
+                self._waiters.discard(waiter)
 
-    def _ring(self) -> None:
-        """With the lock held: wake everybody who sleeps."""
-        while self._bells:
-            self._bells.pop().release()
+    def _wake_waiters(self) -> None:
+        """Wake every waiting thread. The caller holds the lock."""
+        while self._waiters:
+            self._waiters.pop().release()
 
 
-# Batches are opened together until they are as large, which is mostly all of a partition's answer: so a log of small
-# batches costs little more than one of large ones, and a poll few calls.
-_TOGETHER_BYTES = 1024 * 1024
-# Of an answer without aborted transactions; such a filter remembers nothing.
+# Batches are opened together up to this size, which is usually a whole fetched partition: so small batches cost little
+# more than large ones.
+_OPENED_BYTES = 1024 * 1024
+# For a fetch without aborted transactions; such a filter has no state.
 _CONTROL_ONLY = BatchFilter(())
 
 
 class PartitionBuffer:
-    """Not thread-safe, but for what may be done with its `cursor`: the consumer's lock is around every call.
+    """What was fetched of one partition and not yet read, and the position: the offset of the next record to return.
 
-    `release` is told of every chunk that is done with, and `retire` of every cursor: its records may still be about.
+    Batches are decompressed, checked and decoded here, each when the one before it was read to the end. An error that
+    the loop posts after some records is raised after them.
+
+    Not thread-safe: the consumer's lock guards every call, except reading from `reader`. `release` gets every fetch
+    that was read or dropped, and `retire` every finished reader, whose records may still be in use.
     """
 
     __slots__ = (
-        "_at", "_chunk", "_filter", "_items", "_position", "_release", "_retire", "check_crc", "cursor", "error",
-        "generation", "is_paused", "is_queued", "is_told", "partition", "topic",
+        "_batch_start", "_fetch", "_filter", "_items", "_position", "_release", "_retire", "assignment_epoch",
+        "check_crc", "error", "is_error_raised", "is_paused", "is_ready", "partition", "reader", "topic",
     )  # fmt: skip
 
     def __init__(
-        self, topic: str, partition: int, generation: int, position: int | None,
+        self, topic: str, partition: int, assignment_epoch: int, position: int | None,
         *, check_crc: bool, release: Callable[[CompletedFetch], None], retire: Callable[[RecordReader], None],
     ) -> None:  # fmt: skip
         self.topic = topic
         self.partition = partition
-        self.generation = generation
-        self._position = position  # where `cursor` is not; None until the loop has found it
+        self.assignment_epoch = assignment_epoch
+        self._position = position  # while there is no `reader`; None until the offset was found
         self.is_paused = False
-        self.is_queued = False  # the consumer will look at it
-        self.is_told = False  # the user was given `error`
+        self.is_ready = False  # it is in the consumer's queue of buffers to read
+        self.is_error_raised = False  # the caller has got `error`
         self.check_crc = check_crc
-        self.error: KwireError | None = None  # raised to the user, or about to be; the lane ends here until a seek
+        self.error: KwireError | None = None  # nothing is read after it until a seek
         self._release = release
         self._retire = retire
         self._items: deque[CompletedFetch | PositionResolved | PartitionFailed] = deque()
-        self._chunk: CompletedFetch | None = None  # being read
-        self._at = 0  # the next batch in it
+        self._fetch: CompletedFetch | None = None  # being read
+        self._batch_start = 0  # the next batch in it
         self._filter = _CONTROL_ONLY
-        self.cursor: RecordReader | None = None  # in the batch being handed out
+        self.reader: RecordReader | None = None  # of the batches that are being read
 
     @property
     def position(self) -> int | None:
-        return self._position if self.cursor is None else self.cursor.position
+        return self._position if self.reader is None else self.reader.position
 
     def put(self, item: CompletedFetch | PositionResolved | PartitionFailed) -> None:
-        """What the loop posted for this generation, in its order."""
+        """Add what the loop posted for this epoch, in its order."""
         if self.error is not None:
             if isinstance(item, CompletedFetch):
-                self._release(item)  # fetched before the loop heard that the reader got stuck
+                self._release(item)  # fetched before the loop knew of the error
         elif self._position is not None:
             self._items.append(item)
         elif isinstance(item, PositionResolved):
-            self._position = item.offset  # nothing can stand before it, and who asks for the position waits for this
+            self._position = item.offset  # at once: `Consumer.position` waits for it
         elif isinstance(item, PartitionFailed):
             self._fail(item.error)
 
-    def restart(self, generation: int, position: int | None) -> None:
-        """Stand elsewhere: nothing of the older generation will be handed out."""
+    def restart(self, assignment_epoch: int, position: int | None) -> None:
+        """Begin a new epoch at another position, and drop everything of the old one."""
         self.clear()
-        self.generation, self._position = generation, position
-        self.error, self.is_told = None, False
+        self.assignment_epoch, self._position = assignment_epoch, position
+        self.error, self.is_error_raised = None, False
 
     def clear(self) -> None:
-        """Throw away everything not handed out; the position stays."""
-        if self.cursor is not None:
-            self._leave(self.cursor)
-        if self._chunk is not None:
-            self._release(self._chunk)
-            self._chunk = None
+        """Drop everything that was not read; the position stays."""
+        if self.reader is not None:
+            self._finish_reader(self.reader)
+        if self._fetch is not None:
+            self._release(self._fetch)
+            self._fetch = None
         for item in self._items:
             if isinstance(item, CompletedFetch):
                 self._release(item)
         self._items.clear()
 
     def has_next(self) -> bool:
-        """Whether `cursor` has records, having read as far as needed to know. If not, `error` may be set."""
-        while self.cursor is None or not len(self.cursor):
-            if self.cursor is not None:
-                self._leave(self.cursor)
-            if self.error is not None or not self._read_on():
+        """Return whether `reader` has records, after reading as far as necessary. If not, `error` may be set."""
+        while self.reader is None or not len(self.reader):
+            if self.reader is not None:
+                self._finish_reader(self.reader)
+            if self.error is not None or not self._advance():
                 return False
         return True
 
-    def _leave(self, cursor: RecordReader) -> None:
-        self._position, self.cursor = cursor.stop(), None  # an iteration may have it in hand
-        self._retire(cursor)
+    def _finish_reader(self, reader: RecordReader) -> None:
+        self._position, self.reader = reader.stop(), None  # an iteration may still hold it
+        self._retire(reader)
 
-    # -- reading on
+    # -- reading
 
-    def _read_on(self) -> bool:
-        """Get to the next batch, item or failure; False when there is nothing more."""
-        chunk = self._chunk
-        if chunk is not None and self._at == len(chunk.data):
-            self._chunk = None
-            self._release(chunk)
-        if self._chunk is None and not self._next_item():
+    def _advance(self) -> bool:
+        """Go to the next batch, item or failure; return False if there is none."""
+        fetch = self._fetch
+        if fetch is not None and self._batch_start == len(fetch.data):
+            self._fetch = None
+            self._release(fetch)
+        if self._fetch is None and not self._next_item():
             return False
-        if self._chunk is not None:
+        if self._fetch is not None:
             try:
-                self._read_batch(self._chunk)
+                self._read_batch(self._fetch)
             except KwireError as error:
-                self._fail(self._unreadable(error))
+                self._fail(self._located(error))
         return True
 
     def _next_item(self) -> bool:
@@ -347,9 +334,9 @@ class PartitionBuffer:
             return False
         item = self._items.popleft()
         if isinstance(item, CompletedFetch):
-            assert item.offset == self._position, "a fetch that does not follow on from what was read"
-            self._chunk = item
-            self._at = 0
+            assert item.offset == self._position, "the fetch does not continue at the position"
+            self._fetch = item
+            self._batch_start = 0
             self._filter = BatchFilter(item.aborted) if item.aborted else _CONTROL_ONLY
         elif isinstance(item, PositionResolved):
             self._position = item.offset
@@ -357,37 +344,37 @@ class PartitionBuffer:
             self._fail(item.error)
         return True
 
-    def _read_batch(self, chunk: CompletedFetch) -> None:
+    def _read_batch(self, fetch: CompletedFetch) -> None:
         assert self._position is not None
-        if not chunk.aborted:
+        if not fetch.aborted:
             found = open_batches(
                 ConsumerRecord, self.topic, self.partition, self._position,
-                chunk.data, self._at, self.check_crc, _TOGETHER_BYTES,
+                fetch.data, self._batch_start, self.check_crc, _OPENED_BYTES,
             )  # fmt: skip
             if found is not None:
-                self.cursor, self._at = found
+                self.reader, self._batch_start = found
                 return
-        batch = next(decode_batches(chunk.data, start=self._at, check_crc=self.check_crc), None)
+        batch = next(decode_batches(fetch.data, start=self._batch_start, check_crc=self.check_crc), None)
         if batch is None:
-            self._at = len(chunk.data)
+            self._batch_start = len(fetch.data)
             return
-        self._at += batch.size_bytes
+        self._batch_start += batch.size_bytes
         if self._filter.hides(batch):
             self._position = max(batch.next_offset, self._position)
         else:
-            self.cursor = batch.cursor(ConsumerRecord, self.topic, self.partition, self._position)
+            self.reader = batch.cursor(ConsumerRecord, self.topic, self.partition, self._position)
 
     def _fail(self, error: KwireError) -> None:
         self.clear()
         self.error = error
 
-    def _unreadable(self, cause: KwireError) -> KwireError:
-        """Where in the log it is; `cause` at best knows where in the answer."""
+    def _located(self, cause: KwireError) -> KwireError:
+        """Return the error with the place in the log; `cause` knows at best the place in the response."""
         if not isinstance(cause, CorruptRecordsError):  # a codec that is not installed
             return cause.at(topic=self.topic, partition=self.partition, offset=self.position)
         error = CorruptRecordsError(
             f"the batch at this offset cannot be read: {cause.message}",
-            remedy="seek past it; if it is damaged at the broker too, another replica may have it whole",
+            remedy="seek past it; if it is damaged at the broker too, another replica may have an intact copy",
             topic=self.topic,
             partition=self.partition,
             offset=self.position,

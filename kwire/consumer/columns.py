@@ -1,7 +1,6 @@
-"""What one poll brought, by the column: buffers, Arrow arrays, or records where somebody iterates after all.
+"""Polled records as columns: buffers, Arrow arrays, or records when they are iterated.
 
-Owns the columns' names and Arrow types. Nothing is decoded here: a `RecordSlice` is a range of a batch that was looked
-through. pyarrow is an extra, imported when it is first needed.
+Nothing is decoded here: a `RecordSlice` is a range of a validated batch. pyarrow is an extra, imported on first use.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ def check_pyarrow() -> None:
 
 
 class BytesView(Sequence[bytes | None]):
-    """A column of byte strings as a sequence of bytes or None, each made when it is asked for.
+    """A column of byte strings as a sequence of bytes or None, each made when it is read.
 
-    `data` is all bytes one after the other, and those of item n are `data[ends[n]:ends[n + 1]]`; `validity` has a bit
-    for each, from the lowest of the first byte on, that is 0 where the item is None; itself None where none is.
+    `data` holds all bytes in a row; item n is `data[ends[n]:ends[n + 1]]`. `validity` has a bit per item, lowest
+    bit first, which is 0 where the item is None. It is None if no item is.
     """
 
     __slots__ = ("data", "ends", "validity")
@@ -59,7 +58,7 @@ class BytesView(Sequence[bytes | None]):
 
 
 class PartitionColumns:
-    """The records of one partition in the order of its log, as columns of the same length.
+    """The records of one partition in log order, as columns of the same length.
 
     offsets, timestamps_ms   memoryviews of int64
     timestamp_types          memoryview of int32, with the values of `ConsumerRecord.timestamp_type`
@@ -86,36 +85,36 @@ class PartitionColumns:
 
 
 class PolledBatch:
-    """The records of one `poll_batch`, in the order in which `poll` would have handed them out.
+    """The records of one `poll_batch`, in the order in which `poll` would have returned them.
 
-    It holds what they came in, decompressed, and so do the records that it makes while it is iterated.
-    Columns and Arrow arrays are copies and hold nothing.
+    It keeps the decompressed batches in memory, and so do the records of its iteration. Columns and Arrow arrays
+    are copies.
     """
 
-    __slots__ = ("_pieces",)
+    __slots__ = ("_slices",)
 
-    def __init__(self, pieces: Sequence[RecordSlice]) -> None:
-        self._pieces = list(pieces)
+    def __init__(self, slices: Sequence[RecordSlice]) -> None:
+        self._slices = list(slices)
 
     def __len__(self) -> int:
-        return sum(map(len, self._pieces))
+        return sum(map(len, self._slices))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        for piece in self._pieces:
-            yield from piece.records()
+        for records in self._slices:
+            yield from records.records()
 
     def __repr__(self) -> str:
         return f"<{len(self)} records of {len(self._by_partition())} partitions>"
 
     def partitions(self) -> list[PartitionColumns]:
-        """The records as columns, each partition's by itself."""
+        """Return the records as columns, per partition."""
         return [
-            PartitionColumns(topic, partition, columns(pieces, False))
-            for (topic, partition), pieces in self._by_partition().items()
+            PartitionColumns(topic, partition, columns(slices, False))
+            for (topic, partition), slices in self._by_partition().items()
         ]
 
     def to_arrow(self, *, include_headers: bool = False) -> pa.RecordBatch:
-        """All records as one pyarrow.RecordBatch.
+        """Return all records as one pyarrow.RecordBatch.
 
         topic string, partition int32, offset int64, timestamp timestamp[ms, UTC] (-1 ms where a record has none),
         timestamp_type int32, key binary, value binary; with `include_headers` headers
@@ -124,10 +123,10 @@ class PolledBatch:
         check_pyarrow()
         from kwire.consumer import arrow  # importing pyarrow takes longer than all of kwire
 
-        return arrow.record_batch(columns(self._pieces, include_headers))
+        return arrow.record_batch(columns(self._slices, include_headers))
 
     def _by_partition(self) -> dict[tuple[str, int], list[RecordSlice]]:
         found: dict[tuple[str, int], list[RecordSlice]] = {}
-        for piece in self._pieces:
-            found.setdefault((piece.cursor.topic, piece.cursor.partition), []).append(piece)
+        for records in self._slices:
+            found.setdefault((records.cursor.topic, records.cursor.partition), []).append(records)
         return found

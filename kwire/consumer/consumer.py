@@ -1,9 +1,8 @@
-"""`kwire.Consumer`: the face of the consumer, for any number of threads.
+"""`kwire.Consumer`, safe to use from many threads.
 
-It keeps a `PartitionBuffer` per assigned partition, which is what the users have read; the `Fetcher` on the event
-loop is ahead
-of it. One lock is around the lanes: users' threads hold it while records are decoded, the loop never takes it. Commands
-are handed to the loop under that lock, so that it hears of them in the order in which they happened.
+The `Fetcher` on the loop thread fetches ahead into the `FetchBuffer`. The consumer sorts the fetches into a
+`PartitionBuffer` per assigned partition and decodes them on the caller's thread. One lock guards those buffers; the
+loop thread never takes it. Commands go to the loop under that lock, so they arrive in order.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ from kwire.consumer.offsets import (
     OffsetsQuery,
     PartitionsQuery,
     StartOffset,
-    ask,
     is_start_offset,
 )
 from kwire.consumer.options import CLIENT_DEFAULTS, ConsumerKwargs, ConsumerOptions
@@ -55,39 +53,37 @@ if TYPE_CHECKING:
 
     from kwire.records.reader import RecordReader, RecordSlice
 
-# Where a poll ends that has gathered so many bytes, decompressed: what is made of them is still in the processor's
-# cache when it is looked at, and its memory is that of the poll before.
+# A poll ends after this many bytes, decompressed: so its records are still in the processor's cache when they are read,
+# and the next poll can reuse the memory.
 _POLL_BYTES = 4 * 1024 * 1024
-# Sleep no longer than this (seconds) without looking around: a wait that nothing ends would be a defect, not a hang.
-_NAP = 1.0
+# The longest wait in seconds without a check: a missed wake-up would cause a delay, not a hang.
+_WAIT_MAX = 1.0
 
 
 class Consumer(RecordIterator):
-    """Reads records of the partitions that it is assigned.
+    """Reads records of assigned partitions.
 
     >>> with kwire.Consumer("localhost:9092") as consumer:            # doctest: +SKIP
     ...     consumer.assign([("greetings", 0, "earliest")])
     ...     for record in consumer:
     ...         print(record.offset, record.value)
 
-    Options, with their defaults; sizes are bytes of records as they are stored, compressed, and the smallest of the
-    limits counts, but a single batch that is larger than they are still arrives:
+    Options, with their defaults. Sizes are bytes of records as they are stored, compressed. The smallest of the limits
+    counts; a single batch that exceeds them is still fetched.
 
     bootstrap                "host:port,host:port" of any brokers of the cluster, a list of such, or a `kwire.Cluster`
-    isolation                ["read_uncommitted"] "read_committed" hides the records of aborted transactions, and waits
-                             at those of open ones
-    on_out_of_range          ["error"] when the log does not, or no longer, have the position: "error", or go to
-                             "earliest" or "latest"
-    max_wait_ms              [500 ms] how long a broker may wait for min_bytes to gather; also how late a seek may take
-                             effect
-    min_bytes                [1 bytes] a broker waits for so much, up to max_wait_ms
-    max_bytes                [16_777_216 bytes] of one fetch from one broker
-    partition_max_bytes      [1_048_576 bytes] of one partition in one fetch
-    max_buffered_bytes       [67_108_864 bytes] fetched, or being fetched, and not yet read; what paused partitions hold
-                             is not counted
-    unknown_topic_timeout_ms [5_000 ms] how long brokers may say that they do not know a topic, which may be about to be
-                             created
-    rack                     [""] read from a replica of the same rack, where brokers are set up for it (KIP-392)
+    isolation                ["read_uncommitted"] "read_committed" hides the records of aborted transactions and waits
+                             for open ones to end
+    on_out_of_range          ["error"] at an offset that the log does not have: "error", or go to "earliest" or "latest"
+    max_wait_ms              [500 ms] how long a broker may wait for min_bytes; a seek may be that late
+    min_bytes                [1 bytes] a broker waits for this many bytes, up to max_wait_ms
+    max_bytes                [16_777_216 bytes] the limit of one fetch from one broker
+    partition_max_bytes      [1_048_576 bytes] the limit of one partition in one fetch
+    max_buffered_bytes       [67_108_864 bytes] the limit of what is fetched, or in flight, and not yet read; without
+                             paused partitions
+    unknown_topic_timeout_ms [5_000 ms] how long a topic may be unknown to the brokers before it is an error: it may
+                             just be created
+    rack                     [""] read from a replica of the same rack, if the brokers are configured for it (KIP-392)
     check_crc                [True] whether to verify the checksums of batches
 
     and those of every client:
@@ -108,9 +104,9 @@ class Consumer(RecordIterator):
     max_in_flight            [5 requests] requests sent on one connection and not yet answered
     allow_auto_create_topics [False] whether brokers may create a topic that a client asks for
 
-    `poll` and iteration raise the error of a partition once, after the records before it; the partition then stands
-    still until `seek`, and the others go on. What passes by itself (a leader that moves, a broker that restarts) is no
-    error. No broker is contacted before the first use.
+    `poll` and iteration raise the error of a partition once, after the records before it. The partition then stops
+    until `seek`, and the others continue. Retriable errors (a leader that moves, a broker that restarts) are not
+    raised. No broker is contacted before the first use.
     """
 
     @translate_bootstrap("kwire.Consumer")
@@ -121,11 +117,11 @@ class Consumer(RecordIterator):
         self._options = ConsumerOptions(**own)
         self._runtime = open_loop_thread("kwire.Consumer", bootstrap, shared, "consumer")
         self._config = config = self._runtime.config
-        self._inbox = FetchBuffer(max_bytes=self._options.max_buffered_bytes, wake_loop=self._runtime.wakeup)
+        self._fetch_buffer = FetchBuffer(max_bytes=self._options.max_buffered_bytes, wake_loop=self._runtime.wakeup)
         self._fetcher = Fetcher(
             self._options,
-            self._inbox,
-            self._new_lookup(),
+            self._fetch_buffer,
+            self._new_offset_fetcher(),
             backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
             random=Random(),
             request_timeout_ms=config.request_timeout_ms,
@@ -133,46 +129,47 @@ class Consumer(RecordIterator):
             replica_max_age_ms=config.metadata_max_age_ms,
         )
         self._lock = threading.RLock()
-        self._lanes: dict[TopicPartition, PartitionBuffer] = {}
-        self._by_generation: dict[int, PartitionBuffer] = {}
-        self._ready: deque[PartitionBuffer] = deque()  # lanes to be looked at, the next first; each at most once
-        self._reading = None  # the cursor that the iteration is in, which it uses without the lock
-        self._read: list[RecordReader] = []  # read to the end since the last poll ...
-        self._read_before: list[RecordReader] = []  # ... and in the one before
-        self._generations = itertools.count(1)
-        self._troubles: deque[KwireError] = deque()
+        self._buffers: dict[TopicPartition, PartitionBuffer] = {}
+        self._buffer_by_epoch: dict[int, PartitionBuffer] = {}
+        self._ready: deque[PartitionBuffer] = deque()  # buffers to read, in turn; each at most once
+        self._reading = None  # the iteration's reader, which it uses without the lock
+        self._finished: list[RecordReader] = []  # read to the end since the last poll ...
+        self._finished_before: list[RecordReader] = []  # ... and before it
+        self._assignment_epochs = itertools.count(1)
+        self._client_errors: deque[KwireError] = deque()
         self._is_assigned = False
         self._is_closed = False
 
     def __repr__(self) -> str:
         config, state = self._config, ", closed" if self._is_closed else ""
-        reads = f"partitions assigned: {len(self._lanes)}"
+        reads = f"partitions assigned: {len(self._buffers)}"
         return f"<kwire.Consumer {config.client_id!r} of {','.join(config.bootstrap)}, {reads}{state}>"
 
-    # -- what to read
+    # -- assignment
 
     def assign(
         self, partitions: Iterable[tuple[str, int, StartOffset]], *, ends: Mapping[TopicPartition, int] | None = None
     ) -> None:
-        """Read these partitions and no other, each from the given offset on.
+        """Read these partitions and no others, each from the given offset on.
 
-        An offset is a number, "earliest", "latest" or `AtTimestamp(ms)`. Whatever was assigned before is dropped, with
-        all that was fetched for it. Raises ConfigurationError; whether the topics exist is for `poll` to find out.
+        An offset is a number, "earliest", "latest" or `AtTimestamp(ms)`. Drops the old assignment and everything that
+        was fetched for it. Raises ConfigurationError; `poll` raises the error of a topic that does not exist.
 
-        `ends`, such as `end_offsets` answers, spares fetches to who reads no further: of a partition that is in it
-        nothing is fetched from that offset on. Its last fetch may bring records beyond it, which are handed out.
+        `ends` maps partitions to offsets, such as those of `end_offsets`, from which on nothing is fetched. The last
+        fetch of a partition may bring records beyond its end; `poll` returns them.
         """
         wanted = checked_starts(partitions)
         ends = checked_ends(ends or {})
         with self._lock:
             self._check_usable()
-            for lane in self._lanes.values():
-                self._retire(lane)
-            self._lanes = {key: self._new_lane(key, start) for key, start in wanted.items()}
+            for buffer in self._buffers.values():
+                self._drop(buffer)
+            self._buffers = {key: self._new_buffer(key, start) for key, start in wanted.items()}
             self._ready.clear()
             self._reading = None
             starts = [
-                Start(*key, self._lanes[key].generation, start, end=ends.get(key)) for key, start in wanted.items()
+                Start(*key, self._buffers[key].assignment_epoch, start, end=ends.get(key))
+                for key, start in wanted.items()
             ]
             if not self._is_assigned:
                 self._is_assigned = True
@@ -180,79 +177,82 @@ class Consumer(RecordIterator):
             self._runtime.call_soon(self._fetcher.assign, starts)
 
     def assignment(self) -> list[TopicPartition]:
-        """The assigned partitions, in the order of `assign`."""
+        """Return the assigned partitions, in the order of `assign`."""
         with self._lock:
-            return list(self._lanes)
+            return list(self._buffers)
 
     def seek(self, topic: str, partition: int, offset: StartOffset) -> None:
-        """Go on reading an assigned partition from `offset`, as in `assign`; also one that stands still after an error.
+        """Continue to read an assigned partition from `offset`, as in `assign`; also after an error of the partition.
 
-        Nothing of the partition that was fetched before will be handed out. Takes effect within max_wait_ms.
+        Records that were fetched before are not returned. Takes effect within max_wait_ms.
         """
         if not is_start_offset(offset):
             raise no_offset(offset)
         with self._lock:
             self._check_usable()
-            lane = self._lane(topic, partition)
-            self._inbox.pause(lane.generation, False)
-            del self._by_generation[lane.generation]
-            generation = next(self._generations)
-            lane.restart(generation, offset if isinstance(offset, int) else None)
-            self._by_generation[generation] = lane
-            self._inbox.pause(generation, lane.is_paused)
+            buffer = self._assigned(topic, partition)
+            self._fetch_buffer.pause(buffer.assignment_epoch, False)
+            del self._buffer_by_epoch[buffer.assignment_epoch]
+            assignment_epoch = next(self._assignment_epochs)
+            buffer.restart(assignment_epoch, offset if isinstance(offset, int) else None)
+            self._buffer_by_epoch[assignment_epoch] = buffer
+            self._fetch_buffer.pause(assignment_epoch, buffer.is_paused)
             self._reading = None
-            self._runtime.call_soon(self._fetcher.seek, Start(topic, partition, generation, offset, lane.is_paused))
+            self._runtime.call_soon(
+                self._fetcher.seek, Start(topic, partition, assignment_epoch, offset, buffer.is_paused)
+            )
 
     def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Hand out no records of these partitions (None: of all assigned) until `resume`. Their positions stay."""
+        """Return no records of these partitions (None: of all assigned) until `resume`. Their positions stay."""
         self._set_paused(partitions, True)
 
     def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Hand out records of these partitions (None: of all assigned) again."""
+        """Return records of these partitions (None: of all assigned) again."""
         self._set_paused(partitions, False)
-        self._inbox.nudge()
+        self._fetch_buffer.wake_all()
 
     def paused(self) -> list[TopicPartition]:
+        """Return the assigned partitions that are paused."""
         with self._lock:
-            return [key for key, lane in self._lanes.items() if lane.is_paused]
+            return [key for key, buffer in self._buffers.items() if buffer.is_paused]
 
     def position(self, topic: str, partition: int, timeout: float | None = None) -> int:
-        """The offset of the next record to be handed out.
+        """Return the offset of the next record of a partition.
 
-        After `assign` or `seek` to a place that is not a number it has to be asked for, which is waited for at most
-        `timeout` seconds, by default request_timeout_ms: RequestTimeoutError.
+        After `assign` or `seek` to "earliest", "latest" or a timestamp it must be found first. RequestTimeoutError
+        after `timeout` seconds, by default request_timeout_ms.
         """
         deadline = self._runtime.clock.now() + self._timeout(timeout)
         while True:
-            nudges = self._inbox.nudges
+            wakeups = self._fetch_buffer.wakeups
             with self._lock:
                 self._check_usable()
-                self._absorb()
-                lane = self._lane(topic, partition)
-                if lane.position is not None:
-                    return lane.position
-                if lane.error is not None:
-                    self._raise_of(lane)
-                if self._troubles:
-                    raise self._troubles.popleft()
+                self._receive()
+                buffer = self._assigned(topic, partition)
+                if buffer.position is not None:
+                    return buffer.position
+                if buffer.error is not None:
+                    self._raise_error_of(buffer)
+                if self._client_errors:
+                    raise self._client_errors.popleft()
             remaining = deadline - self._runtime.clock.now()
             if remaining <= 0:
                 raise RequestTimeoutError("the position was not found in time", topic=topic, partition=partition)
-            self._inbox.wait(nudges, min(remaining, _NAP))
+            self._fetch_buffer.wait(wakeups, min(remaining, _WAIT_MAX))
 
     # -- reading
 
     def poll(self, max_records: int = 500, timeout: float | None = 1.0) -> list[ConsumerRecord]:
-        """The next records, at most `max_records`, in order within each partition; moves the positions behind them.
+        """Return the next records, at most `max_records`, in order within each partition, and advance the positions.
 
-        Answers as soon as there are any, and an empty list after `timeout` seconds (None: waits without end).
-        Raises the typed error of a partition once, or of the connection when no broker can be reached; see the class.
+        Returns as soon as there are records, or an empty list after `timeout` seconds (None: no limit). Raises the
+        typed error of a partition once, or a connection error when no broker can be reached; see the class.
         """
         records: list[ConsumerRecord] = []
 
-        def gather(cursor: RecordReader, count: int) -> int:
+        def gather(reader: RecordReader, count: int) -> int:
             nonlocal records
-            taken: list[ConsumerRecord] = cursor.take(count)
+            taken: list[ConsumerRecord] = reader.take(count)
             records = records + taken if records else taken
             return len(taken)
 
@@ -260,15 +260,15 @@ class Consumer(RecordIterator):
         return records
 
     def poll_batch(self, max_records: int = 100_000, timeout: float | None = 1.0) -> PolledBatch:
-        """As `poll`, but no record is made before it is asked for.
+        """Return the next records as `poll` does, without making an object for each.
 
-        The quick way to `to_arrow`, or to columns of a partition's offsets, times, keys and values. Ends with the batch
-        that makes 4 MB full; empty after `timeout` seconds.
+        The fast way to `to_arrow`, or to columns of offsets, timestamps, keys and values. Ends with the batch that
+        makes 4 MB full; empty after `timeout` seconds.
         """
         pieces: list[RecordSlice] = []
 
-        def gather(cursor: RecordReader, count: int) -> int:
-            piece = cursor.cut(count)
+        def gather(reader: RecordReader, count: int) -> int:
+            piece = reader.cut(count)
             if len(piece):
                 pieces.append(piece)
             return len(piece)
@@ -279,9 +279,9 @@ class Consumer(RecordIterator):
     def poll_arrow(
         self, max_records: int = 100_000, timeout: float | None = 1.0, *, include_headers: bool = False
     ) -> pa.RecordBatch:
-        """`poll_batch` as a pyarrow.RecordBatch, of no rows after `timeout` seconds: see `PolledBatch.to_arrow`.
+        """Return `poll_batch` as a pyarrow.RecordBatch, without rows after `timeout` seconds.
 
-        ConfigurationError where pyarrow is not installed, before anything was read.
+        See `PolledBatch.to_arrow`. Raises ConfigurationError, before anything is read, if pyarrow is not installed.
         """
         check_pyarrow()
         return self.poll_batch(max_records, timeout).to_arrow(include_headers=include_headers)
@@ -298,120 +298,120 @@ class Consumer(RecordIterator):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
     def _next_cursor(self) -> RecordReader:
-        """For the iteration, which waits without end, until another thread closes the consumer."""
+        """Return the next reader of the iteration; wait for it until another thread closes the consumer."""
         try:
-            self._age()
+            self._release_old_batches()
             while True:
-                nudges = self._inbox.nudges
+                wakeups = self._fetch_buffer.wakeups
                 with self._lock:
                     if self._is_closed:
                         raise StopIteration
                     self._check_readable()
-                    self._absorb()
-                    lane = self._next_lane()
-                    if lane is not None:
+                    self._receive()
+                    buffer = self._next_buffer()
+                    if buffer is not None:
                         self._ready.rotate(-1)  # the next batch is another partition's
-                        assert lane.cursor is not None
-                        return lane.cursor
-                self._inbox.wait(nudges, _NAP)
+                        assert buffer.reader is not None
+                        return buffer.reader
+                self._fetch_buffer.wait(wakeups, _WAIT_MAX)
         except (KwireError, StopIteration):
             raise
         except BaseException:
-            self._take_back(())
+            self._rewind(())
             raise
 
     def _poll(self, max_records: int, timeout: float | None, gather: Callable[[RecordReader, int], int]) -> None:
-        """`gather` takes at most so many records of a cursor, and says how many it took."""
+        """Call `gather(reader, count)`, which takes up to `count` records and returns how many, until it is enough."""
         check_count(max_records)
         check_timeout(timeout)
         clock = self._runtime.clock
         deadline = None if timeout is None else clock.now() + timeout
-        handed: list[tuple[PartitionBuffer, int]] = []
+        taken_from: list[tuple[PartitionBuffer, int]] = []
         try:
-            self._age()
+            self._release_old_batches()
             while True:
-                nudges = self._inbox.nudges
+                wakeups = self._fetch_buffer.wakeups
                 with self._lock:
                     self._check_readable()
-                    self._absorb()
-                    has_found = self._collect(max_records, gather, handed)
+                    self._receive()
+                    has_found = self._collect(max_records, gather, taken_from)
                 if has_found:
                     return
-                nap = _NAP if deadline is None else min(_NAP, deadline - clock.now())
-                if nap <= 0:
+                wait = _WAIT_MAX if deadline is None else min(_WAIT_MAX, deadline - clock.now())
+                if wait <= 0:
                     return
-                self._inbox.wait(nudges, nap)
+                self._fetch_buffer.wait(wakeups, wait)
         except KwireError:
             raise
         except BaseException:
-            self._take_back(handed)
+            self._rewind(taken_from)
             raise
 
-    def _take_back(self, handed: Iterable[tuple[PartitionBuffer, int]]) -> None:
-        """After an interrupt, which may have come between any two steps: what nobody was given is to be read again.
+    def _rewind(self, taken_from: Iterable[tuple[PartitionBuffer, int]]) -> None:
+        """Seek back after an interrupt between two steps, so that records which the caller never got are read again.
 
-        `handed` are lanes and where they stood before something was taken from them. All else that was fetched is
-        fetched again, as it may not have got to its lane.
+        `taken_from` has the buffers with their positions before records were taken. Everything else is fetched again,
+        because it may not have reached its buffer.
         """
         with suppress(KwireError), self._lock:
-            stood = dict(reversed([*handed]))  # the first of each
-            for key, lane in list(self._lanes.items()):
-                position = stood.get(lane, lane.position)
+            before = dict(reversed([*taken_from]))  # the first of each
+            for key, buffer in list(self._buffers.items()):
+                position = before.get(buffer, buffer.position)
                 if position is not None:
                     self.seek(*key, position)
 
-    # -- asking
+    # -- metadata and offsets
 
     def partitions(self, topic: str, timeout: float | None = None) -> list[int]:
-        """The partitions of a topic. TopicError if there is no such topic."""
+        """Return the partitions of a topic. Raises TopicError if it does not exist."""
         self._check_usable()
         checked_partition(topic, 0)
         seconds = self._timeout(timeout)
         query = PartitionsQuery(topic, timeout=seconds, unknown_topic_timeout_ms=self._options.unknown_topic_timeout_ms)
-        return list(range(ask(self._runtime, query, query.future, seconds)))
+        return list(range(self._runtime.run_until_done(query, query.future, seconds)))
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset that each log still has."""
+        """Return the first offset of each log."""
         found = self._offsets(dict.fromkeys(checked_partitions(partitions), EARLIEST), timeout)
         return {key: one.offset for key, one in found.items()}
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset that the next record of each log will have; of the next readable one under read_committed."""
+        """Return the offset after the last record of each log; with read_committed after the last stable record."""
         found = self._offsets(dict.fromkeys(checked_partitions(partitions), LATEST), timeout)
         return {key: one.offset for key, one in found.items()}
 
     def offsets_at(
         self, times: Iterable[tuple[str, int, int]], timeout: float | None = None
     ) -> dict[TopicPartition, int | None]:
-        """For each (topic, partition, milliseconds since 1970): the first offset written then or later, or None."""
+        """Return the first offset written at or after each (topic, partition, milliseconds since 1970), or None."""
         found = self._offsets(checked_times(times), timeout)
         return {key: None if one.offset == NO_OFFSET else one.offset for key, one in found.items()}
 
-    # -- the end
+    # -- events and the end
 
     def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
         """Call `callback(event)` on the callback thread for each event of `kwire.cluster.events` from now on.
 
-        Brokers that come, fail and go, partitions that lose their leader, metadata that changed. What `callback` raises
-        is logged. Returns a function that ends it; nothing is called after that function has returned, but what is
-        running just then.
+        Events are brokers that appear, fail and disappear, partitions that lose their leader, and changed metadata.
+        Exceptions of `callback` are logged. Returns a function that ends the calls; a call that is running then may end
+        after it.
         """
         return self._runtime.on_cluster_event(callback)
 
     def close(self, timeout: float | None = 10.0) -> None:
         """End the thread and the connections, waiting at most `timeout` seconds. A second call does nothing.
 
-        Threads that wait in `poll` get ClosedError, and iterations end.
+        Threads that wait in `poll` raise ClosedError, and iterations end.
         """
         check_timeout(timeout)
         self._is_closed = True
         self._reading = None
         self._runtime.close(timeout)
-        self._inbox.close(ClosedError("the consumer is closed"))
+        self._fetch_buffer.close(ClosedError("the consumer is closed"))
         self._end()
 
     def __enter__(self) -> Self:
@@ -422,130 +422,134 @@ class Consumer(RecordIterator):
     ) -> None:
         self.close()
 
-    # -- lanes; under the lock
+    # -- buffers; the caller holds the lock
 
-    def _new_lane(self, key: TopicPartition, start: StartOffset) -> PartitionBuffer:
-        lane = PartitionBuffer(
+    def _new_buffer(self, key: TopicPartition, start: StartOffset) -> PartitionBuffer:
+        buffer = PartitionBuffer(
             *key,
-            next(self._generations),
+            next(self._assignment_epochs),
             start if isinstance(start, int) else None,
             check_crc=self._options.check_crc,
-            release=self._inbox.release,
-            retire=self._retire_cursor,
+            release=self._fetch_buffer.release,
+            retire=self._retire_reader,
         )
-        self._by_generation[lane.generation] = lane
-        return lane
+        self._buffer_by_epoch[buffer.assignment_epoch] = buffer
+        return buffer
 
-    def _retire(self, lane: PartitionBuffer) -> None:
-        lane.clear()
-        self._inbox.pause(lane.generation, False)
-        del self._by_generation[lane.generation]
+    def _drop(self, buffer: PartitionBuffer) -> None:
+        buffer.clear()
+        self._fetch_buffer.pause(buffer.assignment_epoch, False)
+        del self._buffer_by_epoch[buffer.assignment_epoch]
 
-    def _lane(self, topic: str, partition: int) -> PartitionBuffer:
-        lane = self._lanes.get((topic, partition))
-        if lane is None:
+    def _assigned(self, topic: str, partition: int) -> PartitionBuffer:
+        buffer = self._buffers.get((topic, partition))
+        if buffer is None:
             raise ConfigurationError(f"{topic}-{partition} is not assigned", remedy="name it in assign() first")
-        return lane
+        return buffer
 
     def _set_paused(self, partitions: Iterable[TopicPartition] | None, is_paused: bool) -> None:
         with self._lock:
             self._check_usable()
-            keys = list(self._lanes) if partitions is None else checked_partitions(partitions)
-            for lane in [self._lane(*key) for key in keys]:
-                lane.is_paused = is_paused
+            keys = list(self._buffers) if partitions is None else checked_partitions(partitions)
+            for buffer in [self._assigned(*key) for key in keys]:
+                buffer.is_paused = is_paused
                 self._reading = None
-                self._inbox.pause(lane.generation, is_paused)
+                self._fetch_buffer.pause(buffer.assignment_epoch, is_paused)
                 if not is_paused:
-                    self._queue(lane)
+                    self._mark_ready(buffer)
             self._runtime.call_soon(self._fetcher.set_paused, keys, is_paused)
 
-    def _queue(self, lane: PartitionBuffer) -> None:
-        if not lane.is_queued:
-            lane.is_queued = True
-            self._ready.append(lane)
+    def _mark_ready(self, buffer: PartitionBuffer) -> None:
+        if not buffer.is_ready:
+            buffer.is_ready = True
+            self._ready.append(buffer)
 
-    def _absorb(self) -> None:
-        """Sort what the loop has posted into the lanes."""
-        for item in self._inbox.take():
+    def _receive(self) -> None:
+        """Sort what the loop has posted into the buffers of its epochs."""
+        for item in self._fetch_buffer.take():
             if isinstance(item, ClientError):
-                self._troubles.append(item.error)
+                self._client_errors.append(item.error)
                 continue
-            lane = self._by_generation.get(item.generation)
-            if lane is not None:
-                lane.put(item)
-                self._queue(lane)
+            buffer = self._buffer_by_epoch.get(item.assignment_epoch)
+            if buffer is not None:
+                buffer.put(item)
+                self._mark_ready(buffer)
             elif isinstance(item, CompletedFetch):
-                self._inbox.release(item)  # of a generation that is over
+                self._fetch_buffer.release(item)  # its epoch is over
 
-    def _next_lane(self) -> PartitionBuffer | None:
-        """The first lane that has records, left at the head of the queue; raises what comes before it."""
-        if self._troubles:
-            raise self._troubles.popleft()
+    def _next_buffer(self) -> PartitionBuffer | None:
+        """Return the first buffer that has records; it stays at the head of the queue. Raises an error before them."""
+        if self._client_errors:
+            raise self._client_errors.popleft()
         while self._ready:
-            lane = self._ready[0]
-            if not lane.is_paused and lane.has_next():
-                return lane
+            buffer = self._ready[0]
+            if not buffer.is_paused and buffer.has_next():
+                return buffer
             self._ready.popleft()
-            lane.is_queued = False
-            if lane.error is not None and not lane.is_paused and not lane.is_told:
-                self._raise_of(lane)
+            buffer.is_ready = False
+            if buffer.error is not None and not buffer.is_paused and not buffer.is_error_raised:
+                self._raise_error_of(buffer)
         return None
 
     def _collect(
-        self, max_records: int, gather: Callable[[RecordReader, int], int], handed: list[tuple[PartitionBuffer, int]]
+        self,
+        max_records: int,
+        gather: Callable[[RecordReader, int], int],
+        taken_from: list[tuple[PartitionBuffer, int]],
     ) -> bool:
+        """Call `gather` for buffers in turn; return False if none has records."""
         left, left_bytes = max_records, _POLL_BYTES
-        while left == max_records:  # another thread's iteration, which needs no lock, may have taken a lane's last
-            lane = self._next_lane()
-            if lane is None:
+        while left == max_records:  # an iteration of another thread, without the lock, may have taken the last records
+            buffer = self._next_buffer()
+            if buffer is None:
                 return False
-            assert lane.cursor is not None
-            left_bytes -= lane.cursor.size_bytes
-            handed.append((lane, lane.cursor.position))
-            left -= gather(lane.cursor, left)
+            assert buffer.reader is not None
+            left_bytes -= buffer.reader.size_bytes
+            taken_from.append((buffer, buffer.reader.position))
+            left -= gather(buffer.reader, left)
         while left > 0 and left_bytes > 0 and self._ready:
-            # An error further on waits for the next poll: these records come before it.
-            lane = self._ready[0]
-            if lane.is_paused or not lane.has_next():
-                if lane.error is not None and not lane.is_paused and not lane.is_told:
+            # An error after these records waits for the next poll.
+            buffer = self._ready[0]
+            if buffer.is_paused or not buffer.has_next():
+                if buffer.error is not None and not buffer.is_paused and not buffer.is_error_raised:
                     return True
                 self._ready.popleft()
-                lane.is_queued = False
+                buffer.is_ready = False
             else:
-                assert lane.cursor is not None
-                left_bytes -= lane.cursor.size_bytes
-                handed.append((lane, lane.cursor.position))
-                left -= gather(lane.cursor, left)
+                assert buffer.reader is not None
+                left_bytes -= buffer.reader.size_bytes
+                taken_from.append((buffer, buffer.reader.position))
+                left -= gather(buffer.reader, left)
         self._ready.rotate(-1)  # the next poll begins with another partition
         return True
 
-    def _retire_cursor(self, cursor: RecordReader) -> None:
-        self._read.append(cursor)
+    def _retire_reader(self, reader: RecordReader) -> None:
+        self._finished.append(reader)
 
-    def _age(self) -> None:
-        """Let records that outlived the last two polls let go of their batches; few do, so it costs next to nothing.
+    def _release_old_batches(self) -> None:
+        """Detach old records from their batches: those that the caller has kept for more than two polls.
 
-        Once for each poll, however often the poll wakes up while it waits.
+        Once per poll, however often the poll wakes up while it waits.
         """
         with self._lock:
-            old, self._read_before, self._read = self._read_before, self._read, []
-            for cursor in old:
-                cursor.detach()
+            old, self._finished_before, self._finished = self._finished_before, self._finished, []
+            for reader in old:
+                reader.detach()
 
-    def _raise_of(self, lane: PartitionBuffer) -> NoReturn:
-        assert lane.error is not None
-        lane.is_told = True
-        # When it was found here, in the records, the loop still fetches what comes behind them.
-        self._runtime.call_soon(self._fetcher.park, lane.topic, lane.partition, lane.generation)
-        raise lane.error
+    def _raise_error_of(self, buffer: PartitionBuffer) -> NoReturn:
+        assert buffer.error is not None
+        buffer.is_error_raised = True
+        # The loop may still fetch the partition, if the error was found here, in its records.
+        self._runtime.call_soon(self._fetcher.mark_failed, buffer.topic, buffer.partition, buffer.assignment_epoch)
+        raise buffer.error
 
-    # -- the rest
+    # -- checks
 
     def _check_usable(self) -> None:
         if self._is_closed:
             raise ClosedError("the consumer is closed")
-        if self._inbox.end is not None:
-            raise self._inbox.end
+        if self._fetch_buffer.end is not None:
+            raise self._fetch_buffer.end
         self._runtime.check_usable()
 
     def _check_readable(self) -> None:
@@ -557,7 +561,7 @@ class Consumer(RecordIterator):
         check_timeout(timeout, absent="wait for request_timeout_ms")
         return self._config.request_timeout_ms / 1000 if timeout is None else timeout
 
-    def _new_lookup(self) -> OffsetFetcher:
+    def _new_offset_fetcher(self) -> OffsetFetcher:
         return OffsetFetcher(
             is_committed_only=self._options.is_committed_only,
             unknown_topic_timeout_ms=self._options.unknown_topic_timeout_ms,
@@ -570,6 +574,6 @@ class Consumer(RecordIterator):
     ) -> Mapping[TopicPartition, FoundOffset]:
         self._check_usable()
         seconds = self._timeout(timeout)
-        lookup = self._new_lookup()
-        query = OffsetsQuery(lookup, timestamps, seconds)
-        return ask(self._runtime, lookup, query.future, seconds)
+        offset_fetcher = self._new_offset_fetcher()
+        query = OffsetsQuery(offset_fetcher, timestamps, seconds)
+        return self._runtime.run_until_done(offset_fetcher, query.future, seconds)

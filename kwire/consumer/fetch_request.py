@@ -1,16 +1,8 @@
-"""One Fetch request, and whose each part of its response is.
+"""One Fetch request, its response per partition, and how far the fetched batches reach.
 
-How far the records of a Fetch answer reach, told from the batches' envelopes alone, without decoding any.
-
-The event loop must know where to fetch next before the user has read what came. Every format begins with an offset and
-a size; a v2 batch tells its last offset in its header, and in the older formats the offset is that of the last record.
-The answer's last batch may be cut off where the size limit fell: it does not count.
-
-One Fetch: which partitions it asks for, the request at any version, and whose each part of the answer is.
-
-Without a fetch session (KIP-227): every request names all of its partitions, session 0 with epoch -1 says so. From v13
-on topics go by id; a topic whose id is not known (metadata of an old broker) holds the request at v12. From v12 on a
-broker that leads a partition no more says who does, and from v16 on where that broker is (KIP-951).
+Requests have no fetch session (KIP-227): each names all of its partitions, with session id 0 and epoch -1. From v13 on
+topics have ids; without a known id, as in the metadata of old brokers, the request stays at v12. From v12 on a broker
+that no longer leads a partition names the leader, from v16 on also the leader's address (KIP-951).
 """
 
 from __future__ import annotations
@@ -27,18 +19,122 @@ from kwire.consumer.routing import LeaderAndEpoch
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
 
-_ENVELOPE = struct.Struct(">qi")  # offset, size of what follows
-_MAGIC_AT = 16  # in every format: offset, size, and four bytes of checksum or leader epoch stand before it
+_ENVELOPE = struct.Struct(">qi")  # base offset, size of the rest
+_MAGIC_AT = 16  # in every format, after the offset, the size and four bytes of checksum or leader epoch
 _LAST_OFFSET_DELTA_AT = 23
 _SIZE_MIN = 14  # a v0 message without key and value
-_UNLIKE = 16  # the part of its size by which a batch may be larger than the one before
+_SIZE_TOLERANCE = 16  # a batch may be larger than the one before by this fraction of its size
+BY_ID_SINCE = 13
+# Before this version a request has no limit for the whole response, and a partition's limit cuts its first batch
+# (KIP-74).
+MAX_BYTES_SINCE = 3
+_NOT_LEADER_CODES = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+@dataclass(slots=True, eq=False)
+class FetchPosition:
+    """A partition in a request, with the offset that was requested. A seek may have replaced the state since then."""
+
+    state: PartitionState
+    offset: int
+    leader: LeaderAndEpoch
+
+
+class Fetch:
+    """A fetch from one node. `reserved_bytes` is the expected limit of its response."""
+
+    __slots__ = ("_topic_by_id", "max_bytes", "max_wait_ms", "node", "partitions", "reserved_bytes", "version_max")
+
+    def __init__(self, node: int, partitions: Sequence[FetchPosition], max_wait_ms: int, max_bytes: int) -> None:
+        self.node = node
+        self.partitions = partitions
+        self.max_wait_ms = max_wait_ms
+        self.max_bytes = max_bytes
+        self.reserved_bytes = min(max_bytes, sum([one.state.fetch_bytes for one in partitions]))
+        self._topic_by_id = {one.leader.topic_id: one.state.topic for one in partitions}
+        self.version_max = BY_ID_SINCE - 1 if None in self._topic_by_id else None
+
+    def request(self, options: ConsumerOptions, version: int) -> FetchRequest:
+        """Return the request. The encoder leaves out the fields that `version` lacks."""
+        return FetchRequest(
+            replica_id=-1,
+            max_wait_ms=self.max_wait_ms,
+            min_bytes=options.min_bytes,
+            max_bytes=self.max_bytes,
+            isolation_level=int(options.is_committed_only),
+            session_id=0,
+            session_epoch=-1,
+            topics=self._topics(),
+            rack_id=options.rack,
+        )
+
+    def _topics(self) -> list[FetchRequest.Topic]:
+        """Return the topics. Only neighbours share an entry: from v3 on partitions get bytes in this order."""
+        topics: list[FetchRequest.Topic] = []
+        last_name = None
+        for position in self.partitions:
+            state = position.state
+            if state.topic != last_name:
+                last_name = state.topic
+                topic_id = position.leader.topic_id or NO_ID
+                topics.append(FetchRequest.Topic(topic=state.topic, topic_id=topic_id, partitions=[]))
+            topics[-1].partitions.append(
+                FetchRequest.Topic.Partition(
+                    partition=state.partition,
+                    current_leader_epoch=position.leader.leader_epoch,
+                    fetch_offset=position.offset,
+                    partition_max_bytes=state.fetch_bytes,
+                )
+            )
+        return topics
+
+    def partition_responses(
+        self, response: FetchResponse
+    ) -> list[tuple[FetchPosition, FetchResponse.Topic.Partition | None]]:
+        """Return each partition of the request once, with its part of the response, or None where that is missing.
+
+        Partitions that were not requested are ignored. A version with topic ids has no names.
+        """
+        pending = {one.state.key: one for one in self.partitions}
+        responses: list[tuple[FetchPosition, FetchResponse.Topic.Partition | None]] = []
+        for topic in response.responses:
+            name = topic.topic or self._topic_by_id.get(topic.topic_id, "")
+            for partition in topic.partitions:
+                position = pending.pop((name, partition.partition_index), None)
+                if position is not None:
+                    responses.append((position, partition))
+        responses += [(position, None) for position in pending.values()]
+        return responses
+
+
+def current_leaders(
+    partition_responses: Iterable[tuple[FetchPosition, FetchResponse.Topic.Partition | None]],
+) -> list[CurrentLeader]:
+    """Return the leaders that a broker names for partitions that it no longer leads."""
+    return [
+        CurrentLeader(
+            position.state.topic,
+            position.leader.topic_id or NO_ID,
+            position.state.partition,
+            leader.leader_id,
+            leader.leader_epoch,
+        )
+        for position, response in partition_responses
+        if response is not None and response.error_code in _NOT_LEADER_CODES
+        if (leader := response.current_leader).leader_id >= 0
+    ]
+
+
+def endpoints(response: FetchResponse) -> list[Broker]:
+    """Return the addresses of the leaders that a response names."""
+    return [Broker(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints]
 
 
 class BatchBounds(NamedTuple):
-    """`whole_bytes` of the data are whole batches, after which `next_offset` follows; -1 with none whole.
+    """The whole batches in a fetched range: their size, and the offset that follows them (-1 without any).
 
-    `needed_bytes` is the size of the batch behind them that was cut off, or 0 if there is none or not even its size.
-    `is_broken`: the envelope after the whole ones is none, so nobody can tell what follows.
+    `needed_bytes` is the size of a last batch that was cut off, or 0 if there is none or its size is missing.
+    `is_broken`: the size field after the whole batches is invalid, so the rest cannot be read.
     """
 
     whole_bytes: int
@@ -48,6 +144,11 @@ class BatchBounds(NamedTuple):
 
 
 def batch_bounds(data: memoryview) -> BatchBounds:
+    """Return how far the batches reach, from their headers alone: the loop thread decodes no records.
+
+    Every format begins with an offset and a size. A v2 header has the last offset delta; in older formats the offset is
+    that of the last record.
+    """
     unpack, end = _ENVELOPE.unpack_from, len(data)
     start, last, offset, needed = 0, -1, -1, 0
     is_broken = False
@@ -68,113 +169,10 @@ def batch_bounds(data: memoryview) -> BatchBounds:
     return BatchBounds(start, offset + 1, needed, is_broken)
 
 
-def worth_asking(batch_bytes: int, limit: int) -> int:
-    """How much to ask for, at most `limit`, where a batch of this size and more like it follow.
+def fetch_size(batch_bytes: int, limit: int) -> int:
+    """Return a size to fetch, at most `limit`, that batches of this size fill.
 
-    It is what whole batches fill. What is cut off has to come again: of batches that are a little larger than half of
-    the limit, every second one would.
+    A batch that is cut off is sent twice: of batches a little larger than half of the limit, every second one.
     """
     count = limit // batch_bytes
-    return min(limit, count * batch_bytes + batch_bytes // _UNLIKE) if count else limit
-
-
-BY_ID_SINCE = 13
-# Before this the broker takes no limit for the whole answer (KIP-74), and sends no batch that is over its partition's.
-MAX_BYTES_SINCE = 3
-_LEADS_NO_MORE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-
-
-@dataclass(slots=True, eq=False)
-class FetchPosition:
-    """A partition in a request; `offset` as it was then. The position may since have been replaced by a seek."""
-
-    position: PartitionState
-    offset: int
-    place: LeaderAndEpoch
-
-
-class Fetch:
-    """What is in flight to a node. `reserved_bytes` is what its answer may be expected to bring at most."""
-
-    __slots__ = ("_names", "asked", "max_bytes", "max_wait_ms", "node", "reserved_bytes", "version_max")
-
-    def __init__(self, node: int, asked: Sequence[FetchPosition], max_wait_ms: int, max_bytes: int) -> None:
-        self.node = node
-        self.asked = asked
-        self.max_wait_ms = max_wait_ms
-        self.max_bytes = max_bytes
-        self.reserved_bytes = min(max_bytes, sum([one.position.fetch_bytes for one in asked]))
-        self._names = {one.place.topic_id: one.position.topic for one in asked}
-        self.version_max = BY_ID_SINCE - 1 if None in self._names else None
-
-    def request(self, options: ConsumerOptions, version: int) -> FetchRequest:
-        """Fields that `version` lacks (topics' names or ids, epochs, isolation) are left out by the encoder."""
-        return FetchRequest(
-            replica_id=-1,
-            max_wait_ms=self.max_wait_ms,
-            min_bytes=options.min_bytes,
-            max_bytes=self.max_bytes,
-            isolation_level=int(options.is_committed_only),
-            session_id=0,
-            session_epoch=-1,
-            topics=self._topics(),
-            rack_id=options.rack,
-        )
-
-    def _topics(self) -> list[FetchRequest.Topic]:
-        """Neighbours of one topic share an entry, and only neighbours: from v3 on the order decides who gets bytes."""
-        topics: list[FetchRequest.Topic] = []
-        last_name = None
-        for asked in self.asked:
-            position = asked.position
-            if position.topic != last_name:
-                last_name = position.topic
-                topic_id = asked.place.topic_id or NO_ID
-                topics.append(FetchRequest.Topic(topic=position.topic, topic_id=topic_id, partitions=[]))
-            topics[-1].partitions.append(
-                FetchRequest.Topic.Partition(
-                    partition=position.partition,
-                    current_leader_epoch=asked.place.leader_epoch,
-                    fetch_offset=asked.offset,
-                    partition_max_bytes=position.fetch_bytes,
-                )
-            )
-        return topics
-
-    def answers(self, response: FetchResponse) -> list[tuple[FetchPosition, FetchResponse.Topic.Partition | None]]:
-        """Each partition asked for, once, with its part of the answer, or with None if the broker left it out.
-
-        What was not asked for is passed over. Names and ids are told apart by the response itself: a version that has
-        ids sends no names.
-        """
-        left = {one.position.key: one for one in self.asked}
-        answers: list[tuple[FetchPosition, FetchResponse.Topic.Partition | None]] = []
-        for topic in response.responses:
-            name = topic.topic or self._names.get(topic.topic_id, "")
-            for partition in topic.partitions:
-                asked = left.pop((name, partition.partition_index), None)
-                if asked is not None:
-                    answers.append((asked, partition))
-        answers += [(asked, None) for asked in left.values()]
-        return answers
-
-
-def leader_hints(answers: Iterable[tuple[FetchPosition, FetchResponse.Topic.Partition | None]]) -> list[CurrentLeader]:
-    """Who leads the partitions that the broker refused; for `View.update_leaders`."""
-    return [
-        CurrentLeader(
-            asked.position.topic,
-            asked.place.topic_id or NO_ID,
-            asked.position.partition,
-            leader.leader_id,
-            leader.leader_epoch,
-        )
-        for asked, answer in answers
-        if answer is not None and answer.error_code in _LEADS_NO_MORE
-        if (leader := answer.current_leader).leader_id >= 0
-    ]
-
-
-def endpoints(response: FetchResponse) -> list[Broker]:
-    """The addresses of the leaders that a response names."""
-    return [Broker(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints]
+    return min(limit, count * batch_bytes + batch_bytes // _SIZE_TOLERANCE) if count else limit

@@ -1,4 +1,4 @@
-"""The options of a consumer beyond those of every client. Frozen and picklable, as `ClientConfig` is."""
+"""The options of a consumer, beside those of every client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kwire.options import Choice, Flag, Text, Whole, check_values, option
 Isolation = Literal["read_uncommitted", "read_committed"]
 OnOutOfRange = Literal["error", "earliest", "latest"]
 
-# A consumer does not create the topics that it asks for, unless it is given the option.
+# Unlike other clients, a consumer creates no topics by default.
 CLIENT_DEFAULTS: ClientKwargs = {"allow_auto_create_topics": False}
 
 
@@ -34,34 +34,41 @@ class ConsumerKwargs(ClientKwargs, total=False):
 class ConsumerOptions:
     """How to fetch. Sizes are bytes of records as they are stored: compressed.
 
-    The smallest of the size limits counts; a single batch that is larger than they are still arrives.
+    The smallest of the size limits counts; a single batch that exceeds them is still fetched.
     """
 
     isolation: Isolation = option(
         "read_uncommitted", Choice("read_uncommitted", "read_committed"), '"read_committed" hides the records of '
-        "aborted transactions, and waits at those of open ones"
+        "aborted transactions and waits for open ones to end"
     )  # fmt: skip
     on_out_of_range: OnOutOfRange = option(
-        "error", Choice("error", "earliest", "latest"), 'when the log does not, or no longer, have the position: '
-        '"error", or go to "earliest" or "latest"'
+        "error", Choice("error", "earliest", "latest"), 'at an offset that the log does not have: "error", or go to '
+        '"earliest" or "latest"'
     )  # fmt: skip
     max_wait_ms: int = option(
-        500, Whole(0, INT32_MAX), "how long a broker may wait for min_bytes to gather; also how late a seek may take "
-        "effect", unit=MS
+        500, Whole(0, INT32_MAX), "how long a broker may wait for min_bytes; a seek may be that late", unit=MS
     )  # fmt: skip
-    min_bytes: int = option(1, Whole(0, INT32_MAX), "a broker waits for so much, up to max_wait_ms", unit="bytes")
-    max_bytes: int = option(16 * 1024 * 1024, Whole(1, INT32_MAX), "of one fetch from one broker", unit="bytes")
-    partition_max_bytes: int = option(1024 * 1024, Whole(1, INT32_MAX), "of one partition in one fetch", unit="bytes")
+    min_bytes: int = option(
+        1, Whole(0, INT32_MAX), "a broker waits for this many bytes, up to max_wait_ms", unit="bytes"
+    )
+    max_bytes: int = option(
+        16 * 1024 * 1024, Whole(1, INT32_MAX), "the limit of one fetch from one broker", unit="bytes"
+    )
+    partition_max_bytes: int = option(
+        1024 * 1024, Whole(1, INT32_MAX), "the limit of one partition in one fetch", unit="bytes"
+    )
     max_buffered_bytes: int = option(
-        64 * 1024 * 1024, Whole(1, INT32_MAX), "fetched, or being fetched, and not yet read; what paused partitions "
-        "hold is not counted", unit="bytes"
+        64 * 1024 * 1024, Whole(1, INT32_MAX), "the limit of what is fetched, or in flight, and not yet read; "
+        "without paused partitions", unit="bytes"
     )  # fmt: skip
     unknown_topic_timeout_ms: int = option(
-        5_000, Whole(0, INT32_MAX), "how long brokers may say that they do not know a topic, which may be about to be "
-        "created", unit=MS
+        5_000, Whole(0, INT32_MAX), "how long a topic may be unknown to the brokers before it is an error: it may "
+        "just be created", unit=MS
     )  # fmt: skip
     rack: str = option(
-        "", Text(may_be_empty=True), "read from a replica of the same rack, where brokers are set up for it (KIP-392)"
+        "",
+        Text(may_be_empty=True),
+        "read from a replica of the same rack, if the brokers are configured for it (KIP-392)",
     )
     check_crc: bool = option(True, Flag(), "whether to verify the checksums of batches")
 

@@ -1,4 +1,4 @@
-"""What a consumer hands out: one record, with where and when it was written."""
+"""`ConsumerRecord`: one record, with where and when it was written."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from kwire.records.reader import RecordFields, record_class
 
 @record_class
 class ConsumerRecord(RecordFields):
-    """One record of a partition. Records compare by value, pickle, and are the user's: nothing of kwire's changes them.
+    """One record of a partition. Records compare by value and can be pickled; kwire never changes them.
 
-    topic, partition, offset  where it is
+    topic, partition, offset  its place
     timestamp_ms     milliseconds since 1970; -1 in logs older than Kafka 0.10
-    timestamp_type   0: the producer set it; 1: the broker, on appending; -1: there is none
+    timestamp_type   0: set by the producer; 1: set by the broker when it appended the record; -1: none
     key, value       bytes, or None
     headers          ((name, bytes or None), ...), in the order written; names may repeat
 
-    With the C accelerator key, value and headers are made when they are first asked for. Until then a record refers to
-    the answer that it came in, or to its batch where that was decompressed; one that is still there two polls after the
-    last record of its batches was handed out, or two stretches of batches later where one iterates, gets a copy of its
-    own bytes and lets go of the rest.
+    With the C accelerator key, value and headers are made when they are first read. Until then a record refers to the
+    response it came in, or to its decompressed batch. If the record still exists two polls after the last record of its
+    batches was returned (when iterating: two groups of batches later), it copies its own bytes and releases the rest.
     """
 
     __slots__ = ()
@@ -68,7 +67,7 @@ class ConsumerRecord(RecordFields):
 
 
 def _short(data: bytes | None, limit: int = 60) -> str:
-    """A repr that a log line can bear."""
+    """Return a repr that is short enough for a log line."""
     if data is None or len(data) <= limit:
         return repr(data)
     return f"{data[:limit]!r}... ({len(data)} bytes)"

@@ -1,4 +1,4 @@
-"""Where a partition's leader is, and, where there is none, why: the typed errors of routing."""
+"""The leader of a partition, or the error for a partition without one."""
 
 from __future__ import annotations
 
@@ -6,46 +6,43 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kwire.cluster.metadata import NO_ID, NO_NODE, Snapshot
-from kwire.errors import BrokerError, ErrorCode, broker_error
-
-# A topic that metadata does not know is no error at once: it may just have been created, and brokers hear of it one
-# after another. How long to put up with it is the caller's to decide; with these it is of no use.
-_LASTING = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION})
+from kwire.errors import PERMANENT_TOPIC_CODES, BrokerError, ErrorCode, broker_error
 
 
 class LeaderAndEpoch(NamedTuple):
-    """`node` is -1 when a request has nowhere to go; then `error` says why, if anything is known of the topic at all.
+    """The leader of a partition. Without one `node` is -1, and `error` says why, unless an election is in progress.
 
-    `is_lasting`: waiting will not help. A partition between two leaders is neither an error nor lasting.
+    An unknown topic may just have been created, so the caller decides how long to wait. With `is_permanent` waiting
+    does not help.
     """
 
     node: int
     leader_epoch: int = -1
     topic_id: UUID | None = None
     error: BrokerError | None = None
-    is_lasting: bool = False
+    is_permanent: bool = False
 
 
-_UNKNOWN_YET = LeaderAndEpoch(NO_NODE)
+_NOT_KNOWN_YET = LeaderAndEpoch(NO_NODE)
 
 
 def leader_of(snapshot: Snapshot, topic: str, partition: int) -> LeaderAndEpoch:
-    known = snapshot.topics.get(topic)
-    if known is None:
-        return _UNKNOWN_YET
-    if known.error_code in _LASTING:
-        return LeaderAndEpoch(NO_NODE, error=broker_error(known.error_code, topic=topic), is_lasting=True)
-    if 0 <= partition < len(known.partitions):
-        found = known.partitions[partition]
-        # A leader that has no address among the brokers cannot be reached: as good as none, until the next metadata.
+    metadata = snapshot.topics.get(topic)
+    if metadata is None:
+        return _NOT_KNOWN_YET
+    if metadata.error_code in PERMANENT_TOPIC_CODES:
+        return LeaderAndEpoch(NO_NODE, error=broker_error(metadata.error_code, topic=topic), is_permanent=True)
+    if 0 <= partition < len(metadata.partitions):
+        found = metadata.partitions[partition]
+        # A leader without an address cannot be reached before the next metadata.
         if found.leader not in snapshot.brokers:
-            return _UNKNOWN_YET
-        return LeaderAndEpoch(found.leader, found.leader_epoch, None if known.id == NO_ID else known.id)
-    if known.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return _NOT_KNOWN_YET
+        return LeaderAndEpoch(found.leader, found.leader_epoch, None if metadata.id == NO_ID else metadata.id)
+    if metadata.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return LeaderAndEpoch(NO_NODE, error=no_such_topic(topic))
-    if known.error_code or not known.partitions:
-        return _UNKNOWN_YET
-    return LeaderAndEpoch(NO_NODE, error=no_such_partition(topic, partition, len(known.partitions)))
+    if metadata.error_code or not metadata.partitions:
+        return _NOT_KNOWN_YET
+    return LeaderAndEpoch(NO_NODE, error=no_such_partition(topic, partition, len(metadata.partitions)))
 
 
 def no_such_topic(topic: str) -> BrokerError:

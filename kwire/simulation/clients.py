@@ -262,7 +262,7 @@ class SimulatedReader:
         self._event_loop.turn()
         for item in self._inbox.take():
             if isinstance(item, CompletedFetch):
-                self._readings[item.generation].take(item)
+                self._readings[item.assignment_epoch].take(item)
                 self._inbox.release(item)
             elif isinstance(item, PartitionFailed):
                 self.errors.append(item.error)

@@ -37,7 +37,7 @@ def append(cluster: Cluster, topic: str, partition: int, data: bytes) -> None:
 
 
 def transaction(cluster: Cluster, topic: str, partition: int, producer_id: int, sequence: int, *values: bytes) -> int:
-    """Append a batch of an open transaction; answers the producer's next sequence."""
+    """Append a batch of an open transaction; return the producer's next sequence."""
     rows = [(START_MS, None, value, ()) for value in values]
     data = encode_batch(rows, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, is_transactional=True)
     append(cluster, topic, partition, data)

@@ -1,4 +1,4 @@
-"""poll_batch and poll_arrow against an embedded cluster: what poll answers, in columns; positions move as with poll."""
+"""poll_batch and poll_arrow with an embedded cluster: the same records as poll, in columns, and the same positions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_poll_ends_with_the_batch_that_makes_4_mb_full(cluster: Cluster, topic
     for partition in range(2):
         for _ in range(5):
             append(cluster, topic, partition, encode_batch([(START_MS, None, bytes(1_050_000), ())]))
-    with Consumer(cluster.bootstrap, partition_max_bytes=16_000_000) as consumer:  # one answer brings all
+    with Consumer(cluster.bootstrap, partition_max_bytes=16_000_000) as consumer:  # one response has all records
         consumer.assign([(topic, 0, 0), (topic, 1, 0)])
         assert max(map(len, polled(consumer, 10))) <= 4
 
@@ -188,17 +188,17 @@ def test_an_iteration_goes_on_where_seek_and_pause_put_it(cluster: Cluster, topi
         assert (next(consumer).offset, consumer.position(topic, 1)) == (10, 22)
 
 
-def test_what_is_kept_lets_go_of_what_it_was_fetched_with(cluster: Cluster, topic: str) -> None:
+def test_a_record_that_is_kept_does_not_keep_its_fetch(cluster: Cluster, topic: str) -> None:
     fill(cluster, topic, 0, range(100), batch_size=10)
     with Consumer(cluster.bootstrap) as consumer:
         consumer.assign([(topic, 0, "earliest")])
         kept = consumer.poll(10, 10.0)[3]
-        assert len(consumer._read) + len(consumer._read_before) <= 2
+        assert len(consumer._finished) + len(consumer._finished_before) <= 2
         polls = 0
         while consumer.position(topic, 0) < 100:
             consumer.poll(10, 10.0)
             polls += 1
         assert polls >= 5
-        assert len(consumer._read) + len(consumer._read_before) <= 3, "cursors do not pile up"
+        assert len(consumer._finished) + len(consumer._finished_before) <= 3, "readers do not pile up"
     gc.collect()
     assert (number_of(kept), kept.key, kept.headers) == (3, b"0", (("n", b"3"),))

@@ -66,16 +66,16 @@ class Interrupts:
         self.is_first = True
 
     def __call__(self, *args: Any) -> Any:
-        answer = self.step(*args)
-        if self.is_first and answer:
+        result = self.step(*args)
+        if self.is_first and result:
             self.is_first = False
             raise KeyboardInterrupt
-        return answer
+        return result
 
 
-@pytest.mark.parametrize("where", ["_inbox.take", "_collect", "_next_lane"])
+@pytest.mark.parametrize("where", ["_fetch_buffer.take", "_collect", "_next_buffer"])
 @pytest.mark.parametrize("way", ["poll", "iteration"])
-def test_what_an_interrupt_cuts_off_is_read_again(
+def test_records_lost_to_an_interrupt_are_read_again(
     cluster: Cluster, consumer: Consumer, way: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(cluster, partitions=2, count=500)
@@ -107,7 +107,7 @@ def test_all_partitions_each_in_order(cluster: Cluster, consumer: Consumer) -> N
     assert last == ConsumerRecord("t", 3, 2_499, START_MS + 2_499, 0, b"3", b"2499", (("n", b"2499"),))
 
 
-def test_a_batch_is_let_go_of_after_two_polls_however_often_they_wake_up(
+def test_a_batch_is_released_after_two_polls_however_often_they_wake_up(
     cluster: Cluster, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Read:
@@ -120,13 +120,13 @@ def test_a_batch_is_let_go_of_after_two_polls_however_often_they_wake_up(
     consumer.assign([("t", 0, "earliest")])
     wakes = 0
 
-    def wake_at_once(nudges_seen: int, timeout: float) -> None:
+    def wake_at_once(wakeups_seen: int, timeout: float) -> None:
         nonlocal wakes
         wakes += 1
 
-    monkeypatch.setattr(consumer._inbox, "wait", wake_at_once)
+    monkeypatch.setattr(consumer._fetch_buffer, "wait", wake_at_once)
     cursor: Any = Read()
-    consumer._retire_cursor(cursor)
+    consumer._retire_reader(cursor)
     assert consumer.poll(timeout=0.01) == []
     assert wakes > 2
     assert not cursor.is_detached
@@ -140,9 +140,9 @@ def test_no_fetch_is_made_beyond_the_ends(cluster: Cluster, consumer: Consumer) 
     ends = consumer.end_offsets([("t", 0), ("t", 1)])
     consumer.assign(starts, ends=ends)
     assert numbers(read(consumer, 200)) == {0: list(range(100)), 1: list(range(100))}
-    # One to each leader, which answers with all that there is.
+    # One to each leader, which returns all of its records.
     assert cluster.requests()[ApiKey.FETCH] == len({cluster.leader("t", index) for index in (0, 1)})
-    with pytest.raises(ConfigurationError, match="-1 is no end of t-0: give an offset"):
+    with pytest.raises(ConfigurationError, match="-1 is not an end of t-0: give an offset"):
         consumer.assign(starts, ends={("t", 0): -1})
 
 
@@ -182,7 +182,7 @@ def test_iteration_polling_and_seeking_mix(cluster: Cluster) -> None:
                 consumer.seek("t", 0, 0)
 
 
-def test_an_iteration_takes_stretches_of_all_partitions_in_turn(cluster: Cluster) -> None:
+def test_an_iteration_reads_batches_of_all_partitions_in_turn(cluster: Cluster) -> None:
     """Small batches are taken together; of those above 1 MB each is a stretch of its own."""
     cluster.create_topic("t", 3)
     for partition, _ in itertools.product(range(3), range(2)):
@@ -193,8 +193,8 @@ def test_an_iteration_takes_stretches_of_all_partitions_in_turn(cluster: Cluster
             assert consumer.position("t", index) == 0
         first = next(consumer)
         while len(consumer._ready) < 3:  # until something of each partition is here
-            consumer._inbox.wait(consumer._inbox.nudges, 10.0)
-            consumer._absorb()
+            consumer._fetch_buffer.wait(consumer._fetch_buffer.wakeups, 10.0)
+            consumer._receive()
         runs = [record.partition for record in [first, *(next(consumer) for _ in range(17))]][::3]
         assert sorted(runs[1:4]) == [0, 1, 2]
         assert sorted(runs) == [0, 0, 1, 1, 2, 2]
@@ -211,7 +211,9 @@ def test_an_iteration_takes_stretches_of_all_partitions_in_turn(cluster: Cluster
         (AtTimestamp(START_MS + 10**9), 1_000),
     ],
 )
-def test_where_to_start(cluster: Cluster, consumer: Consumer, start: Any, expected: int) -> None:
+def test_an_assignment_starts_at_the_given_offset(
+    cluster: Cluster, consumer: Consumer, start: Any, expected: int
+) -> None:
     make(cluster)
     cluster.call(lambda state, now: state.partition("t", 0).log.delete_before(100))
     consumer.assign([("t", 0, start)])
@@ -220,7 +222,7 @@ def test_where_to_start(cluster: Cluster, consumer: Consumer, start: Any, expect
     assert number_of(consumer.poll(1, timeout=10.0)[0]) == expected
 
 
-def test_offsets_of_many(cluster: Cluster, consumer: Consumer) -> None:
+def test_offset_queries_of_many_partitions(cluster: Cluster, consumer: Consumer) -> None:
     make(cluster, partitions=5, count=100)
     cluster.call(lambda state, now: state.partition("t", 4).log.delete_before(30))
     places = [("t", index) for index in range(5)]
@@ -238,7 +240,7 @@ VERSIONS: list[dict[ApiKey, range]] = [
 
 
 @pytest.mark.parametrize("versions", VERSIONS, ids=str)
-def test_versions(versions: dict[ApiKey, range]) -> None:
+def test_every_fetch_version_reads_all_records(versions: dict[ApiKey, range]) -> None:
     with Cluster(brokers=2, api_versions=versions) as cluster, Consumer(cluster.bootstrap) as consumer:
         make(cluster, partitions=2, count=300)
         consumer.assign([("t", 0, "earliest"), ("t", 1, 10)])
@@ -284,7 +286,7 @@ def test_paused_partitions_keep_their_position(cluster: Cluster, consumer: Consu
         consumer.pause([("t", 7)])
 
 
-def test_a_paused_partition_can_be_sought(cluster: Cluster, consumer: Consumer) -> None:
+def test_a_paused_partition_can_seek(cluster: Cluster, consumer: Consumer) -> None:
     make(cluster, count=100)
     consumer.assign([("t", 0, 0)])
     read(consumer, 10, max_records=10)
@@ -298,7 +300,7 @@ def test_a_paused_partition_can_be_sought(cluster: Cluster, consumer: Consumer) 
 # -- changes of the cluster
 
 
-def test_leaders_that_move_while_reading(cluster: Cluster) -> None:
+def test_records_arrive_while_leaders_move(cluster: Cluster) -> None:
     make(cluster, partitions=3, count=3_000, batch_size=20)
     chance = random.Random(3)
     with Consumer(cluster.bootstrap, partition_max_bytes=5_000, retry_backoff_ms=10) as consumer:
@@ -312,7 +314,7 @@ def test_leaders_that_move_while_reading(cluster: Cluster) -> None:
     assert numbers(records) == {index: list(range(3_000)) for index in range(3)}
 
 
-def test_a_broker_that_stops_and_comes_back(cluster: Cluster) -> None:
+def test_records_arrive_after_a_broker_restart(cluster: Cluster) -> None:
     make(cluster, partitions=3, count=2_000, batch_size=20)
     with Consumer(cluster.bootstrap, partition_max_bytes=5_000, retry_backoff_ms=10) as consumer:
         consumer.assign([("t", index, 0) for index in range(3)])
@@ -326,7 +328,7 @@ def test_a_broker_that_stops_and_comes_back(cluster: Cluster) -> None:
     assert numbers(records) == {index: list(range(2_000)) for index in range(3)}
 
 
-def test_the_only_broker_goes_away_and_comes_back() -> None:
+def test_records_arrive_after_the_only_broker_restarts() -> None:
     with Cluster(brokers=1) as cluster, Consumer(cluster.bootstrap, retry_backoff_ms=10) as consumer:
         make(cluster, count=100)
         consumer.assign([("t", 0, 0)])
@@ -354,7 +356,7 @@ FAULTS = [
 
 @pytest.mark.parametrize("effect", FAULTS, ids=str)
 @pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.LIST_OFFSETS])
-def test_faults_cost_nothing_but_time(cluster: Cluster, effect: Any, api: ApiKey) -> None:
+def test_retriable_faults_lose_no_record(cluster: Cluster, effect: Any, api: ApiKey) -> None:
     make(cluster, partitions=2, count=500, batch_size=20)
     with Consumer(cluster.bootstrap, partition_max_bytes=5_000, retry_backoff_ms=5) as consumer:
         cluster.add_fault(effect, api=api, times=2)
@@ -404,7 +406,7 @@ def test_a_policy_for_offsets_outside_the_log(cluster: Cluster, policy: OnOutOfR
             assert number_of(consumer.poll(1, timeout=10.0)[0]) == expected
 
 
-def test_records_that_were_damaged_in_the_log(cluster: Cluster, consumer: Consumer) -> None:
+def test_records_corrupted_in_the_log_raise_at_their_offset(cluster: Cluster, consumer: Consumer) -> None:
     make(cluster, count=300, batch_size=100)
 
     def damage(state: ClusterState, now: float) -> None:
@@ -431,7 +433,7 @@ def _flipped(data: memoryview) -> bytes:
     return bytes(damaged)
 
 
-def test_a_topic_that_does_not_exist(cluster: Cluster) -> None:
+def test_a_missing_topic_raises_topic_error(cluster: Cluster) -> None:
     with Consumer(cluster.bootstrap, unknown_topic_timeout_ms=300) as consumer:
         consumer.assign([("missing", 0, "earliest"), ("missing", 1, 5)])
         for _ in range(2):
@@ -446,7 +448,7 @@ def test_a_topic_that_does_not_exist(cluster: Cluster) -> None:
         assert not cluster.call(lambda state, now: "missing" in state.topics), "looking does not create"
 
 
-def test_a_topic_that_is_created_while_it_is_waited_for(cluster: Cluster, consumer: Consumer) -> None:
+def test_a_topic_created_during_a_poll_is_read(cluster: Cluster, consumer: Consumer) -> None:
     consumer.assign([("late", 0, "earliest")])
     assert consumer.poll(timeout=0.2) == []
     make(cluster, "late", count=10)
@@ -454,7 +456,7 @@ def test_a_topic_that_is_created_while_it_is_waited_for(cluster: Cluster, consum
 
 
 @pytest.mark.parametrize("ask", ["poll", "position", "end_offsets", "partitions"])
-def test_nobody_there(ask: str) -> None:
+def test_an_unreachable_cluster_raises(ask: str) -> None:
     with Cluster(brokers=1) as cluster:
         bootstrap = cluster.bootstrap
     with Consumer(bootstrap) as consumer:
@@ -473,7 +475,7 @@ def test_nobody_there(ask: str) -> None:
 # -- transactions
 
 
-def test_transactions(cluster: Cluster) -> None:
+def test_read_committed_returns_committed_records_only(cluster: Cluster) -> None:
     cluster.create_topic("t", 1)
     append(cluster, "t", 0, encode_batch([(START_MS, None, b"plain", ())]))
     transaction(cluster, "t", 0, 1, 0, b"aborted 1", b"aborted 2")
@@ -562,7 +564,7 @@ def test_an_assignment_replaces_the_one_before(cluster: Cluster, consumer: Consu
     assert [number_of(record) for record in read(consumer, 1)] == [99]
 
 
-def test_memory_is_given_back(cluster: Cluster, consumer: Consumer) -> None:
+def test_buffered_memory_is_released(cluster: Cluster, consumer: Consumer) -> None:
     make(cluster, partitions=2, count=5_000, padding=100)
     consumer.assign([("t", 0, 0), ("t", 1, 0)])
     read(consumer, 1_000)
@@ -572,14 +574,14 @@ def test_memory_is_given_back(cluster: Cluster, consumer: Consumer) -> None:
     consumer.assign([("t", 1, 0)])
     read(consumer, 5_000)
     consumer.poll(timeout=0)
-    assert (consumer._inbox._bytes, consumer._inbox._total_bytes) == ({}, 0)
+    assert (consumer._fetch_buffer._bytes, consumer._fetch_buffer._total_bytes) == ({}, 0)
 
 
 # -- what is not a broker for us
 
 
 @pytest.mark.parametrize("ask", ["poll", "end_offsets", "partitions", "position"])
-def test_a_wrong_password_is_told_at_once(ask: str) -> None:
+def test_a_wrong_password_raises_at_once(ask: str) -> None:
     with Cluster(brokers=1, sasl={"user": "right"}) as cluster:
         sasl = Sasl("SCRAM-SHA-256", "user", "wrong")
         with Consumer(cluster.bootstrap, sasl=sasl) as consumer:
@@ -605,7 +607,7 @@ def test_the_right_password_reads() -> None:
 def test_a_web_server_is_recognised() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def answer() -> None:
+        def serve() -> None:
             with suppress(OSError):
                 while True:
                     client, _ = server.accept()
@@ -613,7 +615,7 @@ def test_a_web_server_is_recognised() -> None:
                         client.recv(1_000)
                         client.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
 
-        thread = threading.Thread(target=answer, daemon=True)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         with Consumer(f"127.0.0.1:{server.getsockname()[1]}") as consumer:
             consumer.assign([("t", 0, "earliest")])
@@ -631,7 +633,7 @@ def test_an_interrupt_ends_a_poll(cluster: Cluster, consumer: Consumer) -> None:
     timer = threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT))
 
     def interrupted_poll() -> None:
-        timer.start()  # here, so that on a busy machine it ends no test
+        timer.start()  # here, so that it does not end another test on a busy host
         consumer.poll(timeout=60.0)
 
     with pytest.raises(KeyboardInterrupt):
@@ -642,7 +644,7 @@ def test_an_interrupt_ends_a_poll(cluster: Cluster, consumer: Consumer) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # from 3.12 on: it is what is tested
-def test_a_forked_child_is_told_to_make_its_own(cluster: Cluster, consumer: Consumer) -> None:
+def test_a_forked_child_raises_closed_error(cluster: Cluster, consumer: Consumer) -> None:
     make(cluster, count=1_000)
     consumer.assign([("t", 0, 0)])
     consumer.poll(10, timeout=10.0)

@@ -14,14 +14,14 @@ def lines_of_a_batch(partitions: int) -> float:
     """From the request to the last record, of the second of a world's fetches."""
     world = World({"t": [(1, 0)] * partitions})
     world.assign(*(("t", partition, 0) for partition in range(partitions)))
-    world.turn_one().answer({("t", partition): batch(0, b"v") for partition in range(partitions)})
+    world.turn_one().respond_fetch({("t", partition): batch(0, b"v") for partition in range(partitions)})
     world.read()
-    answers = [
+    responses = [
         FetchResponse.Topic.Partition(partition_index=partition, error_code=0, high_watermark=2, records=batch(1, b"v"))
         for partition in range(partitions)
     ]
     topic_id = world.view.snapshot.topics["t"].id
-    data = FetchResponse(responses=[FetchResponse.Topic(topic_id=topic_id, partitions=answers)]).encode(18)
+    data = FetchResponse(responses=[FetchResponse.Topic(topic_id=topic_id, partitions=responses)]).encode(18)
     with Lines(ROOMS) as lines:
         (call,) = world.fetcher.turn(world.now, world.view)
         call.build(18).encode(18)

@@ -27,7 +27,7 @@ from kwire.errors import ClosedError, ConfigurationError
     ],
     ids=str,
 )
-def test_wrong_options(wrong: dict[str, Any]) -> None:
+def test_wrong_consumer_options_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         ConsumerOptions(**wrong)
 
@@ -40,12 +40,12 @@ def test_wrong_options(wrong: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_wrong_options_of_a_consumer(wrong: dict[str, Any]) -> None:
+def test_wrong_arguments_of_the_constructor_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         Consumer("localhost:9092", **wrong)
 
 
-def test_options_pickle() -> None:
+def test_options_can_be_pickled() -> None:
     options = ConsumerOptions(isolation="read_committed", rack="r")
     assert pickle.loads(pickle.dumps(options)) == options
     assert options.is_committed_only
@@ -64,7 +64,7 @@ def test_options_pickle() -> None:
     ],
     ids=str,
 )
-def test_wrong_assignments(wrong: Any) -> None:
+def test_wrong_assignments_are_refused(wrong: Any) -> None:
     with Consumer("localhost:9092") as consumer, pytest.raises(ConfigurationError):
         consumer.assign(wrong)
 
@@ -85,7 +85,7 @@ def test_reading_before_an_assignment_is_refused() -> None:
             consumer.offsets_at([("t", 0, -5)])
 
 
-def test_after_close() -> None:
+def test_calls_after_close_raise_closed_error() -> None:
     consumer = Consumer("localhost:9092")
     consumer.close()
     consumer.close()

@@ -38,8 +38,8 @@ class History:
         self.read = 0
         self.move_leaders()
         self.world.assign(*(("t", index, 0) for index in range(PARTITIONS)))
-        self.generations = {("t", index): index + 1 for index in range(PARTITIONS)}
-        self.expected = dict.fromkeys(self.generations, 0)
+        self.assignment_epochs = {("t", index): index + 1 for index in range(PARTITIONS)}
+        self.expected = dict.fromkeys(self.assignment_epochs, 0)
 
     def move_leaders(self) -> None:
         self.leaders[self.chance.randrange(PARTITIONS)] = self.chance.choice([-1, 1, 2, 3])
@@ -79,7 +79,7 @@ class History:
         codes = {key: self.chance.choice(PASSING) for key in sent.offsets if goes_wrong and self.chance.random() < 0.5}
         left_out = [key for key in sent.offsets if goes_wrong and self.chance.random() < 0.1]
         records = {key: self.log_from(key, offset) for key, offset in sent.offsets.items() if key not in codes}
-        sent.answer(records, codes=codes, leave_out=left_out)
+        sent.respond_fetch(records, codes=codes, leave_out=left_out)
 
     def log_from(self, key: Key, offset: int) -> bytes:
         """Some batches: the first contains `offset`, and the last may be cut."""
@@ -98,9 +98,9 @@ class History:
         key = self.chance.choice(list(self.ends))
         offset = self.chance.randrange(self.ends[key])
         start = self.world.start(*key, offset)
-        self.world.lanes[self.generations[key]].clear()
-        self.world.inbox.pause(self.generations[key], False)
-        self.generations[key] = start.generation
+        self.world.buffers[self.assignment_epochs[key]].clear()
+        self.world.fetch_buffer.pause(self.assignment_epochs[key], False)
+        self.assignment_epochs[key] = start.assignment_epoch
         self.expected[key] = offset
         self.paused.discard(key)
         if self.chance.random() < 0.5:  # the loop hears of it late
@@ -113,29 +113,29 @@ class History:
         key = self.chance.choice(list(self.ends))
         self.paused ^= {key}
         self.world.fetcher.set_paused([key], key in self.paused)
-        self.world.inbox.pause(self.generations[key], key in self.paused)
+        self.world.fetch_buffer.pause(self.assignment_epochs[key], key in self.paused)
 
     def absorb(self) -> None:
         for item in self.world.posted():
             assert not isinstance(item, ClientError)
-            lane = self.world.lanes[item.generation]
-            if item.generation == self.generations[lane.topic, lane.partition]:
-                lane.put(item)
+            buffer = self.world.buffers[item.assignment_epoch]
+            if item.assignment_epoch == self.assignment_epochs[buffer.topic, buffer.partition]:
+                buffer.put(item)
             elif hasattr(item, "data"):
-                self.world.inbox.release(item)  # type: ignore[arg-type]
+                self.world.fetch_buffer.release(item)  # type: ignore[arg-type]
 
     def take(self, count: int) -> None:
         self.absorb()
-        for key, generation in self.generations.items():
-            lane = self.world.lanes[generation]
-            while key not in self.paused and count > 0 and lane.has_next():
-                for record in take(lane, count):
+        for key, assignment_epoch in self.assignment_epochs.items():
+            buffer = self.world.buffers[assignment_epoch]
+            while key not in self.paused and count > 0 and buffer.has_next():
+                for record in take(buffer, count):
                     assert (record.offset, record.value) == (self.expected[key], b"%d" % self.expected[key])
                     self.expected[key] += 1
                     count -= 1
                     self.read += 1
-            assert lane.error is None
-            assert lane.position == self.expected[key]
+            assert buffer.error is None
+            assert buffer.position == self.expected[key]
 
     def finish(self) -> None:
         """Calm: leaders for all, no errors, nothing paused. Everything must be read."""
@@ -143,7 +143,7 @@ class History:
         self.world.view.snapshot = snapshot({"t": [(1, 0)] * PARTITIONS})
         for key in list(self.paused):
             self.world.fetcher.set_paused([key], False)
-            self.world.inbox.pause(self.generations[key], False)
+            self.world.fetch_buffer.pause(self.assignment_epochs[key], False)
         self.paused.clear()
         for _ in range(400):
             self.take(1_000)
@@ -156,7 +156,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_history(seed: int) -> None:
+def test_random_logs_are_read_completely(seed: int) -> None:
     history = History(seed)
     history.turn()
     for _ in range(150):
@@ -164,4 +164,4 @@ def test_history(seed: int) -> None:
     history.finish()
     history.take(1)
     assert history.read > 0
-    assert (history.world.inbox._bytes, history.world.inbox._total_bytes) == ({}, 0)
+    assert (history.world.fetch_buffer._bytes, history.world.fetch_buffer._total_bytes) == ({}, 0)

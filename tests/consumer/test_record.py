@@ -28,7 +28,7 @@ def test_records_can_be_derived_from() -> None:
     assert ConsumerRecord.__module__ == "kwire.consumer.record"
 
 
-def test_the_repr_is_short_enough_for_a_log() -> None:
+def test_the_repr_of_a_long_record_is_shortened() -> None:
     assert "offset=17" in repr(RECORD)
     long = repr(ConsumerRecord("t", 0, 0, value=b"x" * 1_000_000))
     assert len(long) < 300

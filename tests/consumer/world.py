@@ -1,6 +1,6 @@
-"""A cluster as the fetcher sees it, driven by hand on virtual time: turns in, calls out, answers fed back.
+"""A fetcher on virtual time with a fake cluster: tests take its turns, read its requests and respond to them.
 
-Requests and answers go through the bytes of their version, so that a test sees what a broker would.
+Requests and responses are encoded and decoded in their version, so that a test sees what a broker would.
 """
 
 from __future__ import annotations
@@ -90,15 +90,15 @@ def batch(base_offset: int, *values: bytes, **options: Any) -> bytes:
     return encode_batch([(1_000, None, value, ()) for value in values], base_offset=base_offset, **options)
 
 
-def take(lane: PartitionBuffer, count: int) -> list[ConsumerRecord]:
-    """The next records of a lane that has some."""
-    assert lane.cursor is not None
-    return lane.cursor.take(count)
+def take(buffer: PartitionBuffer, count: int) -> list[ConsumerRecord]:
+    """Return the next records of a buffer that has some."""
+    assert buffer.reader is not None
+    return buffer.reader.take(count)
 
 
 @dataclass
 class Sent:
-    """A request that a machine wants sent: to whom, what is in it, and how to answer it."""
+    """A request that the state machine has sent, and methods to respond to it."""
 
     world: World
     call: PendingRequest
@@ -120,15 +120,15 @@ class Sent:
     # -- Fetch
 
     @property
-    def asked(self) -> dict[Key, FetchRequest.Topic.Partition]:
+    def partitions(self) -> dict[Key, FetchRequest.Topic.Partition]:
         """In the order of the request."""
         return {(self._name(topic), one.partition): one for topic in self.request.topics for one in topic.partitions}
 
     @property
     def offsets(self) -> dict[Key, int]:
-        return {key: one.fetch_offset for key, one in self.asked.items()}
+        return {key: one.fetch_offset for key, one in self.partitions.items()}
 
-    def answer(
+    def respond_fetch(
         self,
         records: Mapping[Key, bytes] | None = None,
         *,
@@ -139,9 +139,9 @@ class Sent:
         leaders: Mapping[Key, tuple[int, int]] | None = None,
         **top: Any,
     ) -> None:
-        """Answer what was asked: the records and error codes given, and nothing for the rest.
+        """Respond with these records and error codes, and with no records for the other partitions.
 
-        `leaders` are hints: (leader, leader epoch) of a place; broker n is at host-n:9092.
+        `leaders` are current leaders, (node, leader epoch) by partition; broker n is at host-n:9092.
         """
         hints = {key: _Leader(leader_id=node, leader_epoch=epoch) for key, (node, epoch) in (leaders or {}).items()}
         if self.version >= 16:
@@ -183,14 +183,14 @@ class Sent:
             for one in topic.partitions
         }
 
-    def answer_offsets(
+    def respond_offsets(
         self,
         found: Mapping[Key, int | list[int]],
         *,
         codes: Mapping[Key, int] | None = None,
         leave_out: Sequence[Key] = (),
     ) -> None:
-        """Offsets by partition; a list is that of v0."""
+        """Respond with offsets by partition; a list is for v0."""
         topics = []
         for topic in self.request.topics:
             partitions = []
@@ -198,30 +198,30 @@ class Sent:
                 key = topic.name, one.partition_index
                 if key in leave_out:
                     continue
-                answer = ListOffsetsResponse.Topic.Partition(
+                partition = ListOffsetsResponse.Topic.Partition(
                     partition_index=one.partition_index, error_code=(codes or {}).get(key, 0)
                 )
                 offset = found.get(key, -1)
                 if isinstance(offset, list):
-                    answer.old_style_offsets = offset
+                    partition.old_style_offsets = offset
                 elif self.version > 0:
-                    answer.offset = offset
-                partitions.append(answer)
+                    partition.offset = offset
+                partitions.append(partition)
             topics.append(ListOffsetsResponse.Topic(name=topic.name, partitions=partitions))
         self.respond(ListOffsetsResponse(topics=topics))
 
 
 class World:
-    """A fetcher and the lanes of its reader. Topic "t" has partitions 0 and 1 on broker 1, and 2 on broker 2."""
+    """A fetcher and its reader's buffers. Topic "t" has partitions 0 and 1 on broker 1, and 2 on broker 2."""
 
     def __init__(self, topics: Mapping[str, Sequence[tuple[int, int]]] | None = None, **options: Any) -> None:
         self.now = 100.0
         self.view = FakeView(snapshot({"t": [(1, 7), (1, 7), (2, 7)]} if topics is None else topics))
         self.options = ConsumerOptions(**options)
         self.wakes = 0
-        self.inbox = FetchBuffer(max_bytes=self.options.max_buffered_bytes, wake_loop=self._wake)
+        self.fetch_buffer = FetchBuffer(max_bytes=self.options.max_buffered_bytes, wake_loop=self._wake)
         backoff, random = Backoff(100, 1_000), Random(5)
-        self.lookup = OffsetFetcher(
+        self.offset_fetcher = OffsetFetcher(
             is_committed_only=self.options.is_committed_only,
             unknown_topic_timeout_ms=self.options.unknown_topic_timeout_ms,
             backoff=backoff,
@@ -229,18 +229,18 @@ class World:
         )
         self.fetcher = Fetcher(
             self.options,
-            self.inbox,
-            self.lookup,
+            self.fetch_buffer,
+            self.offset_fetcher,
             backoff=backoff,
             random=random,
             request_timeout_ms=30_000,
             max_frame_bytes=100 * 1024 * 1024,
             replica_max_age_ms=300_000,
         )
-        self.generation = 0
-        self.lanes: dict[int, PartitionBuffer] = {}
+        self.assignment_epoch = 0
+        self.buffers: dict[int, PartitionBuffer] = {}
         self.failures: dict[int, KwireError] = {}
-        self.troubles: list[KwireError] = []
+        self.client_errors: list[KwireError] = []
 
     def _wake(self) -> None:
         self.wakes += 1
@@ -249,22 +249,22 @@ class World:
         self.fetcher.assign([self.start(*start) for start in starts])
 
     def start(self, topic: str, partition: int, start: StartOffset) -> Start:
-        """A new generation, with its lane."""
-        self.generation += 1
+        """Return a start in a new assignment epoch, which gets its buffer."""
+        self.assignment_epoch += 1
         position = start if isinstance(start, int) else None
-        self.lanes[self.generation] = PartitionBuffer(
+        self.buffers[self.assignment_epoch] = PartitionBuffer(
             topic,
             partition,
-            self.generation,
+            self.assignment_epoch,
             position,
             check_crc=True,
-            release=self.inbox.release,
-            retire=lambda cursor: None,
+            release=self.fetch_buffer.release,
+            retire=lambda reader: None,
         )
-        return Start(topic, partition, self.generation, start)
+        return Start(topic, partition, self.assignment_epoch, start)
 
     def turn(self, seconds: float = 0.0) -> list[Sent]:
-        """Let time pass, take a turn, and look at what is to be sent. A loop would not come by before `deadline`."""
+        """Advance the time, take a turn, and return the requests. A loop would not turn before `deadline`."""
         self.now += seconds
         sent = []
         for call in self.fetcher.turn(self.now, self.view):
@@ -280,26 +280,26 @@ class World:
         return sent[0]
 
     def until_deadline(self) -> list[Sent]:
-        """Sleep as the loop would when nothing happens."""
+        """Advance the time to the deadline, as the loop does when nothing happens, and take a turn."""
         deadline = self.fetcher.deadline()
         assert deadline is not None
         assert deadline > self.now, "nothing is due"
         return self.turn(deadline - self.now)
 
     def posted(self) -> list[Item]:
-        return self.inbox.take()
+        return self.fetch_buffer.take()
 
     def read(self) -> dict[Key, list[bytes | None]]:
-        """Read all that arrived, as a user would: values by partition. Errors go to `failures` and `troubles`."""
+        """Return the values of everything that arrived, by partition. Errors go to `failures` and `client_errors`."""
         values: dict[Key, list[bytes | None]] = {}
         for item in self.posted():
             if isinstance(item, ClientError):
-                self.troubles.append(item.error)
+                self.client_errors.append(item.error)
             else:
-                self.lanes[item.generation].put(item)
-        for lane in self.lanes.values():
-            while lane.has_next():
-                values.setdefault((lane.topic, lane.partition), []).extend(r.value for r in take(lane, 100))
-            if lane.error is not None:
-                self.failures[lane.generation] = lane.error
+                self.buffers[item.assignment_epoch].put(item)
+        for buffer in self.buffers.values():
+            while buffer.has_next():
+                values.setdefault((buffer.topic, buffer.partition), []).extend(r.value for r in take(buffer, 100))
+            if buffer.error is not None:
+                self.failures[buffer.assignment_epoch] = buffer.error
         return values
