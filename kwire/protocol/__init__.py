@@ -1,13 +1,25 @@
-"""Every message of Kafka, declared by hand and compiled on first use.
+"""Every message of Kafka, declared by hand, with codecs generated on first use.
 
     from kwire.protocol.messages.metadata import MetadataRequest
     MetadataRequest(topics=None).encode(12)
 
-`message_class` and `api` find the classes by name and number, `decode_internal_record` and its kin those of the records
-that Kafka keeps for itself. A message has `encode`, `encode_parts`, `decode`,
-`to_json` and `from_json`, all with a version as argument. To add a version to an API: raise `versions=` in its file
-under messages/, add the lines of its fields and the line of its history, and let tests/conformance compare it with
-Kafka's own schema and classes. This room knows nothing of connections, and leaves records as the bytes that they are.
+`message_class` and `api` find classes by name and number; `decode_internal_record` decodes records of Kafka's internal
+topics. A message has `encode`, `encode_parts`, `decode`, `to_json` and `from_json`, all with a version as argument.
+Connections and record batches belong to other rooms.
+
+    messages/         the declarations, one file per API
+    fields            wire types and the grammar of a declaration
+    schema            Struct, Message, Request and Response
+    codegen           generated codecs and constructors; `primitives` holds the functions that they call
+    diagnose          which bytes are which field, and what is wrong with bytes or values
+    headers           request and response headers, frames
+    api               API keys, and the classes by name
+    json              Kafka's JSON form
+    internal_topics   records of internal topics and control records
+    documentation     what `help` shows
+
+To add a version to an API, raise `versions=` in its file in messages/, add its fields and the line of its history, and
+run tests/conformance, which compares it with Kafka's own schema and classes.
 
 Imports: nothing.
 """
@@ -34,7 +46,7 @@ _SCHEMA = ("Message", "Request", "Response", "Struct")
 
 
 def __getattr__(name: str) -> Any:
-    # The schema brings the compiler with it; who only asks for an ApiKey does not pay for that.
+    # `schema` imports the code generator, which a caller that only needs ApiKey should not pay for.
     if name in _SCHEMA:
         from kwire.protocol import schema
 

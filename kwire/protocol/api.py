@@ -1,4 +1,4 @@
-"""Every API of Kafka by number and name, and the classes of its messages, imported when first asked for."""
+"""Every API of Kafka by number and name, and the classes of its messages, imported on first use."""
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class ApiKey(IntEnum):
-    """The API keys of all Kafkas up to 4.4, those that 4.0 dropped (4 to 7) included.
+    """The API keys of Kafka up to 4.4, including those that 4.0 removed (4 to 7).
 
-    The names are those of the messages: CreateTopicsRequest is CREATE_TOPICS and stands in messages/create_topics.py.
-    Two were renamed on the way: ALTER_PARTITION was AlterIsr, LIST_CONFIG_RESOURCES was ListClientMetricsResources.
+    The names are those of the messages: CREATE_TOPICS is CreateTopicsRequest in messages/create_topics.py.
+    Kafka renamed two: ALTER_PARTITION was AlterIsr, LIST_CONFIG_RESOURCES was ListClientMetricsResources.
     """
 
     PRODUCE = 0
@@ -122,7 +122,7 @@ class ApiKey(IntEnum):
 
 
 class Api(NamedTuple):
-    """An API: its number, its name ("Metadata") and its classes. `versions` are those that we know."""
+    """An API: its number, its name such as "Metadata", its classes, and the versions that kwire knows."""
 
     key: ApiKey
     name: str
@@ -133,8 +133,8 @@ class Api(NamedTuple):
 
 _KEYS_BY_NAME = {key.api_name: key for key in ApiKey}
 
-# Messages that do not stand in the file of their API, by file: earlier names, and what is no request or response.
-# What coordinators keep, in _COORDINATORS, comes as ...Key and ...Value.
+# Messages that are not in the file of their API: former names, and those that are neither request nor response.
+# Each name in _COORDINATORS is a pair of classes, ...Key and ...Value.
 _OTHERS: Mapping[str, Sequence[str]] = {
     "aborted_txn": ["AbortedTxn"],
     "alter_isr": ["AlterIsrRequest", "AlterIsrResponse"],
@@ -188,7 +188,7 @@ _COORDINATORS: Mapping[str, Sequence[str]] = {
     "transaction_log": ["TransactionLog"],
 }  # fmt: skip
 
-# {message: file}
+# {message: file in messages/}
 OTHER_MESSAGES: Mapping[str, str] = {
     **{name: file for file, names in _OTHERS.items() for name in names},
     **{f"{name}{part}": file for file, names in _COORDINATORS.items() for name in names for part in ("Key", "Value")},
@@ -197,7 +197,7 @@ OTHER_MESSAGES: Mapping[str, str] = {
 
 @cache
 def api(key: int | str) -> Api:
-    """The API of a number or a name such as "Metadata". Raises UnsupportedVersionError for one that is not declared."""
+    """Return the API with this number or name, such as "Metadata". Raises UnsupportedVersionError if there is none."""
     try:
         api_key = _KEYS_BY_NAME[key] if isinstance(key, str) else ApiKey(key)
     except (KeyError, ValueError):
@@ -209,7 +209,7 @@ def api(key: int | str) -> Api:
 
 @cache
 def message_class(name: str) -> "type[Message]":
-    """The class of a message by Kafka's name for it, such as "MetadataRequest" or "ConsumerProtocolAssignment"."""
+    """Return the class of a message by its Kafka name, such as "MetadataRequest". Raises UnsupportedVersionError."""
     api_name = name.removesuffix("Request").removesuffix("Response")
     file = OTHER_MESSAGES.get(name)
     if file is None and api_name != name and api_name in _KEYS_BY_NAME:

@@ -1,30 +1,15 @@
-"""The codecs and constructors of the declared classes, generated on first use.
+"""Generate codecs and constructors from declarations, on first use, as `dataclasses` does.
 
-A Python function in the making: its lines, the values that its names stand for, and its compilation.
+Each (message, version) gets one flat Python function. Adjacent fields of fixed size, the length of the next string and
+the first byte of a varint are read or written in one `struct` call. The source is registered in `linecache`, so
+tracebacks and debuggers show it.
 
-The way of `dataclasses` and `namedtuple`. The source is registered in `linecache`, so that tracebacks and debuggers
-show it. Knows nothing of Kafka.
+Codecs only *detect* an error: they return None or raise one of DECODE_FAILURES or ENCODE_FAILURES. `diagnose` then
+finds the field in a second, slower pass, so that valid messages do not pay for error messages.
 
-The source text of encoders: one flat function per (message, version). `compiler` says how they are used.
-
-An encoder appends bytes to a list. Where a value does not fit, whatever it calls raises; what would take a wrong value
-silently (a list that is a str, a boolean that is an object, bytes that are an array of something larger) is asked
-first.
-
-The source text of decoders: one flat function per (message, version). `compiler` says how they are used.
-
-Why nothing is read beyond the frame, though slices are not checked one by one: positions only grow (lengths are checked
-for their sign), a count is checked against the bytes that remain, a read beyond the end raises, and a last slice that
-was short leaves the position beyond the end, with which it is compared.
-
-The codecs and constructors of the declared classes, compiled on first use.
-
-One flat Python function per (message, version): adjacent fields of fixed size, the length of the string that follows
-and the first byte of a varint are read or written in one `struct` call. `decoding` and `encoding` write the text.
-
-They only *detect* that something is wrong, by None or any exception of UNDECODABLE or UNENCODABLE; which field it was
-is found by a second, interpretive pass (`annotate`, `validate`), so that good messages do not pay for the error
-messages of bad ones.
+A decoder cannot read beyond the frame, although it does not check each slice. Positions only grow, because lengths are
+checked for their sign. A count is checked against the remaining bytes. A short last slice leaves the position beyond
+the end, which is compared when the message is complete.
 """
 
 from __future__ import annotations
@@ -40,11 +25,77 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from kwire.protocol import primitives
-from kwire.protocol.fields import REQUIRED, STRING_BYTES_MAX, Array, Field, Fixed, Sized, least_size
+from kwire.protocol.fields import REQUIRED, STRING_BYTES_MAX, Array, Field, Fixed, Sized, min_size
+
+Decoder: TypeAlias = Callable[[bytes | memoryview, int], Any]
+Encoder: TypeAlias = Callable[[Any, list[Any], list[int]], None]
+
+DECODE_FAILURES = (IndexError, ValueError, OverflowError, _struct_error)
+ENCODE_FAILURES = (
+    AttributeError, BufferError, IndexError, KeyError, OverflowError, TypeError, ValueError, _struct_error
+)  # fmt: skip
+
+
+def decoder(cls: Any, version: int) -> Decoder:
+    """Return decode(data, start), which decodes the message in `data` from `start` to the end."""
+    source = DecoderSource(version, is_flexible(cls, version))
+    source.message(cls)
+    return source.function(f"decode_{cls.__name__}_v{version}(buf, pos)")
+
+
+def encoder(cls: Any, version: int) -> Encoder:
+    """Return encode(message, parts, uncopied): it appends to `parts`, and to `uncopied` indexes of large records."""
+    source = EncoderSource(version, is_flexible(cls, version))
+    source.message(cls)
+    return source.function(f"encode_{cls.__name__}_v{version}(message, parts, uncopied)")
+
+
+def is_flexible(cls: Any, version: int) -> bool:
+    """Return whether a version of a message has compact lengths and tagged fields (KIP-482)."""
+    return cls.FLEXIBLE is not None and version >= cls.FLEXIBLE
+
+
+def constructor(cls: Any) -> Callable[..., None]:
+    """Return an `__init__` with a keyword for each field."""
+    source = Source()
+    source.names["REQUIRED"] = REQUIRED  # the default of a parameter that was not passed
+    source.names["field_error"] = partial(field_error, cls)
+    parameters, values = [], []
+    for field in cls.FIELDS:
+        name, default = field.name, field.default
+        value = name
+        if default is REQUIRED or isinstance(default, list) or hasattr(default, "FIELDS"):
+            parameters.append(f"{name}=REQUIRED")
+            if default is not REQUIRED:
+                fresh = "[]" if isinstance(default, list) else f"{source.constant(type(default))}()"
+                value = f"{fresh} if {name} is REQUIRED else {name}"
+        else:
+            parameters.append(f"{name}={source.constant(default)}")
+        values.append(f"self.{name} = {value}")
+    required = [field.name for field in cls.FIELDS if field.default is REQUIRED]
+    with source.block(f"if {' or '.join(['_unknown', *(f'{name} is REQUIRED' for name in required)])}:"):
+        given = ", ".join(f"{name!r}: {name}" for name in required)
+        source.line(f"raise field_error(_unknown, {{{given}}})")
+    for line in values:
+        source.line(line)
+    source.line("self.unknown_tagged_fields = None")
+    star = "*, " if parameters else ""
+    return source.function(f"__init__(self, {star}{', '.join([*parameters, '**_unknown'])})", f"{cls.__qualname__}.")
+
+
+def field_error(cls: Any, unknown: Mapping[str, object], required: Mapping[str, object]) -> TypeError:
+    """Return the error for unknown keywords, with similar field names, or for missing fields."""
+    names = [field.name for field in cls.FIELDS]
+    missing = [name for name, value in required.items() if value is REQUIRED]
+    if not unknown:
+        return TypeError(f"{cls.__qualname__} needs {', '.join(missing)}")
+    near = [name for wrong in unknown for name in get_close_matches(wrong, names, n=1)]
+    hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(names) or 'none'}"
+    return TypeError(f"{cls.__qualname__} has no field {', '.join(unknown)}: {hint}")
 
 
 class Source:
-    """The lines of one function, and the values that its names stand for."""
+    """The source of one function: its lines, and the values of its names."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -57,19 +108,19 @@ class Source:
 
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
-        """What is written inside stands indented below the header."""
+        """Indent the lines written inside the `with` block below `header`."""
         self.line(header)
         self._depth += 1
         yield
         self._depth -= 1
 
-    def fresh(self, prefix: str) -> str:
-        """A name that the function does not use yet."""
+    def new_name(self, prefix: str) -> str:
+        """Return a name that the function does not use yet."""
         self._counter += 1
         return f"{prefix}{self._counter}"
 
     def constant(self, value: Any) -> str:
-        """An expression for a value: a literal, or a name bound to it."""
+        """Return an expression for a value: a literal, or a name bound to it."""
         if value is None or isinstance(value, bool | int | str | bytes | float):
             return repr(value)
         if isinstance(value, type):
@@ -80,7 +131,7 @@ class Source:
         return name
 
     def function(self, signature: str, owner: str = "") -> Callable[..., Any]:
-        """Compile `def signature`, with the lines as its body. `owner` only tells equal names apart in tracebacks."""
+        """Compile `def signature` with the lines as its body. `owner` tells functions of one name apart."""
         text = f"def {signature}:\n" + "\n".join(self.lines) + "\n"
         name = signature.partition("(")[0]
         filename = f"<kwire.protocol {owner}{name}>"
@@ -93,7 +144,11 @@ class Source:
 
 
 class EncoderSource(Source):
-    """Writes an encoder. `pending` are the writes of fixed size not yet written: (struct letter, expression)."""
+    """The source of an encoder. It appends bytes to a list.
+
+    `pending` holds values of fixed size for the next struct call: (struct letter, expression). A value that does not
+    fit makes a call raise. What no call would notice (a str as a list, an object as a boolean) is checked first.
+    """
 
     def __init__(self, version: int, flexible: bool) -> None:
         super().__init__()
@@ -110,7 +165,7 @@ class EncoderSource(Source):
             BOOLEAN=primitives.BOOLEAN,
         )
 
-    def whole(self, cls: Any) -> None:
+    def message(self, cls: Any) -> None:
         self.line("append = parts.append")
         self.struct(cls, "message")
         self.flush()
@@ -120,8 +175,8 @@ class EncoderSource(Source):
         for field in cls.FIELDS:
             value = f"{source}.{field.name}"
             if not field.exists(self.version):
-                if not field.lossy:
-                    with self.block(f"if {self.differs(value, field)}:"):
+                if not field.ignorable:
+                    with self.block(f"if {self.differs_from_default(value, field)}:"):
                         self.line("raise ValueError")
             elif field.tag is not None:
                 tagged.append(field)
@@ -130,8 +185,8 @@ class EncoderSource(Source):
         if self.flexible:
             self.tags(source, tagged)
 
-    def differs(self, value: str, field: Field) -> str:
-        """An expression that tells whether a field has another value than its default."""
+    def differs_from_default(self, value: str, field: Field) -> str:
+        """Return an expression for whether a field has another value than its default."""
         default = field.default
         if isinstance(default, list):
             return f"{value} != []"
@@ -139,14 +194,14 @@ class EncoderSource(Source):
             return f"{value} is not None"
         if hasattr(default, "FIELDS"):
             parts = [f"{value} is None"] if field.nullable_since <= field.nullable_until else []
-            parts += [self.differs(f"{value}.{inner.name}", inner) for inner in default.FIELDS]
+            parts += [self.differs_from_default(f"{value}.{inner.name}", inner) for inner in default.FIELDS]
             return " or ".join([*parts, f"{value}.unknown_tagged_fields"])
-        if isinstance(default, UUID):  # its `__eq__` is written in Python
+        if isinstance(default, UUID):  # `is not` first: UUID.__eq__ is slow Python code
             return f"{value} is not {self.constant(default)} and {value} != {self.constant(default)}"
         return f"{value} != {self.constant(default)}"
 
     def flush(self, length: str | None = None, tail: str = "uvarint") -> None:
-        """Write the pending values as one struct call, and after them `length` as a varint if one is given."""
+        """Write the pending values in one struct call, followed by `length` as a varint if it is given."""
         letters = "".join(letter for letter, _ in self.pending)
         values = [value for _, value in self.pending]
         self.pending.clear()
@@ -175,14 +230,16 @@ class EncoderSource(Source):
 
     def fixed(self, value: str, wire_type: Fixed) -> None:
         if wire_type.name == "boolean":
-            self.pending.append(("B", f"BOOLEAN[{value}]"))  # struct's "?" would take anything
+            self.pending.append(("B", f"BOOLEAN[{value}]"))  # struct's "?" would accept any object
         elif wire_type.name == "uuid":
-            self.pending.append((wire_type.format, f"{value}.int.to_bytes(16, 'big')"))  # `bytes` is a call of Python
+            self.pending.append(
+                (wire_type.format, f"{value}.int.to_bytes(16, 'big')")
+            )  # faster than UUID.bytes, a Python property
         else:
             self.pending.append((wire_type.format, value))
 
     def sized(self, value: str, wire_type: Sized, nullable: bool) -> None:
-        n, data = self.fresh("n"), self.fresh("data")
+        n, data = self.new_name("n"), self.new_name("data")
         is_text = wire_type.name == "string"
         plus = " + 1" if self.flexible else ""
         if nullable:
@@ -202,11 +259,11 @@ class EncoderSource(Source):
             self.flush()
         if wire_type.name == "records":
             with self.block(f"if {n} >= {primitives.COPY_BYTES_MAX}:"):
-                self.line("alone.append(len(parts))")
+                self.line("uncopied.append(len(parts))")
         self.line(f"{self.append}({data})")
 
     def array(self, value: str, element: Any, nullable: bool) -> None:
-        items, n = self.fresh("items"), self.fresh("n")
+        items, n = self.new_name("items"), self.new_name("n")
         self.line(f"{items} = {value}")
         if not nullable:
             self.sequence(items, n)
@@ -223,7 +280,7 @@ class EncoderSource(Source):
 
     def sequence(self, items: str, n: str) -> None:
         with self.block(f"if type({items}) is not list:"):
-            self.line(f"{items} = sequence({items})")  # a str or dict has a length and elements too
+            self.line(f"{items} = sequence({items})")  # a str or dict also has a length and elements
         self.line(f"{n} = len({items}){' + 1' if self.flexible else ''}")
 
     def count(self, n: str) -> None:
@@ -239,7 +296,7 @@ class EncoderSource(Source):
             self.names[name] = primitives.packers(element.format, 1 if self.flexible else 0)
             self.line(f"{self.append}({name}[{n}](*{items}))")
             return
-        item = self.fresh("item")
+        item = self.new_name("item")
         with self.block(f"for {item} in {items}:"):
             if isinstance(element, Fixed | Sized):
                 self.value(item, element, False)
@@ -248,7 +305,7 @@ class EncoderSource(Source):
             self.flush()
 
     def nested(self, value: str, cls: Any, nullable: bool, null: bytes = primitives.NULL_STRUCT) -> None:
-        item = self.fresh("item")
+        item = self.new_name("item")
         self.line(f"{item} = {value}")
         if not nullable:
             self.struct(cls, item)
@@ -264,7 +321,7 @@ class EncoderSource(Source):
     def tags(self, source: str, fields: list[Field]) -> None:
         unknown = f"{source}.unknown_tagged_fields"
         if not fields:
-            # The one zero byte of "no tags" joins the struct call of the fields before it.
+            # The zero byte for "no tagged fields" goes into the struct call of the fields before it.
             self.pending.append(("B", "0"))
             zero = self.pending[:]
             self.pending.clear()
@@ -277,12 +334,12 @@ class EncoderSource(Source):
                 self.flush()
             return
         self.flush()
-        present, outer = self.fresh("tagged"), self.append
+        present, outer = self.new_name("tagged"), self.append
         self.line(f"{present} = dict({unknown}) if {unknown} else {{}}")
         for field in fields:
             value = f"{source}.{field.name}"
-            with self.block(f"if {self.differs(value, field)}:"):
-                inside = self.fresh("inside")
+            with self.block(f"if {self.differs_from_default(value, field)}:"):
+                inside = self.new_name("inside")
                 self.append = f"{inside}.append"
                 self.line(f"{inside} = []")
                 self.tagged(value, field)
@@ -299,7 +356,7 @@ class EncoderSource(Source):
 
 
 class DecoderSource(Source):
-    """Writes a decoder. `pending` are the reads of fixed size not yet written: (where to, struct letter, size)."""
+    """The source of a decoder. `pending` holds reads for the next struct call: (target, struct letter, size)."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         super().__init__()
@@ -309,9 +366,8 @@ class DecoderSource(Source):
         self.pending: list[tuple[str, str, int]] = []
         self.names.update(uvarint_tail=primitives.uvarint_tail, read_tagged=primitives.read_tagged)
 
-    def whole(self, cls: Any) -> None:
-        # A frame with records is large: it is read where it stands, whatever it is. Others become bytes, whose slices
-        # are what fields are made of.
+    def message(self, cls: Any) -> None:
+        # A frame with records is large, so it is not copied. Others become bytes, whose slices are fields already.
         self.has_records = any(isinstance(t, Sized) and t.name == "records" for t in _types(cls))
         if self.has_records:
             self.line("view = memoryview(buf)")
@@ -323,9 +379,9 @@ class DecoderSource(Source):
         self.line("return message if pos == end else None")
 
     def struct(self, cls: Any, target: str) -> None:
-        """Make an instance of `cls` in the variable `target` and fill it."""
+        """Create an instance of `cls` in the variable `target` and fill it."""
         self.flush()
-        self.line(f"{target} = {self.maker(cls)}()")
+        self.line(f"{target} = {self.instance_maker(cls)}()")
         tagged: list[Field] = []
         for field in cls.FIELDS:
             if not field.exists(self.version):
@@ -341,8 +397,8 @@ class DecoderSource(Source):
             self.flush()
             self.line(f"{target}.unknown_tagged_fields = None")
 
-    def maker(self, cls: Any) -> str:
-        """A name for what makes an empty instance: a partial of object.__new__, faster than the call of it."""
+    def instance_maker(self, cls: Any) -> str:
+        """Return a name for a function that creates an empty instance: a partial is faster than calling `__new__`."""
         name = f"new_{cls.__qualname__.replace('.', '_')}"
         self.names[name] = partial(object.__new__, cls)
         return name
@@ -351,20 +407,20 @@ class DecoderSource(Source):
         if isinstance(field.default, list):
             self.line(f"{target} = []")
         elif hasattr(field.default, "FIELDS"):
-            # As its constructor would, but without the call.
-            item = self.fresh("item")
-            self.line(f"{item} = {target} = {self.maker(type(field.default))}()")
+            # The same as its constructor, without the cost of a call.
+            item = self.new_name("item")
+            self.line(f"{item} = {target} = {self.instance_maker(type(field.default))}()")
             for inner in field.default.FIELDS:
                 self.default(f"{item}.{inner.name}", inner)
             self.line(f"{item}.unknown_tagged_fields = None")
         else:
             self.line(f"{target} = {self.constant(field.default)}")
 
-    def want(self, target: str, letter: str, size: int) -> None:
+    def read_fixed(self, target: str, letter: str, size: int) -> None:
         self.pending.append((target, letter, size))
 
     def flush(self) -> None:
-        """Write the pending reads as one struct call."""
+        """Write the pending reads in one struct call."""
         if not self.pending:
             return
         targets = ", ".join(target for target, _, _ in self.pending)
@@ -379,24 +435,24 @@ class DecoderSource(Source):
             self.line(f"{targets}{',' if ',' not in targets else ''} = {name}(buf, pos)")
         self.line(f"pos += {size}")
 
-    def length(self, format: str, most: int | None = None) -> str:
-        """Read a length or count into a new variable: -1 is null, in flexible versions 0, and all others one more."""
-        n = self.fresh("n")
+    def length(self, format: str, maximum: int | None = None) -> str:
+        """Read a length or count into a new variable. Null is -1; in flexible versions it is 0, and n is n + 1."""
+        n = self.new_name("n")
         if self.flexible:
-            self.uvarint(n, most)
+            self.uvarint(n, maximum)
         else:
-            self.want(n, format, 2 if format == "h" else 4)
+            self.read_fixed(n, format, 2 if format == "h" else 4)
             self.flush()
         return n
 
-    def uvarint(self, n: str, most: int | None = None) -> None:
-        """Read a varint into `n`: its first byte with the pending reads, the rest where there is one."""
-        self.want(n, "B", 1)
+    def uvarint(self, n: str, maximum: int | None = None) -> None:
+        """Read a varint into `n`: the first byte with the pending reads, then the rest if there is any."""
+        self.read_fixed(n, "B", 1)
         self.flush()
         with self.block(f"if {n} > 127:"):
             self.line(f"{n}, pos = uvarint_tail(buf, pos, {n})")
-            if most is not None:
-                with self.block(f"if {n} > {most}:"):
+            if maximum is not None:
+                with self.block(f"if {n} > {maximum}:"):
                     self.line("raise ValueError")
 
     def value(self, target: str, wire_type: Any, nullable: bool) -> None:
@@ -411,17 +467,17 @@ class DecoderSource(Source):
 
     def fixed(self, target: str, wire_type: Fixed) -> None:
         if wire_type.name != "uuid":
-            self.want(target, wire_type.format, wire_type.size)
+            self.read_fixed(target, wire_type.format, wire_type.size)
             return
-        raw = self.fresh("raw")
-        self.want(raw, wire_type.format, wire_type.size)
+        raw = self.new_name("raw")
+        self.read_fixed(raw, wire_type.format, wire_type.size)
         self.flush()
         self.names["uuid_of"] = primitives.uuid_of
         self.line(f"{target} = uuid_of({raw})")
 
     def sized(self, target: str, wire_type: Sized, nullable: bool) -> None:
         is_string = wire_type.name == "string"
-        # A compact string could be longer than 32767 bytes; Kafka's classes refuse it, and so do we.
+        # Kafka's classes reject a compact string of more than 32767 bytes; so does this decoder.
         n = self.length(wire_type.format, STRING_BYTES_MAX + 1 if is_string else None)
         size = f"{n} - 1" if self.flexible else n
         piece = f"{'view' if wire_type.name == 'records' else 'buf'}[pos:(pos := pos + {size})]"
@@ -448,7 +504,7 @@ class DecoderSource(Source):
         if nullable:
             with self.block(f"if {n} == {empty - 1}:"):
                 self.line(f"{target} = None")
-        # Lists are empty more often than not, and a loop that does not turn still costs something.
+        # Most lists are empty, and skipping the loop is faster than running it zero times.
         with self.block(f"{'elif' if nullable else 'if'} {n} == {empty}:"):
             self.line(f"{target} = []")
         with self.block("else:"):
@@ -460,11 +516,11 @@ class DecoderSource(Source):
     def elements(self, target: str, element: Any, n: str) -> None:
         if self.flexible:
             self.line(f"{n} -= 1")
-        least = least_size(element, self.version, self.flexible)
+        least = min_size(element, self.version, self.flexible)
         bytes_needed = f"{n} * {least}" if least > 1 else n
         with self.block(f"if not 0 <= {bytes_needed} <= end - pos:"):
             self.line("raise ValueError")
-        items, item = self.fresh("items"), self.fresh("item")
+        items, item = self.new_name("items"), self.new_name("item")
         self.line(f"{items} = {target} = []")
         with self.block(f"for _ in range({n}):"):
             if isinstance(element, Fixed | Sized):
@@ -475,7 +531,7 @@ class DecoderSource(Source):
             self.line(f"{items}.append({item})")
 
     def numbers(self, target: str, element: Fixed, n: str) -> None:
-        """All elements in one struct call, which itself refuses a count below 0 or beyond the end of the frame."""
+        """Read all elements in one struct call, which raises for a count below 0 or beyond the end of the frame."""
         more = 1 if self.flexible else 0
         name = f"get_many_{element.name}"
         self.names[name] = primitives.unpackers(element.format, more)
@@ -483,14 +539,14 @@ class DecoderSource(Source):
         self.line(f"pos += {n} * {element.size}{f' - {element.size}' if more else ''}")
 
     def nested(self, target: str, cls: Any, nullable: bool, null: bytes = primitives.NULL_STRUCT) -> None:
-        item = self.fresh("item")
+        item = self.new_name("item")
         if not nullable:
             self.struct(cls, item)
             self.flush()
             self.line(f"{target} = {item}")
             return
-        marker = self.fresh("marker")
-        self.want(marker, "B", 1)
+        marker = self.new_name("marker")
+        self.read_fixed(marker, "B", 1)
         self.flush()
         with self.block(f"if {marker} == {primitives.PRESENT_STRUCT[0]}:"):
             self.struct(cls, item)
@@ -502,9 +558,9 @@ class DecoderSource(Source):
             self.line("raise ValueError")
 
     def tags(self, target: str, fields: list[Field]) -> None:
-        """The tagged fields at the end of a struct: a count, then tag, size and bytes of each."""
-        count = self.fresh("tags")
-        self.want(count, "B", 1)
+        """Read the tagged fields at the end of a struct: a count, then tag, size and bytes of each."""
+        count = self.new_name("tags")
+        self.read_fixed(count, "B", 1)
         self.flush()
         unknown = f"{target}.unknown_tagged_fields"
         if not fields:
@@ -515,13 +571,13 @@ class DecoderSource(Source):
             return
         self.line(f"{unknown} = None")
         with self.block(f"if {count}:"):
-            found, left = self.fresh("found"), self.fresh("left")
-            # Known fields are read out of the frame where they stand, once the whole section has been measured.
+            found, left = self.new_name("found"), self.new_name("left")
+            # First find the bounds of all tagged fields, then read the known ones in place.
             self.line(f"{found}, pos = read_tagged(buf, pos, end, {count}, True)")
             self.line(f"{left} = pos")
             for field in fields:
                 with self.block(f"if {field.tag} in {found}:"):
-                    stop = self.fresh("stop")
+                    stop = self.new_name("stop")
                     self.line(f"pos, {stop} = {found}.pop({field.tag})")
                     self.tagged(f"{target}.{field.name}", field)
                     self.flush()
@@ -539,77 +595,10 @@ class DecoderSource(Source):
 
 
 def _types(cls: Any) -> Iterator[Any]:
-    """Every wire type in a struct, those of nested structs included."""
+    """Yield every wire type in a struct and in its nested structs."""
     for field in cls.FIELDS:
         element = field.type.element if isinstance(field.type, Array) else field.type
         if hasattr(element, "FIELDS"):
             yield from _types(element)
         else:
             yield element
-
-
-Decoder: TypeAlias = Callable[[bytes | memoryview, int], Any]
-Encoder: TypeAlias = Callable[[Any, list[Any], list[int]], None]
-
-UNDECODABLE = (IndexError, ValueError, OverflowError, _struct_error)
-UNENCODABLE = (
-    AttributeError, BufferError, IndexError, KeyError, OverflowError, TypeError, ValueError, _struct_error
-)  # fmt: skip
-
-
-def decoder(cls: Any, version: int) -> Decoder:
-    """Return decode(data, start) -> the message that is `data` from `start` to its end."""
-    source = DecoderSource(version, is_flexible(cls, version))
-    source.whole(cls)
-    return source.function(f"decode_{cls.__name__}_v{version}(buf, pos)")
-
-
-def encoder(cls: Any, version: int) -> Encoder:
-    """encode(message, parts, alone): append to `parts`; to `alone` the indexes of the parts not to be copied."""
-    source = EncoderSource(version, is_flexible(cls, version))
-    source.whole(cls)
-    return source.function(f"encode_{cls.__name__}_v{version}(message, parts, alone)")
-
-
-def is_flexible(cls: Any, version: int) -> bool:
-    """Whether a message has compact lengths and tagged fields in a version (KIP-482)."""
-    return cls.FLEXIBLE is not None and version >= cls.FLEXIBLE
-
-
-def constructor(cls: Any) -> Callable[..., None]:
-    """`__init__` with one keyword for each field."""
-    source = Source()
-    source.names["REQUIRED"] = REQUIRED  # as the default of a parameter: not given
-    source.names["wrong_fields"] = partial(wrong_fields, cls)
-    parameters, values = [], []
-    for field in cls.FIELDS:
-        name, default = field.name, field.default
-        value = name
-        if default is REQUIRED or isinstance(default, list) or hasattr(default, "FIELDS"):
-            parameters.append(f"{name}=REQUIRED")
-            if default is not REQUIRED:
-                fresh = "[]" if isinstance(default, list) else f"{source.constant(type(default))}()"
-                value = f"{fresh} if {name} is REQUIRED else {name}"
-        else:
-            parameters.append(f"{name}={source.constant(default)}")
-        values.append(f"self.{name} = {value}")
-    required = [field.name for field in cls.FIELDS if field.default is REQUIRED]
-    with source.block(f"if {' or '.join(['_unknown', *(f'{name} is REQUIRED' for name in required)])}:"):
-        given = ", ".join(f"{name!r}: {name}" for name in required)
-        source.line(f"raise wrong_fields(_unknown, {{{given}}})")
-    for line in values:
-        source.line(line)
-    source.line("self.unknown_tagged_fields = None")
-    star = "*, " if parameters else ""
-    return source.function(f"__init__(self, {star}{', '.join([*parameters, '**_unknown'])})", f"{cls.__qualname__}.")
-
-
-def wrong_fields(cls: Any, unknown: Mapping[str, object], required: Mapping[str, object]) -> TypeError:
-    """Return the error for keywords that are no fields, with the fields that come closest, or for missing fields."""
-    names = [field.name for field in cls.FIELDS]
-    missing = [name for name, value in required.items() if value is REQUIRED]
-    if not unknown:
-        return TypeError(f"{cls.__qualname__} needs {', '.join(missing)}")
-    near = [name for wrong in unknown for name in get_close_matches(wrong, names, n=1)]
-    hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(names) or 'none'}"
-    return TypeError(f"{cls.__qualname__} has no field {', '.join(unknown)}: {hint}")

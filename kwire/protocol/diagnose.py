@@ -1,14 +1,8 @@
-"""Which bytes are which field, and what is wrong with bytes or values that are no message.
+"""Read messages field by field, and find the field that cannot be decoded or encoded.
 
-A message read field by field: which bytes are which field, and what is wrong with bytes that are no message.
-
-The compiled decoders are fast and say only that something failed; this interpretive walk over the same declarations
-says where. It is also the reference that tests compare them with. It checks everything before it takes it: whatever
-the bytes, it ends with a message or a DecodeError, having held no more than the frame.
-
-Why a message cannot be encoded: the first field, in the order of the wire, whose value does not fit.
-
-Asked only after a compiled encoder failed, so it may be slow; it knows the same rules, and a test holds the two to it.
+Generated codecs are fast and only report that something failed. The functions here interpret the same declarations,
+slowly, and raise errors with path and offset. Reading checks every length and count before it uses it, so any bytes
+end in a message or a DecodeError, with no more memory than the frame. Tests compare both ways.
 """
 
 from __future__ import annotations
@@ -21,12 +15,14 @@ from uuid import UUID
 from kwire.errors import DecodeError, EncodeError
 from kwire.protocol import primitives
 from kwire.protocol.codegen import is_flexible
-from kwire.protocol.fields import STRING_BYTES_MAX, Array, Field, Fixed, Sized, default_of, least_size, type_name
+from kwire.protocol.fields import STRING_BYTES_MAX, Array, Field, Fixed, Sized, default_of, min_size, type_name
 
 
 class FieldBytes(NamedTuple):
-    """The bytes data[start:end] and the field that they are. The lengths of strings belong to them; an array's count
-    and a struct's count of tagged fields stand alone. `value` is what was read: a DecodeError where nothing could be.
+    """A field and its bytes, data[start:end].
+
+    The bytes of a string include its length. The count of an array, and that of tagged fields, is a field of its own.
+    `value` is the decoded value, or a DecodeError.
     """
 
     path: str
@@ -37,46 +33,40 @@ class FieldBytes(NamedTuple):
 
 
 def annotate(cls: Any, data: bytes, version: int, start: int = 0) -> list[FieldBytes]:
-    """Every field of a message in the order of its bytes. The last one has a DecodeError as its value if that is where
-    the message stops making sense."""
+    """Return every field of a message in byte order. If the message is invalid, the last one has a DecodeError."""
     found: list[FieldBytes] = []
-    walk = _Walk(bytes(data), start, cls.supported(version), version, found)
+    reader = _FieldReader(bytes(data), start, cls.supported(version), version, found)
     try:
-        walk.whole()
+        reader.read_message()
     except DecodeError as error:
-        found.append(FieldBytes(walk.where(), "?", walk.pos, len(data), error))
+        found.append(FieldBytes(reader.where(), "?", reader.pos, len(data), error))
     return found
 
 
 def decode(cls: Any, data: bytes | memoryview, version: int, start: int = 0) -> Any:
-    """The message, read the slow way."""
-    return _Walk(bytes(data), start, cls.supported(version), version).whole()
+    """Decode a message field by field. Raises DecodeError with path and offset."""
+    return _FieldReader(bytes(data), start, cls.supported(version), version).read_message()
 
 
-def decode_prefix(cls: Any, data: bytes, version: int, start: int = 0) -> Any:
-    """The message at the start of the bytes, whatever follows it."""
-    return decode_front(cls, data, version, start)[0]
-
-
-def decode_front(cls: Any, data: bytes | memoryview, version: int, start: int = 0) -> tuple[Any, int]:
-    """Return the message at `start`, and where it ends: what follows is the caller's to judge. Raises DecodeError."""
-    walk = _Walk(bytes(data), start, cls.supported(version), version)
-    return walk.struct(cls), walk.pos
+def decode_prefix(cls: Any, data: bytes | memoryview, version: int, start: int = 0) -> tuple[Any, int]:
+    """Return the message at `start` and its end position; bytes after it are allowed. Raises DecodeError."""
+    reader = _FieldReader(bytes(data), start, cls.supported(version), version)
+    return reader.struct(cls), reader.pos
 
 
 def decode_error(cls: Any, data: bytes | memoryview, start: int, version: int) -> DecodeError:
-    """Why the bytes are no message of this class and version."""
+    """Return why the bytes are not a message of this class and version."""
     try:
         decode(cls, data, version, start)
     except DecodeError as error:
         return error
-    raise AssertionError(f"{cls.__name__} v{version}: the compiled decoder refuses what the walk accepts")
+    raise AssertionError(f"{cls.__name__} v{version}: the generated decoder rejects what `decode` accepts")
 
 
-class _Walk:
-    """A position in the bytes and a path in the message, and what was found so far, for those who want it.
+class _FieldReader:
+    """A position in the bytes, a path in the message, and the fields read so far if `found` is a list.
 
-    A step is taken from the path when what it leads to was read; where an error leaves, the path still says where.
+    A step leaves the path when its field has been read, so after an error the path names the invalid field.
     """
 
     def __init__(self, buf: bytes, pos: int, cls: Any, version: int, found: list[FieldBytes] | None = None) -> None:
@@ -88,7 +78,7 @@ class _Walk:
         self.path: list[str] = []
         self.found = found
 
-    def whole(self) -> Any:
+    def read_message(self) -> Any:
         message = self.struct(self.cls)
         left = len(self.buf) - self.pos
         if left:
@@ -110,7 +100,7 @@ class _Walk:
         return value
 
     def take(self, size: int) -> int:
-        """Step over `size` bytes, if they are there: the position of the first."""
+        """Advance by `size` bytes. Return the position of the first. Raises DecodeError if they are missing."""
         start, left = self.pos, len(self.buf) - self.pos
         if size > left:
             raise self.error(f"{size} bytes are needed and {left} are left")
@@ -130,7 +120,7 @@ class _Walk:
                 raise self.error("a varint of more than 32 bits", start)
 
     def length(self, format: str, what: str) -> int:
-        """A length or count; -1 is null."""
+        """Read a length or count. Null is -1."""
         start = self.pos
         if self.flexible:
             return self.uvarint() - 1
@@ -158,7 +148,7 @@ class _Walk:
         return struct
 
     def tags(self, tagged: dict[int, Field], fields: dict[str, Any]) -> dict[int, bytes] | None:
-        """Read the tagged fields into `fields`; answers the unknown ones."""
+        """Read the tagged fields into `fields`. Return the unknown ones."""
         unknown: dict[int, bytes] = {}
         seen: set[int] = set()
         self.path.append(".tagged_fields")
@@ -171,7 +161,7 @@ class _Walk:
             start = self.pos
             tag, size = self.uvarint(), self.uvarint()
             if tag in seen:
-                raise self.error(f"tag {tag} is there twice", start)
+                raise self.error(f"tag {tag} occurs twice", start)
             seen.add(tag)
             stop = self.take(size) + size
             self.pos = stop - size
@@ -184,7 +174,7 @@ class _Walk:
             else:
                 fields[field.name] = self.tagged(field)
                 if self.pos != stop:
-                    raise self.error(f"the tagged field takes {self.pos - stop + size} bytes and says {size}")
+                    raise self.error(f"the tagged field has {self.pos - stop + size} bytes, but its size is {size}")
             self.path[-1] = ".tagged_fields"
         self.path.pop()
         return unknown or None
@@ -243,7 +233,7 @@ class _Walk:
             if not nullable:
                 raise self.error("null, but the array is not nullable here", start)
             return self.note(type_name(wire_type), start, None)
-        least = least_size(wire_type.element, self.version, self.flexible)
+        least = min_size(wire_type.element, self.version, self.flexible)
         left = len(self.buf) - self.pos
         if count * least > left:
             raise self.error(f"{count} elements of at least {least} bytes, with {left} bytes left", start)
@@ -257,17 +247,17 @@ class _Walk:
 
 
 def encode_error(message: Any, version: int) -> EncodeError:
-    """The error for a message that its compiled encoder refused."""
+    """Return the error for a message that its generated encoder rejected."""
     name = type(message).__name__
-    for path, reason in _faults(message, type(message), version, ""):
+    for path, reason in _problems(message, type(message), version, ""):
         return EncodeError(reason, api=name, version=version, path=path)
-    raise AssertionError(f"{name} v{version}: the compiled encoder refuses what validate accepts")
+    raise AssertionError(f"{name} v{version}: the generated encoder rejects a valid message")
 
 
-def _faults(struct: Any, cls: Any, version: int, path: str) -> Any:
-    """(path, reason) of everything that does not fit, in order."""
+def _problems(struct: Any, cls: Any, version: int, path: str) -> Any:
+    """Yield (path, reason) for every value that cannot be encoded, in wire order."""
     if not isinstance(struct, cls):
-        yield path, f"{_shown(struct)} is no {cls.__qualname__}"
+        yield path, f"{_short_repr(struct)} is not a {cls.__qualname__}"
         return
     for field in cls.FIELDS:
         here = f"{path}.{field.name}".lstrip(".")
@@ -277,34 +267,34 @@ def _faults(struct: Any, cls: Any, version: int, path: str) -> Any:
             yield here, "not set"
             continue
         if field.exists(version):
-            yield from _value_faults(value, field.type, field.is_nullable(version), version, here)
-        elif not field.lossy and value != field.default:
-            yield here, f"version {version} has no such field and would lose the value {_shown(value)}"
+            yield from _value_problems(value, field.type, field.is_nullable(version), version, here)
+        elif not field.ignorable and value != field.default:
+            yield here, f"version {version} has no such field and would lose the value {_short_repr(value)}"
     for tag, content in (struct.unknown_tagged_fields or {}).items():
         if not (isinstance(tag, int) and 0 <= tag < 1 << 32 and isinstance(content, bytes)):
-            yield f"{path}.unknown_tagged_fields".lstrip("."), f"{_shown(tag)}: not a tag and its bytes"
+            yield f"{path}.unknown_tagged_fields".lstrip("."), f"{_short_repr(tag)}: not a tag and its bytes"
 
 
-def _value_faults(value: Any, wire_type: Any, nullable: bool, version: int, path: str) -> Any:
+def _value_problems(value: Any, wire_type: Any, nullable: bool, version: int, path: str) -> Any:
     if value is None and nullable:
         return
     if value is None:
         yield path, f"None, but {type_name(wire_type)} is not nullable in version {version}"
     elif isinstance(wire_type, Array):
         if not isinstance(value, list | tuple):
-            yield path, f"{_shown(value)} is no list"
+            yield path, f"{_short_repr(value)} is not a list"
             return
         for index, item in enumerate(value):
-            yield from _value_faults(item, wire_type.element, False, version, f"{path}[{index}]")
+            yield from _value_problems(item, wire_type.element, False, version, f"{path}[{index}]")
     elif isinstance(wire_type, Fixed | Sized):
-        reason = _fixed_fault(value, wire_type) if isinstance(wire_type, Fixed) else _sized_fault(value, wire_type)
+        reason = _fixed_problem(value, wire_type) if isinstance(wire_type, Fixed) else _sized_problem(value, wire_type)
         if reason:
             yield path, reason
     else:
-        yield from _faults(value, wire_type, version, path)
+        yield from _problems(value, wire_type, version, path)
 
 
-def _fixed_fault(value: Any, wire_type: Fixed) -> str | None:
+def _fixed_problem(value: Any, wire_type: Fixed) -> str | None:
     match wire_type.name:
         case "boolean":
             fits = isinstance(value, int) and value in (0, 1)
@@ -313,29 +303,29 @@ def _fixed_fault(value: Any, wire_type: Fixed) -> str | None:
         case "uuid":
             fits = isinstance(value, UUID)
         case _:
-            fits = hasattr(value, "__index__")  # what struct asks for: numpy's integers are welcome
+            fits = hasattr(value, "__index__")  # as the struct module does, so numpy's integers are valid
             if fits and not wire_type.minimum <= operator.index(value) <= wire_type.maximum:
                 return f"{value} is outside of {wire_type.name}"
-    return None if fits else f"{_shown(value)} is no {wire_type.name}"
+    return None if fits else f"{_short_repr(value)} is not a valid {wire_type.name}"
 
 
-def _sized_fault(value: Any, wire_type: Sized) -> str | None:
+def _sized_problem(value: Any, wire_type: Sized) -> str | None:
     if wire_type.name != "string":
         try:
             memoryview(value).cast("B")
         except (TypeError, ValueError, BufferError):
-            return f"{_shown(value)} is not bytes-like"
+            return f"{_short_repr(value)} is not bytes-like"
         return None
     if not isinstance(value, str):
-        return f"{_shown(value)} is no string"
+        return f"{_short_repr(value)} is not a string"
     try:
         size = len(value.encode())
     except UnicodeEncodeError as error:
-        return f"a string that UTF-8 cannot carry: {error.reason} at {error.start}"
+        return f"a string that is not valid UTF-8: {error.reason} at {error.start}"
     return f"a string of {size} bytes, above Kafka's {STRING_BYTES_MAX}" if size > STRING_BYTES_MAX else None
 
 
-def _shown(value: Any) -> str:
-    """A value for an error message, cut short."""
+def _short_repr(value: Any) -> str:
+    """Return a value for an error message, at most 60 characters long."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,7 +1,4 @@
-"""What `help` shows of a message or a struct: its fields with their types, versions and defaults, and its constructor.
-
-Made when it is asked for.
-"""
+"""What `help` shows for a message or a struct: its fields with types, versions and defaults, and its constructor."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ def documentation(cls: Any, own: str | None) -> str | None:
 
 def signature(cls: Any) -> Any:
     """Return the `inspect.Signature` of the constructor."""
-    from inspect import Parameter, Signature  # it takes longer to import than most messages
+    from inspect import Parameter, Signature  # imported here because `inspect` is slow to import
 
     return Signature(
         [

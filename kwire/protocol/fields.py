@@ -1,22 +1,19 @@
-"""The wire types and the grammar of a declaration.
+"""Wire types, and the fields of a declaration.
 
-The wire types of the declarations: to a type checker an int, a str, ...; to the compiler how it is laid out.
+A wire type such as `int32` is `Annotated[int, Fixed(...)]`: an int to a type checker, a layout to `codegen`. Names that
+would collide with builtins or with Kafka's field names end with an underscore (`bytes_`, `records_`). The types follow
+Kafka's protocol guide. Varints occur only as lengths, counts and tags of flexible versions, so no field has that type.
 
-`int32` is `Annotated[int, Fixed(...)]`, so that `node_id: int32` is an int everywhere but in the compiler. Names that
-would collide with builtins or with field names that Kafka uses end with an underscore (`bytes_`, `records_`).
-What a type means on the wire follows Kafka's own protocol guide; there is no varint among the types of fields (varints
-are only lengths, counts and tags of the flexible versions, see `compiler`).
-
-The grammar of a declaration: what a class body may say about a field, and the `Field` that comes of it.
+A class body declares its fields in wire order:
 
     name: type                      in every version of the struct, required
     name: type = default            in every version, with a default
-    since(v, until=, default=, nullable_since=, nullable_until=, lossy=)
+    since(v, until=, default=, nullable_since=, nullable_until=, ignorable=)
     tagged(tag, since=, default=)   a tagged field of the flexible versions (KIP-482)
 
-`type | None` is nullable in every version that has the field, unless `nullable_since` says from which. `until` is the
-last version that has it. A field that some versions lack has a default, which is what those versions decode to. When
-a version would lose a value other than the default, encoding raises, unless the field is `lossy` (Kafka: ignorable).
+`type | None` is nullable in every version that has the field, or from `nullable_since` on. `until` is the last version
+that has the field. A field that some versions lack needs a default, which those versions decode to. Encoding raises if
+a version would lose a value other than the default, unless the field is `ignorable`, as in Kafka's own schemas.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ NO_ID: UUID = UUID(int=0)
 
 
 class Fixed(NamedTuple):
-    """A type of fixed size, `format` being the `struct` module's letter for it, and for integers the bounds."""
+    """A type of fixed size. `format` is its letter in the `struct` module; integers have bounds."""
 
     name: str
     format: str
@@ -40,14 +37,14 @@ class Fixed(NamedTuple):
 
 
 class Sized(NamedTuple):
-    """A type led by its length, `format` in the old versions, a varint of the length + 1 in the flexible ones."""
+    """A type with a length prefix: `format` in inflexible versions, a varint of length + 1 in flexible ones."""
 
     name: str
     format: str
 
 
 class Array(NamedTuple):
-    """A list: a count (int32, or a varint of count + 1) and the elements. `element` is a type, or a Struct's class."""
+    """A list: a count (int32, or a varint of count + 1), then elements. `element` is a wire type or a Struct class."""
 
     element: Any
 
@@ -58,8 +55,8 @@ def _integer(name: str, format: str, size: int, signed: bool = True) -> Fixed:
     return Fixed(name, format, size, low, high)
 
 
-# A string is at most this long in bytes, in every version: Kafka's classes refuse longer ones even where a compact
-# string could hold them.
+# The longest string in bytes. Kafka's classes reject longer ones in every version, although compact strings could
+# hold them.
 STRING_BYTES_MAX = 32767
 
 boolean: TypeAlias = Annotated[bool, Fixed("boolean", "?", 1)]
@@ -73,7 +70,7 @@ float64: TypeAlias = Annotated[float, Fixed("float64", "d", 8)]
 uuid: TypeAlias = Annotated[UUID, Fixed("uuid", "16s", 16)]
 string: TypeAlias = Annotated[str, Sized("string", "h")]
 bytes_: TypeAlias = Annotated[bytes, Sized("bytes", "i")]
-# Record batches, not read here: decodes to a memoryview into the frame (no copy), encodes any bytes-like.
+# Record batches, which this room does not decode: a memoryview into the frame. Encoding accepts any bytes-like object.
 records_: TypeAlias = Annotated[bytes | bytearray | memoryview, Sized("records", "i")]
 
 
@@ -84,12 +81,11 @@ REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED", "__sl
 class Field:
     """One field of a struct. `type` is a Fixed, Sized or Array, or the class of a nested struct.
 
-    `since`..`until` are the versions that have it, `nullable_since`..`nullable_until` those in which None is allowed
-    (none of them: (1, 0)). `default` is REQUIRED or the value of the versions that lack it; a list or a struct stands
-    for a fresh copy of it.
+    Versions `since` to `until` have the field; in `nullable_since` to `nullable_until` it may be None ((1, 0) means
+    never). `default` is REQUIRED, or the value in versions that lack the field; a list or struct is copied.
     """
 
-    __slots__ = ("default", "lossy", "name", "nullable_since", "nullable_until", "since", "tag", "type", "until")
+    __slots__ = ("default", "ignorable", "name", "nullable_since", "nullable_until", "since", "tag", "type", "until")
 
     name: str
     type: Any
@@ -102,7 +98,7 @@ class Field:
         default: Any,
         nullable_since: int,
         nullable_until: int,
-        lossy: bool,
+        ignorable: bool,
         tag: int | None,
     ) -> None:
         self.since = since
@@ -110,7 +106,7 @@ class Field:
         self.default = default
         self.nullable_since = nullable_since
         self.nullable_until = nullable_until
-        self.lossy = lossy
+        self.ignorable = ignorable
         self.tag = tag
 
     def __repr__(self) -> str:
@@ -132,19 +128,19 @@ def since(
     default: Any = REQUIRED,
     nullable_since: int = -1,
     nullable_until: int = LAST,
-    lossy: bool = False,
+    ignorable: bool = False,
 ) -> Any:
-    """A field of the versions `version`..`until` (inclusive). See the module's docstring for the rest."""
-    return Field(version, until, default, nullable_since, nullable_until, lossy, None)
+    """Declare a field of versions `version` to `until`, inclusive. The module's docstring has the rest."""
+    return Field(version, until, default, nullable_since, nullable_until, ignorable, None)
 
 
-def tagged(tag: int, *, since: int, default: Any, until: int = LAST, lossy: bool = False) -> Any:
-    """A tagged field: left out of the message where it has its default. Never required."""
-    return Field(since, until, default, -1, LAST, lossy, tag)
+def tagged(tag: int, *, since: int, default: Any, until: int = LAST, ignorable: bool = False) -> Any:
+    """Declare a tagged field. It is omitted from a message when it has its default."""
+    return Field(since, until, default, -1, LAST, ignorable, tag)
 
 
 def field_of(owner: str, name: str, annotation: Any, value: Any) -> Field:
-    """The Field for one line of a class body; `value` is its right-hand side or REQUIRED."""
+    """Return the Field of one line of a class body. `value` is its right-hand side, or REQUIRED."""
     field = value if isinstance(value, Field) else Field(0, LAST, value, -1, LAST, False, None)
     field.name = name
     field.type, nullable = _wire_type(owner, name, annotation)
@@ -160,7 +156,7 @@ def field_of(owner: str, name: str, annotation: Any, value: Any) -> Field:
 
 
 def _wire_type(owner: str, name: str, annotation: Any) -> tuple[Any, bool]:
-    """(wire type, nullable) of an annotation such as `list[int32] | None`."""
+    """Return (wire type, nullable) of an annotation such as `list[int32] | None`."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return annotation.__metadata__[0], False
@@ -172,11 +168,11 @@ def _wire_type(owner: str, name: str, annotation: Any) -> tuple[Any, bool]:
         return Array(_wire_type(owner, name, get_args(annotation)[0])[0]), False
     elif isinstance(annotation, type) and hasattr(annotation, "FIELDS"):
         return annotation, False
-    raise TypeError(f"{owner}.{name}: {annotation!r} is no wire type")
+    raise TypeError(f"{owner}.{name}: {annotation!r} is not a wire type")
 
 
 def type_name(wire_type: Any) -> str:
-    """How a wire type is shown to people: int32, string, []Topic."""
+    """Return the readable name of a wire type: int32, string, []Topic."""
     if isinstance(wire_type, Array):
         return f"[]{type_name(wire_type.element)}"
     if isinstance(wire_type, Fixed | Sized):
@@ -185,7 +181,7 @@ def type_name(wire_type: Any) -> str:
 
 
 def default_of(field: Field) -> Any:
-    """A fresh value for a field that the constructor was not given, or that a version lacks."""
+    """Return the default of a field, a new object if it is a list or a struct."""
     default = field.default
     if isinstance(default, list):
         return list(default)
@@ -194,8 +190,8 @@ def default_of(field: Field) -> Any:
     return default
 
 
-def least_size(wire_type: Any, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value of a type takes; at least 1, so that the frame bounds every count."""
+def min_size(wire_type: Any, version: int, flexible: bool) -> int:
+    """Return the fewest bytes of a value of this type, at least 1, so that the frame size bounds every count."""
     if isinstance(wire_type, Fixed):
         return wire_type.size
     if isinstance(wire_type, Sized):
@@ -206,5 +202,5 @@ def least_size(wire_type: Any, version: int, flexible: bool) -> int:
     for field in wire_type.FIELDS:
         if field.exists(version) and field.tag is None:
             is_null_struct = hasattr(field.type, "FIELDS") and field.is_nullable(version)
-            size += 1 if is_null_struct else least_size(field.type, version, flexible)
+            size += 1 if is_null_struct else min_size(field.type, version, flexible)
     return max(size, 1)

@@ -1,16 +1,16 @@
-"""The records that Kafka keeps for itself in topics and logs: which messages keys and values are, by what leads them.
+"""Records of Kafka's internal topics and control records: the message classes of their keys and values.
 
     __consumer_offsets     key: int16 type, message             value: int16 version, message
-    __transaction_state    the same                             (no value: what the key names is gone)
+    __transaction_state    the same                             (null: a tombstone)
     __share_group_state    the same
     __cluster_metadata     no key                               value: varints frame (1), type, version; message
     __remote_log_metadata  no key                               the same
     control records        key: int16 version, int16 type       value: int16 version, message; of KRaft's types the
                                                                 version is the message's own first field
 
-A type is the API_KEY of its classes; that of a coordinator's key was called its version before Kafka 4.0, and the keys
-here have the one version 0. The records of Kafka 2.8's metadata log, an early access that no other release could read,
-are not among these.
+A type is the API_KEY of its classes. Before Kafka 4.0 the type of a coordinator's key was called its version; keys here
+have only version 0. Metadata records of Kafka 2.8, an early access release that no other release can read, are not
+supported.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ __all__ = [
     "encode_internal_record",
 ]  # fmt: skip
 
-# {topic: {type: what the names of its key's and value's class begin with}}
+# {topic: {type: prefix of its key and value class}}
 COORDINATOR_TOPICS: Mapping[str, Mapping[int, str]] = {
     "__consumer_offsets": {
         0: "LegacyOffsetCommit",
@@ -116,7 +116,7 @@ _FRAME_VERSION = 1
 
 @dataclass(slots=True)
 class InternalRecord:
-    """A record's key and value, read. `version` is the value's; None as the value of a key says that it is gone."""
+    """A decoded record. `version` is that of the value. A tombstone has a key and no value."""
 
     key: Message | None
     value: Message | None
@@ -124,18 +124,18 @@ class InternalRecord:
 
 
 def decode_internal_record(topic: str, key: bytes | None, value: bytes | None) -> InternalRecord:
-    """What a record of an internal topic says. For anything else raises DecodeError (path "key..." or "value...")."""
+    """Decode a record of an internal topic. Raises DecodeError with a path that begins with key or value."""
     if topic in COORDINATOR_TOPICS:
         return _decode_coordinator_record(COORDINATOR_TOPICS[topic], key, value)
     if topic not in FRAMED_TOPICS:
-        raise DecodeError(f"{topic} is no topic whose records are known", path="key", offset=0)
+        raise DecodeError(f"{topic} is not a known internal topic", path="key", offset=0)
     if value is None:
         raise DecodeError(f"a record of {topic} without a value", path="value", offset=0)
     return _decode_framed_record(FRAMED_TOPICS[topic], value)
 
 
 def encode_internal_record(record: InternalRecord) -> tuple[bytes | None, bytes | None]:
-    """(key, value): the reverse of decode_internal_record. Raises EncodeError."""
+    """Encode a record as (key, value), the inverse of `decode_internal_record`. Raises EncodeError."""
     if record.key is not None:
         key = _type_of(record.key) + record.key.encode(0)
         value = None if record.value is None else _INT16.pack(record.version) + record.value.encode(record.version)
@@ -147,33 +147,33 @@ def encode_internal_record(record: InternalRecord) -> tuple[bytes | None, bytes 
 
 
 def decode_control_record(key: bytes, value: bytes | None) -> InternalRecord:
-    """What a control record says; `value` is None for a type that is not known. Raises DecodeError."""
-    _number(key, "key")
-    # Kafka, too, takes the type of a key of a newer version, and what it does not know for something to step over.
+    """Decode a control record. The result's `value` is None for an unknown type. Raises DecodeError."""
+    _read_int16(key, "key")
+    # As in Kafka, a key of a newer version is read for its type, and unknown types are skipped.
     read: control_records.ControlRecordTypeSchema
-    read = decode_prefix(control_records.ControlRecordTypeSchema, key, 0, _INT16.size)
+    read = decode_prefix(control_records.ControlRecordTypeSchema, key, 0, _INT16.size)[0]
     name = _CONTROL_VALUES.get(read.type)
     if name is None:
         return InternalRecord(read, None)
     if value is None:
         raise DecodeError("a control record without a value", api=name, path="value", offset=0)
-    version = _number(value, "value")
+    version = _read_int16(value, "value")
     cls = message_class(name)
     known = min(version, cls.VERSIONS.stop - 1)
     start = _INT16.size if read.type in _END_OF_TRANSACTION else 0
-    return InternalRecord(read, decode_prefix(cls, value, known, start), known)
+    return InternalRecord(read, decode_prefix(cls, value, known, start)[0], known)
 
 
 def _decode_coordinator_record(types: Mapping[int, str], key: bytes | None, value: bytes | None) -> InternalRecord:
     if key is None:
         raise DecodeError("a record without a key", path="key", offset=0)
-    type_ = _number(key, "key")
-    name = _name(types, type_, "key")
+    type_ = _read_int16(key, "key")
+    name = _class_name(types, type_, "key")
     key_message = message_class(f"{name}Key").decode(key, 0, _INT16.size)
     if value is None:
         return InternalRecord(key_message, None)
-    version = _number(value, "value")
-    value_class = _with_version(f"{name}Value", version)
+    version = _read_int16(value, "value")
+    value_class = _class_with_version(f"{name}Value", version)
     return InternalRecord(key_message, value_class.decode(value, version, _INT16.size), version)
 
 
@@ -183,37 +183,37 @@ def _decode_framed_record(types: Mapping[int, str], value: bytes) -> InternalRec
         type_, pos = read_uvarint(value, pos)
         version, pos = read_uvarint(value, pos)
     except (IndexError, ValueError):
-        raise DecodeError("no frame of a metadata record", path="value", offset=0) from None
+        raise DecodeError("not the frame of a metadata record", path="value", offset=0) from None
     if frame != _FRAME_VERSION:
         raise DecodeError(f"a frame of version {frame}, not {_FRAME_VERSION}", path="value", offset=0)
-    value_class = _with_version(_name(types, type_, "value"), version)
+    value_class = _class_with_version(_class_name(types, type_, "value"), version)
     return InternalRecord(None, value_class.decode(value, version, pos), version)
 
 
-def _number(data: bytes, path: str) -> int:
-    """The two bytes before a key or value."""
+def _read_int16(data: bytes, path: str) -> int:
+    """Return the type or version in the two bytes before a key or value."""
     if len(data) < _INT16.size:
-        raise DecodeError(f"{len(data)} bytes hold no number of a type or version", path=path, offset=0)
+        raise DecodeError(f"{len(data)} bytes are too few for a type or version", path=path, offset=0)
     number: int = _INT16.unpack_from(data)[0]
     if number < 0:
         raise DecodeError(f"a type or version of {number}", path=path, offset=0)
     return number
 
 
-def _name(types: Mapping[int, str], type_: int, path: str) -> str:
+def _class_name(types: Mapping[int, str], type_: int, path: str) -> str:
     if type_ not in types:
-        raise DecodeError(f"no type {type_} of record is known here", path=path, offset=0)
+        raise DecodeError(f"unknown record type {type_}", path=path, offset=0)
     return types[type_]
 
 
-def _with_version(name: str, version: int) -> type[Message]:
+def _class_with_version(name: str, version: int) -> type[Message]:
     cls = message_class(name)
     if version not in cls.VERSIONS:
-        raise DecodeError("no version that is known", api=name, version=version, path="value", offset=0)
+        raise DecodeError("unknown version", api=name, version=version, path="value", offset=0)
     return cls
 
 
 def _type_of(key: Message) -> bytes:
     if key.API_KEY is None:
-        raise EncodeError(f"{type(key).__name__} is no key of an internal topic", path="key")
+        raise EncodeError(f"{type(key).__name__} is not a key of an internal topic", path="key")
     return _INT16.pack(key.API_KEY)

@@ -1,12 +1,13 @@
 """Kafka's JSON form of a message: what org.apache.kafka.common.message.*JsonConverter reads and writes.
 
-Names in camelCase; bytes and records in base64; a uuid as 22 letters of URL-safe base64; null for null. A field that
-the version lacks is left out, and so is a tagged field at its default. Reading: fields that the version has must be
-there (tagged ones need not), integers may be strings ("0x10" too), and names that the version lacks are ignored.
-Unknown tagged fields are not part of the form. One difference on purpose: Kafka's own writer puts an empty string in
-place of `records`, which would lose them; we write their bytes, which its reader accepts.
+Names are in camelCase, bytes and records in base64, a uuid is 22 letters of URL-safe base64. Fields that the version
+lacks and tagged fields with their default are omitted. When reading, every untagged field of the version is required,
+integers may be strings (also "0x10"), and unknown names are ignored. Unknown tagged fields are not part of the form.
 
-This module turns messages into dicts and lists; the text is the standard library's business.
+One intended difference: Kafka's writer replaces `records` by an empty string, which loses them. kwire writes their
+bytes, which Kafka's reader accepts.
+
+This module converts messages to dicts and lists, not to text.
 """
 
 import binascii
@@ -26,14 +27,14 @@ def camel_case(name: str) -> str:
 
 
 def to_json(struct: Any, cls: Any, version: int, path: str = "") -> dict[str, Any]:
-    """A message or nested struct as a dict. Raises EncodeError for a value that the version would lose."""
+    """Convert a message or nested struct to a dict. Raises EncodeError for a value that the version would lose."""
     obj: dict[str, Any] = {}
     for field in cls.FIELDS:
         value = getattr(struct, field.name)
         here = f"{path}.{field.name}".lstrip(".")
         is_default = value == field.default
         if not field.exists(version):
-            if not field.lossy and not is_default:
+            if not field.ignorable and not is_default:
                 raise EncodeError(f"version {version} has no such field and would lose it", version=version, path=here)
         elif field.tag is None or not is_default:
             obj[camel_case(field.name)] = _to_json(value, field.type, field.is_nullable(version), version, here)
@@ -55,7 +56,7 @@ def _to_json(value: Any, wire_type: Any, nullable: bool, version: int, path: str
 
 
 def from_json(cls: Any, obj: object, version: int, path: str = "") -> Any:
-    """A message or nested struct from a dict."""
+    """Convert a dict to a message or nested struct. Raises EncodeError."""
     if not isinstance(obj, Mapping):
         raise EncodeError(f"{obj!r:.60} is not an object", api=cls.__name__, version=version, path=path or None)
     return cls(**{field.name: _field(field, obj, version, f"{path}.{field.name}".lstrip(".")) for field in cls.FIELDS})
@@ -68,7 +69,7 @@ def _field(field: Field, obj: Mapping[str, Any], version: int, path: str) -> Any
     if name in obj:
         return _from_json(obj[name], field.type, field.is_nullable(version), version, path)
     if field.tag is None:
-        raise EncodeError(f"no {name!r}, which version {version} must have", version=version, path=path)
+        raise EncodeError(f"{name!r} is missing, which version {version} requires", version=version, path=path)
     return default_of(field)
 
 
@@ -86,16 +87,16 @@ def _from_json(value: Any, wire_type: Any, nullable: bool, version: int, path: s
             return _integer(value, wire_type)
         return _READERS[wire_type.name](value)
     except (TypeError, ValueError):
-        raise EncodeError(f"{value!r:.60} is no {wire_type.name}", version=version, path=path) from None
+        raise EncodeError(f"{value!r:.60} is not a valid {wire_type.name}", version=version, path=path) from None
 
 
 def uuid_text(value: UUID) -> str:
-    """Kafka's text of a uuid: URL-safe base64 without padding."""
+    """Return Kafka's text of a uuid: URL-safe base64 without padding."""
     return urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def uuid_from_text(text: str) -> UUID:
-    """The reverse of uuid_text. Raises ValueError."""
+    """Parse the text of `uuid_text`. Raises ValueError."""
     try:
         return UUID(bytes=urlsafe_b64decode(text + "=="))
     except binascii.Error as error:

@@ -1,6 +1,6 @@
-"""The small functions that compiled codecs call for what is not worth writing inline: the rare, the long, the lists.
+"""Functions that generated codecs call: varints, tagged fields, lists, and whatever is not worth generating inline.
 
-They raise what compiled code may raise (`compiler.UNDECODABLE`, `compiler.UNENCODABLE`), not the public errors.
+They raise `codegen.DECODE_FAILURES` and `codegen.ENCODE_FAILURES`, not kwire's errors.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,13 +11,13 @@ from uuid import UUID
 
 from kwire.protocol.fields import STRING_BYTES_MAX
 
-# Records of at least this size are handed on uncopied; smaller ones are joined to their neighbours, because a socket
-# call takes only so many pieces.
+# Records of at least this size are not copied. Smaller ones are joined with their neighbours, because a socket call
+# accepts a limited number of buffers.
 COPY_BYTES_MAX = 4096
 
 NULL_ARRAY = b"\xff\xff\xff\xff"
 NULL_COMPACT = b"\x00"
-# KIP-893: what stands before a struct that may be null. Kafka's classes write another byte for null in a tagged field.
+# KIP-893: the byte before a nullable struct. In a tagged field, Kafka's classes write another byte for null.
 NULL_STRUCT = b"\xff"
 NULL_TAGGED_STRUCT = b"\x00"
 PRESENT_STRUCT = b"\x01"
@@ -28,7 +28,7 @@ BOOLEAN: Mapping[Any, int] = {False: 0, True: 1}
 
 
 def uvarint_tail(buf: bytes | memoryview, pos: int, first: int) -> tuple[int, int]:
-    """(value, position) of a varint of up to 32 bits, unsigned, whose first byte, above 127, was read already."""
+    """Return (value, position after it) of an unsigned 32-bit varint whose `first` byte, above 127, is already read."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = buf[pos]
@@ -56,16 +56,16 @@ def read_uvarint(buf: bytes | memoryview, pos: int) -> tuple[int, int]:
 
 
 def string_length(n: int) -> bytes:
-    """The prefix of a compact string, given its length + 1."""
+    """Return the prefix of a compact string, given its length + 1."""
     if n > STRING_BYTES_MAX + 1:
         raise ValueError("a string of more than 32767 bytes")
     return uvarint(n)
 
 
 def read_tagged(buf: bytes | memoryview, pos: int, end: int, count: int, spans: bool = False) -> tuple[Any, int]:
-    """A struct's tagged fields as {tag: bytes} or None, with `spans` {tag: (start, stop)}; and the position after them.
+    """Return a struct's tagged fields as {tag: bytes} or None, and the position after them.
 
-    `count` is the first byte of their number.
+    `count` is the first byte of their number. With `spans`, the fields are {tag: (start, stop)}.
     """
     found: dict[int, Any] = {}
     if count > 127:
@@ -77,14 +77,14 @@ def read_tagged(buf: bytes | memoryview, pos: int, end: int, count: int, spans: 
         size, pos = read_uvarint(buf, pos)
         stop = pos + size
         if stop > end or tag in found:
-            raise ValueError("a tagged field that is beyond the end, or there twice")
+            raise ValueError("a tagged field beyond the end, or twice")
         found[tag] = (pos, stop) if spans else bytes(buf[pos:stop])
         pos = stop
-    return found if spans else found or None, pos  # a count of 0 can be written in two bytes, too
+    return found if spans else found or None, pos  # a count of 0 can also be written in two bytes
 
 
 def write_tagged(fields: Mapping[int, bytes]) -> bytes:
-    """The section of tagged fields, in the order of the tags."""
+    """Encode tagged fields, in the order of their tags."""
     parts = [uvarint(len(fields))]
     for tag in sorted(fields):
         if not 0 <= tag < 1 << 32:
@@ -94,9 +94,9 @@ def write_tagged(fields: Mapping[int, bytes]) -> bytes:
 
 
 class _Uuids(dict[bytes, UUID]):
-    """UUIDs by their 16 bytes: making one costs microseconds, and topic ids come again and again."""
+    """A cache of UUIDs by their 16 bytes: creating one takes microseconds, and topic ids repeat."""
 
-    MOST = 1 << 15  # are kept: those of a large cluster, some 8 MB
+    MOST = 1 << 15  # enough for the topics of a large cluster; about 8 MB
 
     def __missing__(self, raw: bytes) -> UUID:
         if len(self) >= self.MOST:
@@ -116,16 +116,16 @@ def sequence(value: Any) -> Any:
 
 
 def bytes_like(value: Any) -> Any:
-    """A value whose len() is its size in bytes: bytes and bytearrays themselves, a flat view of anything else."""
+    """Return an object whose len() is its size in bytes: `value` if bytes or a bytearray, else a flat view of it."""
     if isinstance(value, _BYTES):
         return value
     return memoryview(value).cast("B")
 
 
 class _ByCount(dict[int, Callable[..., Any]]):
-    """Struct functions for n - more values of one type, made when missing and kept for small n.
+    """Struct functions for n - `more` values of one type, created on demand and cached for small n.
 
-    A count that is negative or that no memory could hold is a struct.error.
+    A negative or impossibly large count raises struct.error.
     """
 
     def __init__(self, letter: str, method: str, more: int) -> None:
@@ -148,5 +148,5 @@ def unpackers(letter: str, more: int) -> Mapping[int, Callable[..., Any]]:
 
 @cache
 def packers(letter: str, more: int) -> Mapping[int, Callable[..., bytes]]:
-    """packers("i", 0)[3](1, 2, 3) writes them."""
+    """packers("i", 0)[3](1, 2, 3) packs three int32."""
     return _ByCount(letter, "pack", more)

@@ -1,9 +1,8 @@
-"""What a declaration is made of: Struct, Message, Request[R] and Response, and the metaclass that reads them.
+"""Base classes of declarations: Struct, Message, Request[R] and Response, and their metaclass.
 
-A class body lists the fields in the order of the wire (`fields` has the grammar). The metaclass only collects: it sets
-`__slots__` and FIELDS, and compiles nothing. Constructors and codecs are compiled when first used, because a process
-uses a few dozen of the several hundred classes. One object stands for a message in every version, as in Kafka's own
-classes: the version is an argument of encode and decode, not a type.
+A class body lists the fields in wire order (see `fields`). The metaclass sets `__slots__` and FIELDS. Constructors and
+codecs are generated on first use, because a process uses a few dozen of several hundred classes. One class serves every
+version, as in Kafka's own classes: the version is an argument of `encode` and `decode`.
 """
 
 import sys
@@ -23,7 +22,7 @@ BytesLike: TypeAlias = bytes | bytearray | memoryview
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(since, tagged))
 class _Declaration(type):
-    """Reads a class body into FIELDS. Everything else waits for the first use."""
+    """The metaclass: it reads a class body into FIELDS."""
 
     def __new__(
         mcs,
@@ -35,7 +34,7 @@ class _Declaration(type):
         versions: tuple[int, int] | None = None,
         flexible: int | None = None,
     ) -> "_Declaration":
-        if namespace["__module__"] == __name__:  # Struct, Message, Request and Response: no declarations
+        if namespace["__module__"] == __name__:  # Struct, Message, Request and Response are not declarations
             namespace.setdefault("__slots__", ())
             return super().__new__(mcs, name, bases, namespace)
         annotations = _annotations(namespace)
@@ -51,7 +50,7 @@ class _Declaration(type):
             )
         cls = super().__new__(mcs, name, bases, namespace)
         if key is not None and name.endswith("Response"):
-            _join_to_request(cls)
+            _set_response_of_request(cls)
         return cls
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: Any) -> None:
@@ -59,40 +58,40 @@ class _Declaration(type):
 
     @property
     def __doc__(cls) -> str | None:  # type: ignore[override]
-        """What `help` shows: the fields with their types, versions and defaults."""
+        """Return what `help` shows: the fields with their types, versions and defaults."""
         own: str | None = cls.__dict__.get("__doc__")
         return documentation.documentation(cls, own)
 
     @property
     def __signature__(cls) -> Any:
-        """What `inspect.signature` and `help` show of the constructor, which is compiled with the first use."""
+        """Return the constructor's signature for `inspect.signature` and `help`."""
         return documentation.signature(cls)
 
 
 def _annotations(namespace: dict[str, Any]) -> Mapping[str, Any]:
-    """The class body's annotations, evaluated. From Python 3.14 (PEP 649) a body leaves a function that does it."""
+    """Return the evaluated annotations of a class body. Since Python 3.14 (PEP 649) it holds a function for them."""
     if sys.version_info >= (3, 14):
         import annotationlib
 
-        diagnose = annotationlib.get_annotate_from_class_namespace(namespace)
-        if diagnose is None:
+        annotate = annotationlib.get_annotate_from_class_namespace(namespace)
+        if annotate is None:
             return {}
-        return annotationlib.call_annotate_function(diagnose, annotationlib.Format.VALUE)
+        return annotationlib.call_annotate_function(annotate, annotationlib.Format.VALUE)
     annotations: dict[str, Any] = namespace.get("__annotations__", {})
     return annotations
 
 
-def _join_to_request(response: Any) -> None:
-    """A request stands before its response in their file, so the later one makes the pair."""
+def _set_response_of_request(response: Any) -> None:
+    """Set RESPONSE of the request, which its file declares before the response."""
     request: Any = getattr(sys.modules[response.__module__], response.__name__.removesuffix("Response") + "Request")
     request.RESPONSE = response
 
 
 class Struct(metaclass=_Declaration):
-    """A group of fields. Construction is by keyword; a field without a default must be given.
+    """A group of fields. The constructor takes keywords; fields without a default are required.
 
-    `unknown_tagged_fields` holds the tagged fields that a newer peer sent, {tag: bytes}, or None. They survive a round
-    trip, count in ==, and are not part of the JSON form (Kafka's neither).
+    `unknown_tagged_fields` holds the tagged fields of a newer peer as {tag: bytes}, or None. They are encoded again and
+    compared by ==, and, as in Kafka, are not part of the JSON form.
     """
 
     __slots__ = ("unknown_tagged_fields",)
@@ -101,7 +100,7 @@ class Struct(metaclass=_Declaration):
     _values: ClassVar[Any]
 
     def __init__(self, **fields: Any) -> None:
-        # Only ever the first construction of a class comes here: from then on the class has its own, compiled.
+        # Runs for the first instance of a class only: it replaces itself with the generated constructor.
         self.unknown_tagged_fields: dict[int, bytes] | None = None
         cls = type(self)
         constructor = codegen.constructor(cls)
@@ -117,7 +116,7 @@ class Struct(metaclass=_Declaration):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """The fields that differ from their defaults, as a call that would make the same object."""
+        """Return a call that creates an equal object. Fields with their default are omitted."""
         shown = []
         for field in self.FIELDS:
             value = getattr(self, field.name)
@@ -130,9 +129,7 @@ class Struct(metaclass=_Declaration):
 
 
 class Message(Struct):
-    """A struct that stands for itself on the wire. VERSIONS are those that we know, FLEXIBLE the first with compact
-    lengths and tagged fields, or None (KIP-482).
-    """
+    """A top-level struct. VERSIONS are the known versions; FLEXIBLE is the first flexible one, or None (KIP-482)."""
 
     API_KEY: ClassVar[int | None] = None
     VERSIONS: ClassVar[range]
@@ -142,49 +139,49 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, data: BytesLike, version: int, start: int = 0) -> Self:
-        """Read a message that is the whole of `data`, or `data` from `start` to its end. For bad bytes raises
-        DecodeError (path, offset), nothing else. Records are views into `data` if that is bytes or a read-only
-        memoryview, else into a copy.
+        """Decode the message in `data` from `start` to the end. Raises DecodeError with path and offset.
+
+        Records are views into `data` if it is bytes or a read-only memoryview, else into a copy.
         """
         try:
-            decoder = cls._decoders[version]  # a small message takes so little time that a call of `get` is seen in it
+            decoder = cls._decoders[version]  # faster than a call of `get`, which small messages would notice
         except KeyError:
             decoder = None
         if decoder is None:
             decoder = cls._decoders[version] = codegen.decoder(cls.supported(version), version)
         if type(data) is not bytes and not (type(data) is memoryview and data.readonly):
-            data = bytes(data)  # the views handed out must not change under their reader
+            data = bytes(data)  # fields may be views of it, which must not change
         try:
             message: Self | None = decoder(data, start)
-        except codegen.UNDECODABLE:
+        except codegen.DECODE_FAILURES:
             message = None
         if message is None:
             raise diagnose.decode_error(cls, data, start, version)
         return message
 
     def encode(self, version: int) -> bytes:
-        """The message's bytes. Raises EncodeError (path) for a value that its type or this version cannot carry."""
+        """Encode the message. Raises EncodeError with the path of a value that its type or this version cannot hold."""
         return b"".join(self.encode_after(b"", version))
 
     def encode_parts(self, version: int) -> list[BytesLike]:
-        """The same as a list, in which large `records` stand alone: they are the caller's objects, not copied."""
+        """Encode the message as a list of buffers. Large `records` are the caller's objects, not copies."""
         return self.encode_after(b"", version)
 
     def encode_after(self, header: bytes, version: int) -> list[BytesLike]:
-        """`encode_parts` with a header's bytes before it."""
+        """Do the same as `encode_parts`, with the bytes of a header in front."""
         encoder = self._encoders.get(version)
         if encoder is None:
             encoder = self._encoders[version] = codegen.encoder(self.supported(version), version)
         parts: list[BytesLike] = [header]
-        alone: list[int] = []
+        uncopied: list[int] = []
         try:
-            encoder(self, parts, alone)
-            return _joined(parts, alone) if alone else [b"".join(parts)]
-        except codegen.UNENCODABLE as error:
+            encoder(self, parts, uncopied)
+            return _join_small(parts, uncopied) if uncopied else [b"".join(parts)]
+        except codegen.ENCODE_FAILURES as error:
             raise diagnose.encode_error(self, version) from error
 
     def to_json(self, version: int) -> dict[str, Any]:
-        """The message as Kafka's JsonConverter shows it (see `json`): dicts, lists, str, int, float, bool, None."""
+        """Return the message as dicts, lists and scalars, in the form of Kafka's JsonConverter (see `json`)."""
         cls = self.supported(version)
         try:
             return kafka_json.to_json(self, cls, version)
@@ -195,23 +192,23 @@ class Message(Struct):
 
     @classmethod
     def from_json(cls, obj: Mapping[str, Any], version: int) -> Self:
-        """The reverse of to_json. Raises EncodeError (path) for a field that is missing or of the wrong kind."""
+        """Create a message from the result of `to_json`. Raises EncodeError with the path of a wrong field."""
         return kafka_json.from_json(cls.supported(version), obj, version)  # type: ignore[no-any-return]
 
     @classmethod
     def supported(cls, version: int) -> type[Self]:
-        """The class itself, if it has this version."""
+        """Return the class if it has this version. Raises UnsupportedVersionError."""
         if version not in cls.VERSIONS:
             known = f"{cls.VERSIONS.start} to {cls.VERSIONS.stop - 1}"
             raise UnsupportedVersionError(f"{cls.__name__} has versions {known}", api=cls.__name__, version=version)
         return cls
 
 
-def _joined(parts: Sequence[BytesLike], alone: Sequence[int]) -> list[BytesLike]:
-    """Join the small parts between those that stand alone."""
+def _join_small(parts: Sequence[BytesLike], uncopied: Sequence[int]) -> list[BytesLike]:
+    """Join the parts between those that must not be copied."""
     joined: list[BytesLike] = []
     start = 0
-    for index in alone:
+    for index in uncopied:
         joined += (b"".join(parts[start:index]), parts[index])
         start = index + 1
     joined.append(b"".join(parts[start:]))
@@ -222,7 +219,7 @@ R_co = TypeVar("R_co", bound="Response", covariant=True)
 
 
 class Request(Message, Generic[R_co]):
-    """A request of a response: a call that is given a Request[R] can be typed to answer R."""
+    """A request whose response is an R. Functions that take a Request[R] can declare that they return R."""
 
     API_KEY: ClassVar[int]
     RESPONSE: ClassVar[type["Response"]]

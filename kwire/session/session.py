@@ -30,11 +30,11 @@ from kwire.errors import (
     UnsupportedVersionError,
 )  # fmt: skip
 from kwire.protocol import ApiKey, api
-from kwire.protocol.diagnose import decode_front
+from kwire.protocol.diagnose import decode_prefix
 from kwire.protocol.headers import (
     RequestHeader,
-    decode_answer,
     decode_request_header,
+    decode_response_body,
     encode_request,
     encode_response,
     peek_correlation_id,
@@ -380,7 +380,7 @@ class Session:
                 self._has_answered = True
                 self._in_flight.popleft()
                 return self._advance(frame, now)
-            response = decode_answer(frame, type(asked.request), asked.version)
+            response = decode_response_body(frame, type(asked.request), asked.version)
         except DecodeError as error:
             return self._break(error.at(api=asked.api, version=asked.version))
         self._in_flight.popleft()
@@ -573,7 +573,7 @@ def _decode_request_body(frame: BytesLike, header: RequestHeader, start: int) ->
     try:
         return request_class.decode(frame, header.api_version, start), b""
     except DecodeError:
-        request, end = decode_front(request_class, bytes(frame), header.api_version, start)
+        request, end = decode_prefix(request_class, bytes(frame), header.api_version, start)
         return request, bytes(frame[end:])
 
 

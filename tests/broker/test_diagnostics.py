@@ -146,7 +146,7 @@ class TestClosedConnections:
             (b"\0\3\0\x63\0\0\0\1\0\3raw\0", "Metadata, v99"),
             (b"\0\x44\0\0\0\0\0\1\0\3raw\0", "ConsumerGroupHeartbeat, v0"),
             (b"\7\xd0\0\0\0\0\0\1\0\3raw\0", "2000"),
-            (b"\0", "1 bytes are no request"),
+            (b"\0", "1 bytes are not a request"),
         ],
     )
     def test_unknown(

@@ -176,8 +176,8 @@ def _compare_defaults(cls: Any, schema: Any, fields: Any, valid: range, path: st
         if theirs.get("default") is not None and field.default is REQUIRED:
             wrong.append(f"{here}: no default, theirs {theirs['default']!r}")
         can_be_absent = set(_versions(theirs, valid)) != set(valid)
-        if can_be_absent and field.lossy != (str(theirs.get("ignorable", False)).lower() == "true"):
-            wrong.append(f"{here}: lossy {field.lossy}, theirs {theirs.get('ignorable')}")
+        if can_be_absent and field.ignorable != (str(theirs.get("ignorable", False)).lower() == "true"):
+            wrong.append(f"{here}: ignorable {field.ignorable}, theirs {theirs.get('ignorable')}")
         struct = _struct_of(field)
         if struct is not None:
             inner = _versions(theirs, valid)

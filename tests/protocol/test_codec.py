@@ -86,7 +86,7 @@ def test_round_trips(cls: type[Message]) -> None:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(ALL), st.randoms(use_true_random=False), st.booleans())
-def test_any_message_survives(pair: tuple[type[Message], int], random: Random, unknown_tags: bool) -> None:
+def test_any_message_round_trips(pair: tuple[type[Message], int], random: Random, unknown_tags: bool) -> None:
     cls, version = pair
     message = random_message(cls, version, random, unknown_tags=unknown_tags)
     again = cls.decode(message.encode(version), version)
@@ -148,10 +148,10 @@ BAD: list[tuple[type[Message], int, str, str, int, str]] = [
     (MetadataRequest, 1, "00000001 0002 61", "topics[0].name", 6, "2 bytes are needed and 1 are left"),
     (MetadataRequest, 1, "00000002 0002 61c3 0000", "topics[0].name", 7, "not UTF-8"),
     (MetadataRequest, 9, "02 00 00 01 00 00", "topics[0].name", 1, "null"),
-    (MetadataRequest, 9, "00 01 00 00 02 00 00 00 00", "tagged_fields", 7, "tag 0 is there twice"),
+    (MetadataRequest, 9, "00 01 00 00 02 00 00 00 00", "tagged_fields", 7, "tag 0 occurs twice"),
     (MetadataRequest, 9, "00 01 00 00 7f", "tagged_fields", 4, "a count of 127 with 0 bytes left"),
     (MetadataRequest, 9, "00 01 00 00 01 05 09 00", "tagged_fields", 7, "9 bytes are needed and 1 are left"),
-    (ApiVersionsResponse, 3, "0000 01 00000000 01 01 09 0000000000000007 00", "finalized_features_epoch", 18, "says 9"),
+    (ApiVersionsResponse, 3, "0000 01 00000000 01 01 09 0000000000000007 00", "finalized_features_epoch", 18, "is 9"),
     (ApiVersionsResponse, 3, "0000 01 00000000 01 01 07 00000000000000", "finalized_features_epoch", 10, "are left"),
 ]  # fmt: skip
 
@@ -176,7 +176,7 @@ HUGE = [
 
 
 @pytest.mark.parametrize(("cls", "version", "text"), HUGE)
-def test_a_huge_count_costs_nothing(cls: type[Message], version: int, text: str) -> None:
+def test_a_huge_count_allocates_nothing(cls: type[Message], version: int, text: str) -> None:
     tracemalloc.start()
     with pytest.raises(DecodeError):
         cls.decode(bytes.fromhex(text) + bytes(1000), version)
@@ -201,7 +201,7 @@ def test_unknown_tags_of_known_and_unknown_fields_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize("version", [-1, 14, 1000])
-def test_versions_that_are_not_declared(version: int) -> None:
+def test_unknown_versions_raise(version: int) -> None:
     calls: list[Any] = [
         lambda: MetadataRequest(topics=None).encode(version),
         lambda: MetadataRequest.decode(b"", version),
@@ -237,7 +237,7 @@ def test_records_are_views_into_the_frame() -> None:
 
 
 @pytest.mark.parametrize(("kind", "is_copied"), [(memoryview, False), (bytearray, True)])
-def test_nothing_is_copied_but_what_may_change(kind: type[bytearray] | type[memoryview], is_copied: bool) -> None:
+def test_only_mutable_input_is_copied(kind: type[bytearray] | type[memoryview], is_copied: bool) -> None:
     partition = ProduceRequest.Topic.Partition(index=0, records=b"records")
     topic = ProduceRequest.Topic(name="t", partition_data=[partition])
     frame = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]).encode(3)

@@ -1,4 +1,4 @@
-"""What consumers tell each other: versions behind two bytes, and newer versions read as far as they are known."""
+"""The consumer protocol: a version in two bytes, and newer versions read up to the known fields."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_round_trip() -> None:
     assert decode_versioned(ConsumerProtocolSubscription, data) == (0, SUBSCRIPTION)
 
 
-def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
+def test_a_newer_version_is_read_up_to_the_known_fields() -> None:
     data = bytes.fromhex("0009") + SUBSCRIPTION.encode(3) + b"what version 9 added"
     assert decode_versioned(ConsumerProtocolSubscription, data) == (9, SUBSCRIPTION)
     assignment = ConsumerProtocolAssignment(assigned_partitions=[])

@@ -31,7 +31,7 @@ def decoded(cls: type[Message], version: int, data: bytes, start: int = 0) -> An
     """Return the message, or None for bytes that are none; an error that no caller expects fails the test."""
     try:
         return decoder(cls, version)(data, start)
-    except codegen.UNDECODABLE:
+    except codegen.DECODE_FAILURES:
         return None
 
 

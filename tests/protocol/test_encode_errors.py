@@ -1,4 +1,4 @@
-"""What cannot be encoded raises EncodeError with the path of the field, whatever is wrong with it."""
+"""A message that cannot be encoded raises EncodeError with the path of the field."""
 
 from random import Random
 from typing import Any
@@ -46,24 +46,24 @@ WRONG: list[tuple[Message, int, str, str]] = [
     # message, version, path, what the message says
     (MetadataRequest(topics=None), 0, "topics", "not nullable in version 0"),
     (MetadataRequest(topics=[Topic(name=None)]), 9, "topics[0].name", "not nullable in version 9"),
-    (MetadataRequest(topics=[Topic(name="a"), Topic(name=any_of(b"b"))]), 5, "topics[1].name", "b'b' is no string"),
+    (MetadataRequest(topics=[Topic(name="a"), Topic(name=any_of(b"b"))]), 5, "topics[1].name", "b'b' is not a string"),
     (MetadataRequest(topics=[Topic(name="\ud800")]), 5, "topics[0].name", "UTF-8"),
     (MetadataRequest(topics=[Topic(name="x" * 32768)]), 5, "topics[0].name", "32768 bytes"),
     (MetadataRequest(topics=[Topic(name="é" * 16384)]), 9, "topics[0].name", "32768 bytes"),
-    (MetadataRequest(topics=any_of("abc")), 5, "topics", "'abc' is no list"),
-    (MetadataRequest(topics=any_of({"a": 1})), 9, "topics", "is no list"),
-    (MetadataRequest(topics=any_of(7)), 9, "topics", "7 is no list"),
+    (MetadataRequest(topics=any_of("abc")), 5, "topics", "'abc' is not a list"),
+    (MetadataRequest(topics=any_of({"a": 1})), 9, "topics", "is not a list"),
+    (MetadataRequest(topics=any_of(7)), 9, "topics", "7 is not a list"),
     (MetadataRequest(topics=any_of([None])), 9, "topics[0]", "None"),
-    (MetadataRequest(topics=any_of(["a"])), 9, "topics[0]", "'a' is no MetadataRequest.Topic"),
-    (MetadataRequest(topics=[Topic(name="a", topic_id=any_of("x"))]), 12, "topics[0].topic_id", "'x' is no uuid"),
+    (MetadataRequest(topics=any_of(["a"])), 9, "topics[0]", "'a' is not a MetadataRequest.Topic"),
+    (MetadataRequest(topics=[Topic(name="a", topic_id=any_of("x"))]), 12, "topics[0].topic_id", "not a valid uuid"),
     (MetadataRequest(topics=[], allow_auto_topic_creation=any_of(None)), 4, "allow_auto_topic_creation", "None"),
-    (MetadataRequest(topics=[], allow_auto_topic_creation=any_of(2)), 4, "allow_auto_topic_creation", "no boolean"),
-    (MetadataRequest(topics=[], allow_auto_topic_creation=any_of([])), 4, "allow_auto_topic_creation", "is no boolean"),
+    (MetadataRequest(topics=[], allow_auto_topic_creation=any_of(2)), 4, "allow_auto_topic_creation", "valid boolean"),
+    (MetadataRequest(topics=[], allow_auto_topic_creation=any_of([])), 4, "allow_auto_topic_creation", "valid boolean"),
     (create(num_partitions=2**31), 0, "topics[0].num_partitions", "outside of int32"),
     (create(num_partitions=-(2**31) - 1), 7, "topics[0].num_partitions", "outside of int32"),
     (create(replication_factor=32768), 5, "topics[0].replication_factor", "outside of int16"),
-    (create(num_partitions=1.0), 5, "topics[0].num_partitions", "1.0 is no int32"),
-    (create(num_partitions="1"), 5, "topics[0].num_partitions", "'1' is no int32"),
+    (create(num_partitions=1.0), 5, "topics[0].num_partitions", "1.0 is not a valid int32"),
+    (create(num_partitions="1"), 5, "topics[0].num_partitions", "'1' is not a valid int32"),
     (create(num_partitions=None), 5, "topics[0].num_partitions", "None"),
     (create(assignments=[CreateTopicsRequest.Topic.Assignment(partition_index=0, broker_ids=[1, 2**31])]), 5,
      "topics[0].assignments[0].broker_ids[1]", "outside of int32"),
@@ -112,20 +112,20 @@ LOSSY: list[tuple[Message, int]] = [
 
 
 @pytest.mark.parametrize(("message", "version"), LOSSY)
-def test_lossy_fields_are_dropped(message: Message, version: int) -> None:
+def test_ignorable_fields_are_dropped(message: Message, version: int) -> None:
     again = type(message).decode(message.encode(version), version)
     assert again != message
     assert again.encode(version) == message.encode(version)
 
 
-def test_a_field_that_is_deleted() -> None:
+def test_a_deleted_field_raises() -> None:
     request = MetadataRequest(topics=[])
     del request.topics
     with pytest.raises(EncodeError, match="not set"):
         request.encode(1)
 
 
-def test_tuples_and_bytes_likes_are_taken() -> None:
+def test_tuples_and_bytes_like_objects_are_encoded() -> None:
     request = MetadataRequest(topics=any_of((Topic(name="a"),)))
     assert request.encode(1) == MetadataRequest(topics=[Topic(name="a")]).encode(1)
     words = memoryview(b"abcdefgh").cast("I")
@@ -141,7 +141,7 @@ class Odd:
 
 
 @pytest.mark.parametrize("cls", declared_messages(), ids=lambda cls: cls.__name__)
-def test_an_odd_value_anywhere_is_refused(cls: type[Message]) -> None:
+def test_a_wrong_value_in_any_field_raises(cls: type[Message]) -> None:
     for version in cls.VERSIONS:
         message = random_message(cls, version, Random(version))
         for path, holder, name, wire_type in list(places(message, version)):

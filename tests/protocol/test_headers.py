@@ -1,4 +1,4 @@
-"""Headers and whole frames: tables of bytes, and the exceptions that the protocol has grown."""
+"""Headers and frames: tables of bytes, and the protocol's special cases."""
 
 from typing import Any
 
@@ -76,8 +76,8 @@ def test_tagged_fields_of_headers() -> None:
     assert header.encode(2) == frame[:15]
     many = RequestHeader(12, 4, 1, None, dict.fromkeys(range(200), b""))
     assert decode_request_header(many.encode(2) + b"rest") == (many, len(many.encode(2)))
-    answer = bytes.fromhex("00000009 01 05 02 abcd 00000000 001b 00")
-    assert decode_response(answer, HeartbeatRequest, 4) == (9, HeartbeatResponse(error_code=27))
+    frame = bytes.fromhex("00000009 01 05 02 abcd 00000000 001b 00")
+    assert decode_response(frame, HeartbeatRequest, 4) == (9, HeartbeatResponse(error_code=27))
 
 
 def test_header_versions() -> None:
@@ -94,8 +94,8 @@ def test_header_versions() -> None:
 
 
 BAD_REQUESTS = [
-    ("", "0 bytes are no request"),
-    ("0003 0001 000000", "7 bytes are no request"),
+    ("", "0 bytes are not a request"),
+    ("0003 0001 000000", "7 bytes are not a request"),
     ("0003 0001 00000007 fffe", "a client id of -2 bytes"),
     ("0003 0001 00000007 0003 6162", "a client id of 3 bytes"),
     ("0003 0001 00000007 0002 6180", "bad request header"),
@@ -111,7 +111,7 @@ def test_bad_request_headers(text: str, reason: str) -> None:
     assert caught.value.where["path"] == "header"
 
 
-def test_requests_of_no_known_api_or_version() -> None:
+def test_requests_of_an_unknown_api_or_version() -> None:
     with pytest.raises(UnsupportedVersionError, match="no API 12345"):
         decode_request(bytes.fromhex("3039 0000 00000001 ffff"))
     with pytest.raises(UnsupportedVersionError, match="versions 0 to 4"):
@@ -129,7 +129,7 @@ def test_headers_that_cannot_be_encoded(correlation_id: Any, client_id: Any) -> 
         encode_request(BEAT, 0, correlation_id, client_id)
 
 
-def test_large_records_stand_alone_behind_the_header() -> None:
+def test_large_records_are_a_buffer_of_their_own_after_the_header() -> None:
     records = bytes(5000)
     topic = ProduceRequest.Topic(name="t", partition_data=[ProduceRequest.Topic.Partition(index=0, records=records)])
     parts = encode_request(ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]), 9, 1, "c")

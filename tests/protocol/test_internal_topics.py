@@ -1,4 +1,4 @@
-"""Records of internal topics: bytes that a real broker (Kafka 4.3.1) wrote, and what is none of them."""
+"""Records of internal topics: bytes of a real broker (Kafka 4.3.1), and invalid ones."""
 
 from functools import partial
 from random import Random
@@ -96,25 +96,25 @@ def test_control_records(key: str, value: str | None, type_: int, expected: Mess
 BAD = [
     # topic, key, value, where the fault is, what is said of it
     (OFFSETS, None, "0000", "key", "without a key"),
-    (OFFSETS, "00", None, "key", "1 bytes hold no number"),
+    (OFFSETS, "00", None, "key", "1 bytes are too few"),
     (OFFSETS, "ffff", None, "key", "a type or version of -1"),
-    (OFFSETS, "0012", None, "key", "no type 18"),
+    (OFFSETS, "0012", None, "key", "unknown record type 18"),
     (OFFSETS, "0002000161ff", None, None, "left over"),
-    (OFFSETS, "0002000161", "00", "value", "1 bytes hold no number"),
-    (OFFSETS, "0002000161", "0009", "value", "no version that is known"),
+    (OFFSETS, "0002000161", "00", "value", "1 bytes are too few"),
+    (OFFSETS, "0002000161", "0009", "value", "unknown version"),
     (OFFSETS, "0002000161", "0001ffff", "protocol_type", "null"),
     (METADATA, None, None, "value", "without a value"),
-    (METADATA, None, "", "value", "no frame"),
-    (METADATA, None, "0080", "value", "no frame"),
+    (METADATA, None, "", "value", "not the frame"),
+    (METADATA, None, "0080", "value", "not the frame"),
     (METADATA, None, "000200", "value", "a frame of version 0"),
-    (METADATA, None, "010600", "value", "no type 6"),
-    (METADATA, None, "010209", "value", "no version that is known"),
-    ("topic", "00", "00", "key", "no topic whose records are known"),
+    (METADATA, None, "010600", "value", "unknown record type 6"),
+    (METADATA, None, "010209", "value", "unknown version"),
+    ("topic", "00", "00", "key", "not a known internal topic"),
 ]
 
 
 @pytest.mark.parametrize(("topic", "key", "value", "path", "reason"), BAD)
-def test_what_is_no_record_says_why(
+def test_an_invalid_record_raises_with_the_reason(
     topic: str, key: str | None, value: str | None, path: str | None, reason: str
 ) -> None:
     data = [None if text is None else bytes.fromhex(text) for text in (key, value)]
@@ -127,7 +127,7 @@ BAD_CONTROL = [("0000", ""), ("", ""), ("00000001", None), ("00000001", "0000"),
 
 
 @pytest.mark.parametrize(("key", "value"), BAD_CONTROL)
-def test_what_is_no_control_record(key: str, value: str | None) -> None:
+def test_an_invalid_control_record_raises(key: str, value: str | None) -> None:
     with pytest.raises(DecodeError):
         decode_control_record(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
 
@@ -136,7 +136,7 @@ def test_what_is_no_control_record(key: str, value: str | None) -> None:
     InternalRecord(None, None), InternalRecord(None, SnapshotFooterRecord(version=0)),
     InternalRecord(EndTxnMarker(coordinator_epoch=1), None),
 ], ids=repr)  # fmt: skip
-def test_what_cannot_be_a_record(record: InternalRecord) -> None:
+def test_a_record_that_cannot_be_encoded_raises(record: InternalRecord) -> None:
     with pytest.raises(EncodeError):
         encode_internal_record(record)
 
@@ -173,7 +173,7 @@ def test_every_value_of_every_topic_round_trips() -> None:
                 assert decode_internal_record(topic, *encode_internal_record(record)) == record
 
 
-def test_null_in_a_tagged_struct_is_a_zero_there() -> None:
+def test_null_for_a_tagged_struct_is_a_zero_byte() -> None:
     null = ConsumerGroupMemberMetadataValue(
         instance_id=None, rack_id=None, client_id="", client_host="", subscribed_topic_names=[],
         subscribed_topic_regex=None, server_assignor=None, classic_member_metadata=None,
@@ -184,5 +184,5 @@ def test_null_in_a_tagged_struct_is_a_zero_there() -> None:
         ConsumerGroupMemberMetadataValue.decode(null.encode(0)[:-1] + b"\xff", 0)
 
 
-def test_names_of_the_module() -> None:
+def test_exported_names() -> None:
     assert all(hasattr(internal_topics, name) for name in internal_topics.__all__)

@@ -42,7 +42,7 @@ def test_table(message: Message, version: int, obj: dict[str, Any]) -> None:
     assert type(message).from_json(obj, version) == message
 
 
-def test_reading_is_as_lenient_as_kafkas() -> None:
+def test_from_json_is_as_lenient_as_kafka() -> None:
     # Names that the version lacks are ignored, integers may be text, tagged fields may be missing.
     obj = {"errorCode": "0x23", "apiKeys": [], "throttleTimeMs": "-1", "unknown": {}, "nodeId": 5}
     expected = ApiVersionsResponse(error_code=35, api_keys=[], throttle_time_ms=-1)
@@ -50,20 +50,20 @@ def test_reading_is_as_lenient_as_kafkas() -> None:
 
 
 BAD: list[tuple[type[Message], Any, int, str, str]] = [
-    (MetadataRequest, {}, 1, "topics", "no 'topics'"),
+    (MetadataRequest, {}, 1, "topics", "'topics' is missing"),
     (MetadataRequest, {"topics": 5}, 1, "topics", "not an array"),
     (MetadataRequest, {"topics": None}, 0, "topics", "not an array"),
     (MetadataRequest, {"topics": ["t"]}, 1, "topics[0]", "not an object"),
-    (MetadataRequest, {"topics": [{}]}, 1, "topics[0].name", "no 'name'"),
-    (MetadataRequest, {"topics": [{"name": 7}]}, 1, "topics[0].name", "no string"),
-    (MetadataRequest, {"topics": [], "allowAutoTopicCreation": 1}, 4, "allow_auto_topic_creation", "no boolean"),
-    (SaslAuthenticateRequest, {"authBytes": "***"}, 0, "auth_bytes", "no bytes"),
-    (ApiVersionsResponse, {"errorCode": 1.5, "apiKeys": []}, 0, "error_code", "no int16"),
-    (ApiVersionsResponse, {"errorCode": True, "apiKeys": []}, 0, "error_code", "no int16"),
-    (ApiVersionsResponse, {"errorCode": "x", "apiKeys": []}, 0, "error_code", "no int16"),
-    (ApiVersionsResponse, {"errorCode": 32768, "apiKeys": []}, 0, "error_code", "32768 is no int16"),
+    (MetadataRequest, {"topics": [{}]}, 1, "topics[0].name", "'name' is missing"),
+    (MetadataRequest, {"topics": [{"name": 7}]}, 1, "topics[0].name", "not a valid string"),
+    (MetadataRequest, {"topics": [], "allowAutoTopicCreation": 1}, 4, "allow_auto_topic_creation", "a valid boolean"),
+    (SaslAuthenticateRequest, {"authBytes": "***"}, 0, "auth_bytes", "not a valid bytes"),
+    (ApiVersionsResponse, {"errorCode": 1.5, "apiKeys": []}, 0, "error_code", "not a valid int16"),
+    (ApiVersionsResponse, {"errorCode": True, "apiKeys": []}, 0, "error_code", "not a valid int16"),
+    (ApiVersionsResponse, {"errorCode": "x", "apiKeys": []}, 0, "error_code", "not a valid int16"),
+    (ApiVersionsResponse, {"errorCode": 32768, "apiKeys": []}, 0, "error_code", "32768 is not a valid int16"),
     (MetadataRequest, {"topics": [{"topicId": "short", "name": None}], "allowAutoTopicCreation": True, **OPERATIONS},
-     10, "topics[0].topic_id", "no uuid"),
+     10, "topics[0].topic_id", "not a valid uuid"),
 ]  # fmt: skip
 
 
@@ -82,19 +82,19 @@ def test_json_that_is_no_object(obj: Any) -> None:
 
 def test_values_of_the_wrong_kind_have_no_json() -> None:
     wrong: Any = 5
-    with pytest.raises(EncodeError, match="5 is no list"):
+    with pytest.raises(EncodeError, match="5 is not a list"):
         MetadataRequest(topics=wrong).to_json(1)
     with pytest.raises(EncodeError, match="'t' is no"):
         MetadataRequest(topics=["t"]).to_json(1)  # type: ignore[list-item]
 
 
-def test_what_a_version_would_lose_is_refused_here_too() -> None:
+def test_a_value_that_the_version_would_lose_raises() -> None:
     with pytest.raises(EncodeError, match="would lose") as caught:
         FetchRequest(replica_id=1, max_wait_ms=0, min_bytes=0, topics=[]).to_json(15)
     assert caught.value.where["path"] == "replica_id"
     with pytest.raises(EncodeError, match="not nullable"):
         MetadataRequest(topics=None).to_json(0)
-    assert "rackId" not in FetchRequest(max_wait_ms=0, min_bytes=0, topics=[], rack_id="lossy").to_json(4)
+    assert "rackId" not in FetchRequest(max_wait_ms=0, min_bytes=0, topics=[], rack_id="ignorable").to_json(4)
 
 
 NAMES = [("topics", "topics"), ("topic_id", "topicId"), ("enable2_pc", "enable2Pc")]
@@ -112,6 +112,6 @@ def test_uuids(value: UUID) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "A", "AAAA", "A" * 40, "é" * 22])
-def test_uuids_that_are_none(text: str) -> None:
+def test_texts_that_are_not_uuids(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  the reason is base64's or UUID's
         uuid_from_text(text)

@@ -1,4 +1,4 @@
-"""What a class of a message is: its constructor, equality, text, and the grammar of its declaration."""
+"""Message classes: constructor, equality, repr, and the grammar of declarations."""
 
 import copy
 import inspect
@@ -83,11 +83,11 @@ FILES = sorted({cls.__module__ for cls in declared_messages()})
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.rpartition(".")[2])
-def test_every_file_tells_the_history_of_its_versions(file: str) -> None:
+def test_every_file_lists_the_history_of_its_versions(file: str) -> None:
     history = sys.modules[file].__doc__ or ""
-    told = [line.split()[0] for line in history.splitlines() if line[:1] == "v" and line[1:2].isdigit()]
+    described = [line.split()[0] for line in history.splitlines() if line[:1] == "v" and line[1:2].isdigit()]
     versions = {version for cls in declared_messages() if cls.__module__ == file for version in cls.VERSIONS}
-    assert told == [f"v{version}" for version in sorted(versions)]
+    assert described == [f"v{version}" for version in sorted(versions)]
 
 
 # Changes of 0.8 and 0.9, when there were no KIPs; first versions are as old, or have the KIP of their API.
@@ -134,7 +134,7 @@ def test_messages_that_do_not_exist(name: str) -> None:
         message_class(name)
 
 
-def test_pairs_belong_together() -> None:
+def test_requests_and_responses_are_pairs() -> None:
     for cls in declared_messages():
         if issubclass(cls, Request):
             response = cls.RESPONSE
@@ -143,7 +143,7 @@ def test_pairs_belong_together() -> None:
             assert ApiKey(cls.API_KEY).api_name + "Request" == cls.__name__ or cls.__name__ in OTHER_MESSAGES
 
 
-def test_a_call_that_is_given_a_request_is_typed_to_answer_its_response() -> None:
+def test_a_call_with_a_request_returns_its_response_type() -> None:
     def send(request: Request[R]) -> R:
         return cast(R, type(request).RESPONSE.decode(bytes(8), 0))
 
@@ -153,7 +153,7 @@ def test_a_call_that_is_given_a_request_is_typed_to_answer_its_response() -> Non
     assert_type(response.cluster_id, str | None)
 
 
-def test_declarations_that_make_no_sense() -> None:
+def test_invalid_declarations_raise() -> None:
     with pytest.raises(TypeError, match="needs a default"):
 
         class Missing(Struct):
@@ -169,12 +169,12 @@ def test_declarations_that_make_no_sense() -> None:
         class Never(Struct):
             field: string = since(0, nullable_since=1)
 
-    with pytest.raises(TypeError, match="no wire type"):
+    with pytest.raises(TypeError, match="not a wire type"):
 
         class Unknown(Struct):
             field: int
 
-    with pytest.raises(TypeError, match="no wire type"):
+    with pytest.raises(TypeError, match="not a wire type"):
 
         class Union(Struct):
             field: int32 | string
@@ -185,7 +185,7 @@ def test_declarations_that_make_no_sense() -> None:
             field: int32 = tagged(0, since=1)  # type: ignore[call-arg]
 
 
-def test_nothing_is_read_before_it_is_used() -> None:
+def test_no_message_is_imported_before_it_is_used() -> None:
     code = (
         "import sys, kwire.protocol\n"
         "assert 'kwire.protocol.schema' not in sys.modules\n"

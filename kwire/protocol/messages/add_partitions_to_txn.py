@@ -47,6 +47,6 @@ class AddPartitionsToTxnResponse(Response, key=24, versions=(0, 5), flexible=3):
         topic_results: list[AddPartitionsToTxnTopicResult]
 
     throttle_time_ms: int32 = 0
-    error_code: int16 = since(4, default=0, lossy=True)
+    error_code: int16 = since(4, default=0, ignorable=True)
     results_by_transaction: list[Transaction] = since(4, default=[])
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = since(0, until=3, default=[])

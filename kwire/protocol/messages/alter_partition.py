@@ -26,8 +26,8 @@ class AlterPartitionRequest(Request["AlterPartitionResponse"], key=56, versions=
             leader_recovery_state: int8 = since(1, default=0)
             partition_epoch: int32
 
-        topic_name: string = since(0, until=1, default="", lossy=True)
-        topic_id: uuid = since(2, default=NO_ID, lossy=True)
+        topic_name: string = since(0, until=1, default="", ignorable=True)
+        topic_id: uuid = since(2, default=NO_ID, ignorable=True)
         partitions: list[Partition]
 
     broker_id: int32
@@ -43,11 +43,11 @@ class AlterPartitionResponse(Response, key=56, versions=(0, 3), flexible=0):
             leader_id: int32
             leader_epoch: int32
             isr: list[int32]
-            leader_recovery_state: int8 = since(1, default=0, lossy=True)
+            leader_recovery_state: int8 = since(1, default=0, ignorable=True)
             partition_epoch: int32
 
-        topic_name: string = since(0, until=1, default="", lossy=True)
-        topic_id: uuid = since(2, default=NO_ID, lossy=True)
+        topic_name: string = since(0, until=1, default="", ignorable=True)
+        topic_id: uuid = since(2, default=NO_ID, ignorable=True)
         partitions: list[Partition]
 
     throttle_time_ms: int32 = 0

@@ -35,7 +35,7 @@ class AlterPartitionReassignmentsResponse(Response, key=45, versions=(0, 1), fle
         partitions: list[Partition]
 
     throttle_time_ms: int32 = 0
-    allow_replication_factor_change: boolean = since(1, default=True, lossy=True)
+    allow_replication_factor_change: boolean = since(1, default=True, ignorable=True)
     error_code: int16
     error_message: string | None
     responses: list[Topic]

@@ -16,10 +16,10 @@ from kwire.protocol.schema import Request, Response, Struct, since, tagged
 
 
 class ApiVersionsRequest(Request["ApiVersionsResponse"], key=18, versions=(0, 5), flexible=3):
-    client_software_name: string = since(3, default="", lossy=True)
-    client_software_version: string = since(3, default="", lossy=True)
-    cluster_id: string | None = since(5, default=None, lossy=True)
-    node_id: int32 = since(5, default=-1, lossy=True)
+    client_software_name: string = since(3, default="", ignorable=True)
+    client_software_version: string = since(3, default="", ignorable=True)
+    cluster_id: string | None = since(5, default=None, ignorable=True)
+    node_id: int32 = since(5, default=-1, ignorable=True)
 
 
 class ApiVersionsResponse(Response, key=18, versions=(0, 5), flexible=3):
@@ -40,8 +40,8 @@ class ApiVersionsResponse(Response, key=18, versions=(0, 5), flexible=3):
 
     error_code: int16
     api_keys: list[ApiVersion]
-    throttle_time_ms: int32 = since(1, default=0, lossy=True)
-    supported_features: list[SupportedFeature] = tagged(0, since=3, default=[], lossy=True)
-    finalized_features_epoch: int64 = tagged(1, since=3, default=-1, lossy=True)
-    finalized_features: list[FinalizedFeature] = tagged(2, since=3, default=[], lossy=True)
-    zk_migration_ready: boolean = tagged(3, since=3, default=False, lossy=True)
+    throttle_time_ms: int32 = since(1, default=0, ignorable=True)
+    supported_features: list[SupportedFeature] = tagged(0, since=3, default=[], ignorable=True)
+    finalized_features_epoch: int64 = tagged(1, since=3, default=-1, ignorable=True)
+    finalized_features: list[FinalizedFeature] = tagged(2, since=3, default=[], ignorable=True)
+    zk_migration_ready: boolean = tagged(3, since=3, default=False, ignorable=True)

@@ -12,7 +12,7 @@ class BeginQuorumEpochRequest(Request["BeginQuorumEpochResponse"], key=53, versi
     class Topic(Struct):
         class Partition(Struct):
             partition_index: int32
-            voter_directory_id: uuid = since(1, default=NO_ID, lossy=True)
+            voter_directory_id: uuid = since(1, default=NO_ID, ignorable=True)
             leader_id: int32
             leader_epoch: int32
 
@@ -25,9 +25,9 @@ class BeginQuorumEpochRequest(Request["BeginQuorumEpochResponse"], key=53, versi
         port: uint16
 
     cluster_id: string | None = None
-    voter_id: int32 = since(1, default=-1, lossy=True)
+    voter_id: int32 = since(1, default=-1, ignorable=True)
     topics: list[Topic]
-    leader_endpoints: list[LeaderEndpoint] = since(1, default=[], lossy=True)
+    leader_endpoints: list[LeaderEndpoint] = since(1, default=[], ignorable=True)
 
 
 class BeginQuorumEpochResponse(Response, key=53, versions=(0, 1), flexible=1):

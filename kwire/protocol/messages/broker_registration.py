@@ -30,8 +30,8 @@ class BrokerRegistrationRequest(Request["BrokerRegistrationResponse"], key=62, v
     features: list[Feature]
     rack: string | None
     is_migrating_zk_broker: boolean = since(1, default=False)
-    log_dirs: list[uuid] = since(2, default=[], lossy=True)
-    previous_broker_epoch: int64 = since(3, default=-1, lossy=True)
+    log_dirs: list[uuid] = since(2, default=[], ignorable=True)
+    previous_broker_epoch: int64 = since(3, default=-1, ignorable=True)
 
 
 class BrokerRegistrationResponse(Response, key=62, versions=(0, 4), flexible=0):

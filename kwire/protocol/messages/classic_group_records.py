@@ -37,11 +37,11 @@ class OffsetCommitKey(Message, key=1, versions=(0, 0), flexible=None):
 
 class OffsetCommitValue(Message, key=1, versions=(0, 4), flexible=4):
     offset: int64
-    leader_epoch: int32 = since(3, default=-1, lossy=True)
+    leader_epoch: int32 = since(3, default=-1, ignorable=True)
     metadata: string
     commit_timestamp: int64
-    expire_timestamp: int64 = since(1, until=1, default=-1, lossy=True)
-    topic_id: uuid = tagged(0, since=4, default=NO_ID, lossy=True)
+    expire_timestamp: int64 = since(1, until=1, default=-1, ignorable=True)
+    topic_id: uuid = tagged(0, since=4, default=NO_ID, ignorable=True)
 
 
 class GroupMetadataKey(Message, key=2, versions=(0, 0), flexible=None):
@@ -51,10 +51,10 @@ class GroupMetadataKey(Message, key=2, versions=(0, 0), flexible=None):
 class GroupMetadataValue(Message, key=2, versions=(0, 4), flexible=4):
     class Member(Struct):
         member_id: string
-        group_instance_id: string | None = since(3, default=None, lossy=True)
+        group_instance_id: string | None = since(3, default=None, ignorable=True)
         client_id: string
         client_host: string
-        rebalance_timeout: int32 = since(1, default=-1, lossy=True)
+        rebalance_timeout: int32 = since(1, default=-1, ignorable=True)
         session_timeout: int32
         subscription: bytes_
         assignment: bytes_
@@ -63,5 +63,5 @@ class GroupMetadataValue(Message, key=2, versions=(0, 4), flexible=4):
     generation: int32
     protocol: string | None
     leader: string | None
-    current_state_timestamp: int64 = since(2, default=-1, lossy=True)
+    current_state_timestamp: int64 = since(2, default=-1, ignorable=True)
     members: list[Member]

@@ -37,7 +37,7 @@ class ConsumerGroupDescribeResponse(Response, key=69, versions=(0, 1), flexible=
             subscribed_topic_regex: string | None = None
             assignment: ConsumerGroupAssignment
             target_assignment: ConsumerGroupAssignment
-            member_type: int8 = since(1, default=-1, lossy=True)
+            member_type: int8 = since(1, default=-1, ignorable=True)
 
         error_code: int16
         error_message: string | None = None

@@ -76,7 +76,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message, key=6, versions=(0, 0), 
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message, key=6, versions=(0, 0), flexible=0):
     assignment_epoch: int32
-    assignment_timestamp: int64 = tagged(0, since=0, default=0, lossy=True)
+    assignment_timestamp: int64 = tagged(0, since=0, default=0, ignorable=True)
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Message, key=7, versions=(0, 0), flexible=None):

@@ -28,9 +28,9 @@ class ConsumerProtocolSubscription(Message, versions=(0, 3), flexible=None):
 
     topics: list[string]
     user_data: bytes_ | None = None
-    owned_partitions: list[TopicPartition] = since(1, default=[], lossy=True)
-    generation_id: int32 = since(2, default=-1, lossy=True)
-    rack_id: string | None = since(3, default=None, lossy=True)
+    owned_partitions: list[TopicPartition] = since(1, default=[], ignorable=True)
+    generation_id: int32 = since(2, default=-1, ignorable=True)
+    rack_id: string | None = since(3, default=None, ignorable=True)
 
 
 class ConsumerProtocolAssignment(Message, versions=(0, 3), flexible=None):
@@ -58,5 +58,5 @@ def decode_versioned(cls: type[M], data: bytes) -> tuple[int, M]:
     if version < 0:
         raise DecodeError(f"a version of {version}", api=cls.__name__, path="version", offset=0)
     known = min(version, cls.VERSIONS.stop - 1)
-    message: M = decode_prefix(cls, data, known, _VERSION.size)
+    message: M = decode_prefix(cls, data, known, _VERSION.size)[0]
     return version, message

@@ -14,7 +14,7 @@ from kwire.protocol.schema import Request, Response, Struct, since
 
 class ControlledShutdownRequest(Request["ControlledShutdownResponse"], key=7, versions=(0, 3), flexible=3):
     broker_id: int32
-    broker_epoch: int64 = since(2, default=-1, lossy=True)
+    broker_epoch: int64 = since(2, default=-1, ignorable=True)
 
 
 class ControlledShutdownResponse(Response, key=7, versions=(0, 3), flexible=3):

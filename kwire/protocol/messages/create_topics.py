@@ -47,13 +47,13 @@ class CreateTopicsResponse(Response, key=19, versions=(0, 7), flexible=5):
             is_sensitive: boolean
 
         name: string
-        topic_id: uuid = since(7, default=NO_ID, lossy=True)
+        topic_id: uuid = since(7, default=NO_ID, ignorable=True)
         error_code: int16
-        error_message: string | None = since(1, default="", lossy=True)
-        topic_config_error_code: int16 = tagged(0, since=5, default=0, lossy=True)
-        num_partitions: int32 = since(5, default=-1, lossy=True)
-        replication_factor: int16 = since(5, default=-1, lossy=True)
-        configs: list[Config] | None = since(5, default=[], lossy=True)
+        error_message: string | None = since(1, default="", ignorable=True)
+        topic_config_error_code: int16 = tagged(0, since=5, default=0, ignorable=True)
+        num_partitions: int32 = since(5, default=-1, ignorable=True)
+        replication_factor: int16 = since(5, default=-1, ignorable=True)
+        configs: list[Config] | None = since(5, default=[], ignorable=True)
 
-    throttle_time_ms: int32 = since(2, default=0, lossy=True)
+    throttle_time_ms: int32 = since(2, default=0, ignorable=True)
     topics: list[Topic]

@@ -18,7 +18,7 @@ class DeleteGroupsResponse(Response, key=42, versions=(0, 3), flexible=2):
     class Result(Struct):
         group_id: string
         error_code: int16
-        error_message: string | None = since(3, default=None, lossy=True)
+        error_message: string | None = since(3, default=None, ignorable=True)
 
     throttle_time_ms: int32 = 0
     results: list[Result]

@@ -21,16 +21,16 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"], key=20, versions=(0, 
         topic_id: uuid = NO_ID
 
     topics: list[Topic] = since(6, default=[])
-    topic_names: list[string] = since(0, until=5, default=[], lossy=True)
+    topic_names: list[string] = since(0, until=5, default=[], ignorable=True)
     timeout_ms: int32
 
 
 class DeleteTopicsResponse(Response, key=20, versions=(0, 6), flexible=4):
     class Topic(Struct):
         name: string | None = since(0, nullable_since=6)
-        topic_id: uuid = since(6, default=NO_ID, lossy=True)
+        topic_id: uuid = since(6, default=NO_ID, ignorable=True)
         error_code: int16
-        error_message: string | None = since(5, default=None, lossy=True)
+        error_message: string | None = since(5, default=None, ignorable=True)
 
-    throttle_time_ms: int32 = since(1, default=0, lossy=True)
+    throttle_time_ms: int32 = since(1, default=0, ignorable=True)
     responses: list[Topic]

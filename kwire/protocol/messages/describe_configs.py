@@ -36,11 +36,11 @@ class DescribeConfigsResponse(Response, key=32, versions=(0, 4), flexible=4):
             value: string | None
             read_only: boolean
             is_default: boolean = since(0, until=0, default=False)
-            config_source: int8 = since(1, default=-1, lossy=True)
+            config_source: int8 = since(1, default=-1, ignorable=True)
             is_sensitive: boolean
-            synonyms: list[Synonym] = since(1, default=[], lossy=True)
-            config_type: int8 = since(3, default=0, lossy=True)
-            documentation: string | None = since(3, default="", lossy=True)
+            synonyms: list[Synonym] = since(1, default=[], ignorable=True)
+            config_type: int8 = since(3, default=0, ignorable=True)
+            documentation: string | None = since(3, default="", ignorable=True)
 
         error_code: int16
         error_message: string | None

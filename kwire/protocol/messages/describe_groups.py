@@ -24,7 +24,7 @@ class DescribeGroupsResponse(Response, key=15, versions=(0, 6), flexible=5):
     class Group(Struct):
         class Member(Struct):
             member_id: string
-            group_instance_id: string | None = since(4, default=None, lossy=True)
+            group_instance_id: string | None = since(4, default=None, ignorable=True)
             client_id: string
             client_host: string
             member_metadata: bytes_
@@ -39,5 +39,5 @@ class DescribeGroupsResponse(Response, key=15, versions=(0, 6), flexible=5):
         members: list[Member]
         authorized_operations: int32 = since(3, default=NOT_REQUESTED)
 
-    throttle_time_ms: int32 = since(1, default=0, lossy=True)
+    throttle_time_ms: int32 = since(1, default=0, ignorable=True)
     groups: list[Group]

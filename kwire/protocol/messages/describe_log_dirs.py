@@ -37,10 +37,10 @@ class DescribeLogDirsResponse(Response, key=35, versions=(0, 5), flexible=2):
         error_code: int16
         log_dir: string
         topics: list[Topic]
-        total_bytes: int64 = since(4, default=-1, lossy=True)
-        usable_bytes: int64 = since(4, default=-1, lossy=True)
-        is_cordoned: boolean = since(5, default=False, lossy=True)
+        total_bytes: int64 = since(4, default=-1, ignorable=True)
+        usable_bytes: int64 = since(4, default=-1, ignorable=True)
+        is_cordoned: boolean = since(5, default=False, ignorable=True)
 
     throttle_time_ms: int32 = 0
-    error_code: int16 = since(3, default=0, lossy=True)
+    error_code: int16 = since(3, default=0, ignorable=True)
     results: list[Result]

@@ -27,12 +27,12 @@ class DescribeQuorumResponse(Response, key=55, versions=(0, 2), flexible=0):
                 replica_id: int32
                 replica_directory_id: uuid = since(2, default=NO_ID)
                 log_end_offset: int64
-                last_fetch_timestamp: int64 = since(1, default=-1, lossy=True)
-                last_caught_up_timestamp: int64 = since(1, default=-1, lossy=True)
+                last_fetch_timestamp: int64 = since(1, default=-1, ignorable=True)
+                last_caught_up_timestamp: int64 = since(1, default=-1, ignorable=True)
 
             partition_index: int32
             error_code: int16
-            error_message: string | None = since(2, default="", lossy=True)
+            error_message: string | None = since(2, default="", ignorable=True)
             leader_id: int32
             leader_epoch: int32
             high_watermark: int64
@@ -52,6 +52,6 @@ class DescribeQuorumResponse(Response, key=55, versions=(0, 2), flexible=0):
         listeners: list[Listener]
 
     error_code: int16
-    error_message: string | None = since(2, default="", lossy=True)
+    error_message: string | None = since(2, default="", ignorable=True)
     topics: list[Topic]
     nodes: list[Node] = since(2, default=[])

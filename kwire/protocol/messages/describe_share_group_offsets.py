@@ -29,7 +29,7 @@ class DescribeShareGroupOffsetsResponse(Response, key=90, versions=(0, 1), flexi
                 partition_index: int32
                 start_offset: int64
                 leader_epoch: int32
-                lag: int64 = since(1, default=-1, lossy=True)
+                lag: int64 = since(1, default=-1, ignorable=True)
                 error_code: int16
                 error_message: string | None = None
 

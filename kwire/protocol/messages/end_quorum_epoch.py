@@ -18,8 +18,8 @@ class EndQuorumEpochRequest(Request["EndQuorumEpochResponse"], key=54, versions=
             partition_index: int32
             leader_id: int32
             leader_epoch: int32
-            preferred_successors: list[int32] = since(0, until=0, default=[], lossy=True)
-            preferred_candidates: list[Candidate] = since(1, default=[], lossy=True)
+            preferred_successors: list[int32] = since(0, until=0, default=[], ignorable=True)
+            preferred_candidates: list[Candidate] = since(1, default=[], ignorable=True)
 
         topic_name: string
         partitions: list[Partition]
@@ -31,7 +31,7 @@ class EndQuorumEpochRequest(Request["EndQuorumEpochResponse"], key=54, versions=
 
     cluster_id: string | None = None
     topics: list[Topic]
-    leader_endpoints: list[LeaderEndpoint] = since(1, default=[], lossy=True)
+    leader_endpoints: list[LeaderEndpoint] = since(1, default=[], ignorable=True)
 
 
 class EndQuorumEpochResponse(Response, key=54, versions=(0, 1), flexible=1):

@@ -22,5 +22,5 @@ class EndTxnRequest(Request["EndTxnResponse"], key=26, versions=(0, 5), flexible
 class EndTxnResponse(Response, key=26, versions=(0, 5), flexible=3):
     throttle_time_ms: int32 = 0
     error_code: int16
-    producer_id: int64 = since(5, default=-1, lossy=True)
-    producer_epoch: int16 = since(5, default=-1, lossy=True)
+    producer_id: int64 = since(5, default=-1, ignorable=True)
+    producer_epoch: int16 = since(5, default=-1, ignorable=True)

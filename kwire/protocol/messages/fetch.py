@@ -35,35 +35,35 @@ class FetchRequest(Request["FetchResponse"], key=1, versions=(0, 18), flexible=1
     class Topic(Struct):
         class Partition(Struct):
             partition: int32
-            current_leader_epoch: int32 = since(9, default=-1, lossy=True)
+            current_leader_epoch: int32 = since(9, default=-1, ignorable=True)
             fetch_offset: int64
             last_fetched_epoch: int32 = since(12, default=-1)
-            log_start_offset: int64 = since(5, default=-1, lossy=True)
+            log_start_offset: int64 = since(5, default=-1, ignorable=True)
             partition_max_bytes: int32
-            replica_directory_id: uuid = tagged(0, since=17, default=NO_ID, lossy=True)
-            high_watermark: int64 = tagged(1, since=18, default=2**63 - 1, lossy=True)
+            replica_directory_id: uuid = tagged(0, since=17, default=NO_ID, ignorable=True)
+            high_watermark: int64 = tagged(1, since=18, default=2**63 - 1, ignorable=True)
 
-        topic: string = since(0, until=12, default="", lossy=True)
-        topic_id: uuid = since(13, default=NO_ID, lossy=True)
+        topic: string = since(0, until=12, default="", ignorable=True)
+        topic_id: uuid = since(13, default=NO_ID, ignorable=True)
         partitions: list[Partition]
 
     class ForgottenTopic(Struct):
-        topic: string = since(7, until=12, default="", lossy=True)
-        topic_id: uuid = since(13, default=NO_ID, lossy=True)
+        topic: string = since(7, until=12, default="", ignorable=True)
+        topic_id: uuid = since(13, default=NO_ID, ignorable=True)
         partitions: list[int32]
 
-    cluster_id: string | None = tagged(0, since=12, default=None, lossy=True)
+    cluster_id: string | None = tagged(0, since=12, default=None, ignorable=True)
     replica_id: int32 = since(0, until=14, default=-1)
     replica_state: ReplicaState = tagged(1, since=15, default=ReplicaState())
     max_wait_ms: int32
     min_bytes: int32
-    max_bytes: int32 = since(3, default=2**31 - 1, lossy=True)
-    isolation_level: int8 = since(4, default=0, lossy=True)
-    session_id: int32 = since(7, default=0, lossy=True)
-    session_epoch: int32 = since(7, default=-1, lossy=True)
+    max_bytes: int32 = since(3, default=2**31 - 1, ignorable=True)
+    isolation_level: int8 = since(4, default=0, ignorable=True)
+    session_id: int32 = since(7, default=0, ignorable=True)
+    session_epoch: int32 = since(7, default=-1, ignorable=True)
     topics: list[Topic]
     forgotten_topics_data: list[ForgottenTopic] = since(7, default=[])
-    rack_id: string = since(11, default="", lossy=True)
+    rack_id: string = since(11, default="", ignorable=True)
 
 
 class FetchResponse(Response, key=1, versions=(0, 18), flexible=12):
@@ -88,17 +88,17 @@ class FetchResponse(Response, key=1, versions=(0, 18), flexible=12):
             partition_index: int32
             error_code: int16
             high_watermark: int64
-            last_stable_offset: int64 = since(4, default=-1, lossy=True)
-            log_start_offset: int64 = since(5, default=-1, lossy=True)
+            last_stable_offset: int64 = since(4, default=-1, ignorable=True)
+            log_start_offset: int64 = since(5, default=-1, ignorable=True)
             diverging_epoch: EpochEndOffset = tagged(0, since=12, default=EpochEndOffset())
             current_leader: Leader = tagged(1, since=12, default=Leader())
             snapshot_id: SnapshotId = tagged(2, since=12, default=SnapshotId())
-            aborted_transactions: list[AbortedTransaction] | None = since(4, default=[], lossy=True)
+            aborted_transactions: list[AbortedTransaction] | None = since(4, default=[], ignorable=True)
             preferred_read_replica: int32 = since(11, default=-1)
             records: records_ | None
 
-        topic: string = since(0, until=12, default="", lossy=True)
-        topic_id: uuid = since(13, default=NO_ID, lossy=True)
+        topic: string = since(0, until=12, default="", ignorable=True)
+        topic_id: uuid = since(13, default=NO_ID, ignorable=True)
         partitions: list[Partition]
 
     class NodeEndpoint(Struct):
@@ -107,8 +107,8 @@ class FetchResponse(Response, key=1, versions=(0, 18), flexible=12):
         port: int32
         rack: string | None = None
 
-    throttle_time_ms: int32 = since(1, default=0, lossy=True)
-    error_code: int16 = since(7, default=0, lossy=True)
+    throttle_time_ms: int32 = since(1, default=0, ignorable=True)
+    error_code: int16 = since(7, default=0, ignorable=True)
     session_id: int32 = since(7, default=0)
     responses: list[Topic]
     node_endpoints: list[NodeEndpoint] = tagged(0, since=16, default=[])

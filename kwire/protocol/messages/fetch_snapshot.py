@@ -20,7 +20,7 @@ class FetchSnapshotRequest(Request["FetchSnapshotResponse"], key=59, versions=(0
             current_leader_epoch: int32
             snapshot_id: SnapshotId
             position: int64
-            replica_directory_id: uuid = tagged(0, since=1, default=NO_ID, lossy=True)
+            replica_directory_id: uuid = tagged(0, since=1, default=NO_ID, ignorable=True)
 
         name: string
         partitions: list[Partition]

@@ -33,9 +33,9 @@ class FindCoordinatorResponse(Response, key=10, versions=(0, 6), flexible=3):
         error_code: int16
         error_message: string | None
 
-    throttle_time_ms: int32 = since(1, default=0, lossy=True)
+    throttle_time_ms: int32 = since(1, default=0, ignorable=True)
     error_code: int16 = since(0, until=3, default=0)
-    error_message: string | None = since(1, until=3, default="", lossy=True)
+    error_message: string | None = since(1, until=3, default="", ignorable=True)
     node_id: int32 = since(0, until=3, default=0)
     host: string = since(0, until=3, default="")
     port: int32 = since(0, until=3, default=0)

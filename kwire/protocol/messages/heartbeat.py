@@ -19,5 +19,5 @@ class HeartbeatRequest(Request["HeartbeatResponse"], key=12, versions=(0, 4), fl
 
 
 class HeartbeatResponse(Response, key=12, versions=(0, 4), flexible=4):
-    throttle_time_ms: int32 = since(1, default=0, lossy=True)
+    throttle_time_ms: int32 = since(1, default=0, ignorable=True)
     error_code: int16

@@ -23,24 +23,24 @@ class JoinGroupRequest(Request["JoinGroupResponse"], key=11, versions=(0, 9), fl
 
     group_id: string
     session_timeout_ms: int32
-    rebalance_timeout_ms: int32 = since(1, default=-1, lossy=True)
+    rebalance_timeout_ms: int32 = since(1, default=-1, ignorable=True)
     member_id: string
     group_instance_id: string | None = since(5, default=None)
     protocol_type: string
     protocols: list[Protocol]
-    reason: string | None = since(8, default=None, lossy=True)
+    reason: string | None = since(8, default=None, ignorable=True)
 
 
 class JoinGroupResponse(Response, key=11, versions=(0, 9), flexible=6):
     class Member(Struct):
         member_id: string
-        group_instance_id: string | None = since(5, default=None, lossy=True)
+        group_instance_id: string | None = since(5, default=None, ignorable=True)
         metadata: bytes_
 
-    throttle_time_ms: int32 = since(2, default=0, lossy=True)
+    throttle_time_ms: int32 = since(2, default=0, ignorable=True)
     error_code: int16
     generation_id: int32 = -1
-    protocol_type: string | None = since(7, default=None, lossy=True)
+    protocol_type: string | None = since(7, default=None, ignorable=True)
     protocol_name: string | None = since(0, nullable_since=7)
     leader: string
     skip_assignment: boolean = since(9, default=False)

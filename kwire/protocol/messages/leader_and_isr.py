@@ -17,7 +17,7 @@ from kwire.protocol.schema import Request, Response, Struct, since
 
 
 class LeaderAndIsrPartitionState(Struct):
-    topic_name: string = since(0, until=1, default="", lossy=True)
+    topic_name: string = since(0, until=1, default="", ignorable=True)
     partition_index: int32
     controller_epoch: int32
     leader: int32
@@ -25,14 +25,14 @@ class LeaderAndIsrPartitionState(Struct):
     isr: list[int32]
     partition_epoch: int32
     replicas: list[int32]
-    adding_replicas: list[int32] = since(3, default=[], lossy=True)
-    removing_replicas: list[int32] = since(3, default=[], lossy=True)
-    is_new: boolean = since(1, default=False, lossy=True)
+    adding_replicas: list[int32] = since(3, default=[], ignorable=True)
+    removing_replicas: list[int32] = since(3, default=[], ignorable=True)
+    is_new: boolean = since(1, default=False, ignorable=True)
     leader_recovery_state: int8 = since(6, default=0)
 
 
 class LeaderAndIsrPartitionError(Struct):
-    topic_name: string = since(0, until=4, default="", lossy=True)
+    topic_name: string = since(0, until=4, default="", ignorable=True)
     partition_index: int32
     error_code: int16
 
@@ -40,7 +40,7 @@ class LeaderAndIsrPartitionError(Struct):
 class LeaderAndIsrRequest(Request["LeaderAndIsrResponse"], key=4, versions=(0, 7), flexible=4):
     class TopicState(Struct):
         topic_name: string
-        topic_id: uuid = since(5, default=NO_ID, lossy=True)
+        topic_id: uuid = since(5, default=NO_ID, ignorable=True)
         partition_states: list[LeaderAndIsrPartitionState]
 
     class LiveLeader(Struct):
@@ -51,7 +51,7 @@ class LeaderAndIsrRequest(Request["LeaderAndIsrResponse"], key=4, versions=(0, 7
     controller_id: int32
     is_k_raft_controller: boolean = since(7, default=False)
     controller_epoch: int32
-    broker_epoch: int64 = since(2, default=-1, lossy=True)
+    broker_epoch: int64 = since(2, default=-1, ignorable=True)
     type: int8 = since(5, default=0)
     ungrouped_partition_states: list[LeaderAndIsrPartitionState] = since(0, until=1, default=[])
     topic_states: list[TopicState] = since(2, default=[])

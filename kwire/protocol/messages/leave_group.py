@@ -16,7 +16,7 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"], key=13, versions=(0, 5), 
     class Member(Struct):
         member_id: string
         group_instance_id: string | None = None
-        reason: string | None = since(5, default=None, lossy=True)
+        reason: string | None = since(5, default=None, ignorable=True)
 
     group_id: string
     member_id: string = since(0, until=2, default="")
@@ -29,6 +29,6 @@ class LeaveGroupResponse(Response, key=13, versions=(0, 5), flexible=4):
         group_instance_id: string | None
         error_code: int16
 
-    throttle_time_ms: int32 = since(1, default=0, lossy=True)
+    throttle_time_ms: int32 = since(1, default=0, ignorable=True)
     error_code: int16
     members: list[Member] = since(3, default=[])

@@ -17,7 +17,7 @@ class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"], key=74,
 class ListConfigResourcesResponse(Response, key=74, versions=(0, 1), flexible=0):
     class ConfigResource(Struct):
         resource_name: string
-        resource_type: int8 = since(1, default=CLIENT_METRICS, lossy=True)
+        resource_type: int8 = since(1, default=CLIENT_METRICS, ignorable=True)
 
     throttle_time_ms: int32 = 0
     error_code: int16

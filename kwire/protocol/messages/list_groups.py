@@ -21,9 +21,9 @@ class ListGroupsResponse(Response, key=16, versions=(0, 5), flexible=3):
     class Group(Struct):
         group_id: string
         protocol_type: string
-        group_state: string = since(4, default="", lossy=True)
-        group_type: string = since(5, default="", lossy=True)
+        group_state: string = since(4, default="", ignorable=True)
+        group_type: string = since(5, default="", ignorable=True)
 
-    throttle_time_ms: int32 = since(1, default=0, lossy=True)
+    throttle_time_ms: int32 = since(1, default=0, ignorable=True)
     error_code: int16
     groups: list[Group]

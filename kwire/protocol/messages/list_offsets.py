@@ -32,7 +32,7 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"], key=2, versions=(0, 11)
     class Topic(Struct):
         class Partition(Struct):
             partition_index: int32
-            current_leader_epoch: int32 = since(4, default=-1, lossy=True)
+            current_leader_epoch: int32 = since(4, default=-1, ignorable=True)
             timestamp: int64
             max_num_offsets: int32 = since(0, until=0, default=1)
 
@@ -42,7 +42,7 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"], key=2, versions=(0, 11)
     replica_id: int32
     isolation_level: int8 = since(2, default=0)
     topics: list[Topic]
-    timeout_ms: int32 = since(10, default=0, lossy=True)
+    timeout_ms: int32 = since(10, default=0, ignorable=True)
 
 
 class ListOffsetsResponse(Response, key=2, versions=(0, 11), flexible=6):
@@ -58,5 +58,5 @@ class ListOffsetsResponse(Response, key=2, versions=(0, 11), flexible=6):
         name: string
         partitions: list[Partition]
 
-    throttle_time_ms: int32 = since(2, default=0, lossy=True)
+    throttle_time_ms: int32 = since(2, default=0, ignorable=True)
     topics: list[Topic]

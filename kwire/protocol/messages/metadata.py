@@ -24,7 +24,7 @@ NOT_REQUESTED = -(2**31)  # authorised operations that were not asked for
 
 class MetadataRequest(Request["MetadataResponse"], key=3, versions=(0, 13), flexible=9):
     class Topic(Struct):
-        topic_id: uuid = since(10, default=NO_ID, lossy=True)
+        topic_id: uuid = since(10, default=NO_ID, ignorable=True)
         name: string | None = since(0, nullable_since=10)
 
     topics: list[Topic] | None = since(0, nullable_since=1)
@@ -38,29 +38,29 @@ class MetadataResponse(Response, key=3, versions=(0, 13), flexible=9):
         node_id: int32
         host: string
         port: int32
-        rack: string | None = since(1, default=None, lossy=True)
+        rack: string | None = since(1, default=None, ignorable=True)
 
     class Topic(Struct):
         class Partition(Struct):
             error_code: int16
             partition_index: int32
             leader_id: int32
-            leader_epoch: int32 = since(7, default=-1, lossy=True)
+            leader_epoch: int32 = since(7, default=-1, ignorable=True)
             replica_nodes: list[int32]
             isr_nodes: list[int32]
-            offline_replicas: list[int32] = since(5, default=[], lossy=True)
+            offline_replicas: list[int32] = since(5, default=[], ignorable=True)
 
         error_code: int16
         name: string | None = since(0, nullable_since=12)
-        topic_id: uuid = since(10, default=NO_ID, lossy=True)
-        is_internal: boolean = since(1, default=False, lossy=True)
+        topic_id: uuid = since(10, default=NO_ID, ignorable=True)
+        is_internal: boolean = since(1, default=False, ignorable=True)
         partitions: list[Partition]
         topic_authorized_operations: int32 = since(8, default=NOT_REQUESTED)
 
-    throttle_time_ms: int32 = since(3, default=0, lossy=True)
+    throttle_time_ms: int32 = since(3, default=0, ignorable=True)
     brokers: list[Broker]
-    cluster_id: string | None = since(2, default=None, lossy=True)
-    controller_id: int32 = since(1, default=-1, lossy=True)
+    cluster_id: string | None = since(2, default=None, ignorable=True)
+    controller_id: int32 = since(1, default=-1, ignorable=True)
     topics: list[Topic]
     cluster_authorized_operations: int32 = since(8, until=10, default=NOT_REQUESTED)
-    error_code: int16 = since(13, default=0, lossy=True)
+    error_code: int16 = since(13, default=0, ignorable=True)

@@ -24,19 +24,19 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"], key=8, versions=(0, 1
         class Partition(Struct):
             partition_index: int32
             committed_offset: int64
-            committed_leader_epoch: int32 = since(6, default=-1, lossy=True)
+            committed_leader_epoch: int32 = since(6, default=-1, ignorable=True)
             commit_timestamp: int64 = since(1, until=1, default=-1)
             committed_metadata: string | None
 
-        name: string = since(0, until=9, default="", lossy=True)
-        topic_id: uuid = since(10, default=NO_ID, lossy=True)
+        name: string = since(0, until=9, default="", ignorable=True)
+        topic_id: uuid = since(10, default=NO_ID, ignorable=True)
         partitions: list[Partition]
 
     group_id: string
-    generation_id_or_member_epoch: int32 = since(1, default=-1, lossy=True)
-    member_id: string = since(1, default="", lossy=True)
+    generation_id_or_member_epoch: int32 = since(1, default=-1, ignorable=True)
+    member_id: string = since(1, default="", ignorable=True)
     group_instance_id: string | None = since(7, default=None)
-    retention_time_ms: int64 = since(2, until=4, default=-1, lossy=True)
+    retention_time_ms: int64 = since(2, until=4, default=-1, ignorable=True)
     topics: list[Topic]
 
 
@@ -46,9 +46,9 @@ class OffsetCommitResponse(Response, key=8, versions=(0, 10), flexible=8):
             partition_index: int32
             error_code: int16
 
-        name: string = since(0, until=9, default="", lossy=True)
-        topic_id: uuid = since(10, default=NO_ID, lossy=True)
+        name: string = since(0, until=9, default="", ignorable=True)
+        topic_id: uuid = since(10, default=NO_ID, ignorable=True)
         partitions: list[Partition]
 
-    throttle_time_ms: int32 = since(3, default=0, lossy=True)
+    throttle_time_ms: int32 = since(3, default=0, ignorable=True)
     topics: list[Topic]

@@ -26,13 +26,13 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"], key=9, versions=(0, 10)
 
     class Group(Struct):
         class Topic(Struct):
-            name: string = since(8, until=9, default="", lossy=True)
-            topic_id: uuid = since(10, default=NO_ID, lossy=True)
+            name: string = since(8, until=9, default="", ignorable=True)
+            topic_id: uuid = since(10, default=NO_ID, ignorable=True)
             partition_indexes: list[int32]
 
         group_id: string
-        member_id: string | None = since(9, default=None, lossy=True)
-        member_epoch: int32 = since(9, default=-1, lossy=True)
+        member_id: string | None = since(9, default=None, ignorable=True)
+        member_epoch: int32 = since(9, default=-1, ignorable=True)
         topics: list[Topic] | None
 
     group_id: string = since(0, until=7, default="")
@@ -46,7 +46,7 @@ class OffsetFetchResponse(Response, key=9, versions=(0, 10), flexible=6):
         class Partition(Struct):
             partition_index: int32
             committed_offset: int64
-            committed_leader_epoch: int32 = since(5, default=-1, lossy=True)
+            committed_leader_epoch: int32 = since(5, default=-1, ignorable=True)
             metadata: string | None
             error_code: int16
 
@@ -62,15 +62,15 @@ class OffsetFetchResponse(Response, key=9, versions=(0, 10), flexible=6):
                 metadata: string | None
                 error_code: int16
 
-            name: string = since(8, until=9, default="", lossy=True)
-            topic_id: uuid = since(10, default=NO_ID, lossy=True)
+            name: string = since(8, until=9, default="", ignorable=True)
+            topic_id: uuid = since(10, default=NO_ID, ignorable=True)
             partitions: list[Partition]
 
         group_id: string
         topics: list[Topic]
         error_code: int16 = 0
 
-    throttle_time_ms: int32 = since(3, default=0, lossy=True)
+    throttle_time_ms: int32 = since(3, default=0, ignorable=True)
     topics: list[Topic] = since(0, until=7, default=[])
-    error_code: int16 = since(2, until=7, default=0, lossy=True)
+    error_code: int16 = since(2, until=7, default=0, ignorable=True)
     groups: list[Group] = since(8, default=[])

@@ -21,13 +21,13 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"], key=2
     class Topic(Struct):
         class Partition(Struct):
             partition: int32
-            current_leader_epoch: int32 = since(2, default=-1, lossy=True)
+            current_leader_epoch: int32 = since(2, default=-1, ignorable=True)
             leader_epoch: int32
 
         topic: string
         partitions: list[Partition]
 
-    replica_id: int32 = since(3, default=DEBUGGING_CONSUMER, lossy=True)
+    replica_id: int32 = since(3, default=DEBUGGING_CONSUMER, ignorable=True)
     topics: list[Topic]
 
 
@@ -36,11 +36,11 @@ class OffsetForLeaderEpochResponse(Response, key=23, versions=(0, 4), flexible=4
         class Partition(Struct):
             error_code: int16
             partition: int32
-            leader_epoch: int32 = since(1, default=-1, lossy=True)
+            leader_epoch: int32 = since(1, default=-1, ignorable=True)
             end_offset: int64 = -1
 
         topic: string
         partitions: list[Partition]
 
-    throttle_time_ms: int32 = since(2, default=0, lossy=True)
+    throttle_time_ms: int32 = since(2, default=0, ignorable=True)
     topics: list[Topic]

@@ -28,8 +28,8 @@ class ProduceRequest(Request["ProduceResponse"], key=0, versions=(0, 13), flexib
             index: int32
             records: records_ | None
 
-        name: string = since(0, until=12, default="", lossy=True)
-        topic_id: uuid = since(13, default=NO_ID, lossy=True)
+        name: string = since(0, until=12, default="", ignorable=True)
+        topic_id: uuid = since(13, default=NO_ID, ignorable=True)
         partition_data: list[Partition]
 
     transactional_id: string | None = since(3, default=None)
@@ -52,14 +52,14 @@ class ProduceResponse(Response, key=0, versions=(0, 13), flexible=9):
             index: int32
             error_code: int16
             base_offset: int64
-            log_append_time_ms: int64 = since(2, default=-1, lossy=True)
-            log_start_offset: int64 = since(5, default=-1, lossy=True)
-            record_errors: list[RecordError] = since(8, default=[], lossy=True)
-            error_message: string | None = since(8, default=None, lossy=True)
+            log_append_time_ms: int64 = since(2, default=-1, ignorable=True)
+            log_start_offset: int64 = since(5, default=-1, ignorable=True)
+            record_errors: list[RecordError] = since(8, default=[], ignorable=True)
+            error_message: string | None = since(8, default=None, ignorable=True)
             current_leader: Leader = tagged(0, since=10, default=Leader())
 
-        name: string = since(0, until=12, default="", lossy=True)
-        topic_id: uuid = since(13, default=NO_ID, lossy=True)
+        name: string = since(0, until=12, default="", ignorable=True)
+        topic_id: uuid = since(13, default=NO_ID, ignorable=True)
         partition_responses: list[Partition]
 
     class NodeEndpoint(Struct):
@@ -69,5 +69,5 @@ class ProduceResponse(Response, key=0, versions=(0, 13), flexible=9):
         rack: string | None = None
 
     responses: list[Topic]
-    throttle_time_ms: int32 = since(1, default=0, lossy=True)
+    throttle_time_ms: int32 = since(1, default=0, ignorable=True)
     node_endpoints: list[NodeEndpoint] = tagged(0, since=10, default=[])

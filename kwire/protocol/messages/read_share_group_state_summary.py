@@ -32,7 +32,7 @@ class ReadShareGroupStateSummaryResponse(Response, key=87, versions=(0, 1), flex
             state_epoch: int32
             leader_epoch: int32
             start_offset: int64
-            delivery_complete_count: int32 = since(1, default=-1, lossy=True)
+            delivery_complete_count: int32 = since(1, default=-1, ignorable=True)
 
         topic_id: uuid
         partitions: list[Partition]

@@ -17,4 +17,4 @@ class SaslAuthenticateResponse(Response, key=36, versions=(0, 2), flexible=2):
     error_code: int16
     error_message: string | None
     auth_bytes: bytes_
-    session_lifetime_ms: int64 = since(1, default=0, lossy=True)
+    session_lifetime_ms: int64 = since(1, default=0, ignorable=True)

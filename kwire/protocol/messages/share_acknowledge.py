@@ -54,6 +54,6 @@ class ShareAcknowledgeResponse(Response, key=79, versions=(0, 2), flexible=0):
     throttle_time_ms: int32 = 0
     error_code: int16
     error_message: string | None = None
-    acquisition_lock_timeout_ms: int32 = since(2, default=0, lossy=True)
+    acquisition_lock_timeout_ms: int32 = since(2, default=0, ignorable=True)
     responses: list[Topic]
     node_endpoints: list[NodeEndpoint]

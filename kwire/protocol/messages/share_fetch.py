@@ -36,7 +36,7 @@ class ShareFetchRequest(Request["ShareFetchResponse"], key=78, versions=(0, 2), 
     max_bytes: int32 = 2**31 - 1
     max_records: int32 = since(1, default=0)
     batch_size: int32 = since(1, default=0)
-    share_acquire_mode: int8 = since(2, default=0, lossy=True)
+    share_acquire_mode: int8 = since(2, default=0, ignorable=True)
     is_renew_ack: boolean = since(2, default=False)
     topics: list[Topic]
     forgotten_topics_data: list[ForgottenTopic]

@@ -59,7 +59,7 @@ class ShareGroupTargetAssignmentMetadataKey(Message, key=12, versions=(0, 0), fl
 
 class ShareGroupTargetAssignmentMetadataValue(Message, key=12, versions=(0, 0), flexible=0):
     assignment_epoch: int32
-    assignment_timestamp: int64 = tagged(0, since=0, default=0, lossy=True)
+    assignment_timestamp: int64 = tagged(0, since=0, default=0, ignorable=True)
 
 
 class ShareGroupTargetAssignmentMemberKey(Message, key=13, versions=(0, 0), flexible=None):

@@ -34,7 +34,7 @@ class StopReplicaRequest(Request["StopReplicaResponse"], key=5, versions=(0, 4),
     controller_id: int32
     is_k_raft_controller: boolean = since(4, default=False)
     controller_epoch: int32
-    broker_epoch: int64 = since(1, default=-1, lossy=True)
+    broker_epoch: int64 = since(1, default=-1, ignorable=True)
     delete_partitions: boolean = since(0, until=2, default=False)
     ungrouped_partitions: list[UngroupedPartition] = since(0, until=0, default=[])
     topics: list[Topic] = since(1, until=2, default=[])

@@ -83,7 +83,7 @@ class StreamsGroupDescribeResponse(Response, key=89, versions=(0, 1), flexible=0
         authorized_operations: int32 = NOT_REQUESTED
         topology_description: StreamsTopologyDescription | None = since(1, default=None)
         topology_description_status: int8 = since(1, default=0)
-        assignor_name: string | None = since(1, default=None, lossy=True)
+        assignor_name: string | None = since(1, default=None, ignorable=True)
 
     throttle_time_ms: int32 = 0
     groups: list[Group]

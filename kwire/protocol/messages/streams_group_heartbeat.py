@@ -99,7 +99,7 @@ class StreamsGroupHeartbeatResponse(Response, key=88, versions=(0, 1), flexible=
     heartbeat_interval_ms: int32
     acceptable_recovery_lag_legacy: int32 = since(0, until=0, default=0)
     task_offset_interval_ms: int32
-    acceptable_recovery_lag: int64 = since(1, default=-1, lossy=True)
+    acceptable_recovery_lag: int64 = since(1, default=-1, ignorable=True)
     status: list[Status] | None
     active_tasks: list[StreamsTaskIds] | None = None
     standby_tasks: list[StreamsTaskIds] | None = None

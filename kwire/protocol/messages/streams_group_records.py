@@ -60,7 +60,7 @@ class StreamsGroupTargetAssignmentMetadataKey(Message, key=20, versions=(0, 0), 
 
 class StreamsGroupTargetAssignmentMetadataValue(Message, key=20, versions=(0, 0), flexible=0):
     assignment_epoch: int32
-    assignment_timestamp: int64 = tagged(0, since=0, default=0, lossy=True)
+    assignment_timestamp: int64 = tagged(0, since=0, default=0, ignorable=True)
 
 
 class StreamsGroupTargetAssignmentMemberKey(Message, key=21, versions=(0, 0), flexible=None):

@@ -21,14 +21,14 @@ class SyncGroupRequest(Request["SyncGroupResponse"], key=14, versions=(0, 5), fl
     generation_id: int32
     member_id: string
     group_instance_id: string | None = since(3, default=None)
-    protocol_type: string | None = since(5, default=None, lossy=True)
-    protocol_name: string | None = since(5, default=None, lossy=True)
+    protocol_type: string | None = since(5, default=None, ignorable=True)
+    protocol_name: string | None = since(5, default=None, ignorable=True)
     assignments: list[Assignment]
 
 
 class SyncGroupResponse(Response, key=14, versions=(0, 5), flexible=4):
-    throttle_time_ms: int32 = since(1, default=0, lossy=True)
+    throttle_time_ms: int32 = since(1, default=0, ignorable=True)
     error_code: int16
-    protocol_type: string | None = since(5, default=None, lossy=True)
-    protocol_name: string | None = since(5, default=None, lossy=True)
+    protocol_type: string | None = since(5, default=None, ignorable=True)
+    protocol_name: string | None = since(5, default=None, ignorable=True)
     assignment: bytes_

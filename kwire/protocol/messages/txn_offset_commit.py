@@ -18,11 +18,11 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"], key=28, version
         class Partition(Struct):
             partition_index: int32
             committed_offset: int64
-            committed_leader_epoch: int32 = since(2, default=-1, lossy=True)
+            committed_leader_epoch: int32 = since(2, default=-1, ignorable=True)
             committed_metadata: string | None
 
-        name: string = since(0, until=5, default="", lossy=True)
-        topic_id: uuid = since(6, default=NO_ID, lossy=True)
+        name: string = since(0, until=5, default="", ignorable=True)
+        topic_id: uuid = since(6, default=NO_ID, ignorable=True)
         partitions: list[Partition]
 
     transactional_id: string
@@ -41,8 +41,8 @@ class TxnOffsetCommitResponse(Response, key=28, versions=(0, 6), flexible=3):
             partition_index: int32
             error_code: int16
 
-        name: string = since(0, until=5, default="", lossy=True)
-        topic_id: uuid = since(6, default=NO_ID, lossy=True)
+        name: string = since(0, until=5, default="", ignorable=True)
+        topic_id: uuid = since(6, default=NO_ID, ignorable=True)
         partitions: list[Partition]
 
     throttle_time_ms: int32 = 0

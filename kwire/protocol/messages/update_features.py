@@ -35,4 +35,4 @@ class UpdateFeaturesResponse(Response, key=57, versions=(0, 2), flexible=0):
     throttle_time_ms: int32 = 0
     error_code: int16
     error_message: string | None
-    results: list[Result] = since(0, until=1, default=[], lossy=True)
+    results: list[Result] = since(0, until=1, default=[], ignorable=True)

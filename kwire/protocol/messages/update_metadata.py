@@ -18,7 +18,7 @@ from kwire.protocol.schema import Request, Response, Struct, since, tagged
 
 
 class UpdateMetadataPartitionState(Struct):
-    topic_name: string = since(0, until=4, default="", lossy=True)
+    topic_name: string = since(0, until=4, default="", ignorable=True)
     partition_index: int32
     controller_epoch: int32
     leader: int32
@@ -26,33 +26,33 @@ class UpdateMetadataPartitionState(Struct):
     isr: list[int32]
     zk_version: int32
     replicas: list[int32]
-    offline_replicas: list[int32] = since(4, default=[], lossy=True)
+    offline_replicas: list[int32] = since(4, default=[], ignorable=True)
 
 
 class UpdateMetadataRequest(Request["UpdateMetadataResponse"], key=6, versions=(0, 8), flexible=6):
     class TopicState(Struct):
         topic_name: string
-        topic_id: uuid = since(7, default=NO_ID, lossy=True)
+        topic_id: uuid = since(7, default=NO_ID, ignorable=True)
         partition_states: list[UpdateMetadataPartitionState]
 
     class Broker(Struct):
         class Endpoint(Struct):
             port: int32
             host: string
-            listener: string = since(3, default="", lossy=True)
+            listener: string = since(3, default="", ignorable=True)
             security_protocol: int16
 
         id: int32
-        v0_host: string = since(0, until=0, default="", lossy=True)
-        v0_port: int32 = since(0, until=0, default=0, lossy=True)
-        endpoints: list[Endpoint] = since(1, default=[], lossy=True)
-        rack: string | None = since(2, default="", lossy=True)
+        v0_host: string = since(0, until=0, default="", ignorable=True)
+        v0_port: int32 = since(0, until=0, default=0, ignorable=True)
+        endpoints: list[Endpoint] = since(1, default=[], ignorable=True)
+        rack: string | None = since(2, default="", ignorable=True)
 
     controller_id: int32
     is_k_raft_controller: boolean = since(8, default=False)
     type: int8 = tagged(0, since=8, default=0)
     controller_epoch: int32
-    broker_epoch: int64 = since(5, default=-1, lossy=True)
+    broker_epoch: int64 = since(5, default=-1, ignorable=True)
     ungrouped_partition_states: list[UpdateMetadataPartitionState] = since(0, until=4, default=[])
     topic_states: list[TopicState] = since(5, default=[])
     live_brokers: list[Broker]

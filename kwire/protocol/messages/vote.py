@@ -15,8 +15,8 @@ class VoteRequest(Request["VoteResponse"], key=52, versions=(0, 2), flexible=0):
             partition_index: int32
             replica_epoch: int32
             replica_id: int32
-            replica_directory_id: uuid = since(1, default=NO_ID, lossy=True)
-            voter_directory_id: uuid = since(1, default=NO_ID, lossy=True)
+            replica_directory_id: uuid = since(1, default=NO_ID, ignorable=True)
+            voter_directory_id: uuid = since(1, default=NO_ID, ignorable=True)
             last_offset_epoch: int32
             last_offset: int64
             pre_vote: boolean = since(2, default=False)
@@ -25,7 +25,7 @@ class VoteRequest(Request["VoteResponse"], key=52, versions=(0, 2), flexible=0):
         partitions: list[Partition]
 
     cluster_id: string | None = None
-    voter_id: int32 = since(1, default=-1, lossy=True)
+    voter_id: int32 = since(1, default=-1, ignorable=True)
     topics: list[Topic]
 
 

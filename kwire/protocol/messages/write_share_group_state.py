@@ -21,7 +21,7 @@ class WriteShareGroupStateRequest(Request["WriteShareGroupStateResponse"], key=8
             state_epoch: int32
             leader_epoch: int32
             start_offset: int64
-            delivery_complete_count: int32 = since(1, default=-1, lossy=True)
+            delivery_complete_count: int32 = since(1, default=-1, ignorable=True)
             state_batches: list[StateBatch]
 
         topic_id: uuid

@@ -22,7 +22,7 @@ class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"], key=27, version
         transaction_result: boolean
         topics: list[Topic]
         coordinator_epoch: int32
-        transaction_version: int8 = since(2, default=0, lossy=True)
+        transaction_version: int8 = since(2, default=0, ignorable=True)
 
     markers: list[Marker]
 

@@ -1,4 +1,4 @@
-"""The bytes of every field: contiguous, complete, and as far as a broken message makes sense."""
+"""The bytes of every field: contiguous, complete, and up to the first error of an invalid message."""
 
 from random import Random
 
