@@ -34,7 +34,7 @@ class ClusterDescription:
 
 def describe_cluster(runtime: LoopThread, timeout: float) -> ClusterDescription:
     try:
-        response = runtime.ask(ToAny(), DescribeClusterRequest, lambda version: DescribeClusterRequest(), timeout)
+        response = runtime.request(ToAny(), DescribeClusterRequest, lambda version: DescribeClusterRequest(), timeout)
     except UnsupportedVersionError:
         return described_by_metadata(snapshot(runtime, [], timeout))
     return described(response)
@@ -54,7 +54,7 @@ def described_by_metadata(known: Snapshot) -> ClusterDescription:
 
 def snapshot(runtime: LoopThread, topics: Sequence[str] | None, timeout: float) -> Snapshot:
     """Request the metadata of these topics (None: of all) from a broker; a topic in error has its code."""
-    response = runtime.ask(ToAny(), MetadataRequest, lambda version: metadata_request(topics, version), timeout)
+    response = runtime.request(ToAny(), MetadataRequest, lambda version: metadata_request(topics, version), timeout)
     return snapshot_of(response, runtime.clock.now())
 
 

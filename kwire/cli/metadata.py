@@ -67,7 +67,7 @@ def request_metadata(runtime: LoopThread, topics: Sequence[str] | None, timeout:
             topics=[MetadataRequest.Topic(name=name) for name in names], allow_auto_topic_creation=False
         )
 
-    response = runtime.ask(ToAny(), MetadataRequest, build, timeout)
+    response = runtime.request(ToAny(), MetadataRequest, build, timeout)
     if topics is not None:
         by_name = {topic.name: topic for topic in response.topics}
         response.topics = [by_name.get(name) or _unknown(name) for name in topics]

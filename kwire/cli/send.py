@@ -72,7 +72,9 @@ def command(
     with closing(LoopThread(connection.config())) as runtime:
         if isinstance(route, ToLeader):
             route = _leader(runtime, route, connection.timeout)
-        response: Any = runtime.ask(route, found.request, build, connection.timeout, at_most=wanted, may_retry=False)
+        response: Any = runtime.request(
+            route, found.request, build, connection.timeout, at_most=wanted, may_retry=False
+        )
     version = used[0]
     output.note(f"{found.name} v{version}")
     answer = response.to_json(version)

@@ -330,7 +330,7 @@ def _api_versions(runtime: LoopThread, node: int, timeout: float) -> ApiVersions
         return ApiVersionsRequest(client_software_name="kwire", client_software_version=VERSION)
 
     try:
-        response = runtime.ask(ToNode(node), ApiVersionsRequest, build, timeout)
+        response = runtime.request(ToNode(node), ApiVersionsRequest, build, timeout)
     except UnsupportedVersionError:
         return None
     if response.error_code not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):

@@ -143,10 +143,10 @@ class HostLoopThread(LoopThread):
         if self.is_closed:
             raise ClosedError("the kwire.Cluster is closed", remedy="make another one, or close it after its clients")
 
-    def _tell_event(self, event: ClusterEvent) -> None:
-        super()._tell_event(event)
+    def _dispatch_event(self, event: ClusterEvent) -> None:
+        super()._dispatch_event(event)
         for client in self.clients():
-            client.tell_event(event)
+            client.dispatch_event(event)
 
     def _ended(self) -> None:
         super()._ended()
@@ -188,8 +188,8 @@ class SharedLoopThread(LoopThread):
         """As `run`, also when this client has left a loop that goes on: only its thread may read what the loop has."""
         return self._host.on_loop_or_after(function, timeout)
 
-    def tell_event(self, event: ClusterEvent) -> None:
-        self._tell_event(event)
+    def dispatch_event(self, event: ClusterEvent) -> None:
+        self._dispatch_event(event)
 
     def join_loop(self) -> None:
         self._loop.post(lambda: self._loop.join(self._client))

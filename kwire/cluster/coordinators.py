@@ -38,7 +38,7 @@ class Coordinators:
             return FindCoordinatorRequest(key_type=kind, coordinator_keys=[route.key])
         return FindCoordinatorRequest(key=route.key, key_type=kind)
 
-    def answered(self, route: ToCoordinator, response: FindCoordinatorResponse) -> None:
+    def handle_response(self, route: ToCoordinator, response: FindCoordinatorResponse) -> None:
         """Remember the answer; raises the BrokerError that it carries instead."""
         self._looking.discard(route)
         answer = response.coordinators[0] if response.coordinators else response

@@ -62,14 +62,14 @@ from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.session import RequestFailed, ResponseReceived
 
 
-def _is_lasting(failure: KwireError | None) -> bool:
+def _is_fatal(failure: KwireError | None) -> bool:
     """Whether a node's failure is one that waiting does not cure."""
     return isinstance(failure, (NodeError, UnsupportedVersionError)) and not failure.is_retriable
 
 
 # While no broker is ready, a further address is tried after this long: one that swallows packets must not hold up the
 # rest.
-_KNOCK_INTERVAL = 0.5
+_NEXT_BROKER_SECONDS = 0.5
 
 
 class ClusterView:
@@ -98,7 +98,7 @@ class ClusterView:
         if self._ready or self._connections.has_ready:
             return False
         failures = self._connections.last_failure
-        return all(_is_lasting(failures.get(node)) for node in self._connections.addresses)
+        return all(_is_fatal(failures.get(node)) for node in self._connections.addresses)
 
     def is_ready(self, node: int) -> bool:
         return node in self._ready or (not self.client.has_left and self._loop.is_ready(node, self.purpose))
@@ -168,7 +168,7 @@ class LoopClient:
             view = self._views[purpose] = ClusterView(self, self._loop, self._connections, own)
         return view
 
-    def show(self, snapshot: Snapshot) -> None:
+    def set_snapshot(self, snapshot: Snapshot) -> None:
         """Set the snapshot that the views have."""
         for view in self._views.values():
             view.snapshot = snapshot
@@ -180,9 +180,9 @@ class LoopClient:
         else:
             self._loop.add_with(machine, self.view(purpose))
 
-    def call(self, call: PendingRequest) -> None:
+    def enqueue(self, call: PendingRequest) -> None:
         """Queue a request that belongs to no state machine; it leaves in this turn or the next."""
-        self._loop.queue(call, self)
+        self._loop.enqueue_for(call, self)
 
     def leave(self, error: KwireError) -> None:
         """Resolve what this client waits for, with `error`, and remove its state machines. The loop goes on."""
@@ -218,15 +218,15 @@ class EventLoop:
         self._coordinators = Coordinators()
         self._outage_log = logs.OutageLog()
         self._machines: list[tuple[StateMachine, ClusterView]] = []
-        self._lost_purpose: dict[int, Purpose] = {}  # by which connection a broker that failed is probed
+        self._probe_purpose: dict[int, Purpose] = {}  # by which connection a broker that failed is probed
         self._waiting: list[PendingRequest] = []  # for their route, or for a back-off
         self._posted: deque[Callable[[], object]] = deque()
-        self._knock_at = 0.0
-        self._knocks = 0
+        self._next_broker_at = 0.0
+        self._brokers_tried = 0
         self._now = clock.now()
         self._is_closed = False
-        self._is_past_machines = False
-        self._is_stirred = True  # something changed that this turn has not seen: do not block in the selector
+        self._machines_had_turn = False
+        self._needs_turn = True  # something changed that this turn has not seen: do not block in the selector
 
     # -- from any thread
 
@@ -265,20 +265,20 @@ class EventLoop:
         self._metadata.allow_creation(topic)
 
     def update_leaders(self, hints: Iterable[CurrentLeader], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
-        news = self._metadata.learn(hints, endpoints)
-        self._show(self._metadata.snapshot)
+        news = self._metadata.update_leaders(hints, endpoints)
+        self._set_snapshot(self._metadata.snapshot)
         if news:
             self._connections.add(self.snapshot.brokers.values())
-            self._is_stirred |= self._is_past_machines
+            self._needs_turn |= self._machines_had_turn
         return news
 
-    def _show(self, snapshot: Snapshot) -> None:
+    def _set_snapshot(self, snapshot: Snapshot) -> None:
         if self.on_event is not None and snapshot is not self.snapshot:
             for event in changes(self.snapshot, snapshot):
                 self.on_event(event)
         self.snapshot = snapshot
         for client in self._clients:
-            client.show(snapshot)
+            client.set_snapshot(snapshot)
 
     def metrics(self) -> ClusterMetrics:
         age = self._clock.now() - self.snapshot.at if self.snapshot.brokers else None
@@ -293,7 +293,7 @@ class EventLoop:
     def join(self, client: LoopClient) -> None:
         """Let a further client take part, until its `leave`."""
         self._clients.append(client)
-        client.show(self.snapshot)
+        client.set_snapshot(self.snapshot)
 
     def add(self, machine: StateMachine, purpose: Purpose = "general") -> None:
         """Let a state machine of the first client take part: see `LoopClient.add`."""
@@ -308,11 +308,11 @@ class EventLoop:
     def remove(self, machine: StateMachine) -> None:
         self._machines = [pair for pair in self._machines if pair[0] is not machine]
 
-    def call(self, call: PendingRequest) -> None:
-        """Queue a request of the first client: see `LoopClient.call`."""
-        self.queue(call, self.client)
+    def enqueue(self, call: PendingRequest) -> None:
+        """Queue a request of the first client: see `LoopClient.enqueue`."""
+        self.enqueue_for(call, self.client)
 
-    def queue(self, call: PendingRequest, client: LoopClient) -> None:
+    def enqueue_for(self, call: PendingRequest, client: LoopClient) -> None:
         call.client = client
         timeout_ms = client.config.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
         call.deadline = self._clock.now() + timeout_ms / 1000
@@ -322,7 +322,7 @@ class EventLoop:
             self._finish(call, ClosedError("the client is closed"))
         else:
             self._waiting.append(call)
-            self._is_stirred = True
+            self._needs_turn = True
 
     def remove_client(self, client: LoopClient, error: KwireError) -> None:
         """Resolve all of one client, in the order of `close`; the connections that others use stay.
@@ -331,7 +331,7 @@ class EventLoop:
         """
         if self._is_closed:
             return
-        self._is_stirred = True
+        self._needs_turn = True
         machines = [machine for machine, view in self._machines if view.client is client]
         self._machines = [pair for pair in self._machines if pair[1].client is not client]
         self._clients = [other for other in self._clients if other is not client]
@@ -341,8 +341,8 @@ class EventLoop:
             self._finish(call, error)
         for event in self._connections.stop_all(self._now, client.fetch):
             self._handle(event)
-        self._lost_purpose = {
-            node: "general" if purpose == client.fetch else purpose for node, purpose in self._lost_purpose.items()
+        self._probe_purpose = {
+            node: "general" if purpose == client.fetch else purpose for node, purpose in self._probe_purpose.items()
         }
         self._connections.ready.pop(client.fetch, None)
         for node, call in self._connections.in_flight():
@@ -358,27 +358,27 @@ class EventLoop:
         """One turn; blocks in the selector until something is due, or for `wait_max` seconds."""
         while self._posted:
             self._posted.popleft()()
-            self._is_stirred = True
+            self._needs_turn = True
         events = self._connections.poll(self._poll_timeout(wait_max))
-        self._is_stirred = self._is_past_machines = False
+        self._needs_turn = self._machines_had_turn = False
         # That of the poll, not a later one: what was not due there must not pass for having had its turn.
         self._now = self._connections.now
-        if self._metadata.taking is not None and self._metadata.go_on():
-            self._metadata_taken()
+        if self._metadata.update_steps is not None and self._metadata.continue_update():
+            self._metadata_updated()
         for event in events:
             self._handle(event)
         if self._now >= self._metadata.due_at:
-            self._metadata.want(self._wanted_topics())
+            self._metadata.set_topics(self._wanted_topics())
             self._refresh_metadata()
         if self._recovery.failures:
             for node in self._recovery.probes(self._now):
-                self._connections.start(node, self._lost_purpose[node])
+                self._connections.start(node, self._probe_purpose[node])
         if self._waiting:
             self._send_waiting()
         self._turn_machines()
         wanted = self._wanted_topics()
         if wanted is not self._metadata.topics:
-            self._metadata.want(wanted)
+            self._metadata.set_topics(wanted)
         if self._now >= self._metadata.due_at:  # what the machines want to know since just now
             self._refresh_metadata()
 
@@ -404,7 +404,7 @@ class EventLoop:
 
     def _poll_timeout(self, wait_max: float | None) -> float | None:
         """Until the next deadline. One at or before this turn's time has had its turn: only events can help it."""
-        if self._is_stirred or self._posted or self._metadata.taking is not None:
+        if self._needs_turn or self._posted or self._metadata.update_steps is not None:
             return 0.0
         deadlines: list[float | None] = [self._connections.due]
         if self._recovery.failures:
@@ -414,7 +414,7 @@ class EventLoop:
         for call in self._waiting:
             deadlines += [call.deadline, call.retry_at]
         if self._machines or self._waiting:
-            deadlines += [self._metadata.due_at, self._knock_at]
+            deadlines += [self._metadata.due_at, self._next_broker_at]
         due, now = inf, self._now
         for deadline in deadlines:
             if deadline is not None and now < deadline < due:
@@ -435,7 +435,7 @@ class EventLoop:
                 call.was_written = was_sent
                 self._failed(call, error)
             case NodeReady(node):
-                self._knock_at = self._now
+                self._next_broker_at = self._now
                 self._outage_log.reachable(self.describe(node), self._now)
                 outage = self._recovery.recovered(node)
                 if outage is not None:
@@ -445,12 +445,12 @@ class EventLoop:
                     logs.log.info("broker %s is back", self.describe(node))
                     self._metadata.request_refresh(f"broker {node} is back")
             case NodeLost(node, purpose, cause, is_idle):
-                self._knock_at = self._now
+                self._next_broker_at = self._now
                 if not is_idle:
                     self._lost(node, purpose, cause)
 
     def _lost(self, node: int, purpose: Purpose, cause: KwireError) -> None:
-        self._lost_purpose[node] = purpose
+        self._probe_purpose[node] = purpose
         if node >= 0 and node in self._connections.addresses and self._recovery.failed(node, cause, self._now):
             logs.log_failed(self.describe(node), cause)
             broker = self.snapshot.brokers.get(node)
@@ -466,7 +466,7 @@ class EventLoop:
 
     def _failed(self, call: PendingRequest, error: KwireError) -> None:
         if isinstance(error, NodeError) and call.may_retry and self._now < call.deadline and not self._is_over(call):
-            self._put_off(call, error, self._now)
+            self._back_off(call, error, self._now)
             self._waiting.append(call)
         else:
             self._finish(call, error)
@@ -474,14 +474,14 @@ class EventLoop:
     def _is_over(self, call: PendingRequest) -> bool:
         return self._is_closed or (call.client is not None and call.client.has_left)
 
-    def _put_off(self, call: PendingRequest, error: KwireError, now: float) -> None:
+    def _back_off(self, call: PendingRequest, error: KwireError, now: float) -> None:
         call.attempts += 1
         call.last_error = error
         call.retry_at = now + self._backoff.seconds(call.attempts, self._random)
 
     def _finish(self, call: PendingRequest, result: Response | KwireError | None) -> None:
-        if self._is_past_machines:  # the machines have had their turn: they need another for what they learn here
-            self._is_stirred = True
+        if self._machines_had_turn:  # the machines have had their turn: they need another for what they learn here
+            self._needs_turn = True
         call.on_done(result, self._now)
 
     def _send_waiting(self) -> None:
@@ -489,15 +489,15 @@ class EventLoop:
         waiting, self._waiting = self._waiting, []
         for call in waiting:
             if self._now >= call.deadline:
-                self._finish(call, self._too_late(call))
+                self._finish(call, self._timeout_error(call))
                 continue
             node = self._target(call.route) if self._now >= call.retry_at else NO_NODE
             if node != NO_NODE and self.is_ready(node, call.purpose):
                 self._send(call, node)
                 continue
-            lasting = self._lasting_failure(node, call.purpose)
-            if lasting is not None:
-                self._finish(call, lasting)
+            fatal = self._fatal_failure(node, call.purpose)
+            if fatal is not None:
+                self._finish(call, fatal)
             else:
                 self._waiting.append(call)
 
@@ -514,13 +514,13 @@ class EventLoop:
                 self._now,
                 version=version,
                 timeout_ms=max(1, int((call.deadline - self._now) * 1000)),
-                token=call if call.has_answer else None,
-                has_answer=call.has_answer,
+                token=call if call.expects_response else None,
+                expects_response=call.expects_response,
             )
         except KwireError as error:  # no common version, or a value that this version cannot carry
             self._finish(call, error.at(broker=self.describe(node), api=call.api.__name__.removesuffix("Request")))
             return
-        if not call.has_answer:
+        if not call.expects_response:
             self._finish(call, None)
 
     def _target(self, route: Route) -> int:
@@ -554,17 +554,17 @@ class EventLoop:
             def done(result: Response | KwireError | None, now: float) -> None:
                 if isinstance(result, FindCoordinatorResponse):
                     try:
-                        self._coordinators.answered(route, result)
-                        self._check_is_known(route)
+                        self._coordinators.handle_response(route, result)
+                        self._check_coordinator_known(route)
                     except KwireError as error:
                         result = error
                 if isinstance(result, KwireError):
                     self._coordinators.failed(route)
                     for call in self._waiting:
                         if call.route == route:
-                            self._put_off(call, result, now)
+                            self._back_off(call, result, now)
 
-            self.call(
+            self.enqueue(
                 PendingRequest(
                     ToAny(),
                     FindCoordinatorRequest,
@@ -575,7 +575,7 @@ class EventLoop:
             )
         return NO_NODE
 
-    def _check_is_known(self, route: ToCoordinator) -> None:
+    def _check_coordinator_known(self, route: ToCoordinator) -> None:
         """A broker that is just back may coordinate before our metadata has its address: raises, so that there is a
         pause before the next look, instead of asking the same again at once."""
         node = self._coordinators.node(route)
@@ -594,36 +594,36 @@ class EventLoop:
         ready = self._connections.ready["general"]
         if ready:
             return min(ready, key=lambda node: (ready[node].in_flight, node < 0))
-        if self._now >= self._knock_at:
+        if self._now >= self._next_broker_at:
             idle = [node for node in self._connections.addresses if not self._connections.is_started(node, "general")]
             if idle:
                 # The metadata's brokers first: bootstrap addresses are for the start, and for when all of those are
                 # gone. Before all, those that can be reached just now.
-                reached = [node for node in idle if self._connections.is_reached(node)]
+                reached = [node for node in idle if self._connections.has_connection(node)]
                 idle = reached or sorted(idle, key=lambda node: node < 0)
-                self._connections.start(idle[self._knocks % len(idle)], "general")
-                self._knocks += 1
-            self._knock_at = self._now + _KNOCK_INTERVAL
+                self._connections.start(idle[self._brokers_tried % len(idle)], "general")
+                self._brokers_tried += 1
+            self._next_broker_at = self._now + _NEXT_BROKER_SECONDS
         return NO_NODE
 
-    def _lasting_failure(self, node: int, purpose: Purpose) -> KwireError | None:
+    def _fatal_failure(self, node: int, purpose: Purpose) -> KwireError | None:
         """The failure that makes waiting for a node (-1: for any) useless."""
         if node == NO_NODE:
             view = self.view("general")
             return view.connection_error if view.has_fatal_error else None
         failure = self._connections.last_failure.get(node)
-        return failure if _is_lasting(failure) and not self._connections.is_started(node, purpose) else None
+        return failure if _is_fatal(failure) and not self._connections.is_started(node, purpose) else None
 
-    def _too_late(self, call: PendingRequest) -> RequestTimeoutError:
+    def _timeout_error(self, call: PendingRequest) -> RequestTimeoutError:
         cause = call.last_error or self.view("general").connection_error
         return timeout_error(
-            "no response in time" if cause else f"no response in time{self._absence(call.route)}",
+            "no response in time" if cause else f"no response in time{self._missing_from_metadata(call.route)}",
             cause,
             api=call.api.__name__.removesuffix("Request"),
             remedy="check that the brokers are up and that the addresses they advertise can be reached from here",
         )
 
-    def _absence(self, route: Route) -> str:
+    def _missing_from_metadata(self, route: Route) -> str:
         """What the metadata lacks for a route, if that is the reason for waiting."""
         brokers = self.snapshot.brokers
         match route:
@@ -634,7 +634,7 @@ class EventLoop:
             case ToLeader(topic, partition) if self.snapshot.leader(topic, partition) == NO_NODE:
                 return f": {topic}-{partition} has no leader"
             case ToController() if self.snapshot.controller_id not in brokers:
-                return ": the cluster has told no controller"
+                return ": the cluster has received no controller"
         return ""
 
     # -- metadata and machines
@@ -667,19 +667,19 @@ class EventLoop:
 
     def _metadata_done(self, call: PendingRequest, result: Response | KwireError | None, now: float) -> None:
         if isinstance(result, MetadataResponse):
-            if self._metadata.answered(result, now, (call.broker, call.version)):
-                self._metadata_taken()
+            if self._metadata.handle_response(result, now, (call.broker, call.version)):
+                self._metadata_updated()
         else:
             self._metadata.failed(now, result if isinstance(result, KwireError) else None)
 
-    def _metadata_taken(self) -> None:
-        self._show(self._metadata.snapshot)
+    def _metadata_updated(self) -> None:
+        self._set_snapshot(self._metadata.snapshot)
         for event in self._connections.update(self.snapshot, self._now):
             self._handle(event)
         self._recovery.keep(self.snapshot.brokers)
 
     def _turn_machines(self) -> None:
-        self._is_past_machines = True
+        self._machines_had_turn = True
         if len(self._clients) > 2:  # more than one shares: nobody is to be the first at each free place in flight
             self._machines = [*self._machines[1:], *self._machines[:1]]
         for machine, view in self._machines:

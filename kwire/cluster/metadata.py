@@ -167,14 +167,14 @@ class Snapshot:
                 continue
             old = self.topics.get(answered.name)
             before = old.partitions if old is not None and old.id in (answered.topic_id, NO_ID) else ()
-            told: Sequence[MetadataResponse.Topic.Partition | None] = answered.partitions
+            received: Sequence[MetadataResponse.Topic.Partition | None] = answered.partitions
             partitions: list[Partition] = []
             led: set[int] = set()
             start, is_sorted = 0, False
-            while start == 0 or start < len(told):
-                step = told[start : start + STEP]
+            while start == 0 or start < len(received):
+                step = received[start : start + STEP]
                 if not is_sorted and not _is_in_place(step, start):
-                    told, is_sorted = _in_place(answered.partitions), True
+                    received, is_sorted = _in_place(answered.partitions), True
                     continue
                 for index, one in enumerate(step, start):
                     known = before[index] if index < len(before) else None
@@ -253,23 +253,23 @@ _Nodes = dict[tuple[int, ...], tuple[int, ...]]
 
 
 def _newer(
-    known: Partition | None, index: int, told: MetadataResponse.Topic.Partition | None, nodes: _Nodes, now: float
+    known: Partition | None, index: int, received: MetadataResponse.Topic.Partition | None, nodes: _Nodes, now: float
 ) -> Partition:
-    """Of what is known of a partition and what is told of it, the newer; what is known where they are the same, as
+    """Of what is known of a partition and what is received of it, the newer; what is known where they are the same, as
     nearly all are, at nearly every refresh."""
-    if told is None:
+    if received is None:
         answered = Partition(index, NO_NODE, -1, (), (), (), ErrorCode.LEADER_NOT_AVAILABLE)
     else:
-        if known is not None and -1 < told.leader_epoch < known.leader_epoch:
+        if known is not None and -1 < received.leader_epoch < known.leader_epoch:
             return known
-        replicas, isr = tuple(told.replica_nodes), tuple(told.isr_nodes)
-        offline = tuple(told.offline_replicas)
-        fields = index, told.leader_id, told.leader_epoch, replicas, isr, offline, told.error_code, None
-        if known is not None and told.leader_id != NO_NODE and tuple.__eq__(known, fields):
+        replicas, isr = tuple(received.replica_nodes), tuple(received.isr_nodes)
+        offline = tuple(received.offline_replicas)
+        fields = index, received.leader_id, received.leader_epoch, replicas, isr, offline, received.error_code, None
+        if known is not None and received.leader_id != NO_NODE and tuple.__eq__(known, fields):
             return known
         answered = Partition(
-            index, told.leader_id, told.leader_epoch, nodes.setdefault(replicas, replicas),
-            nodes.setdefault(isr, isr), nodes.setdefault(offline, offline), told.error_code,
+            index, received.leader_id, received.leader_epoch, nodes.setdefault(replicas, replicas),
+            nodes.setdefault(isr, isr), nodes.setdefault(offline, offline), received.error_code,
         )  # fmt: skip
     if answered.leader != NO_NODE:
         return answered
@@ -284,7 +284,7 @@ class MetadataStatus(NamedTuple):
     next_at      when the next request may leave; it leaves then if a broker is ready
     reason       why one is wanted; None while none is
     last_error   what became of the last request, if it failed
-    told_by      the broker that answered last, as errors name it, and the version of its answer
+    responder      the broker that answered last, as errors name it, and the version of its answer
     """
 
     asked_node: int | None
@@ -292,18 +292,19 @@ class MetadataStatus(NamedTuple):
     next_at: float
     reason: str | None
     last_error: KwireError | None
-    told_by: tuple[str | None, int | None] = (None, None)
+    responder: tuple[str | None, int | None] = (None, None)
 
     @property
-    def place(self) -> dict[str, Any]:
+    def source(self) -> dict[str, Any]:
         """Where an error comes from that the metadata tells."""
-        return {"broker": self.told_by[0], "api": "Metadata", "version": self.told_by[1]}
+        return {"broker": self.responder[0], "api": "Metadata", "version": self.responder[1]}
 
 
 class MetadataUpdater:
     """Owns `snapshot`.
 
-    `due_at` says when to ask; `request(version)` what; `answered`, with `go_on`, and `failed` take the outcome.
+    `due_at` is the time of the next request and `request(version)` makes it. Its result goes to `handle_response`,
+    which `continue_update` continues, or to `failed`.
     """
 
     def __init__(self, *, max_age_ms: int, backoff: Backoff, random: Random) -> None:
@@ -322,15 +323,15 @@ class MetadataUpdater:
         self._in_flight = False
         self._asked_node, self._asked_at = NO_NODE, 0.0
         self._last_error: KwireError | None = None
-        self._told_by: tuple[str | None, int | None] = (None, None)
+        self._responder: tuple[str | None, int | None] = (None, None)
         self._attempts = 0  # requests in a row that did not bring what was wanted
         self._not_before = 0.0
         self._answered_at = 0.0
         self._refreshed_at = 0.0  # when all wanted topics were asked for
-        self.taking: Iterator[Snapshot | None] | None = None  # what is left of an answer that is being taken in
-        self._learnt: list[tuple[tuple[CurrentLeader, ...], tuple[Broker, ...]]] = []  # meanwhile
+        self.update_steps: Iterator[Snapshot | None] | None = None  # what is left of an answer that is being taken in
+        self._leaders_meanwhile: list[tuple[tuple[CurrentLeader, ...], tuple[Broker, ...]]] = []  # meanwhile
 
-    def want(self, topics: Collection[str]) -> None:
+    def set_topics(self, topics: Collection[str]) -> None:
         """Tell which topics are needed from now on; a new one makes a refresh due."""
         if topics == self.topics:  # a set, or the keys of a dict
             return
@@ -379,7 +380,7 @@ class MetadataUpdater:
         reason = self.reason
         if reason is None and self._to_create:
             reason = f"topics {', '.join(sorted(self._to_create)[:3])} are new"
-        return MetadataStatus(asked, self._asked_at, self._not_before, reason, self._last_error, self._told_by)
+        return MetadataStatus(asked, self._asked_at, self._not_before, reason, self._last_error, self._responder)
 
     def start(self, node: int = NO_NODE, now: float = 0.0) -> None:
         """A request is about to be sent; for all wanted topics, unless some are to be created first."""
@@ -408,31 +409,31 @@ class MetadataUpdater:
         may_create = bool(self._named) and self._named <= self._creatable
         return MetadataRequest(topics=topics, allow_auto_topic_creation=may_create)
 
-    def answered(
-        self, response: MetadataResponse, now: float, told_by: tuple[str | None, int | None] = (None, None)
+    def handle_response(
+        self, response: MetadataResponse, now: float, responder: tuple[str | None, int | None] = (None, None)
     ) -> bool:
-        """Begin to take an answer in; whether that is done. If not, `go_on` is to be called until it is."""
-        self._told_by = told_by
+        """Begin to take an answer in; whether that is done. If not, `continue_update` is to be called until it is."""
+        self._responder = responder
         self._last_error = None
         if self._is_whole:
             self._refreshed_at = now
         kept = () if self._is_whole else self.topics - self._named
-        self.taking = self.snapshot.updating(response, now, kept=kept)
+        self.update_steps = self.snapshot.updating(response, now, kept=kept)
         self._answered_at = now
-        return self.go_on()
+        return self.continue_update()
 
-    def go_on(self) -> bool:
+    def continue_update(self) -> bool:
         """Take in some more of the answer; whether that was all, so that `snapshot` is new."""
-        assert self.taking is not None
-        taken = next(self.taking)
+        assert self.update_steps is not None
+        taken = next(self.update_steps)
         if taken is None:
             return False
-        self.taking = None
+        self.update_steps = None
         self._in_flight = False
         self.snapshot = taken
-        for told in self._learnt:
-            self.learn(*told)
-        self._learnt.clear()
+        for received in self._leaders_meanwhile:
+            self.update_leaders(*received)
+        self._leaders_meanwhile.clear()
         now = self._answered_at
         self._creatable = {name for name in self._creatable if not self._is_there(name)}
         if self._is_whole:
@@ -454,12 +455,12 @@ class MetadataUpdater:
         self._plan()
         return True
 
-    def learn(self, hints: Iterable[CurrentLeader], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
+    def update_leaders(self, hints: Iterable[CurrentLeader], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
         """Take leaders that brokers named beside an error; the partitions for which that is news."""
-        told = tuple(hints), tuple(endpoints)
-        self.snapshot, news = self.snapshot.with_leaders(*told)
-        if news and self.taking is not None:
-            self._learnt.append(told)  # the answer that is being taken in may be older
+        received = tuple(hints), tuple(endpoints)
+        self.snapshot, news = self.snapshot.with_leaders(*received)
+        if news and self.update_steps is not None:
+            self._leaders_meanwhile.append(received)  # the answer that is being taken in may be older
         return news
 
     def failed(self, now: float, error: KwireError | None = None) -> None:

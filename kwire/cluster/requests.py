@@ -74,7 +74,7 @@ class PendingRequest:
     timeout_ms  the whole budget, waiting for a connection included; None: the client's request_timeout_ms
     at_most     the highest version to use, where the caller needs an older one
     may_retry   the loop may send it again when the connection broke: only for requests that are safe to repeat
-    has_answer  False for the one request that brokers do not answer: Produce with acks=0
+    expects_response  False for the one request that brokers do not answer: Produce with acks=0
     """
 
     route: Route
@@ -84,7 +84,7 @@ class PendingRequest:
     timeout_ms: int | None = None
     at_most: int | None = None
     may_retry: bool = False
-    has_answer: bool = True
+    expects_response: bool = True
     # Set by the loop. After an error: whether bytes of the request may have left, so that it may have been carried out.
     was_written: bool = field(default=False, init=False)
     # Set by the loop: which of the broker's connections it goes by.

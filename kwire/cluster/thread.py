@@ -51,7 +51,7 @@ def _forked() -> None:
 
 os.register_at_fork(after_in_child=_forked)
 
-# How long `ask` waits beyond the loop's own timeout for the answer that the loop always gives.
+# How long `request` waits beyond the loop's own timeout for the answer that the loop always gives.
 _GRACE = 5.0
 
 
@@ -78,7 +78,7 @@ class LoopThread:
         self._client = client
         self._thread = thread
         self.wakeup = loop.wakeup
-        self._dispatcher = CallbackThread(f"{name} callbacks")
+        self._callbacks = CallbackThread(f"{name} callbacks")
         # Guards the states below. What is posted goes through it too: before `close`, and then it runs, or not at all.
         # Re-entrant, since a finalizer may run anywhere, and may post.
         self._lock = threading.RLock()
@@ -148,18 +148,18 @@ class LoopThread:
         self.start()
         future: Future[T] = Future()
 
-        def act() -> None:
+        def callback() -> None:
             try:
                 future.set_result(function())
             except BaseException as error:
                 future.set_exception(error)
 
-        self.call_soon(act)
+        self.call_soon(callback)
         return self.wait(future, timeout)
 
     def dispatch(self, function: Callable[..., object], *args: Any) -> None:
         """Hand user code to the callback thread."""
-        self._dispatcher.submit(function, *args)
+        self._callbacks.submit(function, *args)
 
     def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
         """Call `callback(event)` on the callback thread for each event from now on; return what ends that."""
@@ -181,9 +181,9 @@ class LoopThread:
         return unsubscribe
 
     def _observe(self) -> None:
-        self._loop.on_event = self._tell_event
+        self._loop.on_event = self._dispatch_event
 
-    def _tell_event(self, event: ClusterEvent) -> None:
+    def _dispatch_event(self, event: ClusterEvent) -> None:
         with self._lock:
             listeners = list(self._listeners.values())
         for call in listeners:
@@ -225,21 +225,21 @@ class LoopThread:
         """Wait until all that waited is resolved."""
         self._thread.join(timeout)
 
-    def on_fork(self, act: Callable[[], object]) -> None:
-        """Have `act` called in each forked child, where this runtime is of no use. It must not raise, nor wait.
+    def on_fork(self, callback: Callable[[], object]) -> None:
+        """Call `callback` in each forked child, where this thread does not run. It must neither raise nor wait.
 
-        For whoever cannot ask `check_usable` each time.
+        It is for callers that cannot afford `check_usable` in each call.
         """
-        self._on_fork.append(act)
+        self._on_fork.append(callback)
         _runtimes.add(self)
 
     def forked(self) -> None:
-        for act in self._on_fork:
-            act()
+        for callback in self._on_fork:
+            callback()
 
     # -- one request, one answer
 
-    def ask(
+    def request(
         self,
         route: Route,
         api: type[Request[R]],
@@ -267,7 +267,7 @@ class LoopThread:
 
         timeout_ms = max(1, int(timeout * 1000))
         call = PendingRequest(route, api, build, done, timeout_ms=timeout_ms, at_most=at_most, may_retry=may_retry)
-        self.call_soon(self._client.call, call)
+        self.call_soon(self._client.enqueue, call)
         return self.wait(future, timeout + _GRACE)
 
     def describe(self, node: int) -> str:
@@ -291,7 +291,7 @@ class LoopThread:
             self._end(is_started)
         if is_started and not self.is_loop_thread():
             self._join(timeout)
-        self._dispatcher.close(timeout)
+        self._callbacks.close(timeout)
 
     def _end(self, is_started: bool) -> None:
         if is_started:
@@ -302,16 +302,16 @@ class LoopThread:
     def deliver_before_end(self, deliver: Callable[[float | None], object]) -> None:
         """Have `deliver(timeout)` called when what ends is not this client but the `kwire.Cluster` that it shares."""
 
-    def when_ended(self, tell: Callable[[], object]) -> None:
-        """Call `tell` when the loop has ended, on its thread, for those who cannot wait in `close`. It must not raise.
+    def when_ended(self, callback: Callable[[], object]) -> None:
+        """Call `callback` on the loop's thread when the loop has ended, or at once where it does not run.
 
-        At once, where the loop was never started or has ended.
+        It is for callers that cannot wait in `close`. `callback` must not raise.
         """
         with self._lock:
             if self._is_started and not self._has_ended and self._forks == _forks:
-                self._on_end.append(tell)
+                self._on_end.append(callback)
                 return
-        tell()
+        callback()
 
     def check_usable(self) -> None:
         if self._forks != _forks:
@@ -365,9 +365,9 @@ class LoopThread:
     def _ended(self) -> None:
         with self._lock:
             self._has_ended = True
-            tells, self._on_end = self._on_end, []
-        for tell in tells:
-            tell()
+            callbacks, self._on_end = self._on_end, []
+        for callback in callbacks:
+            callback()
 
 
 def _selector(config: ClientConfig, clock: Clock, random: Random) -> KafkaSelector:
@@ -375,7 +375,7 @@ def _selector(config: ClientConfig, clock: Clock, random: Random) -> KafkaSelect
         clock=clock,
         random=random,
         max_frame_bytes=config.max_frame_bytes,
-        lends_frames=True,
+        reuse_buffers=True,
         tls=config.tls_options,
         connect_timeout_ms=config.connect_timeout_ms,
         idle_timeout_ms=config.idle_timeout_ms,

@@ -124,8 +124,8 @@ _NOT_OURS = "if this listener expects TLS or SASL, configure it; otherwise the b
 
 class Channel:
     __slots__ = (
-        "_failure", "_is_paused", "_least", "_outgoing", "_reader", "_sealed", "_sealed_frames", "_sock", "_tls",
-        "broker", "is_accepted", "is_established", "last_active", "mask", "push", "push_raw", "wants",
+        "_failure", "_is_paused", "_low_watermark", "_outgoing", "_reader", "_sealed", "_sealed_frames", "_sock",
+        "_tls", "broker", "is_accepted", "is_established", "last_active", "mask", "push", "push_raw", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -146,7 +146,7 @@ class Channel:
         self._sealed = memoryview(b"")  # encrypted, not yet taken by the socket
         self._sealed_frames: list[Frame] = []  # whose last byte is in `_sealed`
         self._failure: NodeError | None = None  # of a write; told once what the peer sent before it is read
-        self._least = 1  # bytes of which the kernel tells
+        self._low_watermark = 1  # bytes of which the kernel tells
         self.broker = broker
         self.is_accepted = is_accepted
         self.is_established = tls is None  # frames can be read and written: a TLS handshake, if needed, is over
@@ -174,7 +174,7 @@ class Channel:
     def pause(self, is_paused: bool) -> None:
         """Whether it is not to be read for now."""
         self._is_paused = is_paused
-        self._settle()
+        self._update_interest()
 
     def start(self, now: float) -> None:
         """Begin the handshake, if there is one: a client speaks first."""
@@ -199,7 +199,7 @@ class Channel:
         reader, view = self._reader, memoryview(buffer)
         try:
             while budget > 0 and not frames:
-                target = view if self._tls is not None else reader.place(view)[:budget]
+                target = view if self._tls is not None else reader.recv_buffer(view)[:budget]
                 count = receive_into(self._sock, target)
                 if count == 0:
                     return frames, self._end()
@@ -207,8 +207,8 @@ class Channel:
                 budget -= count
                 if self._tls is not None:
                     self._decrypt(self._tls, target[:count], frames)
-                elif reader.vacancy is not None:
-                    frames += reader.filled(count)
+                elif reader.pending is not None:
+                    frames += reader.received(count)
                 else:
                     frames += reader.feed(target[:count])
                 if reader.failure is not None:
@@ -223,16 +223,18 @@ class Channel:
             return frames, error.at(broker=self.broker)
         except OSError as error:
             return frames, self._failure or self._cut(_reason(error))
-        least = 1 if reader.vacancy is None or self._tls is not None else min(len(reader.vacancy), _GATHER_BYTES)
-        if least != self._least:
-            self._gather(least)
+        low_watermark = (
+            1 if reader.pending is None or self._tls is not None else min(len(reader.pending), _GATHER_BYTES)
+        )
+        if low_watermark != self._low_watermark:
+            self._gather(low_watermark)
         return frames, None
 
-    def _gather(self, least: int) -> None:
+    def _gather(self, low_watermark: int) -> None:
         """Let the kernel tell of what came when it is worth a turn of the loop; it tells of an end at any time."""
         with contextlib.suppress(OSError):  # where it cannot be set, the loop turns more often
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
-        self._least = least
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_watermark)
+        self._low_watermark = low_watermark
 
     def flush(self, now: float) -> list[Frame]:
         """Write what the socket takes. Answers the frames that are wholly written, in order.
@@ -256,10 +258,10 @@ class Channel:
                 self._sock.shutdown(socket.SHUT_RD)  # TLS has failed on a sound socket: make the read find an end
         except OSError as error:
             self._failure = self._cut(_reason(error))
-        self._settle()
+        self._update_interest()
         return frames
 
-    def _settle(self) -> None:
+    def _update_interest(self) -> None:
         """What it waits for now. It is not read while it is paused, unless a write has failed: the end must be
         found."""
         is_waiting = bool(self._sealed or self._sealed_frames or (self._outgoing.pieces and self.is_established))
@@ -268,10 +270,10 @@ class Channel:
         else:
             self.wants = (0 if self._is_paused else READ) | (WRITE if is_waiting else 0)
 
-    def late(self) -> NodeError:
+    def timeout_error(self) -> NodeError:
         """The TLS handshake took too long."""
         assert self._tls is not None
-        return self._tls.late().at(broker=self.broker)
+        return self._tls.timeout_error().at(broker=self.broker)
 
     def abandon(self) -> None:
         """Let go of the socket without a word to the peer: another process goes on using it."""
@@ -282,7 +284,7 @@ class Channel:
         if self._tls is not None and self._failure is None and self._sock.fileno() >= 0:
             # The peer may be gone, or its window full: then it learns it from the close.
             with contextlib.suppress(OSError):
-                self._sock.send(self._tls.say_goodbye() if not self._sealed else self._sealed)
+                self._sock.send(self._tls.close_notify() if not self._sealed else self._sealed)
         self._outgoing.clear()
         self._sealed_frames.clear()
         self._sock.close()
@@ -293,7 +295,7 @@ class Channel:
         finally:
             self.is_established = tls.is_established
             self._seal_alerts(tls)  # also after a failure: the peer is told why
-            self._settle()
+            self._update_interest()
         for chunk in plain:
             frames += self._reader.feed(chunk)
             if self._reader.failure is not None:

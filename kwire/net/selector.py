@@ -120,7 +120,7 @@ class KafkaSelector:
         reconnect_backoff_ms: float = 50,
         reconnect_backoff_ms_max: float = 1_000,
         read_bytes_per_poll: int = 4 * 1024 * 1024,
-        lends_frames: bool = False,
+        reuse_buffers: bool = False,
         tls: Tls | bool | None = None,
         resolver: Resolver | None = None,
     ) -> None:
@@ -133,7 +133,7 @@ class KafkaSelector:
         reconnect_backoff_ms     the wait before the attempt after a failure; doubles with each further failure, with
                                  20 % jitter, up to reconnect_backoff_ms_max; over once the node has sent a frame
         read_bytes_per_poll      what one poll reads from one node at most, so that a fast node starves no other
-        lends_frames             a large frame may be a read-only view of memory that is used for another frame once
+        reuse_buffers             a large frame may be a read-only view of memory that is used for another frame once
                                  nobody refers to it: cheaper, where frames are decoded and forgotten
         tls                      for connections that do not say otherwise: a `Tls`, True for its defaults
         resolver                 of host names, instead of the system's on threads; it stays the caller's to close
@@ -154,7 +154,7 @@ class KafkaSelector:
                 raise ConfigurationError(f"{name} is {size!r}", remedy="give a whole number of bytes above 0")
         self._clock = clock or SystemClock()
         self._random = random or Random()
-        self._new_reader = partial(FrameReader, max_frame_bytes, lends=lends_frames)
+        self._new_reader = partial(FrameReader, max_frame_bytes, reuse_buffers=reuse_buffers)
         self._connect_timeout = connect_timeout_ms / 1000
         self._idle_timeout = idle_timeout_ms / 1000
         self._backoff = Backoff(reconnect_backoff_ms, reconnect_backoff_ms_max)
@@ -168,7 +168,7 @@ class KafkaSelector:
         self._resolved: deque[tuple[Dial, Outcome]] = deque()  # appended to by resolver threads
         self._selector = selectors.DefaultSelector()
         self._wakeup = Wakeup()
-        self._selector.register(self._wakeup, READ, self._wakeup.silence)  # with whom to call when it is ready
+        self._selector.register(self._wakeup, READ, self._wakeup.drain)  # with whom to call when it is ready
         self._is_woken = False
         self._now = self._clock.now()  # of the running poll: when its wait was over, or before that when it began
         self._links: dict[Node, _Link] = {}
@@ -281,7 +281,7 @@ class KafkaSelector:
     def wakeup(self) -> None:
         """End the running poll, or if none runs the next one, early. From any thread, at any time."""
         self._is_woken = True
-        self._wakeup.ring()
+        self._wakeup.notify()
 
     def close(self) -> None:
         """Close everything: connections, attempts and listeners. May be called again."""
@@ -433,7 +433,7 @@ class KafkaSelector:
     def _on_resolved(self, dial: Dial, outcome: Outcome) -> None:
         """On the resolver's thread, or on ours: leaves the answer where the loop finds it."""
         self._resolved.append((dial, outcome))
-        self._wakeup.ring()
+        self._wakeup.notify()
 
     def _take_resolutions(self) -> None:
         while self._resolved:
@@ -573,7 +573,7 @@ class KafkaSelector:
         channel.mask = mask
 
     def _handshake_late(self, channel: Channel, now: float) -> None:
-        self._fail(self._nodes[channel], channel.late())
+        self._fail(self._nodes[channel], channel.timeout_error())
 
     def _idle(self, channel: Channel, now: float) -> None:
         """The idle timer is set once and looks, when it fires, how long it really has been quiet."""

@@ -199,7 +199,7 @@ class TlsFilter:
         """The encrypted bytes to be written to the socket, handshake and alerts included; each is answered once."""
         return self._outgoing.read()
 
-    def say_goodbye(self) -> bytes:
+    def close_notify(self) -> bytes:
         """close_notify: tells the peer that the stream was not cut off."""
         if self.is_established:
             with contextlib.suppress(ssl.SSLError, ValueError):
@@ -216,7 +216,7 @@ class TlsFilter:
             "key_file) or a newer TLS version: its log says which",
         )
 
-    def late(self) -> NodeError:
+    def timeout_error(self) -> NodeError:
         """The error for a peer that has not finished the handshake in time."""
         if not self._seen and not self._is_server:
             return TlsError(

@@ -103,7 +103,7 @@ class MetadataWaiter:
         """Why the topic is not known yet, for who has waited long enough."""
         known = view.snapshot.topics.get(topic)
         if known is not None and known.error_code:
-            return broker_error(known.error_code, topic=topic, **view.metadata_status().place)
+            return broker_error(known.error_code, topic=topic, **view.metadata_status().source)
         return view.connection_error
 
     def topics(self) -> Collection[str]:
@@ -137,7 +137,7 @@ class MetadataWaiter:
         if known is not None and known.partitions:
             return True, None
         if known is not None and known.error_code in PERMANENT_TOPIC_CODES:
-            return True, broker_error(known.error_code, topic=topic, **view.metadata_status().place)
+            return True, broker_error(known.error_code, topic=topic, **view.metadata_status().source)
         return view.has_fatal_error, view.connection_error if view.has_fatal_error else None
 
 

@@ -317,7 +317,7 @@ class Explainer(NamedTuple):
         if known is not None and known.partitions:
             return None
         if known is not None and known.error_code:
-            cause = broker_error(known.error_code, topic=topic, **view.metadata_status().place)
+            cause = broker_error(known.error_code, topic=topic, **view.metadata_status().source)
             until = None
             if unknown_since is not None:
                 until = max(0.0, unknown_since + self.settings.unknown_topic_timeout_ms / 1000 - now)
@@ -342,7 +342,7 @@ class Explainer(NamedTuple):
             status = view.metadata_status()
             since = None if partition.leaderless_since is None else now - partition.leaderless_since
             until = None if status.asked_node is not None else max(0.0, status.next_at - now)
-            cause = broker_error(partition.error_code or ErrorCode.LEADER_NOT_AVAILABLE, **status.place)
+            cause = broker_error(partition.error_code or ErrorCode.LEADER_NOT_AVAILABLE, **status.source)
             return [Reason(Hold.LEADER, "the partition has no leader; newer metadata is awaited", since, until, cause)]
         broker = f"broker {view.describe(node)}"
         outage = view.unreachable_since(node)

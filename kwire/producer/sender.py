@@ -230,7 +230,7 @@ class RequestBuilder:
             done,
             timeout_ms=self._request_timeout_ms,
             at_most=version,
-            has_answer=acks != 0,
+            expects_response=acks != 0,
         )
         return call
 
@@ -582,7 +582,7 @@ class Sender:
             topic.unknown_since = None
             return None
         if known.error_code in PERMANENT_TOPIC_CODES:
-            return broker_error(known.error_code, topic=topic.name, **view.metadata_status().place)
+            return broker_error(known.error_code, topic=topic.name, **view.metadata_status().source)
         if known.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             topic.unknown_since = now if topic.unknown_since is None else topic.unknown_since
             if now - topic.unknown_since >= self._settings.unknown_topic_timeout_ms / 1000:
@@ -591,7 +591,7 @@ class Sender:
                     f"the brokers did not know the topic for {self._settings.unknown_topic_timeout_ms} ms",
                     remedy="create the topic, check its name, or let the brokers create topics by themselves",
                     topic=topic.name,
-                    **view.metadata_status().place,
+                    **view.metadata_status().source,
                 )
         return None
 
@@ -794,7 +794,7 @@ class Sender:
             remedy=f"there is no partition {queue.index}: choose a lower one or add partitions",
             topic=queue.topic,
             partition=queue.index,
-            **view.metadata_status().place,
+            **view.metadata_status().source,
         )
         while queue.queued:
             batch = queue.queued.popleft()

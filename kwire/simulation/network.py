@@ -223,7 +223,7 @@ class End:
         self.is_accepted = is_accepted
         self.is_open = is_accepted  # bytes can be written
         self.is_closed = False
-        self.reader = FrameReader(selector.max_frame_bytes, lends=True)
+        self.reader = FrameReader(selector.max_frame_bytes, reuse_buffers=True)
         self.last_active = 0.0
         self.out: Pipe
         self.into: Pipe

@@ -39,8 +39,8 @@ _SHARE_BEFORE = 16
 class FrameReader:
     """Bytes in, frames out. `feed` may be given the stream whole, byte by byte or cut anywhere.
 
-    A frame is bytes; but where `lends` is true a large one may be a view, for reading only, of memory that is used for
-    another once nobody refers to it any more.
+    A frame is bytes. With `reuse_buffers` a large one may be a read-only view of memory that is used for another frame
+    once nothing refers to it.
 
     >>> reader = FrameReader()
     >>> reader.feed(bytes([0, 0, 0, 2, 7]))
@@ -52,22 +52,31 @@ class FrameReader:
     """
 
     __slots__ = (
-        "_before", "_head", "_lends", "_max_frame_bytes", "_partial", "_room", "_size", "_whole", "failure",
-        "frames_read", "vacancy",
+        "_before",
+        "_head",
+        "_max_frame_bytes",
+        "_partial",
+        "_reuse_buffers",
+        "_room",
+        "_size",
+        "_whole",
+        "failure",
+        "frames_read",
+        "pending",
     )  # fmt: skip
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, *, lends: bool = False) -> None:
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, *, reuse_buffers: bool = False) -> None:
         self._max_frame_bytes = max_frame_bytes
-        self._lends = lends
+        self._reuse_buffers = reuse_buffers
         self._head = b""  # of the size field, while it is cut
         self._size: int | None = None  # of the frame being assembled
         self._partial = bytearray()
         self._before = 0  # the size of the frame before it
         self._whole: BytesLike = b""  # the memory of a large frame ...
         self._room: memoryview | None = None  # ... all of it, to be written into
-        # What of that is missing. It can be read to this place, instead of being given to `feed` and copied; then
-        # `filled` is to be told how much it was, before anything else is done.
-        self.vacancy: memoryview | None = None
+        # The part of it that is still to come. A caller may read into this memory instead of calling `feed`, which
+        # copies; it must then call `received` with the number of bytes before anything else.
+        self.pending: memoryview | None = None
         # What is wrong with the stream, once something is; nothing behind it can be read.
         self.failure: NotKafkaError | None = None
         self.frames_read = 0
@@ -92,10 +101,10 @@ class FrameReader:
                 self._size, position = self._read_size(view, position)
                 if self._size is None:  # it is cut, or cannot be right
                     break
-            if self.vacancy is not None:
-                stop = min(end, position + len(self.vacancy))
-                self.vacancy[: stop - position] = view[position:stop]
-                frames += self.filled(stop - position)
+            if self.pending is not None:
+                stop = min(end, position + len(self.pending))
+                self.pending[: stop - position] = view[position:stop]
+                frames += self.received(stop - position)
                 position = stop
                 continue
             stop = position + self._size - len(self._partial)
@@ -109,28 +118,28 @@ class FrameReader:
             else:
                 frames.append(self._done(bytes(view[position:stop])))
             position = stop
-        if self._size is not None and self.vacancy is None:
+        if self._size is not None and self.pending is None:
             self._make_room(self._size)
         if not frames and self.failure is not None:
             raise self.failure
         return frames
 
-    def filled(self, count: int) -> list[BytesLike]:
-        """`count` bytes stand in the vacancy. Answers the frame that they complete, if they do."""
-        assert self.vacancy is not None
-        if count < len(self.vacancy):
-            self.vacancy = self.vacancy[count:]
+    def received(self, count: int) -> list[BytesLike]:
+        """Note that `count` bytes were read into `pending`; return the frame that they complete, if they do."""
+        assert self.pending is not None
+        if count < len(self.pending):
+            self.pending = self.pending[count:]
             return []
-        whole, self._whole, self._room, self.vacancy = self._whole, b"", None, None
-        return [self._done(memoryview(whole).toreadonly() if self._lends else bytes(whole))]
+        whole, self._whole, self._room, self.pending = self._whole, b"", None, None
+        return [self._done(memoryview(whole).toreadonly() if self._reuse_buffers else bytes(whole))]
 
-    def place(self, buffer: memoryview) -> memoryview:
-        """Where to read to what comes next: the vacancy, or of `buffer` as much as is then to be given to `feed`.
+    def recv_buffer(self, buffer: memoryview) -> memoryview:
+        """Return the memory to read into: `pending`, or the part of `buffer` whose bytes are then given to `feed`.
 
-        That is no more than a size where the frame before was large, because so is the next one, mostly.
+        That part is only as long as a size field after a large frame, because the next frame is mostly large too.
         """
-        if self.vacancy is not None:
-            return self.vacancy
+        if self.pending is not None:
+            return self.pending
         if self._size is None and self._before >= _LARGE_BYTES:
             return buffer[: SIZE.size - len(self._head)]
         return buffer
@@ -138,9 +147,9 @@ class FrameReader:
     def _make_room(self, size: int) -> None:
         got = len(self._partial)
         if size - got >= _LARGE_BYTES and size <= _SHARE_BEFORE * max(got, self._before):
-            self._whole, self._room = alloc_pooled(size) if self._lends else alloc(size)
+            self._whole, self._room = alloc_pooled(size) if self._reuse_buffers else alloc(size)
             self._room[:got] = self._partial
-            self._partial, self.vacancy = bytearray(), self._room[got:]
+            self._partial, self.pending = bytearray(), self._room[got:]
 
     def _done(self, frame: BytesLike) -> BytesLike:
         self.frames_read += 1
@@ -151,7 +160,7 @@ class FrameReader:
     def progress(self) -> tuple[int, int] | None:
         """(bytes got, bytes announced) of the frame begun, or of its size while that is cut; None between frames."""
         if self._size is not None:
-            got = len(self._partial) if self.vacancy is None else self._size - len(self.vacancy)
+            got = len(self._partial) if self.pending is None else self._size - len(self.pending)
             return got, self._size
         return (len(self._head), SIZE.size) if self._head else None
 
@@ -165,8 +174,8 @@ class FrameReader:
         if self._size is None:
             return not_kafka(self._head)
         sample = self._partial
-        if self._room is not None and self.vacancy is not None:
-            sample = bytearray(self._room[: len(self._room) - len(self.vacancy)][:_SAMPLE_BYTES])
+        if self._room is not None and self.pending is not None:
+            sample = bytearray(self._room[: len(self._room) - len(self.pending)][:_SAMPLE_BYTES])
         return not_kafka(SIZE.pack(self._size) + sample[:_SAMPLE_BYTES])
 
     def _read_size(self, view: memoryview, position: int) -> tuple[int | None, int]:

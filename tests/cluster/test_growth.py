@@ -42,7 +42,7 @@ class Refreshes:
     def __init__(self, topics: int, partitions: int) -> None:
         self._data, self._count = response(topics, partitions), topics * partitions
         self.updater = MetadataUpdater(max_age_ms=1, backoff=Backoff(100, 1_000), random=Random(1))
-        self.updater.want({f"t{number}" for number in range(topics)})
+        self.updater.set_topics({f"t{number}" for number in range(topics)})
         self.of_a_partition = self.longest = 0.0
 
     def answer(self) -> MetadataResponse:
@@ -55,7 +55,7 @@ class Refreshes:
         is_taken = False
         while not is_taken:
             with Lines() as lines:
-                is_taken = self.updater.go_on() if steps else self.updater.answered(answer, now)
+                is_taken = self.updater.continue_update() if steps else self.updater.handle_response(answer, now)
             steps.append(lines.count)
         assert sum(len(topic.partitions) for topic in self.updater.snapshot.topics.values()) == self._count
         return steps

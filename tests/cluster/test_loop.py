@@ -87,7 +87,7 @@ class World:
     def call(self, route: Route, **options: Any) -> list[Any]:
         """Ask for a producer id by some route; what comes back is put into the list that is answered."""
         outcome: list[Any] = []
-        self.net.loop.call(
+        self.net.loop.enqueue(
             PendingRequest(
                 route, InitProducerIdRequest, build_id, lambda result, now: outcome.append(result), **options
             )
@@ -267,7 +267,7 @@ def test_a_deadline_that_passes_while_a_turn_works_is_not_slept_through() -> Non
         outcome = world.call(ToAny(), timeout_ms=timeout_ms)
         world.net.run(partial(bool, outcome), seconds=5.0)
         late.append(world.net.clock.now() - timeout_ms / 1000)
-    assert max(late) < 0.2, f"{sum(one > 0.2 for one in late)} of {len(late)} were told a second too late"
+    assert max(late) < 0.2, f"{sum(one > 0.2 for one in late)} of {len(late)} were received a second too late"
 
 
 @pytest.mark.parametrize(
@@ -520,10 +520,10 @@ def test_a_turn_writes_then_handles_answers_then_asks_for_metadata_then_sends_wa
         log.append("answer")
         machine.is_to_send = True  # in the same turn: the machines come after the answers
         loop.request_metadata("a test")
-        loop.call(PendingRequest(ToNode(1), InitProducerIdRequest, build_id, lambda result, now: None))
+        loop.enqueue(PendingRequest(ToNode(1), InitProducerIdRequest, build_id, lambda result, now: None))
 
     loop.post(lambda: log.append("posted"))
-    loop.call(PendingRequest(ToNode(1), InitProducerIdRequest, build_id, answered))
+    loop.enqueue(PendingRequest(ToNode(1), InitProducerIdRequest, build_id, answered))
     log.clear()
     loop.turn(0.0)  # sends the call
     assert log == ["posted", "machine"], "what is queued in a turn is written by the next one"
@@ -540,7 +540,7 @@ def _note(outcomes: list[Any], result: Any, now: float) -> None:
 
 
 class _Sender(Watcher):
-    """A machine that sends one request to node 1 whenever it is told to."""
+    """A machine that sends one request to node 1 whenever it is received to."""
 
     def __init__(self, *names: str) -> None:
         super().__init__(*names)
@@ -652,7 +652,7 @@ def test_a_client_that_leaves_gets_each_of_its_results_once_and_the_others_stay(
         for name, route in routes.items()
     }
     for call in calls.values():
-        client.call(call)
+        client.enqueue(call)
     world.net.run(lambda: world.asked())
     client.leave(ClosedError("the client was closed"))
     assert [(name, type(result)) for name, result in results] == [
@@ -677,7 +677,9 @@ def test_a_client_that_left_gets_an_error_for_what_it_asks() -> None:
     client.leave(ClosedError("the client was closed"))
     late, results = Watcher("t"), list[Any]()
     client.add(late)
-    client.call(PendingRequest(ToNode(2), InitProducerIdRequest, build_id, lambda result, now: results.append(result)))
+    client.enqueue(
+        PendingRequest(ToNode(2), InitProducerIdRequest, build_id, lambda result, now: results.append(result))
+    )
     assert isinstance(late.closed_with, ClosedError)
     assert isinstance(results[0], ClosedError)
 

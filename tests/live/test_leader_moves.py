@@ -41,7 +41,7 @@ def move(runtime: LoopThread, admin: Admin, topic: str) -> None:
     replicas = replicas[at:] + replicas[:at]
     reassigned = AlterPartitionReassignmentsRequest.Topic
     order = reassigned.Partition(partition_index=0, replicas=replicas)
-    answer = runtime.ask(
+    answer = runtime.request(
         ToController(),
         AlterPartitionReassignmentsRequest,
         lambda _: AlterPartitionReassignmentsRequest(
@@ -53,7 +53,7 @@ def move(runtime: LoopThread, admin: Admin, topic: str) -> None:
     give_up_at = time.monotonic() + PATIENCE_S
     while leader(admin, topic) != replicas[0]:
         assert time.monotonic() < give_up_at, "the leader stays"
-        runtime.ask(
+        runtime.request(
             ToController(),
             ElectLeadersRequest,
             lambda _: ElectLeadersRequest(election_type=0, topic_partitions=[elected], timeout_ms=1_000),

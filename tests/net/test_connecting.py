@@ -522,7 +522,7 @@ class TestWakeup:
             driver.poll(timeout=0)
             for _ in range(3):
                 now = clock.now()
-                driver.selector._wakeup.ring()
+                driver.selector._wakeup.notify()
                 assert [key.fd for key, _ in driver.selector._selector.select(0)] == [driver.selector._wakeup.fileno()]
                 driver.selector.wakeup()
                 driver.poll(timeout=60)

@@ -813,7 +813,7 @@ def test_acks_0_is_done_when_sent() -> None:
     bench = Bench({"t": [(1, 0)]}, acks=0)
     response = bench.send(b"v", partition=0)
     (sent,) = bench.turn()
-    assert (sent.call.has_answer, sent.request.acks) == (False, 0)
+    assert (sent.call.expects_response, sent.request.acks) == (False, 0)
     sent.call.on_done(None, bench.now)
     assert response.result(0).offset == -1
 

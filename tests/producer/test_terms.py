@@ -36,7 +36,7 @@ def test_what_waits_for_the_same_acknowledgements_travels_together() -> None:
     for one in sent:
         one.answer(bench.now)
     (last,) = bench.turn()
-    assert (shown([last]), last.call.has_answer) == ([(0, [(2, [b"nobody"])])], False)
+    assert (shown([last]), last.call.expects_response) == ([(0, [(2, [b"nobody"])])], False)
 
 
 def test_a_partition_keeps_its_order_across_different_parameters() -> None:
@@ -47,7 +47,7 @@ def test_a_partition_keeps_its_order_across_different_parameters() -> None:
     for _ in range(6):
         for one in bench.turn():
             order.append((one.request.acks, one.values()["t", 0]))
-            if one.call.has_answer:
+            if one.call.expects_response:
                 one.answer(bench.now)
             else:
                 one.call.on_done(None, bench.now)

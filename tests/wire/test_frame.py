@@ -185,16 +185,16 @@ LARGE = random.Random(7).randbytes(1_000_000)
 
 @pytest.mark.parametrize("first", [4, 1_000, 62_504, 300_000, 999_000])
 @pytest.mark.parametrize("steps", [[1, 7, 1 << 20], [100_000] * 20, [1 << 20]])
-@pytest.mark.parametrize("lends", [False, True])
-def test_a_large_frame_is_read_into_its_place(first: int, steps: list[int], lends: bool) -> None:
-    """By `feed` until a sixteenth is there, then into the vacancy, as far as there is one."""
+@pytest.mark.parametrize("reuse_buffers", [False, True])
+def test_a_large_frame_is_read_into_its_place(first: int, steps: list[int], reuse_buffers: bool) -> None:
+    """By `feed` until a sixteenth is there, then into `pending`, as far as there is some."""
     stream = SIZE.pack(len(LARGE)) + LARGE + SIZE.pack(2) + b"ab"
-    reader, kind = FrameReader(lends=lends), "bytes"
+    reader, kind = FrameReader(reuse_buffers=reuse_buffers), "bytes"
     frames, at = reader.feed(stream[:first]), first
     for step in steps:
         if at >= 4 + len(LARGE):
             break
-        room = reader.vacancy
+        room = reader.pending
         if room is None:
             frames += reader.feed(stream[at : at + step])
             at = min(len(stream), at + step)
@@ -203,12 +203,12 @@ def test_a_large_frame_is_read_into_its_place(first: int, steps: list[int], lend
             count = min(step, len(room))
             room[:count] = stream[at : at + count]
             del room
-            kind = "memoryview" if lends else "bytes"
-            frames += reader.filled(count)
+            kind = "memoryview" if reuse_buffers else "bytes"
+            frames += reader.received(count)
             at += count
     frames += reader.feed(stream[at:])
     assert frames == [LARGE, b"ab"]
-    assert (reader.vacancy, reader.progress, reader.frames_read) == (None, None, 2)
+    assert (reader.pending, reader.progress, reader.frames_read) == (None, None, 2)
     assert [type(frame).__name__ for frame in frames] == [kind, "bytes"]
     assert memoryview(frames[0]).readonly
 
@@ -217,7 +217,11 @@ def test_a_large_frame_is_read_into_its_place(first: int, steps: list[int], lend
 def test_large_frames_take_their_turn_in_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where records are read in C; of fresh memory the system clears every page."""
     monkeypatch.setattr(kwire.wire.frame, "alloc_pooled", speedups().alloc_pooled)
-    consumer, reader, stream = speedups().RecordIterator(), FrameReader(lends=True), SIZE.pack(len(LARGE)) + LARGE
+    consumer, reader, stream = (
+        speedups().RecordIterator(),
+        FrameReader(reuse_buffers=True),
+        SIZE.pack(len(LARGE)) + LARGE,
+    )
     assert reader.feed(stream[:100_000]) + reader.feed(stream[100_000:]) == [LARGE]
     tracemalloc.start()
     for _ in range(3):
@@ -232,7 +236,7 @@ def test_feed_fills_the_vacancy_too() -> None:
     stream = SIZE.pack(len(LARGE)) + LARGE + SIZE.pack(2) + b"ab"
     reader = FrameReader()
     assert reader.feed(stream[:100_000]) == []
-    assert reader.vacancy is not None
+    assert reader.pending is not None
     assert [frame for at in range(100_000, len(stream), 9_999) for frame in reader.feed(stream[at : at + 9_999])] == [
         LARGE,
         b"ab",
@@ -242,15 +246,15 @@ def test_feed_fills_the_vacancy_too() -> None:
 def test_an_announcement_alone_gets_no_memory() -> None:
     reader = FrameReader()
     reader.feed(SIZE.pack(64_000_000) + bytes(1_000_000))
-    assert reader.vacancy is None
+    assert reader.pending is None
     reader.feed(bytes(3_000_000))
-    assert reader.vacancy is not None
+    assert reader.pending is not None
 
 
 def test_a_large_frame_that_is_cut() -> None:
     reader = FrameReader()
     reader.feed(SIZE.pack(4_000_000) + bytes(2_000_000))
-    assert reader.vacancy is not None
+    assert reader.pending is not None
     assert (reader.progress, reader.ended()) == ((2_000_000, 4_000_000), None)
 
 
@@ -260,18 +264,18 @@ def test_behind_a_large_frame_an_announcement_of_sixteen_times_as_much_gets_memo
 ) -> None:
     reader = FrameReader()
     buffer = memoryview(bytearray(1_000))
-    assert len(reader.place(buffer)) == 1_000
+    assert len(reader.recv_buffer(buffer)) == 1_000
     reader.feed(framed(LARGE))
-    assert len(reader.place(buffer)) == SIZE.size
+    assert len(reader.recv_buffer(buffer)) == SIZE.size
     reader.feed(SIZE.pack(size)[:1])
-    assert len(reader.place(buffer)) == SIZE.size - 1
+    assert len(reader.recv_buffer(buffer)) == SIZE.size - 1
     reader.feed(SIZE.pack(size)[1:])
     assert reader.progress == (0, size)
-    assert len(reader.place(buffer)) == (size if gets_memory else 1_000)
+    assert len(reader.recv_buffer(buffer)) == (size if gets_memory else 1_000)
 
 
 def test_a_small_frame_ends_what_a_large_one_may_ask_for() -> None:
     reader = FrameReader()
     reader.feed(framed(LARGE, b"small") + SIZE.pack(900_000))
-    assert reader.vacancy is None
+    assert reader.pending is None
     assert reader.progress == (0, 900_000)

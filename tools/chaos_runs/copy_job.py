@@ -183,7 +183,7 @@ def committed(job: Job) -> dict[int, int]:
     try:
         while True:
             try:
-                return _positions(runtime.ask(route, OffsetFetchRequest, build, at_most=7))
+                return _positions(runtime.request(route, OffsetFetchRequest, build, at_most=7))
             except (NodeError, RequestTimeoutError):
                 pass
             except KwireError as error:

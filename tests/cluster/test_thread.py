@@ -75,7 +75,7 @@ def test_what_is_posted_while_another_thread_closes_is_run(runtime: LoopThread, 
 
 def test_a_request_beside_close_gets_an_error(runtime: LoopThread, beside_post: CloseBesidePost) -> None:
     beside_post.arm(runtime.close)
-    [error] = outcome_of(lambda: runtime.ask(ToAny(), MetadataRequest, lambda _: MetadataRequest(topics=None)))
+    [error] = outcome_of(lambda: runtime.request(ToAny(), MetadataRequest, lambda _: MetadataRequest(topics=None)))
     assert isinstance(error, ClosedError)
 
 

@@ -1,4 +1,4 @@
-"""How brokers are greeted: what it takes to be believed to be from before 0.10."""
+"""Which handshake a broker gets, and what proves that it is older than 0.10."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ NEW, PROBE, OLD = HandshakeMode.API_VERSIONS, HandshakeMode.PROBE, HandshakeMode
         ("", NEW),
         ("x", NEW),
         ("xx", PROBE),
-        ("xxx", NEW),  # the probe ended unanswered as well: it is just not well
+        ("xxx", NEW),  # the probe got no response either: the broker is just unwell
         ("xxxx", NEW),
         ("xxxxx", PROBE),
-        ("xxa", NEW),  # the probe was answered: greet it once more
+        ("xxa", NEW),  # the probe got a response: one more handshake
         ("xxax", OLD),
         ("xxaxa", OLD),
-        ("xxaxx", NEW),  # not even an old one answers any more
+        ("xxaxx", NEW),  # an old broker responds, this one does not
         ("xxaa", NEW),
         ("xxaax", NEW),
         ("xa", NEW),
         ("xax", NEW),
     ],
 )
-def test_what_ends_and_answers_teach(ends: str, then: HandshakeMode) -> None:
+def test_failures_and_responses_choose_the_next_handshake(ends: str, then: HandshakeMode) -> None:
     """x: the next connection ends without an answer; a: it is answered."""
-    greetings = VersionProbes()
+    probes = VersionProbes()
     for one in ends:
-        (greetings.ended if one == "x" else greetings.answered)(HERE, greetings.next(HERE))
-    assert greetings.next(HERE) is then
+        (probes.failed if one == "x" else probes.succeeded)(HERE, probes.next(HERE))
+    assert probes.next(HERE) is then
 
 
 def test_each_address_for_itself() -> None:
-    greetings = VersionProbes()
+    probes = VersionProbes()
     for _ in range(2):
-        greetings.ended(HERE, NEW)
-    assert (greetings.next(HERE), greetings.next(THERE)) == (PROBE, NEW)
+        probes.failed(HERE, NEW)
+    assert (probes.next(HERE), probes.next(THERE)) == (PROBE, NEW)
 
 
 def test_one_that_answers_api_versions_speaks_for_the_cluster() -> None:
-    greetings = VersionProbes()
-    greetings.answered(THERE, NEW)
+    probes = VersionProbes()
+    probes.succeeded(THERE, NEW)
     for _ in range(9):
-        greetings.ended(HERE, NEW)
-        assert greetings.next(HERE) is NEW
+        probes.failed(HERE, NEW)
+        assert probes.next(HERE) is NEW
