@@ -317,6 +317,15 @@ class RecordFuture:
         self._run = run
         self._number = number
 
+    def __eq__(self, other: object) -> bool:
+        """Futures of the same record are equal: a callback may get another one than `send` returned."""
+        if not isinstance(other, RecordFuture):
+            return NotImplemented
+        return self._run is other._run and self._number == other._number
+
+    def __hash__(self) -> int:
+        return hash((self._run, self._number))
+
     def done(self) -> bool:
         """Whether the outcome is known; never blocks."""
         return self._run.done(self._number)

@@ -1,4 +1,4 @@
-/* `kwire/wire/_clock.h` over a counter and clocks that a test sets: nothing here asks the machine. */
+/* `kwire/_c/clock.h` over a counter and clocks that a test sets: nothing here asks the machine. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <time.h>
@@ -47,7 +47,7 @@ get_cpuid(unsigned int leaf, unsigned int *a, unsigned int *b, unsigned int *c, 
 #define clock_gettime set_steady
 #define __rdtsc get_ticks
 #define __get_cpuid get_cpuid
-#include "_clock.h"
+#include "clock.h"
 
 static daytime_t daytime;
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-_SOURCES = Path(__file__).resolve().parents[2] / "kwire" / "wire"
+_SOURCES = Path(__file__).resolve().parents[2] / "kwire" / "_c"
 _INCLUDE = Path(sysconfig.get_path("include"))
 _COMPILER = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
 # KWIRE_CFLAGS is for tools/sanitize.

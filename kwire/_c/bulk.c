@@ -3,11 +3,9 @@
  * Keys and values go from a list of bytes, or from Arrow's buffers, straight into runs. Objects are made only after the
  * last record is in, so that nothing else runs in between but what the door itself asks (`may_share`).
  */
-#include "_speedups.h"
-
-#include "_run.h"
-
-#include "_door.h"
+#include "module.h"
+#include "batch_builder.h"
+#include "bulk.h"
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 

@@ -1,16 +1,13 @@
-/* BatchBuilder in C, as it is filled, sent and dropped: see `_run.py`, its specification, for what it is.
+/* BatchBuilder: see kwire/producer/batch_builder.py.
  *
- * Records stand in a run in their final form, so that a batch needs no more than a header. No Python code runs between
- * looking at a run and changing it, so the interpreter's lock is all the lock there is.
+ * Records stand in a builder in their final form, so that a batch needs no more than a header. No Python code runs between
+ * looking at a builder and changing it, so the GIL is all the lock there is: `resolve` writes the outcome and takes the
+ * waiters in one step, `add_waiter` looks for the outcome and adds the waiter in one step.
  */
-#include "_speedups.h"
-
-#include "_run.h"
-
-#include "_door.h"
-
-#include "_memory.h"
-
+#include "module.h"
+#include "batch_builder.h"
+#include "bulk.h"
+#include "buffers.h"
 #include <structmember.h>
 
 #define FIRST_ROOM 512
@@ -167,7 +164,7 @@ run_new(PyTypeObject *type, PyObject *topic, int partition, Py_ssize_t bytes_max
     Py_INCREF(terms);
     Py_INCREF(dispatch);
     Py_INCREF(Py_None);
-    run->place_type = place_type;
+    run->future_type = place_type;
     Py_XINCREF(OBJECT(place_type));
     run->partition = partition;
     run->bytes_max = bytes_max;
@@ -220,7 +217,7 @@ run_dealloc(run_t *run)
         Py_XDECREF(OBJECT(run->children[index].run));
     }
     callbacks_clear(&run->callbacks);
-    Py_XDECREF(OBJECT(run->place_type));
+    Py_XDECREF(OBJECT(run->future_type));
     Py_XDECREF(run->topic);
     Py_XDECREF(run->terms);
     Py_XDECREF(run->dispatch);
@@ -465,7 +462,7 @@ static PyType_Spec run_spec = {
 };
 
 int
-add_runs(PyObject *module)
+add_builders(PyObject *module)
 {
     PyObject *type = PyType_FromSpec(&run_spec);
     if (type == NULL) {
@@ -475,4 +472,265 @@ add_runs(PyObject *module)
                  add_places(module, (PyTypeObject *)type) < 0;
     Py_DECREF(type);
     return failed ? -1 : 0;
+}
+
+#define LENGTH_COVERS_FROM 12
+#define CRC_AT 17
+#define CHECKED_AT 21
+#define MAGIC 2
+
+/* Less is left for later. */
+#define SUMMED_MIN (16 * 1024)
+
+static unsigned char *
+put_number(unsigned char *at, int64_t n, int size)
+{
+    for (int shift = 8 * size - 8; shift >= 0; shift -= 8) {
+        *at++ = (unsigned char)((uint64_t)n >> shift);
+    }
+    return at;
+}
+
+void
+run_sum(run_t *run)
+{
+    if (run->data != NULL && run->used - run->summed >= SUMMED_MIN) {
+        run->sum = crc32c_state(run->sum, run->data + BATCH_OVERHEAD + run->summed, run->used - run->summed);
+        run->summed = run->used;
+    }
+}
+
+/* Of a closed run. */
+static void
+sum_rest(run_t *run)
+{
+    bytes_t at = run->data + BATCH_OVERHEAD + run->summed;
+    const size_t size = run->used - run->summed;
+    uint32_t state = run->sum;
+    if (size < CRC_WITHOUT_LOCK_MIN) {
+        state = crc32c_state(state, at, size);
+    }
+    else {
+        run->exports++; /* it is not given back meanwhile */
+        Py_BEGIN_ALLOW_THREADS
+        state = crc32c_state(state, at, size);
+        Py_END_ALLOW_THREADS
+        run->exports--;
+    }
+    run->sum = state;
+    run->summed = run->used;
+}
+
+/* All but the CRC. */
+static void
+put_header(unsigned char *at, const run_t *run, int attributes, int64_t producer_id, int producer_epoch, int base_sequence)
+{
+    at = put_number(at, 0, 8); /* base offset */
+    at = put_number(at, (int64_t)(BATCH_OVERHEAD - LENGTH_COVERS_FROM + run->used), 4);
+    at = put_number(at, -1, 4); /* leader epoch */
+    at = put_number(at, MAGIC, 1);
+    at = put_number(at, 0, CHECKED_AT - CRC_AT);
+    at = put_number(at, attributes, 2);
+    at = put_number(at, (int64_t)run->count - 1, 4);
+    at = put_number(at, run->base_timestamp, 8);
+    at = put_number(at, run->max_timestamp, 8);
+    at = put_number(at, producer_id, 8);
+    at = put_number(at, producer_epoch, 2);
+    at = put_number(at, base_sequence, 4);
+    put_number(at, run->count, 4);
+}
+
+/* The memory that the batch is to be made in: the run's own, unless somebody holds that as it was. `*copy` is then a
+ * copy of it. NULL with an exception. */
+static unsigned char *
+memory_of(run_t *run, PyObject **copy)
+{
+    if (run->exports == 0) {
+        return run->data;
+    }
+    *copy = PyBytes_FromStringAndSize((const char *)run->data, (Py_ssize_t)(BATCH_OVERHEAD + run->used));
+    return *copy == NULL ? NULL : (unsigned char *)PyBytes_AsString(*copy);
+}
+
+/* (attributes, producer_id, producer_epoch, base_sequence) -> bytes-like */
+PyObject *
+run_batch(run_t *run, PyObject *args)
+{
+    short attributes, producer_epoch;
+    int base_sequence;
+    long long producer_id;
+    if (!PyArg_ParseTuple(args, "hLhi", &attributes, &producer_id, &producer_epoch, &base_sequence)) {
+        return NULL;
+    }
+    if (!run->is_closed || run->data == NULL || run->is_freed) {
+        PyErr_SetString(PyExc_AssertionError, "a run is a batch when it is closed and not dropped");
+        return NULL;
+    }
+    PyObject *copy = NULL;
+    unsigned char *data = memory_of(run, &copy);
+    if (data == NULL) {
+        return NULL;
+    }
+    put_header(data, run, attributes, producer_id, producer_epoch, base_sequence);
+    sum_rest(run);
+    uint32_t state = crc32c_state(~(uint32_t)0, data + CHECKED_AT, BATCH_OVERHEAD - CHECKED_AT);
+    put_number(data + CRC_AT, ~(crc32c_zeros(state, run->used) ^ run->sum), CHECKED_AT - CRC_AT);
+    return copy == NULL ? PyMemoryView_FromObject(OBJECT(run)) : copy;
+}
+
+const part_t *
+run_part(const run_t *run, uint32_t number)
+{
+    for (uint32_t index = 0; index < run->parts_used; index++) {
+        if (run->parts[index].start <= number && number < run->parts[index].end) {
+            return &run->parts[index];
+        }
+    }
+    return NULL;
+}
+
+static int
+is_done(run_t *run, uint32_t number)
+{
+    const run_t *there = followed(run, &number);
+    return run_part(there, number) != NULL;
+}
+
+PyObject *
+run_done(run_t *run, PyObject *number)
+{
+    unsigned long n = PyLong_AsUnsignedLong(number);
+    if (n == (unsigned long)-1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    return PyBool_FromLong(n < run->count && is_done(run, (uint32_t)n));
+}
+
+PyObject *
+run_outcome(run_t *self, PyObject *number_object)
+{
+    unsigned long n = PyLong_AsUnsignedLong(number_object);
+    if (n == (unsigned long)-1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    uint32_t number = (uint32_t)n;
+    const run_t *run = followed(self, &number);
+    const part_t *part = n < self->count ? run_part(run, number) : NULL;
+    if (part == NULL) {
+        Py_RETURN_NONE;
+    }
+    int64_t offset = part->base_offset < 0 ? -1 : part->base_offset + number - part->start;
+    int64_t timestamp = part->append_time < 0 ? run_timestamp(run, number) : part->append_time;
+    PyObject *error = part->error == NULL ? Py_None : part->error;
+    return Py_BuildValue("(iLLO)", run->partition, (long long)offset, (long long)timestamp, error);
+}
+
+/* Takes the late ones of start .. end - 1 out of `late` into `taken`; None where there are none. */
+static PyObject *
+take_late(PyObject *late, PyObject *taken, PyObject *left, uint32_t start, uint32_t end)
+{
+    for (Py_ssize_t index = 0; index < PyList_Size(late); index++) {
+        PyObject *one = PyList_GetItem(late, index);
+        unsigned long number = PyLong_AsUnsignedLong(PyTuple_GetItem(one, 0));
+        if (PyList_Append(start <= number && number < end ? taken : left, one) < 0) {
+            return NULL;
+        }
+    }
+    return PyList_Size(taken) ? taken : Py_None;
+}
+
+PyObject *
+run_resolve(run_t *run, PyObject *args)
+{
+    unsigned int start, end;
+    long long base_offset, append_time;
+    PyObject *error;
+    if (!PyArg_ParseTuple(args, "IILLO", &start, &end, &base_offset, &append_time, &error)) {
+        return NULL;
+    }
+    /* All that is needed is made first: making it may run other code. */
+    PyObject *taken = PyList_New(0), *left = PyList_New(0), *answer = NULL;
+    reports_t *reports = run->callbacks.used ? reports_new(run) : NULL;
+    part_t *parts = PyMem_Realloc(run->parts, (run->parts_used + 1) * sizeof(part_t));
+    run->parts = parts == NULL ? run->parts : parts;
+    if (taken == NULL || left == NULL || parts == NULL || PyErr_Occurred()) {
+        if (!PyErr_Occurred()) {
+            PyErr_NoMemory();
+        }
+        goto done;
+    }
+    for (uint32_t index = 0; index < run->parts_used; index++) {
+        if (start < parts[index].end && parts[index].start < end) {
+            PyErr_SetString(PyExc_AssertionError, "a record resolves exactly once");
+            goto done;
+        }
+    }
+    if (!run->is_closed || end > run->count) {
+        PyErr_SetString(PyExc_AssertionError, "a run resolves when it is closed");
+        goto done;
+    }
+    PyObject *late = Py_None;
+    if ((reports != NULL && reports_reserve(reports, start, end) < 0) ||
+        (run->late != NULL && (late = take_late(run->late, taken, left, start, end)) == NULL)) {
+        goto done;
+    }
+    parts[run->parts_used++] = (part_t){start, end, base_offset, append_time, error == Py_None ? NULL : error};
+    if (error != Py_None) {
+        Py_INCREF(error);
+    }
+    run->resolved += end > start ? end - start : 0;
+    PyObject *before = run->late;
+    run->late = NULL;
+    if (PyList_Size(left)) {
+        run->late = left;
+        Py_INCREF(left);
+    }
+    int has_reports = reports != NULL && reports_take(reports, start, end);
+    answer = PyTuple_Pack(2, has_reports ? OBJECT(reports) : Py_None, late);
+    Py_XDECREF(before);
+done:
+    Py_XDECREF(OBJECT(reports));
+    Py_XDECREF(taken);
+    Py_XDECREF(left);
+    return answer;
+}
+
+PyObject *
+run_add_waiter(run_t *self, PyObject *args)
+{
+    unsigned int number;
+    PyObject *place, *call, *dispatch;
+    if (!PyArg_ParseTuple(args, "IOOO", &number, &place, &call, &dispatch)) {
+        return NULL;
+    }
+    PyObject *fresh = PyList_New(0);
+    if (fresh == NULL) {
+        return NULL;
+    }
+    PyObject *item = NULL;
+    run_t *run;
+    for (;;) { /* making the item may run code that moves the record to another run */
+        uint32_t there = number;
+        run = (run_t *)followed(self, &there);
+        if (item != NULL && PyLong_AsUnsignedLong(PyTuple_GetItem(item, 0)) == there) {
+            break;
+        }
+        Py_XDECREF(item);
+        item = Py_BuildValue("(IOOO)", there, place, call, dispatch);
+        if (item == NULL) {
+            Py_DECREF(fresh);
+            return NULL;
+        }
+    }
+    int is_told = !is_done(self, number), failed = 0;
+    if (is_told) {
+        if (run->late == NULL) {
+            run->late = fresh;
+            Py_INCREF(fresh);
+        }
+        failed = PyList_Append(run->late, item) < 0;
+    }
+    Py_DECREF(item);
+    Py_DECREF(fresh);
+    return failed ? NULL : PyBool_FromLong(is_told);
 }

@@ -1,11 +1,11 @@
 /* A door and its topics, as _door.c, _topics.c, _route.c and _send.c share them. `_door.py` is the specification.
  *
- * Include _door.h before.
+ * Include bulk.h before.
  */
 #ifndef KWIRE_TOPICS_H
 #define KWIRE_TOPICS_H
 
-#include "_clock.h"
+#include "clock.h"
 
 enum { TURNS, MURMUR2, CRC32, KEYS_IGNORED };
 

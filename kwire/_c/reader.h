@@ -11,9 +11,9 @@
  * The interpreter's lock is held but while a batch is looked through and while columns are filled: that reads buffers
  * which are exported to us, and writes into others that nobody else has seen yet.
  */
-#include "_speedups.h"
+#include "module.h"
 
-#include "_record.h"
+#include "record.h"
 
 #ifdef __GNUC__
 #pragma GCC visibility push(hidden)

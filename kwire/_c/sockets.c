@@ -3,13 +3,12 @@
  *
  * Systems without these calls have neither function: `accel` takes the specification's there.
  */
-#include "_speedups.h"
-
-#ifndef _WIN32
-
+#include "module.h"
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+
+#ifndef _WIN32
 
 #define WITHOUT_LOCK_MIN (64 * 1024)
 /* Pieces beyond these are for the next call: what Linux takes at once, and no system takes less. */

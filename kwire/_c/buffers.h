@@ -4,7 +4,7 @@
  * when it fills. So some are kept here, as long as there is somebody who will want them. The interpreter's lock guards
  * them.
  *
- * Include _speedups.h before.
+ * Include module.h before.
  */
 #ifndef KWIRE_MEMORY_H
 #define KWIRE_MEMORY_H

@@ -1,5 +1,5 @@
 /* Pieces as columns in Arrow's layout, without a Python object a record. See _consume.h and `_cursor.columns`. */
-#include "_consume.h"
+#include "reader.h"
 
 typedef struct {
     const piece *of;

@@ -1,16 +1,13 @@
-/* `RecordAccumulator.send` in C: see `_door.py`, its specification.
+/* RecordAccumulator.send: see kwire/producer/accumulator.py.
  *
- * It is what a program calls for each record: no Python code runs in it from the first look at a topic to the record in
- * its run, so that the interpreter's lock is all the lock there is. What is out of the ordinary it refers to Python: that is
- * less than the specification refers, which leaves headers and buffers to who is asked.
+ * A program calls it for each record. No Python code runs from the first look at a topic to the record in its batch
+ * builder, so that the GIL is all the lock there is. What is unusual goes to Python's slow path: that is less than the
+ * Python twin sends there, which leaves headers and buffers to it.
  */
-#include "_speedups.h"
-
-#include "_run.h"
-
-#include "_door.h"
-
-#include "_topics.h"
+#include "module.h"
+#include "batch_builder.h"
+#include "bulk.h"
+#include "accumulator.h"
 
 static PyObject *names[ARGUMENTS]; /* interned */
 
@@ -222,9 +219,7 @@ open_run(const topic_t *topic, int slot)
 static inline place_t *
 new_place(const door_t *door)
 {
-    return door->remade_type != NULL
-               ? place_again(door->remade_type, NULL, 0)
-               : (place_t *)((allocfunc)PyType_GetSlot(door->place_type, Py_tp_alloc))(door->place_type, 0);
+    return future_new(door->place_type, NULL, 0);
 }
 
 /* As `run_put_plain` does not: begins a run, fills one, gives it memory. The run (borrowed), or NULL with an exception. */
@@ -294,11 +289,8 @@ entered(door_t *door, PyObject *const *given, const entry_t *entry, Py_ssize_t s
     place->run = run;
     place->number = run->count - 1;
     if (given[ON_DELIVERY] != NULL) {
-        uintptr_t kept = door->remade_type == NULL ? KEPT : 0;
-        failed = callbacks_add(&run->callbacks, place->number, (uintptr_t)place | kept, given[ON_DELIVERY]) < 0;
-        if (kept && !failed) {
-            Py_INCREF(OBJECT(place));
-        }
+        int is_kept = door->remade_type == NULL || slot == UNROUTED;
+        failed = callbacks_add(&run->callbacks, place->number, is_kept ? OBJECT(place) : NULL, given[ON_DELIVERY]) < 0;
     }
     if (wakes) {
         failed |= wake(door) < 0;

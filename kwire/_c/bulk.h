@@ -1,6 +1,6 @@
 /* What _bulk.c needs of the door. `_door.py` is the specification of both.
  *
- * Include _run.h before.
+ * Include batch_builder.h before.
  */
 #ifndef KWIRE_DOOR_H
 #define KWIRE_DOOR_H

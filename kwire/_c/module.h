@@ -9,9 +9,13 @@
 
 typedef const unsigned char *bytes_t;
 
-int add_consume(PyObject *module);
-int add_runs(PyObject *module);
-int add_door(PyObject *module);
+int add_checksums(PyObject *module);
+int add_encoder(PyObject *module);
+int add_decoder(PyObject *module);
+int add_buffers(PyObject *module);
+int add_reader(PyObject *module);
+int add_builders(PyObject *module);
+int add_accumulator(PyObject *module);
 int add_bulk(PyObject *module);
 int add_sockets(PyObject *module);
 

@@ -1,5 +1,5 @@
 /* A consumed record in C: its fields are made from the batch when they are asked for. See _consume.h. */
-#include "_consume.h"
+#include "reader.h"
 
 enum field { TOPIC, PARTITION, OFFSET, TIMESTAMP_MS, TIMESTAMP_TYPE, KEY, VALUE, HEADERS };
 

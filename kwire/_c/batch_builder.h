@@ -1,12 +1,12 @@
 /* A run of records: _run.c makes it, _door.c fills it, _batch.c seals it, _outcomes.c resolves it, _reports.c calls
  * back, and _place.c has the places in it. `_run.py` is the specification of all of them.
  *
- * Include _speedups.h before.
+ * Include module.h before.
  */
 #ifndef KWIRE_RUN_H
 #define KWIRE_RUN_H
 
-#include "_record.h"
+#include "record.h"
 
 #define BATCH_OVERHEAD 61
 #define RECORD_OVERHEAD_MAX 36
@@ -47,17 +47,15 @@ typedef struct {
     PyObject *callback;
 } call_t;
 
-/* What is to be called for whom: `calls` in the records' order, and by record the place that it is called with.
+/* What is to be called: `calls` in the records' order, and by record the future that it is called with, where that is kept.
  *
- * A place that can be made again as it was is not kept for its report alone, as most are thrown away at once: it is only
- * noted as long as somebody else has it, so that the report comes with the very same object. */
+ * A future is kept where it cannot be made again as it was: it has fields of its own, or its record will be in another
+ * builder. */
 typedef struct {
     call_t *calls;
-    uintptr_t *places; /* of the records from `first` on: 0: to be made again; the address; with KEPT a reference */
-    uint32_t used, room, first, places_used, places_room;
+    PyObject **futures; /* of the records from `first` on; NULL: to be made again */
+    uint32_t used, room, first, futures_used, futures_room;
 } callbacks_t;
-
-enum { KEPT = 1 };
 
 typedef struct {
     run_t *run;
@@ -85,14 +83,13 @@ struct run {
     callbacks_t callbacks;
     child_t *children;
     uint32_t marks_used, marks_room, parts_used, resolved;
-    PyTypeObject *place_type; /* of places that can be made again as they were; NULL for none */
+    PyTypeObject *future_type; /* of futures that can be made again as they were; NULL for none */
 };
 
 typedef struct {
     PyObject_HEAD
     run_t *run;
     uint32_t number;
-    char is_plain; /* an instance of a type without fields of its own, so that another may have its memory */
 } place_t;
 
 /* What is to be written of a record: its fields, or `tail`, which is all from the length of the key on. */
@@ -179,8 +176,8 @@ followed(run_t *run, uint32_t *number)
 
 /* ---- _reports.c -------------------------------------------------------------------------------------------------- */
 
-/* 0, or -1 with an exception, before anything was changed. `place` is as in callbacks_t, a reference being handed over. */
-int callbacks_add(callbacks_t *callbacks, uint32_t number, uintptr_t place, PyObject *callback);
+/* 0, or -1 with an exception, before anything was changed. `future` may be NULL. */
+int callbacks_add(callbacks_t *callbacks, uint32_t number, PyObject *future, PyObject *callback);
 void callbacks_clear(callbacks_t *callbacks);
 /* Hands the callbacks of a routed run to where its records are now. */
 int callbacks_move(run_t *run, const child_t *children);
@@ -196,8 +193,8 @@ int add_reports(PyObject *module);
 
 /* Whether places of a type can be made again as they were: they have nothing of their own. -1 with an exception. */
 int is_remade_type(PyTypeObject *type);
-/* A place of such a type. It runs no Python code. */
-place_t *place_again(PyTypeObject *type, run_t *run, uint32_t number);
+/* A future of a type without a part for the garbage collector is made without running Python code. */
+place_t *future_new(PyTypeObject *type, run_t *run, uint32_t number);
 int add_places(PyObject *module, PyTypeObject *type_of_runs);
 
 #endif

@@ -1,6 +1,6 @@
 /* The parts of a v2 record: varints, nullable bytes, headers, to bytes and from them; and murmur2, for its key.
  *
- * Include _speedups.h before.
+ * Include module.h before.
  */
 
 #ifndef KWIRE_RECORD_H
@@ -218,6 +218,19 @@ get_headers(bytes_t *at, bytes_t end, PyObject **found)
     }
     *found = headers;
     return 1;
+}
+
+/* Whether it is an int of 64 bits. */
+static inline int
+is_int64(PyObject *object, int64_t *n)
+{
+    if (!PyLong_CheckExact(object)) {
+        return 0;
+    }
+    int overflow;
+    long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
+    *n = value;
+    return !overflow;
 }
 
 #endif

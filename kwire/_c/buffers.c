@@ -1,0 +1,239 @@
+/* Memory for frames and for the bytes of batches: see kwire/wire/buffers.py.
+ *
+ * `alloc` returns bytes that nobody has written yet. Large blocks are pooled while a producer or consumer may want them
+ * again: the system clears each page of fresh memory, which costs more than filling it.
+ */
+#include "module.h"
+#include "buffers.h"
+#include "reader.h"
+
+#define BLOCK_MIN (64 * 1024) /* below, the C library keeps them itself */
+#define KEPT_FOR_RUNS (8 * 1024 * 1024)
+#define KEPT_FOR_RECORDS (32 * 1024 * 1024) /* a poll's columns, and those of the one before */
+#define BLOCKS_MAX ((KEPT_FOR_RUNS + KEPT_FOR_RECORDS) / BLOCK_MIN)
+
+typedef struct {
+    unsigned char *data;
+    size_t room;
+} block_t;
+
+static block_t blocks[BLOCKS_MAX];
+static size_t blocks_used, kept_bytes, users[MEMORY_USES];
+
+static size_t
+kept_max(void)
+{
+    return (users[MEMORY_OF_RUNS] ? KEPT_FOR_RUNS : 0) + (users[MEMORY_OF_RECORDS] ? KEPT_FOR_RECORDS : 0);
+}
+
+void
+memory_enter(memory_use use)
+{
+    users[use]++;
+}
+
+void
+memory_leave(memory_use use)
+{
+    users[use]--;
+    while (kept_bytes > kept_max()) {
+        block_t block = blocks[--blocks_used];
+        kept_bytes -= block.room;
+        PyMem_Free(block.data);
+    }
+}
+
+/* The block that was given last, of those that have what is wanted and not twice as much; NULL for none. */
+static unsigned char *
+kept_block(size_t *room)
+{
+    for (size_t index = blocks_used; index-- > 0;) {
+        block_t block = blocks[index];
+        if (block.room >= *room && block.room / 2 < *room) {
+            memmove(&blocks[index], &blocks[index + 1], (--blocks_used - index) * sizeof(block_t));
+            kept_bytes -= block.room;
+            *room = block.room;
+            return block.data;
+        }
+    }
+    return NULL;
+}
+
+unsigned char *
+memory_grow(unsigned char *data, size_t before, size_t used, size_t *room)
+{
+    unsigned char *grown = *room < BLOCK_MIN ? NULL : kept_block(room);
+    if (grown == NULL) {
+        return PyMem_Realloc(data, *room);
+    }
+    if (data != NULL) {
+        memcpy(grown, data, used);
+        memory_give(data, before);
+    }
+    return grown;
+}
+
+/* The kept block with the highest address: without it, the C library may be able to give back all from there on. */
+static size_t
+highest(void)
+{
+    size_t found = 0;
+    for (size_t index = 1; index < blocks_used; index++) {
+        found = blocks[index].data > blocks[found].data ? index : found;
+    }
+    return found;
+}
+
+void
+memory_give(unsigned char *data, size_t room)
+{
+    if (room < BLOCK_MIN || room > kept_max()) {
+        PyMem_Free(data);
+        return;
+    }
+    while (blocks_used == BLOCKS_MAX || (blocks_used && kept_bytes + room > kept_max())) {
+        block_t *other = &blocks[highest()];
+        if (data > other->data) {
+            PyMem_Free(data);
+            return;
+        }
+        PyMem_Free(other->data);
+        kept_bytes -= other->room;
+        *other = blocks[--blocks_used];
+    }
+    blocks[blocks_used++] = (block_t){data, room};
+    kept_bytes += room;
+}
+
+/* Smaller ones are bytes: the allocator keeps their memory by itself. */
+#define SLAB_BYTES_MIN (64 * 1024)
+
+typedef struct {
+    PyObject_HEAD
+    unsigned char *bytes;
+    Py_ssize_t size;
+    size_t room;
+} slab;
+
+static void
+free_slab(PyObject *object)
+{
+    slab *self = (slab *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    if (self->bytes != NULL) {
+        memory_give(self->bytes, self->room);
+    }
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static int
+export_slab(PyObject *object, Py_buffer *view, int flags)
+{
+    slab *self = (slab *)object;
+    return PyBuffer_FillInfo(view, object, self->bytes, self->size, 1, flags);
+}
+
+static Py_ssize_t
+slab_length(PyObject *object)
+{
+    return ((slab *)object)->size;
+}
+
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, free_slab},
+    {Py_bf_getbuffer, export_slab},
+    {Py_sq_length, slab_length},
+    {Py_tp_doc, "Bytes in memory that is used again."},
+    {0, NULL},
+};
+
+PyType_Spec slab_spec = {
+    "kwire.wire._speedups.Slab", sizeof(slab), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots,
+};
+
+unsigned char *
+new_room(PyTypeObject *slab_type, Py_ssize_t size, PyObject **object)
+{
+    if (size < SLAB_BYTES_MIN) {
+        *object = PyBytes_FromStringAndSize(NULL, size);
+        return *object == NULL ? NULL : (unsigned char *)PyBytes_AsString(*object);
+    }
+    slab *made = (slab *)((allocfunc)PyType_GetSlot(slab_type, Py_tp_alloc))(slab_type, 0);
+    if (made == NULL) {
+        return NULL;
+    }
+    /* With up to an eighth to spare, so that the next that is nearly as large can have it. */
+    size_t step = SLAB_BYTES_MIN / 8;
+    while (step < (size_t)size / 16) {
+        step *= 2;
+    }
+    made->room = ((size_t)size / step + 1) * step;
+    made->bytes = memory_grow(NULL, 0, 0, &made->room);
+    if (made->bytes == NULL) {
+        Py_DECREF((PyObject *)made);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    made->size = size;
+    *object = (PyObject *)made;
+    return made->bytes;
+}
+
+/* (size) -> (an object that has so many bytes, a view to write them through); see `_pure.room`. */
+static PyObject *
+alloc_pooled(PyObject *module, PyObject *wanted)
+{
+    Py_ssize_t size = PyLong_AsSsize_t(wanted);
+    if (size < 0) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_ValueError, "a negative size");
+        }
+        return NULL;
+    }
+    PyObject *type = PyObject_GetAttrString(module, "Slab"), *whole = NULL;
+    unsigned char *bytes = type == NULL ? NULL : new_room((PyTypeObject *)type, size, &whole);
+    Py_XDECREF(type);
+    PyObject *view = bytes == NULL ? NULL : PyMemoryView_FromMemory((char *)bytes, size, PyBUF_WRITE);
+    PyObject *pair = view == NULL ? NULL : PyTuple_Pack(2, whole, view);
+    Py_XDECREF(whole);
+    Py_XDECREF(view);
+    return pair;
+}
+
+/* ---- frames ---------------------------------------------------------------------------------------------------- */
+
+/* (size) -> (bytes that nobody has written yet, a view to write them through). The view must not outlive the bytes, and
+ * nobody may look at them before it is gone: see `alloc` in kwire/wire/buffers.py. */
+static PyObject *
+alloc(PyObject *Py_UNUSED(module), PyObject *wanted)
+{
+    Py_ssize_t size = PyLong_AsSsize_t(wanted);
+    if (size < 0) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_ValueError, "a negative size");
+        }
+        return NULL;
+    }
+    PyObject *whole = PyBytes_FromStringAndSize(NULL, size);
+    PyObject *view = whole == NULL ? NULL : PyMemoryView_FromMemory(PyBytes_AsString(whole), size, PyBUF_WRITE);
+    PyObject *pair = view == NULL ? NULL : PyTuple_Pack(2, whole, view);
+    Py_XDECREF(whole);
+    Py_XDECREF(view);
+    return pair;
+}
+
+static PyMethodDef functions[] = {
+    {"alloc", alloc, METH_O, "alloc(size, /) -> (bytes, memoryview)"},
+    {"alloc_pooled", alloc_pooled, METH_O, "alloc_pooled(size, /) -> (bytes or Slab, memoryview)"},
+    {NULL, NULL, 0, NULL},
+};
+
+int
+add_buffers(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&slab_spec);
+    int failed = type == NULL ? -1 : PyModule_AddObjectRef(module, "Slab", type);
+    Py_XDECREF(type);
+    return failed < 0 ? -1 : PyModule_AddFunctions(module, functions);
+}
