@@ -30,7 +30,7 @@ _EXTRAS = {"click": "cli", "rich": "cli", "zstandard": "zstd"}
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """The entry point of the `kwire` script. Exits: 0 ok, 1 Kafka said no, 2 usage, 3 no connection, 4 undecodable."""
+    """Run the `kwire` script and exit: 0 ok, 1 an error from Kafka, 2 usage, 3 no connection, 4 undecodable bytes."""
     try:
         from kwire.cli.app import kwire
 

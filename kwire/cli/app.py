@@ -24,24 +24,24 @@ from kwire.version import VERSION
 # Name -> its line in `kwire --help`. kwire/cli/<name>.py holds `command`; a dash is an underscore there.
 COMMANDS = {
     "metadata": "Brokers, topics and partitions of a cluster.",
-    "versions": "Which versions of each API the brokers speak.",
+    "versions": "Which versions of each API the brokers have.",
     "produce": "Send lines, files or JSON records to a topic.",
     "consume": "Print the records of topics.",
     "decode": "Explain the bytes of Kafka frames, and captures of the network.",
     "encode": "Make a frame's bytes from JSON.",
-    "send": "Send one request, written as JSON, and print the answer.",
+    "send": "Send one request, written as JSON, and print the response.",
     "dump-log": "Read and verify the files of a broker's log directory.",
     "schema": "Fields and versions of an API's messages.",
     "error": "What a broker's error code means.",
     "broker": "Run a cluster of embedded brokers until Ctrl-C.",
 }
 
-# What a full or broken disk says.
+# A full or broken disk.
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class Commands(click.Group):
-    """Commands by name, each imported when it is run."""
+    """Commands by name, each imported when it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -63,7 +63,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # click's own way asks every command for its help, which would import them all.
+        # click's own method would import every command for its help.
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -72,13 +72,13 @@ class Commands(click.Group):
             status = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Caught here because click's `main` would make it exit code 1, that of a refusal by Kafka.
+            # click's `main` would exit with 1, which here means an error from Kafka.
             _abandon_stdout()
             status = ExitCode.BROKEN_PIPE
         return status
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> NoReturn:
-        """Run and exit. Nothing escapes but a bug, whose traceback is wanted."""
+        """Run and exit. Only a bug escapes, with its traceback."""
         options["standalone_mode"] = False
         options.setdefault("prog_name", "kwire")
         try:
@@ -105,10 +105,10 @@ class Commands(click.Group):
 
 @contextlib.contextmanager
 def _second_interrupt_is_final() -> Iterator[None]:
-    """The first Ctrl-C is a KeyboardInterrupt: what was read is delivered, connections are closed. A second ends it."""
+    """Turn the first Ctrl-C into KeyboardInterrupt, so that connections close; end the process at the second."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # somebody else's, or ignored, as in the background
+        yield  # another handler is set, or the signal is ignored, as in the background
         return
 
     def interrupted(number: int, frame: FrameType | None) -> None:
@@ -123,15 +123,15 @@ def _second_interrupt_is_final() -> Iterator[None]:
 
 
 def _flush_quietly() -> None:
-    """What was found before the error is shown before it."""
+    """Flush stdout, so that what was found before the error appears before it."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
 
 
 def _abandon_stdout() -> None:
-    """Point stdout at nothing, or the interpreter complains once more when it flushes at its end.
+    """Redirect stdout to nowhere, or the interpreter reports the error again when it flushes at exit.
 
-    SIGPIPE keeps Python's setting, ignored: were it deadly, a broker that closes a socket would kill the program.
+    SIGPIPE stays ignored, as Python sets it: otherwise a broker that closes a socket would kill the process.
     """
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -139,8 +139,8 @@ def _abandon_stdout() -> None:
         os.close(nowhere)
 
 
-def _show_version(context: click.Context, option: click.Parameter, is_asked: bool) -> None:
-    if is_asked and not context.resilient_parsing:
+def _show_version(context: click.Context, option: click.Parameter, is_requested: bool) -> None:
+    if is_requested and not context.resilient_parsing:
         from kwire.wire import accel  # loads the accelerator, which --help does not need
 
         click.echo(f"kwire {VERSION} ({accel.described()})")
@@ -157,14 +157,14 @@ def _show_version(context: click.Context, option: click.Parameter, is_asked: boo
     callback=_show_version,
     help="Show the version and the implementation in use, and exit.",
 )
-@click.option("-v", "--verbose", count=True, help="Log to stderr: connections; -vv: each request and answer too.")
+@click.option("-v", "--verbose", count=True, help="Log connections to stderr; -vv: also each request and response.")
 @click.pass_context
 def kwire(ctx: click.Context, verbose: int) -> None:
-    """See and speak the Kafka protocol.
+    """Tools for the Kafka protocol.
 
     Data goes to stdout: tables on a terminal, JSON lines in a pipe. Remarks go to stderr.
 
-    Exit codes: 0 ok, 1 Kafka said no, 2 usage, 3 no connection or authentication, 4 undecodable bytes, 74 the
+    Exit codes: 0 ok, 1 an error from Kafka, 2 usage, 3 no connection or authentication, 4 undecodable bytes, 74 the
     output cannot be written, 130 Ctrl-C.
     """
     ctx.with_resource(log_to_stderr(verbose))

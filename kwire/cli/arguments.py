@@ -14,7 +14,10 @@ from kwire.protocol import Api, ApiKey, api
 
 
 def find_api(text: str) -> Api:
-    """The API of a name or number; a usage error, with the nearest names, when there is none."""
+    """Return the API of a name or number, such as Metadata, MetadataRequest or 3.
+
+    Raises UsageError with similar names.
+    """
     try:
         return api(_key(text))
     except UnsupportedVersionError:
@@ -35,21 +38,21 @@ def _key(text: str) -> ApiKey:
 
 
 def find_version(text: str, found: Api) -> int:
-    """A version of an API; a usage error if kwire does not know it."""
+    """Return a version of an API. Raises UsageError if kwire does not know it."""
     if not text.isascii() or not text.isdigit() or int(text) not in found.versions:
         raise click.UsageError(f"{found.name} has versions {range_text(found.versions)}, not {text}")
     return int(text)
 
 
 def find_api_at(text: str) -> tuple[Api, int | None]:
-    """`Metadata@9` as (Metadata, 9); `Metadata` as (Metadata, None)."""
+    """Parse `Metadata@9` as (Metadata, 9), and `Metadata` as (Metadata, None)."""
     name, at, version = text.partition("@")
     found = find_api(name)
     return found, find_version(version, found) if at else None
 
 
 def known_apis() -> Iterator[Api]:
-    """Every API whose messages kwire has, by key. Imports all of their files."""
+    """Yield every API whose messages kwire has, by key. Imports all of their modules."""
     for key in ApiKey:
         try:
             yield api(key)
@@ -58,7 +61,7 @@ def known_apis() -> Iterator[Api]:
 
 
 def range_text(versions: range) -> str:
-    """0-13, or 0 where there is one; a dash for none."""
+    """Return a range of versions as text: 0-13, 0 for a single version, - for none."""
     if not versions:
         return "-"
     first, last = versions[0], versions[-1]
@@ -66,7 +69,7 @@ def range_text(versions: range) -> str:
 
 
 def message_classes(found: Api) -> list[tuple[str, Any]]:
-    """("request", class) and ("response", class). Any, because a message's fields are its class's own."""
+    """Return ("request", class) and ("response", class). Any, because each class has its own fields."""
     return [("request", found.request), ("response", found.response)]
 
 
@@ -74,6 +77,10 @@ _TIMEOUT_SECONDS = 1.0
 
 
 def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the topics of the cluster that -b or KWIRE_BOOTSTRAP names.
+
+    Never fails, prints or prompts; waits one second.
+    """
     if ":" in incomplete:  # a partition is being typed
         return []
     with suppress(Exception):
@@ -82,7 +89,7 @@ def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def _topics(given: dict[str, Any]) -> list[str]:
-    """The topics of the cluster that the options on the line, or the environment, name."""
+    """Return the topic names of the cluster that the options or the environment name."""
     from kwire.cli.connection import ConnectionOptions, connection_tls, named_values
     from kwire.cli.metadata import request_metadata
     from kwire.cluster import LoopThread
@@ -103,6 +110,7 @@ def _topics(given: dict[str, Any]) -> list[str]:
 
 
 def complete_api(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the APIs that begin with the last name of a comma-separated list."""
     from kwire.protocol import ApiKey
 
     before, comma, last = incomplete.rpartition(",")  # decode --api takes several
@@ -111,6 +119,7 @@ def complete_api(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 
 def complete_error(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of error codes that begin with the text."""
     from kwire.errors import ErrorCode
 
     wanted = incomplete.upper().replace("-", "_")

@@ -19,26 +19,50 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 
 
 @click.command()
-@click.option("--brokers", type=click.IntRange(1), default=3, show_default=True, metavar="N", help="How many.")
+@click.option("--brokers", type=click.IntRange(1), default=3, show_default=True, metavar="N", help="Number of brokers.")
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Where they listen, and the address that clients are given."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address where the brokers listen, and which they advertise to clients.",
 )
-@click.option("--listen-host", metavar="HOST", help="Where they listen, if elsewhere: 0.0.0.0 in a container.")
-@click.option("--advertise", metavar="HOST", help="The address that clients are given, if another than --host.")
+@click.option(
+    "--listen-host", metavar="HOST", help="The address where the brokers listen, if not --host: 0.0.0.0 in a container."
+)
+@click.option("--advertise", metavar="HOST", help="The address that the brokers advertise, if not --host.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=9092,
     show_default=True,
-    help="Of the first; the others have the next ones. 0: any free ones.",
+    help="Port of the first broker; the others get the next ports. 0: any free ports.",
 )
-@click.option("--topic", "topics", multiple=True, metavar="NAME[:PARTITIONS]", help="Create a topic.")
-@click.option("--auto-create/--no-auto-create", default=True, help="Whether unknown topics are created. Default: yes.")
-@click.option("--default-partitions", type=click.IntRange(1), default=1, show_default=True, metavar="N")
-@click.option("--cert", type=_FILE, help="Speak TLS with this certificate chain, PEM.")
-@click.option("--key", type=_FILE, help="Its private key, PEM.")
-@click.option("--cafile", type=_FILE, help="Ask clients for a certificate of these authorities, PEM.")
-@click.option("--user", "users", multiple=True, metavar="NAME:PASSWORD", help="Ask for SASL: PLAIN or SCRAM.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME[:PARTITIONS]",
+    help="Create a topic. Default partitions: --default-partitions.",
+)
+@click.option("--auto-create/--no-auto-create", default=True, help="Create unknown topics on first use. Default: yes.")
+@click.option(
+    "--default-partitions",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Partitions of a topic that is created without a number.",
+)
+@click.option("--cert", type=_FILE, help="Certificate chain of the brokers, PEM; turns TLS on.")
+@click.option("--key", type=_FILE, help="Private key of --cert, PEM.")
+@click.option("--cafile", type=_FILE, help="Require client certificates from these authorities, PEM.")
+@click.option(
+    "--user",
+    "users",
+    multiple=True,
+    metavar="NAME:PASSWORD",
+    help="Require SASL (PLAIN or SCRAM) and accept this user.",
+)
 @click.option(
     "-X",
     "--option",
@@ -56,7 +80,8 @@ def command(
 ) -> ExitCode:  # fmt: skip
     """Run a cluster of embedded brokers until Ctrl-C.
 
-    Any Kafka client can use it. Nothing is kept: the records are in memory. The first line of stdout has the address:
+    Any Kafka client can use it. Records stay in memory and are lost at the end. The first line of stdout has the
+    address:
     `bootstrap HOST:PORT,...` on a terminal, {"bootstrap": "HOST:PORT,...", "brokers": [...]} in a pipe.
 
     \b
@@ -68,7 +93,7 @@ def command(
 
     settings = named_values(extra)
     if unknown := sorted(settings.keys() - {field.name for field in fields(Options)}):
-        raise click.UsageError(f"-X {unknown[0]}: there is no such option in kwire.broker.Options")
+        raise click.UsageError(f"-X {unknown[0]}: kwire.broker.Options has no such option")
     options: dict[str, Any] = {
         "host": advertise or host,
         "listen_host": listen_host or host,
@@ -81,7 +106,7 @@ def command(
         **settings,
     }
     stop = threading.Event()
-    # A supervisor's stop is a clean end; Ctrl-C too, but keeps its usual exit code.
+    # SIGTERM is a clean end; Ctrl-C too, but with its usual exit code.
     signal.signal(signal.SIGTERM, lambda number, frame: _stop(stop, number, frame))
     with Cluster(brokers, **options) as cluster:
         if output.is_table:
@@ -111,7 +136,7 @@ def _tls(cert: str | None, key: str | None, cafile: str | None) -> Any:
 def _user(text: str) -> tuple[str, str]:
     name, colon, password = text.partition(":")
     if not name or not colon:
-        raise click.UsageError("--user takes NAME:PASSWORD")
+        raise click.UsageError("--user must be NAME:PASSWORD")
     return name, password
 
 

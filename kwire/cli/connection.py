@@ -31,7 +31,7 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """What the options said. `timeout` is seconds, for an answer, reaching a broker included; `extra` is from -X."""
+    """What the options say. `timeout` is seconds per response, connecting included; `extra` comes from -X."""
 
     bootstrap: str
     timeout: float
@@ -41,11 +41,13 @@ class ConnectionOptions:
 
     @property
     def step_ms(self) -> int:
-        """For one connection or one answer: less than the whole, so that what failed is known when time is up."""
+        """Milliseconds for one connection or one response: less than the timeout, so that the cause is known when it
+        expires.
+        """
         return max(1, round(self.timeout * 1000 * _STEP))
 
     def client_options(self) -> dict[str, Any]:
-        """Keyword arguments for kwire.Producer, kwire.Consumer and ClientConfig, `bootstrap` among them."""
+        """Return keyword arguments for kwire.Producer, kwire.Consumer and ClientConfig, `bootstrap` among them."""
         return {
             "bootstrap": self.bootstrap,
             "tls": self.tls,
@@ -66,21 +68,21 @@ class ConnectionOptions:
 _OPTIONS = [
     click.option(
         "-b", "--bootstrap", metavar="HOST:PORT,...", envvar="KWIRE_BOOTSTRAP", show_envvar=True,
-        help="Brokers to begin with; one that answers is enough.",
+        help="Brokers to connect to first; one reachable broker is enough.",
     ),
     click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True,
-                 metavar="SECONDS", help="For each answer, reaching a broker included."),
-    click.option("--tls", is_flag=True, help="Speak TLS; the options below that need it imply it."),
-    click.option("--cafile", type=_FILE, help="Certificate authorities to trust, PEM, instead of the system's."),
-    click.option("--cert", type=_FILE, help="This client's certificate chain, PEM."),
-    click.option("--key", type=_FILE, help="Its private key, PEM. Password: KWIRE_KEY_PASSWORD, or it is asked for."),
-    click.option("--insecure", is_flag=True, help="TLS without any check of the broker's certificate."),
+                 metavar="SECONDS", help="Time for each response, connecting included."),
+    click.option("--tls", is_flag=True, help="Use TLS; --cafile, --cert and --insecure imply it. Default: plaintext."),
+    click.option("--cafile", type=_FILE, help="Certificate authorities to trust, PEM. Default: the system's."),
+    click.option("--cert", type=_FILE, help="Certificate chain of this client, PEM."),
+    click.option("--key", type=_FILE, help="Private key of --cert, PEM. Password: KWIRE_KEY_PASSWORD, or a prompt."),
+    click.option("--insecure", is_flag=True, help="Use TLS without verifying the broker's certificate."),
     click.option("--sasl-mechanism", type=click.Choice(_MECHANISMS, case_sensitive=False),
-                 help="Default, where there is a username: SCRAM-SHA-512 without TLS, PLAIN with it."),
-    click.option("--username", envvar="KWIRE_USERNAME", show_envvar=True, help="SASL user."),
+                 help="Default with --username: PLAIN with TLS, SCRAM-SHA-512 without."),
+    click.option("--username", envvar="KWIRE_USERNAME", show_envvar=True, help="SASL user. Default: no SASL."),
     click.option("--password", envvar="KWIRE_PASSWORD", show_envvar=True,
-                 help="SASL password; asked for when missing. In `ps` all can see it: prefer the variable."),
-    click.option("--password-file", type=_FILE, help="Read the password from this file's first line."),
+                 help="SASL password; default: a prompt. `ps` shows this option to all users: prefer the variable."),
+    click.option("--password-file", type=_FILE, help="Read the SASL password from the first line of this file."),
 ]  # fmt: skip
 _EXTRA_HELP = "Any other option of the {owner}, by its Python name: -X {example}."
 
@@ -126,14 +128,14 @@ def consumer_options(command: Command) -> Command:
 
 
 def named_values(texts: Iterable[str]) -> dict[str, Any]:
-    """What -X options say, each NAME=VALUE; a value is JSON where it can be (50, true), else a text."""
+    """Parse -X options, each NAME=VALUE. A value is JSON if it parses as JSON (50, true), else a string."""
     return dict(_named(text) for text in texts)
 
 
 def _named(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise click.UsageError(f"-X {text}: give NAME=VALUE")
+        raise click.UsageError(f"-X {text}: must be NAME=VALUE")
     try:
         return name, json.loads(value)
     except ValueError:
@@ -141,7 +143,7 @@ def _named(text: str) -> tuple[str, Any]:
 
 
 def connection_tls(given: Mapping[str, Any]) -> Tls | bool | None:
-    """What the options of TLS say: None for none of them."""
+    """Return what the TLS options say; None if none was given."""
     names = ("cafile", "cert", "key", "insecure")
     cafile, cert, key, insecure = (given.get(name) for name in names)
     if not (given.get("tls") or insecure or cafile or cert or key):
@@ -153,7 +155,7 @@ def _tls(cafile: str | None, cert: str | None, key: str | None, insecure: bool) 
     from kwire.net import Tls
 
     if key and not cert:
-        raise click.UsageError("--key needs --cert, the certificate that it belongs to")
+        raise click.UsageError("--key needs --cert, its certificate")
     if not any((cafile, cert, insecure)):
         return True
     return Tls(
@@ -188,7 +190,7 @@ def _sasl(
         password = lines[0]
     if password is None:
         password = _ask(f"Password of {username}", "set KWIRE_PASSWORD or give --password-file")
-    # PLAIN shows the password to whoever listens; without TLS it must be asked for by name.
+    # PLAIN sends the password in clear text; without TLS the user must choose it.
     return Sasl(mechanism or ("PLAIN" if has_tls else "SCRAM-SHA-512"), username, password)
 
 
@@ -197,8 +199,8 @@ def is_terminal() -> bool:
 
 
 def _ask(question: str, remedy: str) -> str:
-    """Ask on the terminal, with no echo. A pipe is never asked: its bytes are the data."""
+    """Prompt on the terminal without echo. A pipe is never prompted: its bytes are the data."""
     if not is_terminal():
         raise click.UsageError(f"no {question[0].lower()}{question[1:]}: {remedy}")
-    answer: str = click.prompt(question, hide_input=True, err=True)
-    return answer
+    text: str = click.prompt(question, hide_input=True, err=True)
+    return text

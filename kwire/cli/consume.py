@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kwire.consumer import Consumer, ConsumerRecord, StartOffset
 
 TopicPartition = tuple[str, int]
-# Records are handed on in groups of this many; a smaller one waits this long for its first.
+# Records per group, and how long to wait for the first one.
 _GROUP_MAX = 500
 _POLL_SECONDS = 0.5
 _TIMESTAMP_TYPES = {0: "create", 1: "append"}
@@ -37,21 +37,25 @@ _TIMESTAMP_TYPES = {0: "create", 1: "append"}
     default="beginning",
     show_default=True,
     metavar="OFFSET",
-    help="beginning, end, a number, -N for N before the end, or @TIME: ms, ISO 8601, or @-1h.",
+    help="beginning, end, a number, -N (N records before the end), or @TIME: ms since 1970, ISO 8601, or @-1h.",
 )
-@click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="Stop after so many records.")
-@click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at what is the end when the command starts.")
+@click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="Stop after N records. Default: at Ctrl-C.")
+@click.option(
+    "-e", "--exit", "exit_at_end", is_flag=True, help="Stop at the end that each partition has when the command starts."
+)
 @click.option(
     "--isolation",
     type=click.Choice(["read_uncommitted", "read_committed"]),
     default="read_uncommitted",
     show_default=True,
-    help="read_committed hides aborted transactions.",
+    help="read_committed skips aborted transactions and waits for open ones.",
 )
 @click.option("-F", "--template", metavar="FORMAT", help="Print each record by kcat's tokens: '%t %p %o %k %s\\n'.")
-@click.option("--raw", is_flag=True, help="Print the bytes of the values and nothing else.")
-@click.option("-D", "--delimiter", default="", help="With --raw: what to print after each value.")
-@click.option("--null", help="With -F and --raw: what null is. Default: nothing; of a header, its name alone.")
+@click.option("--raw", is_flag=True, help="Print only the bytes of the values.")
+@click.option("-D", "--delimiter", default="", help="With --raw: what to print after each value. Default: nothing.")
+@click.option(
+    "--null", help="With -F and --raw: print this for null. Default: nothing; a null header is its name alone."
+)
 @consumer_options
 @output_options
 def command(
@@ -60,7 +64,7 @@ def command(
 ) -> ExitCode:  # fmt: skip
     """Print the records of topics.
 
-    All partitions, unless they are named: orders:0,2. Tokens of -F: %s value, %k key, %h headers, %t topic, %p
+    Reads all partitions, or those that are named: orders:0,2. Tokens of -F: %s value, %k key, %h headers, %t topic, %p
     partition, %o offset, %T timestamp, %S and %K lengths, %R length as four bytes.
 
     \b
@@ -70,13 +74,13 @@ def command(
         kwire consume blobs -c 1 --raw > picture.jpg
     """
     if raw and template is not None:
-        raise click.UsageError("--raw and -F exclude each other")
+        raise click.UsageError("give either --raw or -F, not both")
     wanted = [_topic(text) for text in topics]
     where = parse_start(start)
     write = _writer(output, template, raw, delimiter, null)
     from kwire.consumer import Consumer
 
-    # A slip in the name should be told soon; brokers learn of a new topic within a moment.
+    # A wrong topic name should fail soon; brokers know a new topic within a second.
     options = {"isolation": isolation, "unknown_topic_timeout_ms": 1_000, **connection.client_options()}
     with Consumer(**options) as consumer:
         partitions = _partitions(consumer, wanted, connection.timeout)
@@ -103,11 +107,11 @@ def _topic(text: str) -> tuple[str, list[int] | None]:
 
 
 class _BeforeEnd(int):
-    """So many records before the end."""
+    """A number of records before the end."""
 
 
 def parse_start(text: str, now: datetime | None = None) -> StartOffset | _BeforeEnd:
-    """What -o says; a usage error for anything else. `now` is for relative times."""
+    """Return what -o says. `now` is for relative times. Raises UsageError."""
     from kwire.consumer import AtTimestamp
 
     if text in ("beginning", "earliest"):
@@ -120,7 +124,7 @@ def parse_start(text: str, now: datetime | None = None) -> StartOffset | _Before
         return _BeforeEnd(text[1:])
     if text.startswith("@"):
         return AtTimestamp(_time_ms(text[1:], now or datetime.now(UTC)))
-    raise click.UsageError(f"-o {text}: give beginning, end, a number, -N or @TIME")
+    raise click.UsageError(f"-o {text}: must be beginning, end, a number, -N or @TIME")
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -135,8 +139,10 @@ def _time_ms(text: str, now: datetime) -> int:
         try:
             at = datetime.fromisoformat(text)
         except ValueError:
-            raise click.UsageError(f"@{text} is no time: give ms since 1970, ISO 8601, or -15m (s, m, h, d)") from None
-    # A time without a zone is the user's own.
+            raise click.UsageError(
+                f"@{text} is not a time: give ms since 1970, ISO 8601, or -15m (s, m, h, d)"
+            ) from None
+    # A time without a zone is local time.
     return max(0, round(at.timestamp() * 1000))
 
 
@@ -164,7 +170,7 @@ def _starts(
 
 
 def _check_within(starts: dict[TopicPartition, StartOffset], ends: dict[TopicPartition, int]) -> None:
-    """Raise OFFSET_OUT_OF_RANGE, as without -e a broker would, where no partition has so many records."""
+    """Raise OFFSET_OUT_OF_RANGE, as a broker would without -e, if the start is beyond the end of every partition."""
     beyond = [(key, start) for key, start in starts.items() if isinstance(start, int) and start > ends[key]]
     if beyond and len(beyond) == len(starts):
         (topic, partition), start = beyond[0]
@@ -180,7 +186,7 @@ def _read(
     count: int | None,
     write: Callable[[list[ConsumerRecord]], None],
 ) -> int:
-    """Write records until `count` of them, or until all partitions stand at their ends; how many there were."""
+    """Write records until `count` of them, or until all partitions reached their ends; return their number."""
     read = 0
     open_ends = dict(ends)
     while True:
@@ -191,7 +197,7 @@ def _read(
         left = _GROUP_MAX if count is None else min(_GROUP_MAX, count - read)
         records = consumer.poll(left, _POLL_SECONDS)
         if ends:
-            # What was written after the start is not asked for.
+            # Skip what was written after the start.
             records = [one for one in records if one.offset < ends[one.topic, one.partition]]
         if records:
             write(records)
@@ -203,7 +209,7 @@ def _read(
 def _writer(
     output: Output, template: str | None, raw: bool, delimiter: str, null: str | None
 ) -> Callable[[list[ConsumerRecord]], None]:
-    """How records go to stdout: a whole group at once, then flushed."""
+    """Return a function that writes a group of records to stdout and flushes it."""
     if template is not None or raw:
         null_bytes = None if null is None else null.encode("utf-8", "surrogateescape")
         after = unescape(delimiter)
@@ -225,7 +231,7 @@ def _writer(
 
 
 def record_to_json(record: ConsumerRecord) -> dict[str, Any]:
-    """The form that `kwire produce --json` takes."""
+    """Return a record as `kwire produce --json` reads it."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -239,7 +245,7 @@ def record_to_json(record: ConsumerRecord) -> dict[str, Any]:
 
 
 def _line_formatter(is_coloured: bool) -> Callable[[ConsumerRecord], str]:
-    """One line a record: place and time, key, value, headers."""
+    """Return a function that makes one line of a record: position and time, key, value, headers."""
 
     def style(text: str, **how: Any) -> str:
         return click.style(text, **how) if is_coloured else text
@@ -258,7 +264,7 @@ def _line_formatter(is_coloured: bool) -> Callable[[ConsumerRecord], str]:
 
 
 def bytes_text(data: bytes | None) -> str:
-    """Bytes for a person: text as it is, other bytes in hex, null apart from the text "null"."""
+    """Return bytes as text: UTF-8 as it is, other bytes in hex, null as "(null)"."""
     if data is None:
         return "(null)"
     try:

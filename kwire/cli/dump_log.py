@@ -35,7 +35,7 @@ _COLUMNS: dict[str, list[tuple[str, int]]] = {
 
 
 class LogReport:
-    """One file after the other. `is_check`: only what is wrong, and the end of each."""
+    """Prints one file after the other. `is_check`: only problems, and a line per file."""
 
     def __init__(self, output: Output, *, is_check: bool) -> None:
         self._output = output
@@ -43,7 +43,7 @@ class LogReport:
         self._is_coloured = has_colour()
 
     def show(self, path: Path, kind: str, lines: Iterator[Line | KwireError]) -> int:
-        """Show a file; how much is wrong with it."""
+        """Print a file; return the number of its problems."""
         tally = _FileSummary()
         heading: str | None = None
         if self._output.is_table and not self._is_check:
@@ -95,7 +95,7 @@ class LogReport:
 
 
 class _FileSummary:
-    """What a file had."""
+    """Counts for the last line of a file."""
 
     def __init__(self) -> None:
         self.problems = 0
@@ -139,7 +139,7 @@ def _shown(name: str, columns: str, fields: dict[str, Any]) -> str:
     if name == "record":
         return _record_text(fields)
     if name == "unused":
-        return f"{fields['position']:>10}  {fields['size_bytes']} zeros to the end: made ahead, not used yet"
+        return f"{fields['position']:>10}  {fields['size_bytes']} zeros to the end: preallocated"
     if columns == "entry in timeindex":
         timestamp = fields["timestamp_ms"]
         return _aligned(columns, [utc_text(timestamp), str(timestamp), str(fields["offset"])])
@@ -191,7 +191,7 @@ def _value(value: Any) -> str:
     return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
-# What a broker adds to the name of a file that it is about to replace or to remove.
+# A broker appends these to files that it will replace or remove.
 _TEMPORARY_SUFFIX = re.compile(r"\.(deleted|cleaned|swap)$")
 _KINDS = {
     ".log": "log", ".checkpoint": "log", ".index": "index", ".timeindex": "timeindex", ".txnindex": "txnindex",
@@ -205,10 +205,14 @@ _BUFFER_BYTES = 1 << 20
 @click.argument(
     "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(exists=True, readable=True, path_type=Path)
 )
-@click.option("--print-data", "has_data", is_flag=True, help="Show the records; those of Kafka's own topics are read.")
-@click.option("--deep", "is_deep", is_flag=True, help="Unpack and verify the records, too. --print-data does.")
-@click.option("--check", "is_check", is_flag=True, help="Show only what is wrong, and a line for each file.")
-@click.option("--topic", "topic_text", metavar="NAME", help="Whose records these are. Default: as the folder is named.")
+@click.option("--print-data", "has_data", is_flag=True, help="Show the records; decode those of Kafka's own topics.")
+@click.option(
+    "--deep", "is_deep", is_flag=True, help="Decompress and verify the records, too. --print-data implies it."
+)
+@click.option("--check", "is_check", is_flag=True, help="Show only problems, and one line per file.")
+@click.option(
+    "--topic", "topic_text", metavar="NAME", help="The topic of the records. Default: from the name of the folder."
+)
 @output_options
 def command(
     paths: tuple[Path, ...], has_data: bool, is_deep: bool, is_check: bool, topic_text: str | None, output: Output
@@ -216,11 +220,11 @@ def command(
     """Read and verify the files of a broker's log directory.
 
     Segments (.log) of every format, .index, .timeindex, .txnindex, producer snapshots (.snapshot), KRaft's log and its
-    .checkpoint snapshots, and the text files beside them. A folder stands for all of these in it, however deep.
+    .checkpoint snapshots, and the text files beside them. A folder stands for all of these below it.
 
-    Verified are checksums, ascending offsets and epochs, that files end where their last entry does, and that indexes
-    fit the log beside them. What is wrong stands among the rest, with its position; the exit code is 4 then. Nothing is
-    written. A running broker's newest entries may be half there.
+    Checks checksums, the order of offsets and epochs, that files end with their last entry, and that indexes fit their
+    log. Each problem appears at its position, and the exit code is then 4. Nothing is written. The newest entries of a
+    running broker may be incomplete.
 
     \b
         kwire dump-log data/orders-0
@@ -241,7 +245,9 @@ def command(
 
 
 def kind_of(path: Path) -> str | None:
-    """Which of the files of a log directory this is, by its name: 00000000000000000042.timeindex, quorum-state, ..."""
+    """Return the kind of a file in a log directory by its name (00000000000000000042.timeindex, quorum-state, ...), or
+    None.
+    """
     bare = Path(_TEMPORARY_SUFFIX.sub("", path.name))
     if bare.name in _TEXTS or bare.name.endswith("-checkpoint"):
         return "text"
@@ -253,26 +259,26 @@ def _files(paths: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
         if path.is_dir():
             inside = [(one, kind) for one in sorted(path.rglob("*")) if (kind := _kind_inside(one))]
             if not inside:
-                raise ConfigurationError(f"{path} has no files of a log", remedy="give a folder such as data/orders-0")
+                raise ConfigurationError(f"{path} has no log files", remedy="give a folder such as data/orders-0")
             yield from inside
         elif kind := kind_of(path):
             yield path, kind
         else:
             raise ConfigurationError(
-                f"{path.name} is not named as a broker's files are",
-                remedy=f"it ends in one of {', '.join(_KINDS)}, -checkpoint, or is {', '.join(_TEXTS)}",
+                f"{path.name} is not the name of a broker's file",
+                remedy=f"such a name ends in one of {', '.join(_KINDS)}, -checkpoint, or is {', '.join(_TEXTS)}",
             )
 
 
 def _kind_inside(path: Path) -> str | None:
-    """The same for what is in a folder, where a server.log may be that is no log of records."""
+    """Return the kind of a file in a folder, where a server.log may be that holds no records."""
     kind = kind_of(path) if path.is_file() else None
     is_segment = kind not in (None, "text") and not path.name.endswith(".checkpoint")
     return None if is_segment and not path.name.partition(".")[0].isdigit() else kind
 
 
 class _LogFile:
-    """What is in one file, as lines of fields, and what is wrong with it, as errors among them."""
+    """One file as lines of fields; problems are errors among them."""
 
     def __init__(self, path: Path, topic: str | None, is_deep: bool, has_data: bool) -> None:
         self._path = path
@@ -378,7 +384,7 @@ def _as_bytes(record: Record) -> dict[str, Any]:
 
 
 class _MatchingLog:
-    """The .log to which an index belongs, open while the index is read; None where it is not there."""
+    """The .log of an index, open while the index is read; None if it does not exist."""
 
     def __init__(self, index: Path) -> None:
         bare, _, passing = index.name.partition(".")
@@ -388,7 +394,7 @@ class _MatchingLog:
 
     def __enter__(self) -> BinaryIO | None:
         if self._path.is_file():
-            # Only headers are read, and between them there may be much: no more than a page at a time.
+            # Only headers are read, far apart: buffer one page.
             self._file = self._path.open("rb", 4096)
         return self._file
 

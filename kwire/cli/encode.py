@@ -18,29 +18,38 @@ from kwire.protocol.headers import encode_request, encode_response
 @click.argument("api_text", metavar="API@VERSION", shell_complete=complete_api)
 @click.argument("source", metavar="[FILE|-]", type=click.File("rb"), default="-")
 @click.option("--response", "is_response", is_flag=True, help="The JSON is a response. Default: a request.")
-@click.option("--body", "is_body", is_flag=True, help="The message alone, without size and header.")
-@click.option("--bare", is_flag=True, help="Without the 4-byte size.")
-@click.option("--correlation-id", type=click.IntRange(-(2**31), 2**31 - 1), default=0, show_default=True, metavar="N")
-@click.option("--client-id", default="kwire", show_default=True, metavar="TEXT")
-@click.option("--hex", "form", flag_value="hex", help="Hex; default on a terminal.")
-@click.option("--base64", "form", flag_value="base64", help="Base64.")
-@click.option("--raw", "form", flag_value="raw", help="The bytes themselves; default in a pipe.")
+@click.option("--body", "is_body", is_flag=True, help="Write the message alone, without size and header.")
+@click.option("--bare", is_flag=True, help="Write the frame without its 4-byte size.")
+@click.option(
+    "--correlation-id",
+    type=click.IntRange(-(2**31), 2**31 - 1),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="The correlation id in the header.",
+)
+@click.option(
+    "--client-id", default="kwire", show_default=True, metavar="TEXT", help="The client id in the header of a request."
+)
+@click.option("--hex", "form", flag_value="hex", help="Write hex; the default on a terminal.")
+@click.option("--base64", "form", flag_value="base64", help="Write base64.")
+@click.option("--raw", "form", flag_value="raw", help="Write the bytes themselves; the default in a pipe.")
 def command(
     api_text: str, source: BinaryIO, is_response: bool, is_body: bool, bare: bool, correlation_id: int, client_id: str,
     form: str | None,
 ) -> ExitCode:  # fmt: skip
     """Make a frame's bytes from JSON.
 
-    The JSON is Kafka's own form, as `kwire decode` prints it and `kwire schema` lists it; what has a default may be
-    left out.
+    The JSON is Kafka's own form, as `kwire decode` prints it. `kwire schema` lists the fields; those with a default may
+    be left out.
 
     \b
         echo '{"topics": null}' | kwire encode Metadata@1 --hex
-        kwire encode Heartbeat@0 --response answer.json | kwire decode --api Heartbeat --version 0
+        kwire encode Heartbeat@0 --response response.json | kwire decode --api Heartbeat --version 0
     """
     found, version = find_api_at(api_text)
     if version is None:
-        raise click.UsageError(f"say which version: {found.name}@{found.versions[-1]}")
+        raise click.UsageError(f"the version is missing: give {found.name}@{found.versions[-1]}")
     cls: Any = dict(message_classes(found))["response" if is_response else "request"]
     message = message_from_json(cls, parse_json_object(source.read()), version)
     if is_body:

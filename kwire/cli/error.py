@@ -18,7 +18,7 @@ from kwire.errors import ErrorCode, broker_error, error_name
 def command(codes: tuple[str, ...], output: Output) -> None:
     """What a broker's error code means.
 
-    CODE is a number, NAME Kafka's name or a part of it; without one, all are listed.
+    CODE is a number, NAME is Kafka's name or a part of it. Without arguments, all codes are listed.
 
     \b
         kwire error 74
@@ -44,14 +44,14 @@ command.context_settings["ignore_unknown_options"] = True
 
 
 def matching(text: str) -> list[ErrorCode]:
-    """The codes that a number, a name or a part of a name stands for; a usage error when there is none."""
+    """Return the codes of a number, a name or a part of a name. Raises UsageError if there is none."""
     try:
         return [ErrorCode.__members__[error_name(int(text))]]
     except (KeyError, ValueError):
         pass
     if text.lstrip("-").isdigit():
         last = max(ErrorCode)
-        raise click.UsageError(f"{text} is no error code that Kafka 4.4 has (-1 to {int(last)})")
+        raise click.UsageError(f"{text} is not an error code of Kafka 4.4 (-1 to {int(last)})")
     wanted = text.upper().replace("-", "_").replace(" ", "_").removesuffix("_EXCEPTION")
     names = [code.name for code in ErrorCode]
     if wanted in names:
@@ -63,7 +63,7 @@ def matching(text: str) -> list[ErrorCode]:
     if squeezed and (exact or partial):
         return exact or partial
     near = difflib.get_close_matches(wanted, names, n=3)
-    raise click.UsageError(f"no error is called {text}" + (f"; perhaps {', '.join(near)}" if near else ""))
+    raise click.UsageError(f"there is no error {text}" + (f"; perhaps {', '.join(near)}" if near else ""))
 
 
 def as_json(code: ErrorCode) -> dict[str, Any]:

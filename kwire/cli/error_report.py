@@ -27,20 +27,20 @@ from kwire.errors import (
 
 
 class ExitCode(IntEnum):
-    """What the shell sees. Scripts rely on these: they never change meaning."""
+    """What the shell sees. Scripts rely on the codes: they never change."""
 
     OK = 0
-    KAFKA = 1  # a broker said no, or some items failed
-    USAGE = 2  # options, or input that this program was given to send
+    KAFKA = 1  # an error from a broker, or some items failed
+    USAGE = 2  # wrong options, or wrong input
     CONNECTION = 3  # no broker reached: name, port, TLS, authentication
-    UNDECODABLE = 4  # bytes that are not what they claim to be
-    UNWRITABLE = 74  # our output cannot be written, such as on a full disk; EX_IOERR of sysexits.h
+    UNDECODABLE = 4  # bytes that cannot be decoded
+    UNWRITABLE = 74  # the output cannot be written, as on a full disk; EX_IOERR of sysexits.h
     INTERRUPTED = 130  # Ctrl-C, as shells report it
-    BROKEN_PIPE = 141  # the reader of our output went away, as shells report it
+    BROKEN_PIPE = 141  # the reader closed the pipe, as shells report it
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """The code for an error; for one that stands for another failure (a time-out, a delivery), that failure's."""
+    """Return the exit code of an error. A time-out or delivery error takes the code of its cause."""
     match error:
         case ConfigurationError() | EncodeError():
             return ExitCode.USAGE
@@ -49,7 +49,7 @@ def exit_code(error: BaseException) -> ExitCode:
         case NodeError():
             return ExitCode.CONNECTION
         case RequestTimeoutError() if isinstance(error.__cause__, NodeError | RequestTimeoutError):
-            # A time-out because of a time-out: the peer took the connection and did not even greet.
+            # Two time-outs in a row: the peer accepted the connection and sent nothing.
             return ExitCode.CONNECTION
         case DeliveryError() if error.__cause__ is not None:
             return exit_code(error.__cause__)
@@ -57,9 +57,9 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def error_lines(error: KwireError) -> list[str]:
-    """The lines for stderr; the first stands alone, the others are labelled.
+    """Return the lines for stderr; the first stands alone, the others are labelled.
 
-    >>> explain(KwireError("connection refused", broker="1 at db:9092", remedy="is it running?"))
+    >>> error_lines(KwireError("connection refused", broker="1 at db:9092", remedy="is it running?"))
     ['connection refused', '  at:  broker 1 at db:9092', '  do:  is it running?']
     """
     causes = list(_causes(error))
@@ -75,17 +75,17 @@ def error_lines(error: KwireError) -> list[str]:
             place = _place(cause)
             lines.append(f"  why: {text} [{place}]" if place else f"  why: {text}")
             said += text
-    # The innermost remedy is about what really went wrong: not "check the brokers" but "nothing listens there".
+    # The innermost remedy fits the real cause: "nothing listens there", not "check the brokers".
     remedies = [one.remedy for one in (error, *causes) if one.remedy]
     if remedies:
         lines.append(f"  do:  {_PYTHON_NAME.sub(lambda name: _OPTIONS[name[0]], remedies[-1])}")
     return lines
 
 
-# What kept a request from being sent at all.
+# Causes that prevent a request from being sent.
 _UNREACHED = (ResolveError, ConnectError, TlsError, NotKafkaError)
 
-# Remedies speak of the Python client's options; here they have other names.
+# Remedies name options of the Python client; the command line has other names.
 _OPTIONS = {
     "ca_file": "--cafile",
     "cert_file": "--cert",
@@ -99,7 +99,7 @@ _PYTHON_NAME = re.compile(rf"\b({'|'.join(_OPTIONS)})\b")
 
 
 def _without(message: str, causes: list[KwireError]) -> str:
-    """The message without a cause that it repeats in its last clause: causes have lines of their own."""
+    """Return the message without the cause that its last clause repeats: each cause has its own line."""
     for cause in causes:
         if (text := str(cause)) and text in message:
             return message[: message.index(text)].rpartition(";")[0].strip() or message
@@ -107,12 +107,12 @@ def _without(message: str, causes: list[KwireError]) -> str:
 
 
 def _place(error: KwireError) -> str:
-    # errors.py words the places, in brackets after the message; with no message they stand alone.
+    # KwireError puts the place in brackets after its message.
     return str(KwireError("").at(**error.where))[2:-1] if error.where else ""
 
 
 def _causes(error: KwireError) -> Iterator[KwireError]:
-    """Ours only: what the operating system or OpenSSL said is in our own messages, in words."""
+    """Yield the causes that are KwireErrors: their messages already quote the operating system and OpenSSL."""
     seen = {id(error)}
     cause = error.__cause__
     while cause is not None and id(cause) not in seen:
@@ -123,17 +123,17 @@ def _causes(error: KwireError) -> Iterator[KwireError]:
 
 
 def takes_colour(stream: TextIO) -> bool:
-    """Whether to colour what goes there: a terminal that knows colours, unless NO_COLOR asks not to."""
+    """Return whether to colour a stream: a terminal with colours, unless NO_COLOR is set."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def report_error(error: KwireError) -> None:
-    """Write an error to stderr, the program's name first, so that the mixed stderr of a pipeline stays readable."""
+    """Write an error to stderr. It begins with the program's name, because pipelines mix their stderr."""
     print_error(*error_lines(error))
 
 
 def print_error(*lines: str) -> None:
-    """What went wrong, which -q does not silence."""
+    """Write lines to stderr, also with -q."""
     is_coloured = takes_colour(sys.stderr)
     name = click.style("kwire: ", fg="red", bold=True) if is_coloured else "kwire: "
     sys.stdout.flush()

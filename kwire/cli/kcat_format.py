@@ -18,7 +18,7 @@ from kwire.errors import ConfigurationError
 
 
 class FormattedRecord(Protocol):
-    """What a token can show of a record: a kwire.consumer.ConsumerRecord."""
+    """What a token can print of a record: a kwire.consumer.ConsumerRecord."""
 
     @property
     def topic(self) -> str: ...
@@ -46,7 +46,10 @@ def _length(data: bytes | None) -> int:
 
 
 def _headers(record: FormattedRecord, null: bytes | None) -> bytes:
-    """A null header is its name alone, as `kwire produce -H NAME` takes it, unless there is a word for null."""
+    """Return headers as a=1,b=2.
+
+    A null header is its name alone, as `kwire produce -H NAME` takes it, unless --null is given.
+    """
     shown = []
     for name, value in record.headers:
         text = null if value is None else value
@@ -72,7 +75,10 @@ def _tokens(chosen: bytes | None) -> dict[bytes, Renderer]:
 
 
 def compile_format(text: str, *, null: bytes | None = None) -> Renderer:
-    """A function that renders a record; `null` stands for a null key, value or header. ConfigurationError if wrong."""
+    """Return a function that renders a record.
+
+    `null` replaces a null key, value or header. Raises ConfigurationError.
+    """
     source = text.encode("utf-8", "surrogateescape")
     tokens = _tokens(null)
     parts: list[bytes | Renderer] = []
@@ -97,13 +103,13 @@ def _escaped(match: re.Match[bytes], text: str) -> bytes:
     if escape is not None and len(escape) == 3:
         return bytes.fromhex(escape[1:].decode())
     raise ConfigurationError(
-        f"the format {text!r} has {match[0].decode(errors='replace')!r}, which means nothing",
+        f"the format {text!r} has {match[0].decode(errors='replace')!r}, which is not a token",
         remedy="tokens are %s %S %R %k %K %T %h %t %p %o %%, escapes \\n \\r \\t \\0 \\\\ \\xNN",
     )
 
 
 def _joined(parts: list[bytes | Renderer]) -> list[bytes | Renderer]:
-    """Neighbouring texts as one."""
+    """Merge neighbouring texts."""
     joined: list[bytes | Renderer] = []
     for part in parts:
         if joined and isinstance(part, bytes) and isinstance(joined[-1], bytes):
@@ -114,7 +120,7 @@ def _joined(parts: list[bytes | Renderer]) -> list[bytes | Renderer]:
 
 
 def unescape(text: str) -> bytes:
-    r"""A delimiter as given on the command line: "\t", ":", "\x00"."""
+    r"""Return the bytes of a delimiter as given on the command line: "\t", ":", "\x00"."""
     source = text.encode("utf-8", "surrogateescape")
     return re.sub(rb"\\(x[0-9a-fA-F]{2}|.?)", lambda match: _escaped_delimiter(match, text), source, flags=re.DOTALL)
 

@@ -19,25 +19,25 @@ from kwire.protocol.json import camel_case, uuid_text
 
 
 def parse_json_object(text: str | bytes) -> dict[str, Any]:
-    """A JSON object; EncodeError for anything else."""
+    """Parse a JSON object. Raises EncodeError for anything else."""
     try:
         value = json.loads(text)
     except ValueError as error:
         raise EncodeError(f"the input is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise EncodeError("the input is no JSON object", remedy='give the message\'s fields: {"name": value, ...}')
+        raise EncodeError("the input is not a JSON object", remedy='give the message\'s fields: {"name": value, ...}')
     return value
 
 
 def message_from_json(cls: Any, fields: dict[str, Any], version: int) -> Any:
-    """A message of this class and version; EncodeError for a name that it has not, or a field that it needs."""
+    """Return a message of this class and version. Raises EncodeError for an unknown or missing field."""
     return cls.from_json(_completed(cls, fields, version, cls.__name__, ""), version)
 
 
 def _completed(cls: Any, given: Any, version: int, owner: str, path: str) -> Any:
-    """What was given, with defaults for what was not."""
+    """Return the given fields with defaults for the missing ones."""
     if not isinstance(given, dict):
-        return given  # from_json says what is wrong with it
+        return given  # from_json reports the error
     fields = {camel_case(field.name): field for field in cls.FIELDS if field.exists(version)}
     for name in given:
         if name not in fields:
@@ -66,7 +66,7 @@ def _no_such_field(name: str, known: list[str], owner: str, version: int, path: 
 
 
 def value_to_json(value: Any) -> Any:
-    """What a field holds, as JSON."""
+    """Return the value of a field as JSON."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes_to_json(bytes(value))
     if isinstance(value, UUID):
@@ -77,7 +77,7 @@ def value_to_json(value: Any) -> Any:
 
 
 def default_to_json(field: Field) -> Any:
-    """A field's default as Kafka's JSON writes it."""
+    """Return a field's default as Kafka's JSON writes it."""
     default = field.default
     if hasattr(default, "FIELDS"):
         return {camel_case(inner.name): default_to_json(inner) for inner in default.FIELDS}
@@ -85,7 +85,7 @@ def default_to_json(field: Field) -> Any:
 
 
 class ResponseError(NamedTuple):
-    """An error code that is not 0, and its path in the answer: topics[0].errorCode."""
+    """An error code that is not 0, and its path in the response: topics[0].errorCode."""
 
     path: str
     code: int
@@ -95,13 +95,13 @@ class ResponseError(NamedTuple):
         return error_name(self.code)
 
 
-def response_errors(answer: Any, path: str = "") -> Iterator[ResponseError]:
-    """The answer's own, those of its topics, partitions, ..."""
-    if isinstance(answer, list):
-        for index, item in enumerate(answer):
+def response_errors(response: Any, path: str = "") -> Iterator[ResponseError]:
+    """Yield every error code in a response that is not 0: its own, those of its topics, partitions, ..."""
+    if isinstance(response, list):
+        for index, item in enumerate(response):
             yield from response_errors(item, f"{path}[{index}]")
-    elif isinstance(answer, dict):
-        for name, value in answer.items():
+    elif isinstance(response, dict):
+        for name, value in response.items():
             here = f"{path}.{name}" if path else name
             if isinstance(value, (list, dict)):
                 yield from response_errors(value, here)

@@ -28,13 +28,18 @@ _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 @click.command()
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1, shell_complete=complete_topic)
-@click.option("--partitions", "has_partitions", is_flag=True, help="Every partition, also when no topic is named.")
+@click.option(
+    "--partitions",
+    "has_partitions",
+    is_flag=True,
+    help="List every partition of every topic. Default: only of named topics.",
+)
 @connection_options
 @output_options
 def command(topics: tuple[str, ...], has_partitions: bool, connection: ConnectionOptions, output: Output) -> ExitCode:
     """Brokers, topics and partitions of a cluster.
 
-    A topic that is named is shown with its partitions; if it has an error, the exit code is 1. No topic is created.
+    A named topic is shown with its partitions; if it has an error, the exit code is 1. No topic is created.
 
     \b
         kwire metadata -b localhost:9092
@@ -55,11 +60,11 @@ def command(topics: tuple[str, ...], has_partitions: bool, connection: Connectio
 
 
 def request_metadata(runtime: LoopThread, topics: Sequence[str] | None, timeout: float) -> MetadataResponse:
-    """Metadata of some topics, or of all; creates none."""
+    """Request the metadata of some topics, or of all. Creates none."""
     from kwire.cluster import ToAny
 
     def build(version: int) -> MetadataRequest:
-        # Brokers before v4 create what they are asked for by name, so they are asked for everything.
+        # Before v4, a request by name creates the topic, so request all topics.
         names = topics if version >= 4 else None
         if names is None:
             return MetadataRequest(topics=[] if version == 0 else None, allow_auto_topic_creation=version < 4)

@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-# A table that is not drawn on a terminal has no width to fit; nobody wants it cut at 80.
+# Outside a terminal there is no width to fit.
 _WIDTH_WHEN_PIPED = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What the options chose. `is_table` is false when JSON lines are wanted."""
+    """Where the options send output. `is_table` is false if JSON lines are wanted."""
 
     is_table: bool
     quiet: bool
     verbose: int
 
     def json(self, value: Any) -> None:
-        """One line of JSON."""
+        """Write one line of JSON."""
         sys.stdout.write(json_line(value) + "\n")
 
     def text(self, line: str = "") -> None:
         sys.stdout.write(line + "\n")
 
     def note(self, text: str) -> None:
-        """A remark for the person at the terminal; -q silences it."""
+        """Write a remark to stderr; -q silences it."""
         if not self.quiet:
             sys.stdout.flush()
             click.echo(text, err=True)
@@ -64,10 +64,10 @@ class Output:
         right: Collection[str] = (),
         whole: Collection[str] = (),
     ) -> None:
-        """Draw a table without lines around cells, so that a selection can be pasted.
+        """Print a table without lines around cells, so that a selection can be pasted.
 
-        A cell is a text, a styled one, or what str() makes of it; a column that is empty throughout is left out.
-        `right` names the columns that end at the right, `whole` those that are never wrapped.
+        A cell is a string, rich text, or an object with a str(). A column that is empty throughout is left out. `right`
+        names the right-aligned columns, `whole` those that are never wrapped.
         """
         from rich.table import Table
 
@@ -90,12 +90,12 @@ class Output:
 
 
 def has_colour() -> bool:
-    """Whether to colour what is not drawn by rich."""
+    """Return whether to colour what rich does not draw."""
     return takes_colour(sys.stdout)
 
 
 def json_line(value: Any) -> str:
-    # A terminal or pipe that cannot carry UTF-8 gets \u escapes: the same JSON.
+    # A stream without UTF-8 gets \u escapes: the same JSON.
     is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     return json.dumps(value, ensure_ascii=not is_utf8, separators=(", ", ": "))
 
@@ -113,17 +113,17 @@ def styled(text: str, style: str) -> Text:
 
 
 def counted(number: int, noun: str) -> str:
-    """1 record, 2 records."""
+    """Return "1 record", "2 records"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def printable(text: str) -> str:
-    """A text from the wire, made harmless to a terminal: control characters are shown, not obeyed."""
+    """Escape control characters, so that text from the wire cannot control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def output_options(command: Command) -> Command:
-    """-f, -q and -v; the command is called with `output=Output`."""
+    """Add -f, -q and -v; the command gets `output=Output`."""
 
     @click.option(
         "-f",
@@ -134,8 +134,8 @@ def output_options(command: Command) -> Command:
         show_default=True,
         help="auto: a table on a terminal, JSON lines in a pipe.",
     )
-    @click.option("-q", "--quiet", is_flag=True, help="No remarks on stderr, only errors.")
-    @click.option("-v", "--verbose", count=True, help="Log to stderr: connections; -vv: requests too.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr, no remarks.")
+    @click.option("-v", "--verbose", count=True, help="Log connections to stderr; -vv: also each request and response.")
     @functools.wraps(command)
     def wrapped(*args: Any, format_: str, quiet: bool, verbose: int, **kwargs: Any) -> Any:
         click.get_current_context().with_resource(log_to_stderr(verbose))
@@ -146,7 +146,7 @@ def output_options(command: Command) -> Command:
 
 
 def utc_text(timestamp_ms: int) -> str:
-    """A timestamp for a person, in UTC; empty for none, or for one beyond the calendar."""
+    """Return a timestamp as UTC text; empty for no timestamp, or one beyond the calendar."""
     if timestamp_ms < 0:
         return ""
     try:

@@ -19,7 +19,7 @@ from kwire.cli.record_json import RecordToSend, record_from_json
 from kwire.errors import EncodeError, KwireError
 
 _READ_BYTES = 64 * 1024
-# A broken topic fails every record in the same way; after these the count is enough.
+# A broken topic fails every record in the same way: after these, only count.
 _ERRORS_SHOWN_MAX = 10
 _CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -27,30 +27,61 @@ _CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 @click.command()
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.File("rb"))
-@click.option("-J", "--json", "is_json", is_flag=True, help="Each line is a record as `kwire consume` prints it.")
+@click.option("-J", "--json", "is_json", is_flag=True, help="Each line is a JSON record as `kwire consume` prints it.")
 @click.option("-l", "--lines", "has_lines", is_flag=True, help="Each line of the FILEs is a record, not each FILE.")
-@click.option("-D", "--delimiter", default="\\n", show_default=True, help="What ends a record of the input.")
-@click.option("-K", "--key-delimiter", help="What ends the key in each record; a record without it has no key.")
-@click.option("-k", "--fixed-key", help="The key of every record that brings none.")
-@click.option("-Z", "--null", "is_null", is_flag=True, help="An empty key or value is null.")
+@click.option("-D", "--delimiter", default="\\n", show_default=True, help="What ends each record of the input.")
 @click.option(
-    "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="On every record; without =, null."
+    "-K", "--key-delimiter", help="What separates key and value; a record without it has no key. Default: no keys."
 )
-@click.option("-p", "--partition", type=click.IntRange(0), metavar="N", help="Default: by key, else spread.")
-@click.option("--repartition", is_flag=True, help="Ignore the partitions that JSON records bring.")
-@click.option("-z", "--compression", type=click.Choice(_CODECS), default="none", show_default=True)
-@click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
-@click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="Stop after so many records.")
+@click.option("-k", "--fixed-key", help="The key of every record without one.")
+@click.option("-Z", "--null", "is_null", is_flag=True, help="Send an empty key or value as null.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Add a header to every record; without =, its value is null.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(0),
+    metavar="N",
+    help="The partition of every record. Default: by key, else balanced.",
+)
+@click.option("--repartition", is_flag=True, help="Ignore the partitions of JSON records.")
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(_CODECS),
+    default="none",
+    show_default=True,
+    help="Compression of the batches.",
+)
+@click.option(
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="Replicas that must store a record: all in sync, the leader, or none.",
+)
+@click.option(
+    "-c", "--count", type=click.IntRange(1), metavar="N", help="Stop after N records. Default: at the end of the input."
+)
 @click.option(
     "--delivery-timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=120.0,
     show_default=True,
     metavar="SECONDS",
-    help="When a record is given up, retries included.",
+    help="Time to deliver a record, retries included; then it fails.",
 )
 @click.option(
-    "--report", "has_report", is_flag=True, help="A JSON line on stdout for each record: where it went, or why not."
+    "--report",
+    "has_report",
+    is_flag=True,
+    help="Write a JSON line to stdout for each record: its offset, or its error.",
 )
 @producer_options
 @output_options
@@ -62,28 +93,28 @@ def command(
 ) -> ExitCode:  # fmt: skip
     """Send lines, files or JSON records to a topic.
 
-    Lines come from stdin, or each FILE is one value. Exit code 1 if a record was not delivered; each failure is named
-    on stderr.
+    Without FILE, each line of stdin is a record; each FILE is one record. The exit code is 1 if a record was not
+    delivered; stderr names the first ten failures.
 
     \b
         echo 'k1:hello' | kwire produce orders -K :
         kwire produce blobs picture.jpg -H type=image/jpeg
         kwire consume orders -e | kwire produce copy --json
     """
-    form = _RecordParser(is_json, key_delimiter, fixed_key, is_null, headers, partition, repartition)
+    parser = _RecordParser(is_json, key_delimiter, fixed_key, is_null, headers, partition, repartition)
     ends = unescape(delimiter)
     if not ends:
-        raise click.UsageError("--delimiter is empty")
+        raise click.UsageError("--delimiter must not be empty")
     values = _input(files, has_lines or is_json, ends)
     if not files and sys.stdin.isatty():
-        output.note("One record a line; Ctrl-D ends.")
-    with closing(_Delivery(topic, has_report, output)) as sending:
-        sending.connect(connection, compression, acks, delivery_timeout)
-        return sending.run(form, values, count)
+        output.note("Reading records from this terminal: one per line, Ctrl-D ends.")
+    with closing(_Delivery(topic, has_report, output)) as delivery:
+        delivery.connect(connection, compression, acks, delivery_timeout)
+        return delivery.run(parser, values, count)
 
 
 class _RecordParser:
-    """How a piece of the input becomes a record."""
+    """How a part of the input becomes a record."""
 
     def __init__(
         self, is_json: bool, key_delimiter: str | None, fixed_key: str | None, is_null: bool, headers: Iterable[str],
@@ -98,7 +129,7 @@ class _RecordParser:
         self.repartition = repartition
 
     def record(self, piece: bytes) -> RecordToSend:
-        """Raises EncodeError for a line that is no JSON record."""
+        """Return the record of a part. Raises EncodeError for a line that is not a JSON record."""
         if self.is_json:
             record = record_from_json(piece)
             if self.repartition:
@@ -124,12 +155,12 @@ class _RecordParser:
 def _header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
     if not name:
-        raise click.UsageError(f"-H {text}: give NAME=VALUE")
+        raise click.UsageError(f"-H {text}: must be NAME=VALUE")
     return name, value.encode("utf-8", "surrogateescape") if equals else None
 
 
 def _input(files: Iterable[BinaryIO], has_lines: bool, delimiter: bytes) -> Iterator[tuple[str, bytes]]:
-    """(where it was, bytes) of each record to be."""
+    """Yield (where it was, bytes) of each record."""
     files = list(files)
     if not files:
         for number, piece in enumerate(split_records(sys.stdin.buffer, delimiter), 1):
@@ -144,12 +175,15 @@ def _input(files: Iterable[BinaryIO], has_lines: bool, delimiter: bytes) -> Iter
 
 
 def split_records(stream: Any, delimiter: bytes) -> Iterator[bytes]:
-    """The pieces of a stream between delimiters, each as soon as it is there; nothing after the last is no piece."""
-    # read1 answers what is there; read would wait for a full buffer while a person types.
+    """Yield the parts of a stream between delimiters, each as soon as it is read.
+
+    A delimiter at the end adds no empty part.
+    """
+    # read1 returns what is available; read would wait for a full buffer.
     read: Callable[[int], bytes] = stream.read1 if hasattr(stream, "read1") else stream.read
     rest = b""
     while chunk := read(_READ_BYTES):
-        # A delimiter may lie across two chunks, so what is left is looked at again.
+        # A delimiter may span two chunks, so the rest is split again.
         *pieces, rest = (rest + chunk).split(delimiter)
         yield from pieces
     if rest:
@@ -157,7 +191,7 @@ def split_records(stream: Any, delimiter: bytes) -> Iterator[bytes]:
 
 
 class _Delivery:
-    """A producer and what became of its records. Counts are changed on the callback thread, under the condition."""
+    """A producer and the results of its records. The callback thread changes the counts under the condition."""
 
     def __init__(self, topic: str, has_report: bool, output: Output) -> None:
         self.topic = topic
@@ -167,10 +201,10 @@ class _Delivery:
         self.changed = threading.Condition()
         self.accepted = self.delivered = self.delivered_bytes = self.failed = 0
         self.first_error: KwireError | None = None
-        self.is_reader_gone = False
+        self.stdout_closed = False
 
     def connect(self, connection: ConnectionOptions, compression: str, acks: str, delivery_timeout: float) -> None:
-        """Reach a broker before the first record is read, so that a wrong address is told at once."""
+        """Reach a broker before the first record is read, so that a wrong address fails at once."""
         from kwire.cli.metadata import request_metadata
         from kwire.cluster import ClientConfig, LoopThread
         from kwire.producer import Producer
@@ -185,29 +219,29 @@ class _Delivery:
         with closing(LoopThread(ClientConfig(**{name: options[name] for name in options if name in known}))) as runtime:
             request_metadata(runtime, [], connection.timeout)
 
-    def run(self, form: _RecordParser, values: Iterator[tuple[str, bytes]], count: int | None) -> ExitCode:
+    def run(self, parser: _RecordParser, values: Iterator[tuple[str, bytes]], count: int | None) -> ExitCode:
         status = ExitCode.OK
         sent = 0
         try:
             for where, piece in values:
                 try:
-                    self._send(form.record(piece), where)
+                    self._send(parser.record(piece), where)
                 except EncodeError as error:
                     raise _at(error, where) from None
                 sent += 1
-                if sent == count or self.is_reader_gone:
+                if sent == count or self.stdout_closed:
                     break
         except KeyboardInterrupt:
-            self.output.note("interrupted; delivering what was read (Ctrl-C again: give up)")
+            self.output.note("interrupted; delivering what was read (Ctrl-C again: exit at once)")
             status = ExitCode.INTERRUPTED
         finally:
-            # Also after a line that is wrong: the ones before it were accepted.
+            # Also after a wrong line: the lines before it were accepted.
             self.producer.flush()
             with self.changed:
-                # Every record has its outcome now; the callback thread may still be telling us.
+                # Every record is resolved; the callback thread may still be counting.
                 self.changed.wait_for(lambda: self.delivered + self.failed >= self.accepted)
             self._summarise()
-        if self.is_reader_gone:
+        if self.stdout_closed:
             raise BrokenPipeError
         if self.first_error is not None and status is ExitCode.OK:
             return exit_code(self.first_error)
@@ -221,7 +255,7 @@ class _Delivery:
                 on_delivery=lambda response: self._done(response, where, size),
             )  # fmt: skip
         except KwireError as error:
-            # Refused at the door, such as one that is too large: this record's fate, not the end of the others.
+            # Rejected at once, such as a record that is too large: only this record fails.
             self._failed(error, where)
         except ValueError as error:
             raise EncodeError(str(error)) from None
@@ -259,7 +293,7 @@ class _Delivery:
         try:
             sys.stdout.write(json_line(line) + "\n")
         except BrokenPipeError:
-            self.is_reader_gone = True
+            self.stdout_closed = True
 
     def _summarise(self) -> None:
         with self.changed:

@@ -24,7 +24,7 @@ JsonBytes = str | dict[str, str] | None
 
 
 class RecordToSend(NamedTuple):
-    """A record to be sent; None for partition and timestamp leaves the choice to the producer."""
+    """A record to send. None as partition or timestamp leaves the choice to the producer."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -43,14 +43,14 @@ def bytes_to_json(data: bytes | None) -> JsonBytes:
 
 
 def bytes_from_json(value: Any, path: str) -> bytes | None:
-    """The inverse of `bytes_to_json`; raises EncodeError."""
+    """Return the bytes of `bytes_to_json`. Raises EncodeError."""
     if value is None:
         return None
     if isinstance(value, str):
         try:
             return value.encode()
         except UnicodeEncodeError:
-            raise EncodeError("half of a surrogate pair is no text", path=path) from None
+            raise EncodeError("half of a surrogate pair is not valid text", path=path) from None
     if isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str):
         try:
             return base64.b64decode(value["base64"], validate=True)
@@ -68,7 +68,7 @@ def headers_to_json(headers: Sequence[tuple[str, bytes | None]]) -> list[list[An
 
 
 def headers_from_json(value: Any) -> Headers:
-    """Pairs, or an object {name: value} for those who write it by hand."""
+    """Return headers from a list of pairs, or from an object {name: value}."""
     if value is None:
         return ()
     pairs = list(value.items()) if isinstance(value, dict) else value
@@ -78,26 +78,26 @@ def headers_from_json(value: Any) -> Headers:
     for index, pair in enumerate(pairs):
         path = f"headers[{index}]"
         if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise EncodeError("a header is a pair of a name and a value", path=path)
+            raise EncodeError("a header must be a pair of a name and a value", path=path)
         headers.append((pair[0], bytes_from_json(pair[1], path)))
     return tuple(headers)
 
 
-# What consume adds and the log decides; accepted and not used, so that its output can be fed back.
+# Fields that the log decides. They are accepted and ignored, so that consume's output can be produced again.
 _DECIDED_BY_THE_LOG = {"topic", "offset", "timestamp_type"}
 _KNOWN = {"key", "value", "headers", "partition", "timestamp_ms"} | _DECIDED_BY_THE_LOG
 
 
 def record_from_json(line: bytes) -> RecordToSend:
-    """One JSON line as a record; raises EncodeError."""
+    """Parse one JSON line as a record. Raises EncodeError."""
     try:
         record = json.loads(line)
     except ValueError as error:
         raise EncodeError(f"not JSON: {error}", remedy="one JSON object per line") from None
     if not isinstance(record, dict):
-        raise EncodeError("the line is no JSON object", remedy='such as {"key": "k", "value": "v"}')
+        raise EncodeError("the line is not a JSON object", remedy='write one such as {"key": "k", "value": "v"}')
     if unknown := sorted(record.keys() - _KNOWN):
-        raise EncodeError(f"a record has no {', '.join(unknown)}", remedy=f"it has {', '.join(sorted(_KNOWN))}")
+        raise EncodeError(f"a record has no field {', '.join(unknown)}", remedy=f"it has {', '.join(sorted(_KNOWN))}")
     return RecordToSend(
         bytes_from_json(record.get("key"), "key"),
         bytes_from_json(record.get("value"), "value"),
@@ -111,19 +111,19 @@ def _maybe_int(record: dict[str, Any], name: str) -> int | None:
     value = record.get(name)
     if value is None:
         return None
-    # 0.8 and 0.9 know no timestamps; consume prints -1 for theirs.
+    # Records of 0.8 and 0.9 have no timestamp; consume prints -1.
     if name == "timestamp_ms" and value == -1:
         return None
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    raise EncodeError(f"{json.dumps(value)[:60]} is no {name}", path=name)
+    raise EncodeError(f"{json.dumps(value)[:60]} is not a valid {name}", path=name)
 
 
 _TIMESTAMP_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "append"}  # v0 has no times
 
 
 def batch_to_json(batch: Batch) -> dict[str, Any]:
-    """A batch's header."""
+    """Return the header of a batch."""
     return {
         "magic": batch.magic,
         "base_offset": batch.base_offset,
@@ -143,7 +143,7 @@ def batch_to_json(batch: Batch) -> dict[str, Any]:
 
 
 def records_to_json(batch: Batch) -> list[dict[str, Any]]:
-    """A batch's records; raises KwireError where they are not what the header says."""
+    """Return the records of a batch. Raises KwireError if they contradict the header."""
     return [
         {
             "offset": record.offset,

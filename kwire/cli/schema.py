@@ -18,7 +18,7 @@ from kwire.protocol.json import camel_case
 
 
 class Line(NamedTuple):
-    """A field and where it stands: `path` in Kafka's names, with [] for the elements of an array."""
+    """A field and its path in Kafka's names, with [] for array elements."""
 
     depth: int
     path: str
@@ -31,14 +31,14 @@ class Line(NamedTuple):
 
 @click.command()
 @click.argument("api_text", metavar="[API[@VERSION]]", required=False, shell_complete=complete_api)
-@click.option("--request", "only", flag_value="request", help="Only the request.")
-@click.option("--response", "only", flag_value="response", help="Only the response.")
-@click.option("--diff", nargs=2, metavar="A B", help="What version B has that A has not, and the reverse.")
+@click.option("--request", "only", flag_value="request", help="Show only the request. Default: both.")
+@click.option("--response", "only", flag_value="response", help="Show only the response. Default: both.")
+@click.option("--diff", nargs=2, metavar="A B", help="Show the differences between versions A and B.")
 @output_options
 def command(api_text: str | None, only: str | None, diff: tuple[str, str] | None, output: Output) -> ExitCode:
     """Fields and versions of an API's messages.
 
-    Names are those of Kafka's JSON, as `kwire encode` and `kwire send` take it. Without an API, all are listed.
+    Names are those of Kafka's JSON, which `kwire encode` and `kwire send` read. Without an API, all APIs are listed.
 
     \b
         kwire schema
@@ -78,13 +78,13 @@ def _list_apis(output: Output) -> None:
 
 
 def _flexible(api: Any) -> int | None:
-    """The first flexible version, if the API has one that we know."""
+    """Return the first flexible version, if kwire knows one."""
     first: int | None = api.request.FLEXIBLE
     return first if first is not None and first in api.versions else None
 
 
 def lines(cls: Any, version: int | None, depth: int = 0, prefix: str = "") -> Iterator[Line]:
-    """The fields of a message and of what it holds, those of one version or of all."""
+    """Yield the fields of a message and of its structs, in one version or in all."""
     for field in cls.FIELDS:
         if version is not None and not field.exists(version):
             continue
@@ -191,7 +191,7 @@ def _show_diff(cls: Any, first: int, second: int, output: Output) -> None:
 
 
 def _changes(cls: Any, first: int, second: int) -> Iterator[tuple[str, str, str | None, str | None]]:
-    """(added, removed or changed; path; what it was; what it is)."""
+    """Yield (added, removed or changed; path; old; new)."""
     if (was := _form(cls, first)) != (now := _form(cls, second)):
         yield "changed", "(encoding)", was, now
     before, after = ({line.path: _shape(line, v) for line in lines(cls, v)} for v in (first, second))

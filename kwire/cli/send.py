@@ -27,21 +27,22 @@ _ERRORS_SHOWN_MAX = 5
 @click.command()
 @click.argument("api_text", metavar="API[@VERSION]", shell_complete=complete_api)
 @click.argument("text", metavar="[JSON|-]", default="-")
-@click.option("--broker", type=int, metavar="ID", help="To this broker.")
-@click.option("--leader", metavar="TOPIC:PARTITION", help="To the leader of a partition.")
-@click.option("--coordinator", metavar="GROUP", help="To the coordinator of a group.")
-@click.option("--transaction", metavar="ID", help="To the coordinator of a transactional id.")
-@click.option("--controller", is_flag=True, help="To the controller.")
+@click.option("--broker", type=int, metavar="ID", help="Send to this broker. Default: to any broker.")
+@click.option("--leader", metavar="TOPIC:PARTITION", help="Send to the leader of this partition.")
+@click.option("--coordinator", metavar="GROUP", help="Send to the coordinator of this consumer group.")
+@click.option("--transaction", metavar="ID", help="Send to the coordinator of this transactional id.")
+@click.option("--controller", is_flag=True, help="Send to the controller.")
 @connection_options
 @output_options
 def command(
     api_text: str, text: str, broker: int | None, leader: str | None, coordinator: str | None, transaction: str | None,
     controller: bool, connection: ConnectionOptions, output: Output,
 ) -> ExitCode:  # fmt: skip
-    """Send one request, written as JSON, and print the answer.
+    """Send one request, written as JSON, and print the response.
 
-    To any broker, unless an option says which. Without a version, the highest that both sides speak is used. What has a
-    default may be left out. The exit code is 1 if any errorCode in the answer is not 0.
+    JSON holds the fields of the request as `kwire schema API` lists them; those with a default may be left out. Without
+    JSON, they are read from stdin until its end (Ctrl-D on a terminal). Without VERSION, the highest version of both
+    sides is used. The exit code is 1 if any errorCode in the response is not 0.
 
     \b
         kwire send DescribeCluster@0 '{}'
@@ -53,17 +54,20 @@ def command(
 
     found, wanted = find_api_at(api_text)
     if text == "-" and sys.stdin.isatty():
-        output.note(f"Type the fields of {found.name} as JSON ({{}} for none), then press Ctrl-D.")
+        output.note(f"Reading the fields of {found.name} as JSON from this terminal: type them, then press Ctrl-D.")
+        output.note(
+            f"(Or give them as an argument: kwire send {api_text} '{{}}'. `kwire schema {found.name}` lists them.)"
+        )
     fields = parse_json_object(sys.stdin.read() if text == "-" else text)
     if found.key == ApiKey.PRODUCE and fields.get("acks") == 0:
-        raise click.UsageError("brokers do not answer a Produce with acks 0")
+        raise click.UsageError("a Produce with acks 0 has no response: give acks 1 or -1")
     route = _route(broker, leader, coordinator, transaction, controller)
     used: list[int] = []
 
     def build(version: int) -> Any:
         if wanted is not None and version != wanted:
             raise UnsupportedVersionError(
-                f"the broker speaks {found.name} only to version {version}, not {wanted}",
+                f"the broker has {found.name} only up to version {version}, not {wanted}",
                 remedy="see `kwire versions`",
             )
         used[:] = [version]
@@ -77,19 +81,22 @@ def command(
         )
     version = used[0]
     output.note(f"{found.name} v{version}")
-    answer = response.to_json(version)
+    fields_json = response.to_json(version)
     if output.is_table:
-        output.text(json.dumps(answer, indent=2, ensure_ascii=False))
+        output.text(json.dumps(fields_json, indent=2, ensure_ascii=False))
     else:
-        output.json(answer)
-    refused = list(response_errors(answer))
-    for error in refused[:_ERRORS_SHOWN_MAX]:
+        output.json(fields_json)
+    errors = list(response_errors(fields_json))
+    for error in errors[:_ERRORS_SHOWN_MAX]:
         output.note(f"{error.path}: {error.name}, see `kwire error {error.code}`")
-    return ExitCode.KAFKA if refused else ExitCode.OK
+    return ExitCode.KAFKA if errors else ExitCode.OK
 
 
 def _leader(runtime: LoopThread, route: ToLeader, timeout: float) -> ToNode:
-    """Who leads the partition. Asked here, because the event loop keeps metadata only of topics that somebody uses."""
+    """Return the leader of the partition.
+
+    Requested here, because the event loop keeps metadata only of topics in use.
+    """
     from kwire.cluster import ToNode
 
     (topic,) = request_metadata(runtime, [route.topic], timeout).topics
@@ -120,5 +127,7 @@ def _route(
     if controller:
         routes.append(ToController())
     if len(routes) > 1:
-        raise click.UsageError("a request goes to one broker: give one of --broker, --leader, --coordinator, ...")
+        raise click.UsageError(
+            "a request goes to one broker: give one of --broker, --leader, --coordinator, --transaction, --controller"
+        )
     return routes[0] if routes else ToAny()

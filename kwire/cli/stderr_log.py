@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 class _Stderr(logging.Handler):
-    """Writes to whatever `sys.stderr` is at that moment."""
+    """Write to the current `sys.stderr`, which tests replace."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -25,9 +25,11 @@ _HANDLER.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(m
 
 @contextlib.contextmanager
 def log_to_stderr(verbose: int) -> Iterator[None]:
-    """Show what kwire logs: from INFO on with -v, from DEBUG on with -vv; of `kwire -v COMMAND -vv` the more counts.
+    """Show kwire's log on stderr: from INFO with -v, from DEBUG with -vv.
 
-    Without -v, warnings are shown as Python shows them where nothing is set up: as bare lines.
+    Of `kwire -v COMMAND -vv` the higher level counts.
+
+    Without -v, warnings appear as Python shows them without a logging configuration: as bare lines.
     """
     logger = logging.getLogger("kwire")
     if not verbose:

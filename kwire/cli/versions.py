@@ -39,11 +39,10 @@ RELEASES = (
     "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1", "4.2", "4.3", "4.4",
 )  # fmt: skip
 
-# Told only by brokers that have a plugin for clients' telemetry.
+# Only brokers with a plugin for client telemetry report these.
 OPTIONAL = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
-# Of Produce, brokers of 4.x say that they have 0 to 2 as well, without which librdkafka would not compress
-# (KAFKA-18659); they refuse them.
+# Brokers of 4.x report Produce 0 to 2 but reject them: librdkafka would not compress otherwise (KAFKA-18659).
 _HISTORY: Mapping[int, str] = {
     ApiKey.PRODUCE: (
         "0.10.0 0-2, 0.11 0-3, 1.0 0-5, 2.0 0-6, 2.1 0-7, 2.4 0-8, 2.8 0-9, 3.7 0-10, 3.8 0-11, 4.0 0-12, 4.1 0-13"
@@ -156,7 +155,7 @@ _ENTRY = re.compile(r"(?P<release>[\d.]+) (?:(?P<first>\d+)(?:-(?P<last>\d+))?|-
 
 @cache
 def release_versions(release: str, *, has_zookeeper: bool) -> Mapping[int, range]:
-    """{API key: versions} of a release's brokers. `has_zookeeper` matters from 2.8 to 3.9. KeyError for no release."""
+    """Return {API key: versions} of a release's brokers. `has_zookeeper` matters from 2.8 to 3.9. Raises KeyError."""
     if release not in RELEASES:
         raise KeyError(release)
     found = {}
@@ -180,7 +179,7 @@ def _at(history: str, index: int, other_mode: str) -> range:
 
 
 def maybe_release(text: str) -> str | None:
-    """The release of 3.9, 3.9.1, v3.9 or 0.10.1.1; None if there is none in the table."""
+    """Return the release of 3.9, 3.9.1, v3.9 or 0.10.1.1; None if the table has none."""
     numbers = text.lstrip("v").split(".")
     for size in (3, 2):
         if (name := ".".join(numbers[:size])) in RELEASES:
@@ -189,12 +188,12 @@ def maybe_release(text: str) -> str | None:
 
 
 def has_zookeeper(versions: Mapping[int, range]) -> bool:
-    """Whether a broker that has these keeps its metadata in ZooKeeper: its controller tells it the news."""
+    """Return whether a broker with these versions uses ZooKeeper: its controller then sends it UpdateMetadata."""
     return int(ApiKey.UPDATE_METADATA) in versions
 
 
 def differences(versions: Mapping[int, range], release: str) -> dict[int, tuple[range, range]]:
-    """{API key: (the release's versions, the broker's)} where they differ; an empty range where there are none."""
+    """Return {API key: (the release's versions, the broker's)} where they differ; an empty range means none."""
     theirs = release_versions(release, has_zookeeper=has_zookeeper(versions))
     found = {}
     for key in sorted({*versions, *theirs}):
@@ -205,36 +204,35 @@ def differences(versions: Mapping[int, range], release: str) -> dict[int, tuple[
 
 
 def nearest_release(versions: Mapping[int, range]) -> tuple[str, int]:
-    """(release, how many APIs differ) of the newest of those that differ least."""
+    """Return (release, number of different APIs) of the most similar release; the newest of several."""
     counts = [(release, len(differences(versions, release))) for release in reversed(RELEASES)]
     return min(counts, key=lambda one: one[1])
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerVersions:
-    """What one broker answered; `answer` None where it is too old to be asked, and kwire takes it for a 0.8.2."""
+    """The response of one broker; `response` is None if the broker predates ApiVersions. kwire takes it for a 0.8.2."""
 
     node: int
     address: str
-    answer: ApiVersionsResponse | None
+    response: ApiVersionsResponse | None
 
     @property
     def ranges(self) -> dict[int, range]:
-        if self.answer is None:
+        if self.response is None:
             return dict(BROKERS_BEFORE_API_VERSIONS["0.8.2"])
-        answered = self.answer.api_keys
-        return {one.api_key: range(one.min_version, one.max_version + 1) for one in answered}
+        return {one.api_key: range(one.min_version, one.max_version + 1) for one in self.response.api_keys}
 
 
 @click.command()
-@click.option("--release", "release_text", metavar="X.Y", help="What the brokers lack of this release, or have beyond.")
+@click.option("--release", "release_text", metavar="X.Y", help="Compare the brokers with this Kafka release.")
 @connection_options
 @output_options
 def command(release_text: str | None, connection: ConnectionOptions, output: Output) -> ExitCode:
-    """Which versions of each API the brokers speak.
+    """Which versions of each API the brokers have.
 
-    A column for each group of brokers that speak the same; several mean a rolling upgrade. "used" is what kwire would
-    negotiate with all of them. With --release only the APIs that differ from that release's are listed.
+    Each column is a group of brokers with equal versions; several columns mean a rolling upgrade. "used" is what kwire
+    would negotiate with all brokers. With --release, only the APIs that differ from that release are listed.
 
     \b
         kwire versions -b localhost:9092
@@ -251,12 +249,12 @@ def command(release_text: str | None, connection: ConnectionOptions, output: Out
         cluster = request_metadata(runtime, [], connection.timeout)
         for broker in sorted(cluster.brokers, key=lambda broker: broker.node_id):
             try:
-                answer = _api_versions(runtime, broker.node_id, connection.timeout)
+                response = _api_versions(runtime, broker.node_id, connection.timeout)
             except KwireError as error:
                 report_error(error)
                 status = exit_code(error)
                 continue
-            found.append(BrokerVersions(broker.node_id, show_address(broker.host, broker.port), answer))
+            found.append(BrokerVersions(broker.node_id, show_address(broker.host, broker.port), response))
     if release is not None:
         show_differences(found, release, output)
     elif output.is_table:
@@ -270,12 +268,12 @@ def command(release_text: str | None, connection: ConnectionOptions, output: Out
 def _release(text: str) -> str:
     found = maybe_release(text)
     if found is None:
-        raise click.UsageError(f"--release {text}: known are {', '.join(RELEASES)}")
+        raise click.UsageError(f"--release {text}: kwire knows {', '.join(RELEASES)}")
     return found
 
 
 def show_differences(brokers: list[BrokerVersions], release: str, output: Output) -> None:
-    """What each group of like brokers lacks of a release and has beyond it."""
+    """Print what each group of equal brokers lacks of a release, and has beyond it."""
     for ranges, group in _groups(brokers):
         nodes = [broker.node for broker in group]
         found = differences(ranges, release)
@@ -303,9 +301,9 @@ def show_differences(brokers: list[BrokerVersions], release: str, output: Output
 
 
 def range_difference(versions: range, others: range) -> list[range]:
-    """What is left of a range, one piece or two.
+    """Return what is left of a range, in one part or two.
 
-    >>> without(range(0, 10), range(3, 5))
+    >>> range_difference(range(0, 10), range(3, 5))
     [range(0, 3), range(5, 10)]
     """
     if not others:
@@ -316,7 +314,7 @@ def range_difference(versions: range, others: range) -> list[range]:
 
 
 def _groups(brokers: list[BrokerVersions]) -> list[tuple[dict[int, range], list[BrokerVersions]]]:
-    """The brokers that speak the same, together."""
+    """Group the brokers that have the same versions."""
     groups: dict[tuple[tuple[int, range], ...], list[BrokerVersions]] = {}
     for broker in brokers:
         groups.setdefault(tuple(sorted(broker.ranges.items(), key=lambda item: item[0])), []).append(broker)
@@ -339,7 +337,7 @@ def _api_versions(runtime: LoopThread, node: int, timeout: float) -> ApiVersions
 
 
 def negotiated(ours: range | None, brokers: list[BrokerVersions], key: int) -> int | None:
-    """The highest version that kwire and every one of the brokers speak."""
+    """Return the highest version that kwire and all of the brokers have."""
     theirs = [broker.ranges.get(key) for broker in brokers]
     if ours is None or not theirs:
         return None
@@ -352,7 +350,7 @@ def negotiated(ours: range | None, brokers: list[BrokerVersions], key: int) -> i
 
 
 def _keys(brokers: list[BrokerVersions]) -> tuple[list[int], dict[int, range]]:
-    """Every API that anybody speaks, and ours."""
+    """Return the keys of all APIs of kwire and the brokers, and kwire's versions."""
     ours = {int(api.key): api.versions for api in known_apis()}
     return sorted({*ours, *(key for broker in brokers for key in broker.ranges)}), ours
 
@@ -368,17 +366,17 @@ def _lines(brokers: list[BrokerVersions]) -> Iterator[dict[str, Any]]:
             "kind": "broker", "id": broker.node, "address": broker.address, "nearest_release": nearest,
             "apis_unlike_it": count,
         }  # fmt: skip
-        if broker.answer is None:
+        if broker.response is None:
             yield {**line, "has_api_versions": False}
             continue
         yield {
             **line,
             "has_api_versions": True,
             "supported_features": {
-                one.name: [one.min_version, one.max_version] for one in broker.answer.supported_features
+                one.name: [one.min_version, one.max_version] for one in broker.response.supported_features
             },
-            "finalized_features": {one.name: one.max_version_level for one in broker.answer.finalized_features},
-            "finalized_features_epoch": broker.answer.finalized_features_epoch,
+            "finalized_features": {one.name: one.max_version_level for one in broker.response.finalized_features},
+            "finalized_features_epoch": broker.response.finalized_features_epoch,
         }
     keys, ours = _keys(brokers)
     for key in keys:
@@ -398,7 +396,7 @@ def _ends(versions: range | None) -> list[int] | None:
 
 def _show(brokers: list[BrokerVersions], output: Output) -> None:
     for broker in brokers:
-        if broker.answer is None:
+        if broker.response is None:
             output.text(f"broker {broker.node} at {broker.address} is older than ApiVersions (0.10): taken for a 0.8.2")
     keys, ours = _keys(brokers)
     members = [group for _, group in _groups(brokers)]
@@ -438,7 +436,9 @@ def _range_cell(versions: range | None, *, is_same: bool) -> object:
 
 def _show_features(brokers: list[BrokerVersions], output: Output) -> None:
     newest = max(
-        (broker.answer for broker in brokers if broker.answer), key=lambda a: a.finalized_features_epoch, default=None
+        (broker.response for broker in brokers if broker.response),
+        key=lambda a: a.finalized_features_epoch,
+        default=None,
     )
     if newest is None or not (newest.finalized_features or newest.supported_features):
         return

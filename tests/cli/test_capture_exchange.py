@@ -164,7 +164,7 @@ def test_a_reset_ends_a_conversation() -> None:
 def test_requests_without_an_answer_are_named() -> None:
     talk = Talk().opened().send(CLIENT, request_bytes(SAID[4], 1)).send(CLIENT, request_bytes(SAID[5], 2))
     _, remarks = read(talk.packets)
-    assert [remark.text for remark in remarks] == ["no answer was captured to 1 Fetch, 1 Heartbeat"]
+    assert [remark.text for remark in remarks] == ["no response was captured to 1 Fetch, 1 Heartbeat"]
     assert remarks[0].connection
 
 
@@ -208,7 +208,7 @@ def test_one_direction_only() -> None:
     by_port = {port: [p for p in packets if int.from_bytes(p[20:22], "big") == port] for port in (40000, 9092)}
     frames, remarks = read(by_port[40000])
     assert named(frames) == [one for one in EXPECTED if one[0] == "request"]
-    assert "no answer" in remarks[-1].text
+    assert "no response was captured" in remarks[-1].text
     frames, _ = read(by_port[9092], ports=[9092])
     assert [frame.kind for frame in frames] == ["response"] * 8
     assert {frame.api for frame in frames} == {None}
@@ -357,13 +357,13 @@ def test_a_damaged_file_is_read_to_where_it_breaks() -> None:
     assert "the file ends inside" in found[-1].text
     (remark,) = read_capture(io.BytesIO(b"nonsense"))
     assert isinstance(remark, Remark)
-    assert "no capture" in remark.text
+    assert "not a pcap or pcapng capture" in remark.text
 
 
 def test_what_is_left_out_is_said() -> None:
     data = pcap(timed(Talk().opened().packets, link=captures.RAW), link=147)
     (remark,) = read_capture(io.BytesIO(data))
-    assert remark == Remark("3 packets were left out: link type 147", is_problem=True)
+    assert remark == Remark("3 packets were skipped: link type 147", is_problem=True)
 
 
 def paired(packets: Iterable[bytes]) -> list[RequestPair]:
@@ -397,7 +397,7 @@ def test_pairs_in_flight_lost_and_unasked() -> None:
 
 def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kwire.cli.capture.exchange.PENDING_BYTES_MAX", 10_000)
-    monkeypatch.setattr("kwire.cli.capture.exchange._AWAITED_MAX", 7)
+    monkeypatch.setattr("kwire.cli.capture.exchange._IN_FLIGHT_MAX", 7)
     talk = Talk().opened()
     for id_ in range(20):
         talk.send(CLIENT, request_bytes(SAID[3], id_))

@@ -126,10 +126,10 @@ def test_filters(options: list[str], expected: list[int]) -> None:
 @pytest.mark.parametrize(
     ("options", "stdin", "says"),
     [
-        (["--errors-only"], samples.METADATA_REQUEST, "for captures; this is none"),
-        (["--port", "9092"], samples.METADATA_REQUEST, "for captures; this is none"),
-        (["--bare"], CAPTURE, "not for a capture"),
-        (["--try-versions"], CAPTURE, "not for a capture"),
+        (["--errors-only"], samples.METADATA_REQUEST, "need a capture; the input is not one"),
+        (["--port", "9092"], samples.METADATA_REQUEST, "need a capture; the input is not one"),
+        (["--bare"], CAPTURE, "do not apply to a capture"),
+        (["--try-versions"], CAPTURE, "do not apply to a capture"),
         (["--version", "3"], CAPTURE, "--version needs --api"),
         (["--api", "Metadata,Nosuch"], CAPTURE, "there is no API Nosuch"),
     ],
@@ -222,8 +222,8 @@ def test_tls_is_told() -> None:
     talk.send(BROKER, b"\x16\x03\x03\0\x05hello")
     ran = run("decode", stdin=pcap(timed(talk.packets)))
     assert (ran.code, ran.stdout) == (4, "")
-    assert "encrypted with TLS: capture before TLS, or on a plaintext listener" in ran.stderr
-    assert "no request of Kafka's was found" in ran.stderr
+    assert "encrypted with TLS: capture on a plaintext listener" in ran.stderr
+    assert "the capture has no Kafka requests" in ran.stderr
 
 
 def test_what_was_lost_is_told() -> None:
@@ -239,7 +239,7 @@ def test_an_answer_whose_request_came_before_the_capture() -> None:
     packets = talked(Talk(), [SAID[0], *[SAID[1]] * 20], first_id=1).packets[1:]
     ran = run("decode", "-f", "table", stdin=pcap(timed(packets)))
     assert ran.code == 0
-    assert "1 response (12 bytes) unread: the requests are not in the capture" in ran.stderr
+    assert "1 response (12 bytes) not decoded: the requests are not in the capture" in ran.stderr
     pairs = run("decode", stdin=pcap(timed(packets))).lines()
     (first,) = (one for one in pairs if one["request"] is None)
     assert (first["api"], first["response"]["message"]) == (None, None)

@@ -272,15 +272,15 @@ def test_consume_several_topics(cluster: Cluster, topic: str) -> None:
     [
         (["consume", "orders:9"], 2, "orders has partitions 0 to 2, not 9"),
         (["consume", "orders:x"], 2, "orders:x is not TOPIC or TOPIC:PARTITION"),
-        (["consume", "orders", "-o", "x"], 2, "give beginning, end, a number, -N or @TIME"),
-        (["consume", "orders", "-o", "@x"], 2, "@x is no time"),
-        (["consume", "orders", "-F", "%q"], 2, "means nothing"),
-        (["consume", "orders", "-F", "%s", "--raw"], 2, "exclude each other"),
+        (["consume", "orders", "-o", "x"], 2, "must be beginning, end, a number, -N or @TIME"),
+        (["consume", "orders", "-o", "@x"], 2, "@x is not a time"),
+        (["consume", "orders", "-F", "%q"], 2, "not a token"),
+        (["consume", "orders", "-F", "%s", "--raw"], 2, "give either --raw or -F, not both"),
         (["consume", "nosuch", "-e"], 1, "nosuch"),
         (["consume", "orders", "-X", "foo=1"], 2, "unknown option foo"),
         (["consume", "one", "-o", "99999", "-c", "1"], 1, "OFFSET_OUT_OF_RANGE"),
-        (["produce", "orders", "-H", "=x"], 2, "give NAME=VALUE"),
-        (["produce", "orders", "-D", ""], 2, "--delimiter is empty"),
+        (["produce", "orders", "-H", "=x"], 2, "must be NAME=VALUE"),
+        (["produce", "orders", "-D", ""], 2, "--delimiter must not be empty"),
         (["produce", "orders", "-X", "acks=7"], 2, "acks is 7"),
     ],
 )
@@ -333,7 +333,7 @@ def test_send_a_version_that_the_broker_lacks() -> None:
     with Cluster(1, api_versions={ApiKey.FIND_COORDINATOR: range(0, 3)}) as narrow:
         ran = ask(narrow, "send", "FindCoordinator@4", '{"keyType": 0, "coordinatorKeys": ["g"]}')
         assert ran.code == 1
-        assert "speaks FindCoordinator only to version 2, not 4" in ran.stderr
+        assert "has FindCoordinator only up to version 2, not 4" in ran.stderr
 
 
 def test_over_ipv6() -> None:

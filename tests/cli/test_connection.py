@@ -132,7 +132,7 @@ def test_a_password_is_never_shown() -> None:
     ("args", "says"),
     [
         (["--sasl-mechanism", "PLAIN"], "SASL needs --username"),
-        (["-X", "linger_ms"], "give NAME=VALUE"),
+        (["-X", "linger_ms"], "must be NAME=VALUE"),
         (["--timeout", "0"], "timeout"),
         (["--sasl-mechanism", "GSSAPI"], "GSSAPI"),
     ],

@@ -95,7 +95,7 @@ def test_undecodable_bytes_show_how_far_it_got() -> None:
     assert ran.code == 4
     assert 'client_id            string   "test"' in ran.stdout
     assert "topics[0]" in ran.stdout
-    assert "the frame's size is 28 and 22 bytes are here, 6 too few" in ran.stdout
+    assert "the frame's size is 28, but only 22 bytes follow, 6 too few" in ran.stdout
     assert (
         "6 bytes are needed and 5 are left\n  at:  MetadataRequest, v9, field topics[0].name, offset 21" in ran.stdout
     )
@@ -112,7 +112,7 @@ def test_a_request_taken_for_a_response_is_told() -> None:
 def test_a_response_taken_for_a_request_is_told() -> None:
     ran = run("decode", stdin=METADATA_RESPONSE)
     assert ran.code == 4
-    assert "make sense as Metadata v9 (response): see --api and --version" in ran.stderr
+    assert "decode as Metadata v9 (response): use --api and --version" in ran.stderr
     assert run("decode", "-q", stdin=METADATA_RESPONSE).stderr == ""
 
 

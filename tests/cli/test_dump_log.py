@@ -147,10 +147,15 @@ WRONG_LOGS = [
     # What is wrong, at which position, and how many of the four batches are shown all the same.
     (damaged(STARTS[1] + 70), CRC, STARTS[1], 4),
     (damaged(STARTS[2] + 30), CRC, STARTS[2], 4),
-    (LOG[: STARTS[3] + 30], "the file ends inside a batch: 30 of its 78 bytes", STARTS[3], 3),
-    (LOG[: STARTS[3] + 8], "8 bytes are no batch", STARTS[3], 3),
+    (LOG[: STARTS[3] + 30], "the file ends inside a batch, after 30 of its 78 bytes", STARTS[3], 3),
+    (LOG[: STARTS[3] + 8], "8 bytes are too few for a batch", STARTS[3], 3),
     (LOG[: STARTS[2]] + b"\xff" * 100, "there is no message format v255; 100 bytes from here", STARTS[2], 2),
-    (LOG[: STARTS[2] + 8] + b"\x7f" + LOG[STARTS[2] + 9 :], "a batch of format v2 says to have", STARTS[2], 2),
+    (
+        LOG[: STARTS[2] + 8] + b"\x7f" + LOG[STARTS[2] + 9 :],
+        "2130707071 bytes is not a valid size of a batch of format v2",
+        STARTS[2],
+        2,
+    ),
     (BATCHES[0] + BATCHES[0], "offsets do not ascend: a batch of offsets 100 to 109 where 110", len(BATCHES[0]), 2),
     (batch(99, 1) + LOG, "offsets do not ascend: a batch of offsets 99 to 99 where 100", 0, 5),
 ]
@@ -217,27 +222,27 @@ def test_room_made_ahead(tmp_path: Path) -> None:
 WRONG_FILES = [
     (".index", offset_index([(34, STARTS[2]), (19, STARTS[1])]), "entries do not ascend", 8),
     (".index", offset_index([(19, STARTS[1] + 1)]), f"no batch of the log begins at {STARTS[1] + 1}", 0),
-    (".index", offset_index([(19, STARTS[1]), (200, len(LOG))]), "is behind the last batch of the log", 8),
+    (".index", offset_index([(19, STARTS[1]), (200, len(LOG))]), "is after the last batch of the log", 8),
     (".index", offset_index([(19, STARTS[2])]), f"offset 119 should be at {STARTS[2]}, where 125 begins", 0),
     (".index", offset_index([(19, STARTS[1])]) + b"\0\0\0", "the file ends inside an entry: 3 of 8 bytes", 8),
     (".timeindex", time_index([(TIMES[1], 19), (TIMES[0], 9)]), "entries do not ascend", 12),
     (".timeindex", time_index([(TIMES[0] + 1, 9)]), "is not the largest timestamp up to offset 109", 0),
-    (".timeindex", time_index([(TIMES[2], 36)]), "offset 136 is behind the last batch", 0),
+    (".timeindex", time_index([(TIMES[2], 36)]), "offset 136 is after the last batch", 0),
     (".timeindex", time_index([(TIMES[0], 9)]) + b"\1", "the file ends inside an entry: 1 of 12", 12),
     (".txnindex", aborted([(7, 109, 100, 110)]), "a transaction of offsets 109 to 100", 0),
     (".txnindex", aborted([(7, 100, 109, 110), (7, 100, 109, 110)]), "a transaction of offsets 100 to 109 after", 34),
-    (".txnindex", aborted([(7, 100, 109, 110)], version=1), "an entry of version 1", 0),
+    (".txnindex", aborted([(7, 100, 109, 110)], version=1), "unknown version 1 of an entry", 0),
     (".txnindex", aborted([(7, 100, 109, 110)])[:-1], "the file ends inside an entry: 33 of 34", 0),
-    (".snapshot", damaged(30, snapshot()), "the snapshot says that its CRC-32C is", 2),
+    (".snapshot", damaged(30, snapshot()), "the snapshot's CRC-32C is", 2),
     (".snapshot", snapshot()[:-1], "2 elements of at least", 6),
-    (".snapshot", b"\0\7" + snapshot()[2:], "a producer snapshot of version 7", 0),
-    (".snapshot", b"", "a producer snapshot of version 0", 0),
+    (".snapshot", b"\0\7" + snapshot()[2:], "unknown version 7 of a producer snapshot", 0),
+    (".snapshot", b"", "unknown version 0 of a producer snapshot", 0),
     ("leader-epoch-checkpoint", b"0\n2\n3 100\n3 120\n", "epochs do not ascend", 10),
-    ("leader-epoch-checkpoint", b"0\n3\n0 100\n3 120\n", "the file says to have 3 lines, and has 2", 2),
-    ("leader-epoch-checkpoint", b"0\n1\n0 x\n", "a line that makes no sense: '0 x'", 4),
-    ("leader-epoch-checkpoint", b"1\n1\n0 0\n", "a checkpoint of version 1", 0),
-    ("leader-epoch-checkpoint", b"\0\0\0\0", "neither a version nor a count", 0),
-    ("replication-offset-checkpoint", b"0\n1\n0 1\n", "a line that makes no sense", 4),
+    ("leader-epoch-checkpoint", b"0\n3\n0 100\n3 120\n", "the file has 2 lines, but its count says 3", 2),
+    ("leader-epoch-checkpoint", b"0\n1\n0 x\n", "cannot parse the line '0 x'", 4),
+    ("leader-epoch-checkpoint", b"1\n1\n0 0\n", "unknown version 1 of a checkpoint", 0),
+    ("leader-epoch-checkpoint", b"\0\0\0\0", "the first two lines are not a version and a count", 0),
+    ("replication-offset-checkpoint", b"0\n1\n0 1\n", "cannot parse the line", 4),
     ("quorum-state", b"{", "not JSON", 0),
     ("partition.metadata", b"\xff\xfe", "not text", 0),
 ]  # fmt: skip
@@ -308,7 +313,7 @@ def test_a_snapshot_of_the_metadata(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("notes.txt", "is not named as a broker's files are"), ("empty", "has no files of a log")]
+    ("name", "says"), [("notes.txt", "is not the name of a broker's file"), ("empty", "has no log files")]
 )
 def test_what_it_does_not_read(name: str, says: str, tmp_path: Path) -> None:
     path = tmp_path / name

@@ -144,9 +144,9 @@ def test_defaults_fill_every_message(api: Api) -> None:
 @pytest.mark.parametrize(
     ("args", "stdin", "says"),
     [
-        (["Metadata"], "{}", "say which version: Metadata@13"),
+        (["Metadata"], "{}", "the version is missing: give Metadata@13"),
         (["Metadata@1"], "{", "not JSON"),
-        (["Metadata@1"], "[]", "no JSON object"),
+        (["Metadata@1"], "[]", "not a JSON object"),
         (["Metadata@1"], '{"topic": []}', "did you mean topics?"),
         (["Metadata@1"], '{"topics": [{"nam": "x"}]}', "MetadataRequest v1 has no field topics[0].nam"),
         (["Metadata@1"], '{"topics": [{}]}', "no 'name'"),
@@ -196,8 +196,8 @@ def test_error_lists() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("137", "137 is no error code"),
-        ("nosuch", "no error is called nosuch"),
+        ("137", "137 is not an error code"),
+        ("nosuch", "there is no error nosuch"),
         ("CORUPT_MESSAGE", "perhaps CORRUPT_MESSAGE"),
     ],
 )

@@ -103,4 +103,4 @@ def test_versions_against_a_release() -> None:
         assert line["lacks"] or line["beyond"]
     assert "brokers 1,2" in table.stdout
     assert "unlike Kafka 3.9; the nearest release is" in table.stderr
-    assert (unknown.code, "known are 0.10.0" in unknown.stderr) == (2, True)
+    assert (unknown.code, "kwire knows 0.10.0" in unknown.stderr) == (2, True)

@@ -21,19 +21,19 @@ from kwire.protocol.messages.produce import ProduceRequest
 
 Kind: TypeAlias = Literal["request", "response"]
 
-_AWAITED_MAX = 10_000
-_HELD_MAX = 32
-_HELD_BYTES_MAX = 1024 * 1024
-_HELD_REQUESTS = 8  # a response is held while so many requests come
+_IN_FLIGHT_MAX = 10_000
+_UNMATCHED_MAX = 32
+_UNMATCHED_BYTES_MAX = 1024 * 1024
+_UNMATCHED_REQUESTS = 8  # how many requests a response without a request waits for
 _SEARCHED_IDS = 8
 
-_SASL_HANDSHAKE_OF_RAW_TOKENS = 0
+_SASL_HANDSHAKE_WITHOUT_AUTHENTICATE = 0
 _UNSUPPORTED_VERSION = (35).to_bytes(2, "big")
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedConnection:
-    """Who talks to whom; `number` counts the connections of Kafka from 1."""
+    """The two sides of a connection; `number` counts Kafka connections from 1."""
 
     number: int
     client: str
@@ -45,13 +45,13 @@ class CapturedConnection:
 
 @dataclass(frozen=True, slots=True)
 class CapturedFrame:
-    """A request or a response. `data` is the frame without its size, `missing` bytes of its end are not there.
+    """A request or response. `data` excludes the size; `missing` bytes of its end are not there.
 
-    `api` and `version` are what a request says and what it promises of its response; None and -1 where that is unknown
-    or the frame is a bare SASL token (`is_token`). `packet` and `at_ns` are those of its last byte, `latency_ns` is a
-    response's since its request. `is_guess`: the request was not seen, and this is what the bytes make sense as.
-    `request` counts the requests of the connection from 1; a response has the number of the one that it answers, 0 if
-    that was not seen. A request that is not `expects_response` gets none by the protocol (Produce with acks 0).
+    `api` and `version` are those of the request; None and -1 if unknown, or for a SASL token without a header
+    (`is_token`). `packet` and `at_ns` are those of the last byte; `latency_ns` counts from the request to its response.
+    `is_guess`: the request was not captured, and the bytes decode as this API. `request` counts the requests of the
+    connection from 1; a response has the number of its request, 0 if unknown. A Produce with acks 0 is a request
+    without `expects_response`.
     """
 
     connection: CapturedConnection
@@ -71,7 +71,7 @@ class CapturedFrame:
 
 @dataclass(frozen=True, slots=True)
 class ResponseMissing:
-    """No answer to this request of the connection is in the capture, or will be."""
+    """The response to this request of the connection is not in the capture."""
 
     connection: CapturedConnection
     request: int
@@ -79,7 +79,7 @@ class ResponseMissing:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something that a person should know of a capture. `is_problem`: bytes were lost on the way."""
+    """Information on a capture for the user. `is_problem`: bytes were lost."""
 
     text: str
     connection: CapturedConnection | None = None
@@ -103,119 +103,124 @@ class _InFlightRequest:
 
 @dataclass(slots=True)
 class _UnmatchedResponse:
-    """A response whose request was not seen, and how many requests are still waited for."""
+    """A response without a captured request; `patience` is how many more requests to wait for."""
 
     frame: StreamFrame
     patience: int
 
 
 class ResponseMatcher:
-    """The requests and responses of a connection whose client is known."""
+    """Matches requests and responses of a connection whose client is known."""
 
     def __init__(self, connection: CapturedConnection, client: int, frame_bytes_max: int, *, in_step: bool) -> None:
         self.connection = connection
         self._client = client
         requests = FrameParser(find_request, frame_bytes_max=frame_bytes_max, in_step=in_step)
         responses = FrameParser(self._find_response, frame_bytes_max=frame_bytes_max, in_step=in_step)
-        self._cutters = (requests, responses) if client == 0 else (responses, requests)
+        self._parsers = (requests, responses) if client == 0 else (responses, requests)
         self._requests = 0
-        self._awaited: deque[_InFlightRequest] = deque()
-        self._held: deque[_UnmatchedResponse] = deque()
-        self._spoken: Counter[tuple[Api, int]] = Counter()
-        self._has_raw_tokens = False
+        self._in_flight: deque[_InFlightRequest] = deque()
+        self._unmatched: deque[_UnmatchedResponse] = deque()
+        self._versions_used: Counter[tuple[Api, int]] = Counter()
+        self._sends_tokens = False
 
-    def take(self, side: int, event: Event) -> Iterator[CaptureEvent]:
-        for cut in self._cutters[side].feed(event):
-            yield from self._cut(side, cut)
+    def feed(self, side: int, event: Event) -> Iterator[CaptureEvent]:
+        for found in self._parsers[side].feed(event):
+            yield from self._match(side, found)
 
     def finish(self) -> Iterator[CaptureEvent]:
-        for side, cutter in enumerate(self._cutters):
-            for cut in cutter.finish():
-                yield from self._cut(side, cut)
-        while self._held:
-            yield self._guessed(self._held.popleft().frame)
-        if self._awaited:
-            names = Counter(awaited.api.name if awaited.api else "unknown" for awaited in self._awaited)
+        for side, parser in enumerate(self._parsers):
+            for found in parser.finish():
+                yield from self._match(side, found)
+        while self._unmatched:
+            yield self._guess(self._unmatched.popleft().frame)
+        if self._in_flight:
+            names = Counter(request.api.name if request.api else "unknown" for request in self._in_flight)
             listed = ", ".join(f"{count} {name}" for name, count in names.most_common())
-            yield from self._unanswered(len(self._awaited))
-            yield Remark(f"no answer was captured to {listed}", self.connection)
+            yield from self._stop_waiting(len(self._in_flight))
+            yield Remark(f"no response was captured to {listed}", self.connection)
 
-    def _cut(self, side: int, cut: StreamFrame | Skipped) -> Iterator[CaptureEvent]:
+    def _match(self, side: int, found: StreamFrame | Skipped) -> Iterator[CaptureEvent]:
         is_request_side = side == self._client
-        if isinstance(cut, Skipped):
+        if isinstance(found, Skipped):
             whose = "requests" if is_request_side else "responses"
-            lost = f"{cut.lost} bytes that were not captured" if cut.lost else ""
-            left = f"{cut.size} bytes that belong to no frame" if cut.size else ""
+            lost = f"{found.lost} bytes that were not captured" if found.lost else ""
+            left = f"{found.size} bytes that belong to no frame" if found.size else ""
             text = f"among the {whose}: {' and '.join(filter(None, (lost, left)))}"
-            yield Remark(text, self.connection, is_problem=bool(cut.lost))
+            yield Remark(text, self.connection, is_problem=bool(found.lost))
         elif is_request_side:
-            yield from self._request(cut)
+            yield from self._request(found)
         else:
-            yield from self._response(cut)
+            yield from self._response(found)
 
     def _request(self, frame: StreamFrame) -> Iterator[CaptureEvent]:
         sized = (len(frame.data) + frame.missing).to_bytes(4, "big") + frame.data
-        is_token = self._has_raw_tokens and not is_request(sized)
-        found, version, correlation_id = (None, -1, 0) if is_token else _promise(frame.data)
+        is_token = self._sends_tokens and not is_request(sized)
+        found, version, correlation_id = (None, -1, 0) if is_token else _parse_request_header(frame.data)
         if not is_token:
-            self._has_raw_tokens = False
+            self._sends_tokens = False
         self._requests += 1
-        awaits_answer = len(frame.data) >= 8 and _expects_response(frame.data, found)
+        expects_response = len(frame.data) >= 8 and _expects_response(frame.data, found)
         yield CapturedFrame(
             self.connection, "request", found, version, frame.data, frame.missing, frame.packet, frame.at_ns,
-            is_token=is_token, request=self._requests, expects_response=awaits_answer,
+            is_token=is_token, request=self._requests, expects_response=expects_response,
         )  # fmt: skip
         if found is not None:
-            self._spoken[found, version] += 1
-            if found.key == ApiKey.SASL_HANDSHAKE and version == _SASL_HANDSHAKE_OF_RAW_TOKENS:
-                self._has_raw_tokens = True
-        if awaits_answer:
-            awaited = _InFlightRequest(correlation_id, found, version, frame.at_ns, self._requests, is_token)
-            held = next((one for one in self._held if not is_token and _id_of(one.frame) == correlation_id), None)
-            if held is None:
-                self._awaited.append(awaited)
-                yield from self._unanswered(len(self._awaited) - _AWAITED_MAX)
+            self._versions_used[found, version] += 1
+            if found.key == ApiKey.SASL_HANDSHAKE and version == _SASL_HANDSHAKE_WITHOUT_AUTHENTICATE:
+                self._sends_tokens = True
+        if expects_response:
+            request = _InFlightRequest(correlation_id, found, version, frame.at_ns, self._requests, is_token)
+            response = next(
+                (one for one in self._unmatched if not is_token and _id_of(one.frame) == correlation_id), None
+            )
+            if response is None:
+                self._in_flight.append(request)
+                yield from self._stop_waiting(len(self._in_flight) - _IN_FLIGHT_MAX)
             else:
-                # It came before its request, which had to wait behind a gap.
-                self._held.remove(held)
-                yield self._answer(held.frame, awaited)
-        yield from self._lose_patience()
+                # The response was complete first: the request waited behind a gap.
+                self._unmatched.remove(response)
+                yield self._response_to(response.frame, request)
+        yield from self._expire_unmatched()
 
     def _response(self, frame: StreamFrame) -> Iterator[CaptureEvent]:
         correlation_id = _id_of(frame)
-        for index, awaited in enumerate(self._awaited):
-            if awaited.is_token or awaited.correlation_id == correlation_id:
-                # Brokers answer in order: what was asked before this has no answer in the capture.
-                yield from self._unanswered(index)
-                yield self._answer(frame, self._awaited.popleft())
+        for index, request in enumerate(self._in_flight):
+            if request.is_token or request.correlation_id == correlation_id:
+                # Brokers respond in order: the responses to earlier requests are not in the capture.
+                yield from self._stop_waiting(index)
+                yield self._response_to(frame, self._in_flight.popleft())
                 return
-        self._held.append(_UnmatchedResponse(frame, _HELD_REQUESTS))
-        while len(self._held) > _HELD_MAX or sum(len(held.frame.data) for held in self._held) > _HELD_BYTES_MAX:
-            yield self._guessed(self._held.popleft().frame)
+        self._unmatched.append(_UnmatchedResponse(frame, _UNMATCHED_REQUESTS))
+        while (
+            len(self._unmatched) > _UNMATCHED_MAX
+            or sum(len(response.frame.data) for response in self._unmatched) > _UNMATCHED_BYTES_MAX
+        ):
+            yield self._guess(self._unmatched.popleft().frame)
 
-    def _unanswered(self, requests: int) -> Iterator[ResponseMissing]:
-        """Wait no longer for the answers to the eldest requests."""
+    def _stop_waiting(self, requests: int) -> Iterator[ResponseMissing]:
+        """Stop waiting for the responses to the oldest requests."""
         for _ in range(requests):
-            yield ResponseMissing(self.connection, self._awaited.popleft().request)
+            yield ResponseMissing(self.connection, self._in_flight.popleft().request)
 
-    def _lose_patience(self) -> Iterator[CaptureEvent]:
-        for held in self._held:
-            held.patience -= 1
-        while self._held and self._held[0].patience <= 0:
-            yield self._guessed(self._held.popleft().frame)
+    def _expire_unmatched(self) -> Iterator[CaptureEvent]:
+        for response in self._unmatched:
+            response.patience -= 1
+        while self._unmatched and self._unmatched[0].patience <= 0:
+            yield self._guess(self._unmatched.popleft().frame)
 
-    def _answer(self, frame: StreamFrame, awaited: _InFlightRequest) -> CapturedFrame:
-        version = awaited.version
-        if awaited.api and awaited.api.key == ApiKey.API_VERSIONS and frame.data[4:6] == _UNSUPPORTED_VERSION:
-            version = 0  # in which a broker answers a version that it does not know
+    def _response_to(self, frame: StreamFrame, request: _InFlightRequest) -> CapturedFrame:
+        version = request.version
+        if request.api and request.api.key == ApiKey.API_VERSIONS and frame.data[4:6] == _UNSUPPORTED_VERSION:
+            version = 0  # the version of a broker's response to an unknown version
         return CapturedFrame(
-            self.connection, "response", awaited.api, version, frame.data, frame.missing, frame.packet, frame.at_ns,
-            latency_ns=frame.at_ns - awaited.at_ns, is_token=awaited.is_token, request=awaited.request,
+            self.connection, "response", request.api, version, frame.data, frame.missing, frame.packet, frame.at_ns,
+            latency_ns=frame.at_ns - request.at_ns, is_token=request.is_token, request=request.request,
         )  # fmt: skip
 
-    def _guessed(self, frame: StreamFrame) -> CapturedFrame:
-        """A response whose request was not seen, as the most frequent of what this client speaks that it fits."""
-        for (found, version), _ in self._spoken.most_common():
+    def _guess(self, frame: StreamFrame) -> CapturedFrame:
+        """Return a response without a captured request as the client's most frequent API and version that decode it."""
+        for (found, version), _ in self._versions_used.most_common():
             if not frame.missing and _decodes(frame.data, found, version):
                 break
         else:
@@ -228,8 +233,8 @@ class ResponseMatcher:
         )  # fmt: skip
 
     def _find_response(self, buffer: bytes, marks: Iterable[int]) -> int | None:
-        awaited = [one for one in self._awaited if not one.is_token][:_SEARCHED_IDS]
-        by_id = {one.correlation_id: one for one in awaited}
+        requests = [one for one in self._in_flight if not one.is_token][:_SEARCHED_IDS]
+        by_id = {one.correlation_id: one for one in requests}
 
         def decodes(frame: bytes) -> bool:
             one = by_id[int.from_bytes(frame[:4], "big", signed=True)]
@@ -238,8 +243,8 @@ class ResponseMatcher:
         return find_response(buffer, list(marks), by_id, decodes)
 
 
-def _promise(frame: bytes) -> tuple[Api | None, int, int]:
-    """(API, version, correlation id) as a request's header says."""
+def _parse_request_header(frame: bytes) -> tuple[Api | None, int, int]:
+    """Return (API, version, correlation id) from a request's header."""
     if len(frame) < 8:
         return None, -1, 0
     key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2))
@@ -251,7 +256,7 @@ def _promise(frame: bytes) -> tuple[Api | None, int, int]:
 
 
 def _expects_response(frame: bytes, found: Api | None) -> bool:
-    """Every request does, but for Produce with acks=0."""
+    """Return False for a Produce with acks=0; every other request expects a response."""
     if found is None or found.key != ApiKey.PRODUCE:
         return True
     try:
@@ -280,7 +285,7 @@ PENDING_MAX = 20_000
 
 @dataclass(frozen=True, slots=True)
 class RequestPair:
-    """A request and the response to it; one of them may not be in the capture."""
+    """A request and its response; either may be missing from the capture."""
 
     connection: CapturedConnection
     request: CapturedFrame | None
@@ -288,38 +293,42 @@ class RequestPair:
 
     @property
     def frame(self) -> CapturedFrame:
-        """The one that says more: of which API and version, and when it began."""
+        """The request, or else the response: it has the API, the version and the time."""
         frame = self.request or self.response
         assert frame is not None
         return frame
 
     @property
     def latency_ms(self) -> float | None:
-        """From the request's last byte to the response's."""
+        """Milliseconds from the last byte of the request to the last byte of the response."""
         if self.response is None or self.response.latency_ns is None:
             return None
         return self.response.latency_ns / 1_000_000
 
 
 def pair_frames(found: Iterable[CaptureEvent]) -> Iterator[RequestPair | Remark]:
-    """Pairs, in the order in which they became whole, with the remarks where they were made."""
-    held: OrderedDict[tuple[int, int], CapturedFrame] = OrderedDict()
-    held_bytes = 0
+    """Yield pairs as soon as they are complete, and remarks as they come.
+
+    At most PENDING_MAX requests of PENDING_BYTES_MAX bytes wait; beyond, the oldest request is a pair of its own, and
+    later its response.
+    """
+    pending: OrderedDict[tuple[int, int], CapturedFrame] = OrderedDict()
+    pending_bytes = 0
     for one in found:
         if isinstance(one, Remark):
             yield one
             continue
         key = (one.connection.number, one.request)
         if isinstance(one, CapturedFrame) and one.kind == "request" and one.expects_response:
-            held[key] = one
-            held_bytes += len(one.data)
-            while held_bytes > PENDING_BYTES_MAX or len(held) > PENDING_MAX:
-                _, eldest = held.popitem(last=False)
-                held_bytes -= len(eldest.data)
-                yield RequestPair(eldest.connection, eldest, None)
+            pending[key] = one
+            pending_bytes += len(one.data)
+            while pending_bytes > PENDING_BYTES_MAX or len(pending) > PENDING_MAX:
+                _, oldest = pending.popitem(last=False)
+                pending_bytes -= len(oldest.data)
+                yield RequestPair(oldest.connection, oldest, None)
             continue
-        request = held.pop(key, None)
-        held_bytes -= len(request.data) if request else 0
+        request = pending.pop(key, None)
+        pending_bytes -= len(request.data) if request else 0
         if isinstance(one, ResponseMissing):
             if request is not None:
                 yield RequestPair(one.connection, request, None)
@@ -327,5 +336,5 @@ def pair_frames(found: Iterable[CaptureEvent]) -> Iterator[RequestPair | Remark]
             yield RequestPair(one.connection, one, None)
         else:
             yield RequestPair(one.connection, request, one)
-    for request in held.values():
+    for request in pending.values():
         yield RequestPair(request.connection, request, None)

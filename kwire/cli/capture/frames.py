@@ -24,9 +24,9 @@ from kwire.protocol.diagnose import annotate
 from kwire.protocol.headers import decode_request, request_header_version
 
 SIZE_BYTES = 4
-# What a frame's size can be: Kafka's own limit for requests, and as much again for large responses.
+# The largest plausible size: twice Kafka's limit for requests, because responses may be larger.
 FRAME_SIZE_MAX = 200 * 1024 * 1024
-# How much of a stream that makes no sense yet is kept.
+# How many bytes are kept while no frame is found.
 SEARCHED_BYTES_MAX = 64 * 1024
 
 # Where a frame begins in a buffer, given the positions at which segments began.
@@ -34,7 +34,7 @@ Search: TypeAlias = Callable[[bytes, Sequence[int]], int | None]
 
 
 class StreamFrame(NamedTuple):
-    """A frame without its size; `missing` bytes of its end are not in the capture, or were too many to keep."""
+    """A frame without its size. `missing` bytes of its end are not in the capture, or beyond the limit."""
 
     data: bytes
     missing: int
@@ -43,22 +43,22 @@ class StreamFrame(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """Bytes that are part of no frame that could be found, `lost` of them not captured at all."""
+    """Bytes that belong to no frame; `lost` of them were not captured."""
 
     size: int
     lost: int
 
 
 class FrameParser:
-    """The frames of one side of a connection. `frame_bytes_max` bounds what is kept of one."""
+    """The frames of one direction. `frame_bytes_max` limits what is kept of one."""
 
     def __init__(self, search: Search, *, frame_bytes_max: int, in_step: bool) -> None:
         self._search = search
         self._frame_bytes_max = frame_bytes_max
         self._in_step = in_step
         self._buffer = bytearray()
-        self._marks: list[int] = []  # while searching: where in the buffer segments began
-        self._passing = 0  # bytes to come of a frame that was handed on already
+        self._marks: list[int] = []  # while searching: positions in the buffer where segments begin
+        self._skip_remaining = 0  # bytes still to come of a frame that was already returned
         self._skipped = self._lost = 0
         self._packet = self._at_ns = 0
 
@@ -66,7 +66,7 @@ class FrameParser:
         yield from self._piece(event) if isinstance(event, StreamData) else self._gap(event)
 
     def finish(self) -> Iterator[StreamFrame | Skipped]:
-        """What is left at the end of the stream."""
+        """Yield what is left at the end of the stream."""
         if self._in_step and len(self._buffer) >= SIZE_BYTES:
             yield self._take()
         self._skip(len(self._buffer))
@@ -86,7 +86,7 @@ class FrameParser:
                 return
             size = self._size()
             if not 0 <= size <= FRAME_SIZE_MAX:
-                self._in_step = False  # that was no size; perhaps something later is one
+                self._in_step = False  # not a size: search for one
                 self._marks = []
                 self._skip(1)
             elif len(self._buffer) - SIZE_BYTES < min(size, self._frame_bytes_max):
@@ -105,25 +105,25 @@ class FrameParser:
             self._lost += size
 
     def _pass(self, size: int) -> int:
-        """Of `size` bytes that come next, how many belong to a frame that was handed on already."""
-        passed = min(self._passing, size)
-        self._passing -= passed
+        """Return how many of the next `size` bytes belong to a frame that was already returned."""
+        passed = min(self._skip_remaining, size)
+        self._skip_remaining -= passed
         return passed
 
     def _size(self) -> int:
         return int.from_bytes(self._buffer[:SIZE_BYTES], "big", signed=True)
 
     def _take(self) -> StreamFrame:
-        """Hand on the frame at the front of the buffer, whole or not; what is still to come of it will be passed."""
+        """Return the frame at the front of the buffer, complete or not; skip the rest of it when it arrives."""
         size = self._size()
         data = bytes(self._buffer[SIZE_BYTES : SIZE_BYTES + min(size, self._frame_bytes_max)])
         end = min(SIZE_BYTES + size, len(self._buffer))
-        self._passing = SIZE_BYTES + size - end
+        self._skip_remaining = SIZE_BYTES + size - end
         del self._buffer[:end]
         return StreamFrame(data, size - len(data), self._packet, self._at_ns)
 
     def _find(self) -> bool:
-        """Whether, while searching, a frame was found: it is at the front of the buffer then."""
+        """Return whether a frame was found; it is then at the front of the buffer."""
         found = self._search(bytes(self._buffer), self._marks) if self._buffer else None
         if found is None:
             excess = len(self._buffer) - SEARCHED_BYTES_MAX
@@ -150,14 +150,14 @@ _KEY_VERSION_ID = Struct(">hhi")
 _HEADER_BYTES_MIN = SIZE_BYTES + _KEY_VERSION_ID.size
 _CLIENT_ID_BYTES_MAX = 255
 # Size, key, version, correlation id (not negative), length of the client id.
-_LIKE_A_REQUEST = re.compile(
+_REQUEST_PATTERN = re.compile(
     rb"(?=[\x00-\x0c][\s\S]{3}\x00[\x00-%b]\x00[\x00-\x14][\x00-\x7f][\s\S]{3}(?:\xff\xff|\x00))"
     % re.escape(bytes([max(_KEYS)]))
 )
 
 
 def is_request(buffer: bytes, pos: int = 0) -> bool | None:
-    """Whether a request with its size seems to begin at a position. None: too few bytes to tell."""
+    """Return whether a request with its size seems to begin at a position; None if there are too few bytes."""
     if len(buffer) - pos < _HEADER_BYTES_MIN:
         return None
     size = int.from_bytes(buffer[pos : pos + SIZE_BYTES], "big", signed=True)
@@ -165,7 +165,7 @@ def is_request(buffer: bytes, pos: int = 0) -> bool | None:
     if not _KEY_VERSION_ID.size <= size <= FRAME_SIZE_MAX or key not in _KEYS or correlation_id < 0:
         return False
     found = api(key)
-    # A client may be newer than we are, above all when it asks for the versions.
+    # A client may be newer than kwire, above all in its ApiVersions request.
     if version not in found.versions and not (key == ApiKey.API_VERSIONS and 0 <= version < found.versions.stop + 20):
         return False
     if request_header_version(key, found.request.FLEXIBLE, version) == 0:
@@ -187,23 +187,23 @@ def is_request(buffer: bytes, pos: int = 0) -> bool | None:
 
 
 def find_request(buffer: bytes, marks: Sequence[int]) -> int | None:
-    """Where the first request begins."""
+    """Return where the first request begins."""
     for mark in marks:
         if is_request(buffer, mark) and _makes_sense(buffer, mark):
             return mark
-    for match in _LIKE_A_REQUEST.finditer(buffer):
+    for match in _REQUEST_PATTERN.finditer(buffer):
         pos = match.start()
         if is_request(buffer, pos) and _whole(buffer, pos, _is_whole_request):
             return pos
     return None
 
 
-# As much of a request that is not there yet is taken for zeros.
+# Zeros for the bytes of a request that have not arrived.
 _PADDING = bytes(1 << 18)
 
 
 def _makes_sense(buffer: bytes, pos: int) -> bool:
-    """Whether what is there of a request, with its size at `pos`, can be the beginning of one."""
+    """Return whether the available bytes of a request, with its size at `pos`, can be the beginning of one."""
     begin = pos + SIZE_BYTES
     size = int.from_bytes(buffer[pos:begin], "big")
     frame = buffer[begin : begin + size]
@@ -227,24 +227,24 @@ def _makes_sense(buffer: bytes, pos: int) -> bool:
 def find_response(
     buffer: bytes, marks: Sequence[int], correlation_ids: Iterable[int], decodes: Callable[[bytes], bool]
 ) -> int | None:
-    """Where the first response begins to one of the requests that wait, or a row of frames that ends as the bytes do.
+    """Return where the first response to a request in flight begins, or the first of frames that end with the bytes.
 
-    `decodes` tells of a frame whether it is whole.
+    `decodes` returns whether a frame is complete and valid.
     """
-    awaited = {id_.to_bytes(4, "big", signed=True) for id_ in correlation_ids}
+    expected_ids = {id_.to_bytes(4, "big", signed=True) for id_ in correlation_ids}
     for mark in marks:
         id_ = buffer[mark + SIZE_BYTES : mark + SIZE_BYTES + 4]
-        if id_ in awaited and _plausible_size(buffer, mark):
+        if id_ in expected_ids and _plausible_size(buffer, mark):
             return mark
     for mark in marks:
         if _ends_with_the_bytes(buffer, mark):
             return mark
-    found = [pos for id_ in awaited if (pos := _find_whole(buffer, id_, decodes)) is not None]
+    found = [pos for id_ in expected_ids if (pos := _find_whole(buffer, id_, decodes)) is not None]
     return min(found, default=None)
 
 
 def _find_whole(buffer: bytes, id_: bytes, decodes: Callable[[bytes], bool]) -> int | None:
-    """Where the first whole frame with a correlation id begins."""
+    """Return where the first complete frame with a correlation id begins."""
     at = buffer.find(id_, SIZE_BYTES)
     while at >= 0:
         pos = at - SIZE_BYTES
@@ -273,7 +273,7 @@ def _is_whole_request(frame: bytes) -> bool:
 
 
 def _ends_with_the_bytes(buffer: bytes, pos: int) -> bool:
-    """Whether frames, one after the other from a position, end exactly where the bytes do."""
+    """Return whether consecutive frames from a position end exactly at the last byte."""
     while pos + SIZE_BYTES + 4 <= len(buffer):
         size = int.from_bytes(buffer[pos : pos + SIZE_BYTES], "big", signed=True)
         if size < 4:

@@ -19,10 +19,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 from kwire.errors import DecodeError
 
-# More than any interface's snapshot length (tcpdump's is 256 KiB), less than would hurt.
+# More than any snapshot length (tcpdump's is 256 KiB), and small enough for memory.
 PACKET_BYTES_MAX = 16 * 1024 * 1024
 _BLOCK_BYTES_MAX = 2 * PACKET_BYTES_MAX
-HEAD_BYTES = 4  # what is_capture needs
+HEAD_BYTES = 4  # for is_capture
 _SECOND_NS = 1_000_000_000
 
 _PCAP_MAGICS = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1, 0xA1B2CD34: 1000}  # to the nanoseconds of a fraction's unit
@@ -35,7 +35,7 @@ _OPTION_RESOLUTION, _OPTION_OFFSET = 9, 14
 
 
 class Packet(NamedTuple):
-    """`data` as captured, `missing` bytes of it were not; `number` counts from 1, as Wireshark does."""
+    """`data` as captured; `missing` bytes were not. `number` counts from 1, as in Wireshark."""
 
     number: int
     at_ns: int
@@ -45,13 +45,13 @@ class Packet(NamedTuple):
 
 
 def is_capture(head: bytes) -> bool:
-    """Whether bytes begin as a capture does (or as gzip, which nothing of Kafka's begins as)."""
+    """Return whether bytes begin like a capture, or like gzip, which no Kafka frame does."""
     magics = (int.from_bytes(head[:4], "big"), int.from_bytes(head[:4], "little"))
     return len(head) >= 4 and (head[:2] == _GZIP or head[:4] == _SECTION or any(m in _PCAP_MAGICS for m in magics))
 
 
 def read_packets(file: BinaryIO) -> Iterator[Packet]:
-    """The packets of a capture. Raises DecodeError, at the end, where the file is damaged or cut off."""
+    """Yield the packets of a capture. Raises DecodeError at the byte where the file is damaged or cut off."""
     source = _Source(file)
     head = source.take(4, "a capture's magic number")
     if head[:2] == _GZIP:
@@ -61,7 +61,7 @@ def read_packets(file: BinaryIO) -> Iterator[Packet]:
 
 
 class PrefixedFile(io.RawIOBase):
-    """A few bytes that were read already, and the file that they came from. Waits for no more than one of them."""
+    """Bytes that were read already, and the file they came from. A read waits for one of the two only."""
 
     def __init__(self, head: bytes, file: BinaryIO) -> None:
         self._head = head
@@ -78,7 +78,7 @@ class PrefixedFile(io.RawIOBase):
 
 
 class _Source:
-    """A file that is read to its end once, and where we are in it."""
+    """A file that is read once, and the position in it."""
 
     def __init__(self, file: BinaryIO | gzip.GzipFile) -> None:
         self._file = file
@@ -91,7 +91,7 @@ class _Source:
         return data
 
     def maybe_take(self, size: int, what: str) -> bytes | None:
-        """`size` bytes, or None at the end of the file; less than all is an error."""
+        """Return `size` bytes, or None at the end of the file. Fewer bytes are an error."""
         pieces, missing = [], size
         while missing:
             try:
@@ -117,17 +117,19 @@ def _pcap(source: _Source, head: bytes) -> Iterator[Packet]:
         if magic in _PCAP_MAGICS:
             break
     else:
-        raise DecodeError(f"this is no capture: it begins with {head.hex(' ')}", offset=0)
+        raise DecodeError(f"not a pcap or pcapng capture: it begins with {head.hex(' ')}", offset=0)
     unit_ns = _PCAP_MAGICS[magic]
     _, _, _, _, _, link_type = Struct(f"{order}HHiIII").unpack(source.take(20, "the file's header"))
-    link_type &= 0xFFFF  # above it, whether frames end in a checksum
+    link_type &= 0xFFFF  # the upper bits describe a frame checksum
     header = Struct(f"{order}IIII" + ("8x" if magic == _KUZNETZOV else ""))
     number = 0
     while (packed := source.maybe_take(header.size, f"packet {number + 1}'s header")) is not None:
         number += 1
         seconds, fraction, size, full_size = header.unpack(packed)
         if size > PACKET_BYTES_MAX:
-            raise DecodeError(f"packet {number} says that it has {size} bytes", offset=source.pos - header.size)
+            raise DecodeError(
+                f"packet {number} has an impossible size of {size} bytes", offset=source.pos - header.size
+            )
         data = source.take(size, f"packet {number}")
         yield Packet(number, seconds * _SECOND_NS + fraction * unit_ns, link_type, data, max(0, full_size - size))
 
@@ -170,7 +172,7 @@ def _pcapng(source: _Source) -> Iterator[Packet]:
 
 def _body_size(length: int, around: int, start: int) -> int:
     if length < around or length % 4 or length > _BLOCK_BYTES_MAX:
-        raise DecodeError(f"a block says that it has {length} bytes", offset=start)
+        raise DecodeError(f"a block has an impossible size of {length} bytes", offset=start)
     return length - around
 
 
@@ -183,7 +185,7 @@ class _Section:
             if magic == _BYTE_ORDER:
                 break
         else:
-            raise DecodeError("a section without a byte order", offset=start)
+            raise DecodeError("the section header has no byte order", offset=start)
         self.word = Struct(f"{order}I")
         self._interface = Struct(f"{order}HxxI")
         self._enhanced = Struct(f"{order}IIIII")
@@ -199,7 +201,7 @@ class _Section:
         if layout is None:
             return None
         if len(body) < layout.size:
-            raise DecodeError(f"a block of type {type_} with {len(body)} bytes", offset=start)
+            raise DecodeError(f"{len(body)} bytes are too few for a block of type {type_}", offset=start)
         if type_ == _INTERFACE:
             self._interfaces.append(self._described(body))
             return None
@@ -225,7 +227,7 @@ class _Section:
 
     def _of(self, which: int, start: int) -> _Interface:
         if which >= len(self._interfaces):
-            raise DecodeError(f"a packet of interface {which}, which is not described", offset=start)
+            raise DecodeError(f"a packet of interface {which}, which has no description", offset=start)
         return self._interfaces[which]
 
     def _described(self, body: bytes) -> _Interface:

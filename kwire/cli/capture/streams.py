@@ -31,18 +31,18 @@ from kwire.cli.capture.tcp import (
 )
 from kwire.errors import DecodeError
 
-# As the size of a frame these would be 350 MB and more.
+# As the size of a Kafka frame these would be 350 MB or more.
 _TLS_RECORD = (b"\x15\x03", b"\x16\x03", b"\x17\x03")
 _HEAD_BYTES = 300
 
 # Why a connection is not read.
-TLS = "encrypted with TLS: capture before TLS, or on a plaintext listener"
-ANOTHER_PROTOCOL = "another protocol than Kafka's"
-NO_REQUEST = "no request of Kafka's was found in it"
+TLS = "encrypted with TLS: capture on a plaintext listener"
+ANOTHER_PROTOCOL = "another protocol than Kafka"
+NO_REQUEST = "it has no Kafka requests"
 
 
 class TcpStream:
-    """A TCP connection that may be Kafka's. `sides` are its ends; `numbers` numbers those that are."""
+    """A TCP connection that may be Kafka's. `sides` are its ends; `numbers` numbers Kafka's connections."""
 
     def __init__(
         self, sides: tuple[Endpoint, Endpoint], broker_ports: Collection[int], frame_bytes_max: int,
@@ -50,7 +50,7 @@ class TcpStream:
     ) -> None:  # fmt: skip
         self.sides = sides
         self.rejected: str | None = None  # why it is not read
-        self.bytes = 0  # of what both sides said, as far as it was seen
+        self.bytes = 0  # captured or missing, of both sides
         self._frame_bytes_max = frame_bytes_max
         self._numbers = numbers
         self._halves = (HalfStream(), HalfStream())
@@ -58,22 +58,22 @@ class TcpStream:
         self._opener: int | None = None  # the side whose SYN was seen
         named = [side for side in (0, 1) if sides[side].port in broker_ports]
         self._client = 1 - named[0] if named else None
-        self._heads = (bytearray(), bytearray())  # how each side began
+        self._heads = (bytearray(), bytearray())  # the first bytes of each side
         self._undecided: deque[tuple[int, Event]] = deque()
         self._undecided_bytes = 0
-        self._exchange: ResponseMatcher | None = None
+        self._matcher: ResponseMatcher | None = None
 
     @property
     def has_ended(self) -> bool:
         return self._is_over or all(half.has_ended for half in self._halves)
 
-    def begins_anew(self, segment: Segment) -> bool:
-        """Whether a segment opens another connection between the same ends."""
+    def is_new_connection(self, segment: Segment) -> bool:
+        """Return whether a segment opens another connection between the same ends."""
         is_opening = segment.flags & (SYN | ACK) == SYN
         return is_opening and self._halves[self._side(segment)].has_begun
 
     def add(self, segment: Segment) -> Iterator[CaptureEvent]:
-        """What a segment completes."""
+        """Yield what a segment completes."""
         side = self._side(segment)
         half, other = self._halves[side], self._halves[1 - side]
         seq = segment.seq
@@ -82,55 +82,55 @@ class TcpStream:
             seq += 1
             half.begin(seq)
         if segment.flags & ACK and other.has_begun:
-            yield from self._take(1 - side, other.acknowledged(segment.ack))
+            yield from self._process(1 - side, other.acknowledged(segment.ack))
         if segment.data or segment.missing:
             self.bytes += len(segment.data) + segment.missing
             events = half.add(seq, segment.data, segment.missing, segment.packet, segment.at_ns)
-            yield from self._take(side, events)
+            yield from self._process(side, events)
         if segment.flags & FIN:
             half.finish(seq + len(segment.data) + segment.missing)
         if segment.flags & RST:
             yield from self.finish()
 
     def finish(self) -> Iterator[CaptureEvent]:
-        """What is left when the connection or the capture ends."""
+        """Yield what is left at the end of the connection or capture."""
         if self._is_over:
             return
         for side, half in enumerate(self._halves):
-            yield from self._take(side, half.flush())
+            yield from self._process(side, half.flush())
         self._is_over = True
-        if self._exchange is not None:
-            yield from self._exchange.finish()
+        if self._matcher is not None:
+            yield from self._matcher.finish()
         elif self.rejected is None and self.bytes:
             self.rejected = NO_REQUEST
 
     def _side(self, segment: Segment) -> int:
         return 0 if segment.source == self.sides[0] else 1
 
-    def _take(self, side: int, events: Iterator[Event]) -> Iterator[CaptureEvent]:
+    def _process(self, side: int, events: Iterator[Event]) -> Iterator[CaptureEvent]:
         for event in events:
-            if self._exchange is not None:
-                yield from self._exchange.take(side, event)
+            if self._matcher is not None:
+                yield from self._matcher.feed(side, event)
             elif self.rejected is None:
                 self._decide(side, event)
-                self._keep(side, event)
-                yield from self._decided()
+                self._buffer(side, event)
+                yield from self._process_decided()
 
-    def _decided(self) -> Iterator[CaptureEvent]:
+    def _process_decided(self) -> Iterator[CaptureEvent]:
         if self.rejected is not None:
             self._undecided.clear()
         elif self._client is not None:
             yield from self._begin(self._client)
 
     def _decide(self, side: int, event: Event) -> None:
-        """Find the client, or that there is none."""
+        """Find the client, or that the connection is not Kafka's."""
         if isinstance(event, Gap):
-            self._opener = None  # how it began is not to be seen
+            self._opener = None  # its first bytes are not in the capture
             return
         head = self._heads[side]
         if len(head) < _HEAD_BYTES:
             head += event.data[:_HEAD_BYTES]
-        # A connection that was joined midway is known by a later record, which mostly begins a segment.
+        # Without the first bytes, a later TLS record shows it; most begin a segment.
         if head.startswith(_TLS_RECORD) or (event.is_start and _is_tls_record(event.data)):
             self.rejected = TLS
             return
@@ -140,15 +140,15 @@ class TcpStream:
             if find_request(event.data, [0] if event.is_start else []) is not None:
                 self._client = side
             return
-        # What the side that opened it says first is a request, or this is not Kafka. The other side's answer may come
-        # first all the same, where the capture is out of order.
-        says_request = is_request(bytes(head)) if side == self._opener else None
-        if says_request:
+        # The opener's first bytes are a request, or this is not Kafka. A capture out of order may have the response
+        # first.
+        sends_request = is_request(bytes(head)) if side == self._opener else None
+        if sends_request:
             self._client = side
-        elif says_request is False:
+        elif sends_request is False:
             self.rejected = ANOTHER_PROTOCOL
 
-    def _keep(self, side: int, event: Event) -> None:
+    def _buffer(self, side: int, event: Event) -> None:
         self._undecided.append((side, event))
         self._undecided_bytes += len(event.data) if isinstance(event, StreamData) else 0
         while self._undecided_bytes > SEARCHED_BYTES_MAX and len(self._undecided) > 1:
@@ -157,16 +157,16 @@ class TcpStream:
             self._opener = None
 
     def _begin(self, client: int) -> Iterator[CaptureEvent]:
-        """It is Kafka's: everything that was undecided is taken now."""
+        """Process all buffered events: the connection is Kafka's."""
         connection = CapturedConnection(next(self._numbers), str(self.sides[client]), str(self.sides[1 - client]))
-        self._exchange = ResponseMatcher(connection, client, self._frame_bytes_max, in_step=self._opener is not None)
+        self._matcher = ResponseMatcher(connection, client, self._frame_bytes_max, in_step=self._opener is not None)
         undecided, self._undecided = self._undecided, deque()
         for side, event in undecided:
-            yield from self._exchange.take(side, event)
+            yield from self._matcher.feed(side, event)
 
 
 def _is_tls_record(data: bytes) -> bool:
-    """Type, version 3.0 to 3.4, and a length that a record may have."""
+    """Return whether bytes begin like a TLS record: type, version 3.0 to 3.4, possible length."""
     is_typed = data[:2] in _TLS_RECORD and len(data) >= 5 and data[2] <= 4
     return is_typed and 0 < int.from_bytes(data[3:5], "big") <= 16384 + 2048
 
@@ -178,32 +178,31 @@ FRAME_BYTES_MAX = 100 * 1024 * 1024
 def read_capture(
     file: BinaryIO, *, ports: Collection[int] = (), frame_bytes_max: int = FRAME_BYTES_MAX
 ) -> Iterator[CaptureEvent]:
-    """The frames of a capture in the order in which they became whole, and remarks on what could not be read.
+    """Yield the frames of a capture as they become complete, and remarks on what could not be read.
 
-    With `ports` only connections to brokers on these ports are read; without, all that look like Kafka's. Of a frame
-    larger than `frame_bytes_max` only its beginning is kept. A file that is damaged or cut off ends with a Remark of
-    the problem, after everything before it.
+    With `ports`, read only connections to brokers on these ports; without, all that look like Kafka's. Of a larger
+    frame than `frame_bytes_max` only the beginning is kept. A damaged file ends with a Remark.
     """
     table = _Connections(frozenset(ports), frame_bytes_max)
-    unreadable: SkippedPackets = Counter()
+    skipped: SkippedPackets = Counter()
     problem = None
     try:
         for packet in read_packets(file):
-            segment = maybe_segment(packet, unreadable)
+            segment = maybe_segment(packet, skipped)
             if segment is not None:
                 yield from table.add(segment)
     except DecodeError as error:
         problem = error
     yield from table.finish()
-    for reason, packets in unreadable.most_common():
+    for reason, packets in skipped.most_common():
         verb = "was" if packets == 1 else "were"
-        yield Remark(f"{_counted(packets, 'packet')} {verb} left out: {reason}", is_problem=True)
+        yield Remark(f"{_counted(packets, 'packet')} {verb} skipped: {reason}", is_problem=True)
     if problem is not None:
         yield Remark(str(problem), is_problem=True)
 
 
 class _Connections:
-    """The conversations that are open, by their two ends, the one that was silent longest first."""
+    """Open TCP streams by their two ends; the one that was silent longest is first."""
 
     def __init__(self, ports: frozenset[int], frame_bytes_max: int) -> None:
         self._ports = ports
@@ -217,19 +216,19 @@ class _Connections:
         if self._ports and not {segment.source.port, segment.target.port} & self._ports:
             return
         ends = frozenset((segment.source, segment.target))
-        conversation = self._open.get(ends)
-        if conversation is not None and conversation.begins_anew(segment):
+        stream = self._open.get(ends)
+        if stream is not None and stream.is_new_connection(segment):
             yield from self._close(ends)
-            conversation = None
-        if conversation is None:
+            stream = None
+        if stream is None:
             sides = (segment.source, segment.target)
-            conversation = TcpStream(sides, self._ports, self._frame_bytes_max, self._numbers)
-            self._open[ends] = conversation
+            stream = TcpStream(sides, self._ports, self._frame_bytes_max, self._numbers)
+            self._open[ends] = stream
             if len(self._open) > CONNECTIONS_MAX:
                 yield from self._close(next(iter(self._open)))
         self._open.move_to_end(ends)
-        yield from conversation.add(segment)
-        if conversation.has_ended:
+        yield from stream.add(segment)
+        if stream.has_ended:
             yield from self._close(ends)
 
     def finish(self) -> Iterator[CaptureEvent]:
@@ -241,11 +240,11 @@ class _Connections:
             yield Remark(f"{_counted(number, 'connection')} {verb} not read ({size}): {reason}")
 
     def _close(self, ends: frozenset[Endpoint]) -> Iterator[CaptureEvent]:
-        conversation = self._open.pop(ends)
-        yield from conversation.finish()
-        if conversation.rejected is not None:
-            self._rejected[conversation.rejected] += 1
-            self._rejected_bytes[conversation.rejected] += conversation.bytes
+        stream = self._open.pop(ends)
+        yield from stream.finish()
+        if stream.rejected is not None:
+            self._rejected[stream.rejected] += 1
+            self._rejected_bytes[stream.rejected] += stream.bytes
 
 
 def _counted(number: int, noun: str) -> str:

@@ -26,7 +26,7 @@ FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
 _TCP = 6
 _IPV4, _IPV6 = 0x0800, 0x86DD
 _VLAN_TAGS = (0x8100, 0x88A8, 0x9100)
-# IPv6's extension headers that have their length in units of 8 bytes, and the one of fragments.
+# IPv6 extension headers with a length in units of 8 bytes, and the fragment header.
 _EXTENSIONS = (0, 43, 60, 135, 139, 140)
 _FRAGMENT = 44
 _AUTHENTICATION = 51
@@ -38,7 +38,7 @@ _IPV6_HEADER = Struct(">4xHBx16s16s")
 
 
 class Endpoint(NamedTuple):
-    """An address and a port; `address` as it is in the packet, which is cheap to compare."""
+    """An address and a port. `address` is packed, which is cheap to compare."""
 
     address: bytes
     port: int
@@ -50,7 +50,7 @@ class Endpoint(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """`missing` bytes follow `data` on the wire and are not in the capture."""
+    """A TCP segment. `missing` bytes follow `data` on the wire but not in the capture."""
 
     packet: int
     at_ns: int
@@ -63,43 +63,43 @@ class Segment(NamedTuple):
     missing: int
 
 
-def maybe_segment(packet: Packet, unreadable: SkippedPackets) -> Segment | None:
-    """The TCP segment in a packet. None if there is none; if that is for want of our knowledge, it is counted."""
+def maybe_segment(packet: Packet, skipped: SkippedPackets) -> Segment | None:
+    """Return the TCP segment in a packet, or None. `skipped` counts packets that kwire cannot read."""
     find_ip = _LINKS.get(packet.link_type)
     if find_ip is None:
-        unreadable[f"link type {packet.link_type}"] += 1
+        skipped[f"link type {packet.link_type}"] += 1
         return None
     start = find_ip(packet.data)
     if start is None or start >= len(packet.data):
         return None
     version = packet.data[start] >> 4
     if version == 4:
-        return _ipv4(packet, start, unreadable)
+        return _ipv4(packet, start, skipped)
     if version == 6:
-        return _ipv6(packet, start, unreadable)
+        return _ipv6(packet, start, skipped)
     return None
 
 
-def _ipv4(packet: Packet, start: int, unreadable: SkippedPackets) -> Segment | None:
+def _ipv4(packet: Packet, start: int, skipped: SkippedPackets) -> Segment | None:
     data = packet.data
     if len(data) - start < _IPV4_HEADER.size:
-        unreadable["packets cut off in their headers"] += 1
+        skipped["packets cut off in their headers"] += 1
         return None
     first, total, fragment, protocol, source, target = _IPV4_HEADER.unpack_from(data, start)
     if protocol != _TCP:
         return None
-    if fragment & 0x3FFF:  # an offset, or more to come
-        unreadable["fragments of IP packets"] += 1
+    if fragment & 0x3FFF:  # an offset, or more fragments
+        skipped["fragments of IP packets"] += 1
         return None
     end = start + total if total else len(data) + packet.missing
     size = max(_IPV4_HEADER.size, (first & 0x0F) * 4)
-    return _tcp(packet, start + size, end, source, target, unreadable)
+    return _tcp(packet, start + size, end, source, target, skipped)
 
 
-def _ipv6(packet: Packet, start: int, unreadable: SkippedPackets) -> Segment | None:
+def _ipv6(packet: Packet, start: int, skipped: SkippedPackets) -> Segment | None:
     data = packet.data
     if len(data) - start < _IPV6_HEADER.size:
-        unreadable["packets cut off in their headers"] += 1
+        skipped["packets cut off in their headers"] += 1
         return None
     length, following, source, target = _IPV6_HEADER.unpack_from(data, start)
     pos = start + _IPV6_HEADER.size
@@ -113,22 +113,20 @@ def _ipv6(packet: Packet, start: int, unreadable: SkippedPackets) -> Segment | N
             size = (data[pos + 1] + 2) * 4
         elif following == _FRAGMENT:
             if int.from_bytes(data[pos + 2 : pos + 4], "big") & 0xFFF9:
-                unreadable["fragments of IP packets"] += 1
+                skipped["fragments of IP packets"] += 1
                 return None
             size = 8
         else:
             return None
         following = data[pos]
         pos += size
-    return _tcp(packet, pos, end, source, target, unreadable)
+    return _tcp(packet, pos, end, source, target, skipped)
 
 
-def _tcp(
-    packet: Packet, start: int, end: int, source: bytes, target: bytes, unreadable: SkippedPackets
-) -> Segment | None:
+def _tcp(packet: Packet, start: int, end: int, source: bytes, target: bytes, skipped: SkippedPackets) -> Segment | None:
     data = packet.data
     if len(data) - start < _TCP_HEADER.size:
-        unreadable["packets cut off in their headers"] += 1
+        skipped["packets cut off in their headers"] += 1
         return None
     source_port, target_port, seq, ack, offset, flags = _TCP_HEADER.unpack_from(data, start)
     begin = start + (offset >> 4) * 4
@@ -146,7 +144,7 @@ def _ethernet(data: bytes) -> int | None:
 
 
 def _by_ethertype(data: bytes, pos: int) -> int | None:
-    """Where IP begins, the type of what follows being at `pos`."""
+    """Return where IP begins; `pos` is the position of the EtherType."""
     type_ = int.from_bytes(data[pos : pos + 2], "big")
     while type_ in _VLAN_TAGS:
         pos += 4
@@ -154,18 +152,18 @@ def _by_ethertype(data: bytes, pos: int) -> int | None:
     return pos + 2 if type_ in (_IPV4, _IPV6) else None
 
 
-def _cooked(data: bytes) -> int | None:
+def _sll(data: bytes) -> int | None:
     return _by_ethertype(data, 14)
 
 
-def _cooked_2(data: bytes) -> int | None:
-    if int.from_bytes(data[:2], "big") in _VLAN_TAGS:  # the tag's rest and the inner type begin what follows
+def _sll2(data: bytes) -> int | None:
+    if int.from_bytes(data[:2], "big") in _VLAN_TAGS:  # the rest of the tag and the inner EtherType come next
         return _by_ethertype(data, 22)
     return 20 if int.from_bytes(data[:2], "big") in (_IPV4, _IPV6) else None
 
 
 def _loopback(data: bytes) -> int | None:
-    """Four bytes of an address family, in the byte order of whoever captured; IP's own version says enough."""
+    """Skip the four bytes of the address family, in either byte order; IP's own version is enough."""
     return 4
 
 
@@ -173,21 +171,21 @@ def _raw(data: bytes) -> int | None:
     return 0
 
 
-# https://www.tcpdump.org/linktypes.html; 12 and 14 are what some systems write for raw IP.
+# https://www.tcpdump.org/linktypes.html; some systems write 12 and 14 for raw IP.
 _LINKS: Mapping[int, Callable[[bytes], int | None]] = {
-    0: _loopback, 1: _ethernet, 12: _raw, 14: _raw, 101: _raw, 108: _loopback, 113: _cooked, 228: _raw, 229: _raw,
-    276: _cooked_2,
+    0: _loopback, 1: _ethernet, 12: _raw, 14: _raw, 101: _raw, 108: _loopback, 113: _sll, 228: _raw, 229: _raw,
+    276: _sll2,
 }  # fmt: skip
 
 
 EARLY_BYTES_MAX = 1024 * 1024
 EARLY_SEGMENTS_MAX = 256
-# How many segments of the connection may follow before the acknowledgement of a hole is believed.
+# How many segments to wait before the acknowledgement of a hole counts.
 _SEGMENTS_BEFORE_GAP = 3
 
 
 class StreamData(NamedTuple):
-    """Bytes of the stream. `is_start` if they are a segment's first: senders often begin a frame there."""
+    """Bytes of the stream. `is_start`: the first byte of a segment, where senders often begin a frame."""
 
     data: bytes
     packet: int
@@ -205,7 +203,7 @@ Event: TypeAlias = StreamData | Gap
 
 
 class _EarlySegment(NamedTuple):
-    """A segment that came before its turn, at a position in the stream."""
+    """A segment that came out of order, at its position in the stream."""
 
     start: int
     packet: int
@@ -215,15 +213,21 @@ class _EarlySegment(NamedTuple):
 
 
 class HalfStream:
-    """The bytes of one side. Positions count from the first byte seen, sequence numbers wrap around at 2^32."""
+    """One direction of a TCP connection, in order and once, with the gaps of the capture.
+
+    Segments out of order wait; retransmissions are dropped. A hole becomes a gap when the reader must have received it:
+    it acknowledged later data, or more than EARLY_BYTES_MAX or EARLY_SEGMENTS_MAX wait, or the stream ends. The capture
+    itself may be out of order, so an acknowledgement counts only a few segments later. Positions count from the first
+    byte seen; sequence numbers wrap around at 2^32.
+    """
 
     def __init__(self) -> None:
-        self._next = 0  # the position of the byte that is wanted
+        self._next = 0  # the position of the next byte
         self._seq: int | None = None  # its sequence number
         self._waiting: list[_EarlySegment] = []
         self._waiting_bytes = 0
-        self._patience = _SEGMENTS_BEFORE_GAP
-        self._end: int | None = None  # the position behind the last byte, from a FIN
+        self._segments_left = _SEGMENTS_BEFORE_GAP
+        self._end: int | None = None  # the position after the last byte, from a FIN
         self.resent_bytes = 0
 
     @property
@@ -235,11 +239,11 @@ class HalfStream:
         return self._end is not None and self._next >= self._end
 
     def begin(self, seq: int) -> None:
-        """The first byte will have this sequence number, from a SYN."""
+        """Set the sequence number of the first byte, from a SYN."""
         self._seq = seq & 0xFFFFFFFF
 
     def add(self, seq: int, data: bytes, missing: int, packet: int, at_ns: int) -> Iterator[Event]:
-        """The events that a segment's data brings about."""
+        """Yield the events of a segment's data."""
         if self._seq is None:
             self.begin(seq)
         start = self._position(seq)
@@ -247,52 +251,52 @@ class HalfStream:
             insort(self._waiting, _EarlySegment(start, packet, at_ns, data, missing))
             self._waiting_bytes += len(data)
             if self._waiting_bytes > EARLY_BYTES_MAX or len(self._waiting) > EARLY_SEGMENTS_MAX:
-                yield from self._give_up()
+                yield from self._emit_gap()
             return
-        yield from self._take(_EarlySegment(start, packet, at_ns, data, missing))
-        yield from self._take_waiting()
+        yield from self._add_now(_EarlySegment(start, packet, at_ns, data, missing))
+        yield from self._add_waiting()
 
     def acknowledged(self, ack: int) -> Iterator[Event]:
-        """The events that an acknowledgement of the other side, seen with any segment of it, brings about."""
+        """Yield the events of an acknowledgement from the other side."""
         if not self._waiting or self._position(ack) <= self._waiting[0].start:
-            self._patience = _SEGMENTS_BEFORE_GAP
+            self._segments_left = _SEGMENTS_BEFORE_GAP
             return
-        self._patience -= 1
-        if self._patience <= 0:
-            yield from self._give_up()
+        self._segments_left -= 1
+        if self._segments_left <= 0:
+            yield from self._emit_gap()
 
     def finish(self, seq: int) -> None:
-        """The sender has said (FIN) that this is its end."""
+        """Set the end of the stream, from a FIN."""
         if self._seq is not None:
             self._end = self._position(seq)
 
     def flush(self) -> Iterator[Event]:
-        """What waits still, with the gaps before it: the connection or the capture is at its end."""
+        """Yield what waits, with the gaps before it, at the end of the connection or capture."""
         while self._waiting:
-            yield from self._give_up()
+            yield from self._emit_gap()
 
     def _position(self, seq: int) -> int:
-        """The nearest position that has this sequence number."""
+        """Return the nearest position with this sequence number."""
         assert self._seq is not None
         distance = (seq - self._seq) & 0xFFFFFFFF
         return self._next + (distance if distance < 1 << 31 else distance - (1 << 32))
 
-    def _give_up(self) -> Iterator[Event]:
-        """Take the hole before what waits for a gap."""
+    def _emit_gap(self) -> Iterator[Event]:
+        """Make the hole before the first waiting segment a gap."""
         size = self._waiting[0].start - self._next
         self._advance(size)
         yield Gap(size)
-        yield from self._take_waiting()
+        yield from self._add_waiting()
 
-    def _take_waiting(self) -> Iterator[Event]:
+    def _add_waiting(self) -> Iterator[Event]:
         while self._waiting and self._waiting[0].start <= self._next:
             waiting = self._waiting.pop(0)
             self._waiting_bytes -= len(waiting.data)
-            yield from self._take(waiting)
-        self._patience = _SEGMENTS_BEFORE_GAP
+            yield from self._add_now(waiting)
+        self._segments_left = _SEGMENTS_BEFORE_GAP
 
-    def _take(self, segment: _EarlySegment) -> Iterator[Event]:
-        """A segment that begins at the wanted byte or before it."""
+    def _add_now(self, segment: _EarlySegment) -> Iterator[Event]:
+        """Yield the new bytes of a segment that begins at the next byte or before it."""
         known = self._next - segment.start
         self.resent_bytes += min(known, len(segment.data))
         fresh = segment.data[known:]

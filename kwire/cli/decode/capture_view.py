@@ -34,7 +34,7 @@ _ERRORS_SHOWN_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class PairFilter:
-    """Which pairs are shown. Those of no API that is known pass only where no API is asked for."""
+    """Which pairs are printed. Pairs of unknown APIs pass only without --api."""
 
     apis: frozenset[ApiKey] = frozenset()
     version: int | None = None
@@ -43,16 +43,16 @@ class PairFilter:
     errors_only: bool = False
     slower_than_ms: float | None = None
 
-    def of_api(self, api_text: str | None, version_text: str | None) -> PairFilter:
-        """Those of an API, or of several between commas; a usage error where there is no such."""
+    def for_api(self, api_text: str | None, version_text: str | None) -> PairFilter:
+        """Return the filter for one API, or several separated by commas. Raises UsageError."""
         apis = [find_api(text.strip()) for text in api_text.split(",")] if api_text is not None else []
         if version_text is not None and len(apis) != 1:
-            raise click.UsageError("--version needs --api: a version of what?")
+            raise click.UsageError("--version needs --api with one API")
         version = find_version(version_text, apis[0]) if version_text is not None else None
         return replace(self, apis=frozenset(api.key for api in apis), version=version)
 
-    def takes(self, pair: RequestPair) -> bool:
-        """What can be told before anything is decoded."""
+    def accepts(self, pair: RequestPair) -> bool:
+        """Return whether a pair passes, as far as that is known before decoding."""
         frame = pair.frame
         if self.apis and (frame.api is None or frame.api.key not in self.apis):
             return False
@@ -67,24 +67,24 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTIONS = [
     click.option(
         "--connection", "connections", multiple=True, metavar="N|HOST:PORT|:PORT",
-        help="Of a capture: only this connection, or those of this client or broker.",
+        help="In a capture: show only this connection, or those of this side.",
     ),
     click.option(
         "--port", "ports", multiple=True, type=click.IntRange(1, 65535), metavar="PORT",
-        help="Of a capture: brokers listen here. Default: whoever is sent requests is a broker.",
+        help="In a capture: read only brokers on this port. Default: detect brokers by their requests.",
     ),
     click.option(
-        "--errors-only", is_flag=True, help="Of a capture: only answers with an error code, and what is undecodable."
+        "--errors-only", is_flag=True, help="In a capture: show only responses with an error code, and undecodable frames."
     ),
     click.option(
         "--slower-than", "slower_than_ms", type=click.FloatRange(min=0), metavar="MS",
-        help="Of a capture: only what took longer to be answered.",
+        help="In a capture: show only requests whose response took longer, in milliseconds.",
     ),
 ]  # fmt: skip
 
 
 def filter_options(command: Command) -> Command:
-    """--connection and its kind; the command is called with `filters=PairFilter`."""
+    """Add --connection, --port, --errors-only and --slower-than; the command gets `filters=PairFilter`."""
 
     @functools.wraps(command)
     def wrapped(
@@ -103,7 +103,7 @@ def filter_options(command: Command) -> Command:
 
 
 def _is_of(connection: CapturedConnection, text: str) -> bool:
-    """By number, by an end (10.0.0.7:40112), or by an end's address or port alone."""
+    """Return whether the text names the connection: its number, HOST:PORT of one side, HOST or :PORT."""
     if text == str(connection.number):
         return True
     for end in (connection.client, connection.broker):
@@ -115,13 +115,13 @@ def _is_of(connection: CapturedConnection, text: str) -> bool:
 
 @dataclass(slots=True)
 class DecodedPair:
-    """A pair that was read."""
+    """A request and its response, decoded."""
 
     pair: RequestPair
     request: DecodedFrame | None
     response: DecodedFrame | None
     errors: list[ResponseError]
-    topic_names: dict[str, str] = field(default_factory=dict)  # of the topic ids in it, as far as they are known
+    topic_names: dict[str, str] = field(default_factory=dict)  # {topic id: name}, where known
 
     @property
     def has_problem(self) -> bool:
@@ -136,9 +136,9 @@ class DecodedPair:
 def print_capture(
     file: BinaryIO, filters: PairFilter, output: Output, *, annotate: bool, bytes_max: int, show_secrets: bool = False
 ) -> ExitCode:
-    """Show a capture to its end. UNDECODABLE if bytes of it made no sense or were lost, or none were Kafka's."""
-    sheet = _PairTable(output, bytes_max if annotate else None)
-    tally = _Summary()
+    """Print a capture to its end. UNDECODABLE if bytes made no sense or were lost, or none were Kafka's."""
+    table = _PairTable(output, bytes_max if annotate else None)
+    summary = _Summary()
     names = TopicNames()
     has_problem = False
     for found in pair_frames(read_capture(file, ports=filters.ports)):
@@ -146,29 +146,31 @@ def print_capture(
             has_problem |= found.is_problem
             _print_remark(found, filters, output)
             continue
-        tally.pairs += 1
-        is_taken = filters.takes(found)
-        if not is_taken and not names.may_learn(found):
+        summary.pairs += 1
+        is_accepted = filters.accepts(found)
+        if not is_accepted and not names.has_names(found):
             continue
         one = decode_pair(found, annotate=annotate, show_secrets=show_secrets)
         names.learn(one)
-        if not is_taken:
+        if not is_accepted:
             continue
         names.look_up(one)
         if filters.errors_only and not one.errors and not one.has_problem:
             continue
         has_problem |= one.has_problem
-        tally.add(one)
+        summary.add(one)
         if output.is_table:
-            sheet.show(one)
+            table.show(one)
         else:
             output.json(pair_to_json(one, annotate=annotate))
-    if output.is_table or not tally.pairs:
-        output.note(tally.text())
-    if tally.unknown_responses:
-        text = counted(tally.unknown_responses, "response")
-        output.note(f"{text} ({counted(tally.unknown_bytes, 'byte')}) unread: the requests are not in the capture")
-    return ExitCode.UNDECODABLE if has_problem or not tally.pairs else ExitCode.OK
+    if output.is_table or not summary.pairs:
+        output.note(summary.text())
+    if summary.unknown_responses:
+        text = counted(summary.unknown_responses, "response")
+        output.note(
+            f"{text} ({counted(summary.unknown_bytes, 'byte')}) not decoded: the requests are not in the capture"
+        )
+    return ExitCode.UNDECODABLE if has_problem or not summary.pairs else ExitCode.OK
 
 
 def _print_remark(remark: Remark, filters: PairFilter, output: Output) -> None:
@@ -185,26 +187,26 @@ def _print_remark(remark: Remark, filters: PairFilter, output: Output) -> None:
 
 
 class TopicNames:
-    """The names of topic ids, as Metadata and CreateTopics responses in the capture give them."""
+    """The names of topic ids, from Metadata and CreateTopics responses in the capture."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
 
     @staticmethod
-    def may_learn(pair: RequestPair) -> bool:
+    def has_names(pair: RequestPair) -> bool:
         api = pair.frame.api
-        return api is not None and api.key in _NAMING_APIS
+        return api is not None and api.key in _APIS_WITH_TOPIC_NAMES
 
     def learn(self, one: DecodedPair) -> None:
-        """Take the names from a response that has some."""
-        if not self.may_learn(one.pair) or one.response is None or one.response.message is None:
+        """Store the names in a response."""
+        if not self.has_names(one.pair) or one.response is None or one.response.message is None:
             return
         for topic in one.response.message.get("topics") or ():
             if topic.get("name") and topic.get("topicId", _NO_ID) != _NO_ID:
                 self._names[topic["topicId"]] = topic["name"]
 
     def look_up(self, one: DecodedPair) -> None:
-        """Keep, with the exchange, the names of the ids in its messages."""
+        """Set `topic_names` for the ids in a pair."""
         for decoded in (one.request, one.response):
             found: dict[str, dict[str, None]] = {}
             _collect(decoded.message if decoded else None, "", found)
@@ -214,15 +216,15 @@ class TopicNames:
 
 
 def decode_pair(pair: RequestPair, *, annotate: bool, show_secrets: bool = False) -> DecodedPair:
-    """Both messages of a pair; with `annotate` field by field, and with their secrets only where those are wanted."""
+    """Decode both messages of a pair; with `annotate` field by field. Secrets are masked by default."""
     request, response = (
-        _read_masked(frame, annotate, show_secrets) if frame else None for frame in (pair.request, pair.response)
+        _decode_masked(frame, annotate, show_secrets) if frame else None for frame in (pair.request, pair.response)
     )
     found = list(response_errors(response.message)) if response else []
     return DecodedPair(pair, request, response, found)
 
 
-def _read_masked(frame: CapturedFrame, annotate: bool, show_secrets: bool) -> DecodedFrame:
+def _decode_masked(frame: CapturedFrame, annotate: bool, show_secrets: bool) -> DecodedFrame:
     if show_secrets:
         return _read(frame, annotate)
     if frame.is_token:
@@ -237,11 +239,11 @@ def _read_masked(frame: CapturedFrame, annotate: bool, show_secrets: bool) -> De
 def _read(frame: CapturedFrame, annotate: bool) -> DecodedFrame:
     found = frame.api
     if frame.is_token or (found is None and frame.kind == "response"):
-        what = "a bare SASL token" if frame.is_token else "an answer to a request that is not in the capture"
+        what = "a SASL token without a header" if frame.is_token else "a response whose request is not in the capture"
         decoded = DecodedFrame(frame.kind)
         decoded.rows.append(FieldRow(0, frame.data, "token" if frame.is_token else "frame", "bytes", frame.data, what))
     elif found is not None and frame.version not in found.versions:
-        decoded = _of_unknown_version(frame, found)
+        decoded = _decode_unknown_version(frame, found)
     elif frame.kind == "request":
         if annotate or found is None or frame.missing:
             decoded = decode_request_frame(frame.data, 0)
@@ -256,12 +258,12 @@ def _read(frame: CapturedFrame, annotate: bool) -> DecodedFrame:
     if frame.missing:
         whole = len(frame.data) + frame.missing
         message = f"{frame.missing} bytes of the frame's {whole} were not captured"
-        # What the codec says of the end that is missing is less than this.
+        # This says more than the decoder's error at the missing end.
         decoded.problems[:] = [DecodeError(message, api=frame.api.name if frame.api else None, offset=len(frame.data))]
     return decoded
 
 
-def _of_unknown_version(frame: CapturedFrame, found: Api) -> DecodedFrame:
+def _decode_unknown_version(frame: CapturedFrame, found: Api) -> DecodedFrame:
     if frame.kind == "request":
         return decode_request_frame(frame.data, 0)
     decoded = DecodedFrame("response", found, frame.version)
@@ -273,7 +275,7 @@ def _of_unknown_version(frame: CapturedFrame, found: Api) -> DecodedFrame:
 
 @dataclass(slots=True)
 class _Summary:
-    """What is said at the end."""
+    """Counts for the last line."""
 
     pairs: int = 0
     shown: int = 0
@@ -297,7 +299,7 @@ class _Summary:
 
     def text(self) -> str:
         if not self.pairs:
-            return "no request of Kafka's was found in the capture"
+            return "the capture has no Kafka requests"
         said = [f"{counted(self.shown, 'exchange')} of {counted(len(self.connections), 'connection')}"]
         if self.shown < self.pairs:
             said[0] += f", {self.pairs - self.shown} filtered out"
@@ -309,7 +311,7 @@ class _Summary:
 
 
 def pair_to_json(one: DecodedPair, *, annotate: bool) -> dict[str, Any]:
-    """One object a pair; `request` or `response` is null where it is not in the capture."""
+    """Return one object; `request` or `response` is null if it is not in the capture."""
     pair = one.pair
     frame = pair.frame
     return {
@@ -347,7 +349,7 @@ def _frame_to_json(frame: CapturedFrame | None, decoded: DecodedFrame | None, an
 
 
 def utc_text_of_ns(at_ns: int) -> str:
-    """A packet's time in UTC, to the microsecond, as captures have it."""
+    """Return a packet's time in UTC, to the microsecond, as captures have it."""
     seconds, rest = divmod(at_ns, 1_000_000_000)
     try:
         whole = datetime.fromtimestamp(seconds, UTC)
@@ -361,7 +363,7 @@ _WIDTHS = (12, 4, 24, 3, 8, 9, 9)
 
 
 class _PairTable:
-    """Pairs as lines for a person, of fixed widths, since nobody knows what will come."""
+    """Pairs as lines with fixed widths, since later pairs are unknown."""
 
     def __init__(self, output: Output, bytes_max: int | None) -> None:
         self._output = output
@@ -435,7 +437,7 @@ def _size(frame: CapturedFrame | None) -> str:
 
 
 def _facts(one: DecodedPair) -> Iterator[str]:
-    """What a person would look for first: errors, then of what topics, groups and transactions it is."""
+    """Yield what matters first: errors, then topics, groups and transactions."""
     for error in one.errors[:_ERRORS_SHOWN_MAX]:
         yield f"{error.name} at {error.path.rpartition('.')[0] or 'the top'}"
     if len(one.errors) > _ERRORS_SHOWN_MAX:
@@ -445,15 +447,15 @@ def _facts(one: DecodedPair) -> Iterator[str]:
     message = one.request.message if one.request else None
     names: dict[str, dict[str, None]] = {}
     _collect(message, "", names)
-    _name_ids(names, one.topic_names)
+    _replace_topic_ids(names, one.topic_names)
     for kind, values in names.items():
         listed = list(values)
         more = f",... ({len(listed)})" if len(listed) > _NAMES_SHOWN_MAX else ""
         yield f"{kind} {','.join(listed[:_NAMES_SHOWN_MAX])}{more}"
 
 
-def _name_ids(found: dict[str, dict[str, None]], names: dict[str, str]) -> None:
-    """Put the names of topics in the place of their ids, as far as they are known."""
+def _replace_topic_ids(found: dict[str, dict[str, None]], names: dict[str, str]) -> None:
+    """Replace topic ids by names where they are known."""
     unknown: dict[str, None] = {}
     for id in found.pop(_TOPIC_ID, {}):
         if id in names:
@@ -465,9 +467,9 @@ def _name_ids(found: dict[str, dict[str, None]], names: dict[str, str]) -> None:
 
 
 _TOPIC_ID = "topic id"
-_NAMING_APIS = frozenset({ApiKey.METADATA, ApiKey.CREATE_TOPICS})
-# What names something in a request, and what it is called here.
-_NAMING = {
+_APIS_WITH_TOPIC_NAMES = frozenset({ApiKey.METADATA, ApiKey.CREATE_TOPICS})
+# Fields that name something in a request, and their label in the last column.
+_NAME_LABELS = {
     "groupId": "group", "transactionalId": "transaction", "topic": "topic", "topicId": _TOPIC_ID,
     "coordinatorKeys": "key", "key": "key", "mechanism": "mechanism", "groups": "group", "groupsNames": "group",
     "clientSoftwareName": "client", "memberId": "member",
@@ -478,13 +480,13 @@ _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 def _collect(value: Any, within: str, names: dict[str, dict[str, None]]) -> None:
     if isinstance(value, list):
         for item in value:
-            if isinstance(item, str) and within in _NAMING:
-                names.setdefault(_NAMING[within], {})[item] = None
+            if isinstance(item, str) and within in _NAME_LABELS:
+                names.setdefault(_NAME_LABELS[within], {})[item] = None
             else:
                 _collect(item, within, names)
     elif isinstance(value, dict):
         for name, inner in value.items():
-            kind = "topic" if name == "name" and within.lower().startswith("topic") else _NAMING.get(name)
+            kind = "topic" if name == "name" and within.lower().startswith("topic") else _NAME_LABELS.get(name)
             if isinstance(inner, str) and kind is not None:
                 if inner and inner != _NO_ID:
                     names.setdefault(kind, {})[inner] = None

@@ -33,98 +33,103 @@ from kwire.errors import DecodeError, KwireError
 from kwire.protocol import Api
 
 _SUGGESTED_MAX = 5
-# Trying everything takes milliseconds for a frame that a person would paste, and seconds for a large one.
+# Trying every API takes milliseconds for a small frame, and seconds for a large one.
 _GUESSED_MAX = 64 * 1024
 _CAPTURE_BUFFER_BYTES = 256 * 1024
 
 
 @click.command()
 @click.argument("source", metavar="[FILE|-]", type=click.File("rb"), default="-")
-@click.option("--hex", "form", flag_value="hex", help="The input is hex, in any usual spelling.")
+@click.option("--hex", "form", flag_value="hex", help="The input is hex or a hex dump. Default: detect the format.")
 @click.option("--base64", "form", flag_value="base64", help="The input is base64.")
 @click.option("--raw", "form", flag_value="raw", help="The input is the bytes themselves.")
 @click.option("--pcap", "form", flag_value="pcap", help="The input is a capture: pcap or pcapng, or either in gzip.")
 @click.option(
-    "--sized/--bare", "has_sizes", default=None, help="Whether frames have their 4-byte size. Default: guess."
+    "--sized/--bare", "has_sizes", default=None, help="Whether frames begin with their 4-byte size. Default: detect."
 )
 @click.option(
     "--api",
     "api_text",
     metavar="API",
     shell_complete=complete_api,
-    help="Whose response this is: a name or a number. Of a capture: only these, A,B.",
+    help="The API of a response: a name or number. In a capture: show only these APIs, A,B.",
 )
-@click.option("--version", "version_text", metavar="N", help="Its version. Without it, every version is tried.")
-@click.option("--request", "kind", flag_value="request", help="The frames are requests.")
+@click.option("--version", "version_text", metavar="N", help="The version of --api. Default: try every version.")
+@click.option("--request", "kind", flag_value="request", help="The frames are requests. Default: detect.")
+@click.option("--response", "kind", flag_value="response", help="The frames are responses; the default with --api.")
+@click.option("--body", "is_body", is_flag=True, help="The input is a message without a header.")
 @click.option(
-    "--response", "kind", flag_value="response", help="The frames are responses; default where --api is given."
-)
-@click.option("--body", "is_body", is_flag=True, help="The bytes are the message alone, without a header.")
-@click.option(
-    "--try-versions", "is_guessing", is_flag=True, help="List every API and version that takes all the bytes."
+    "--try-versions", "tries_versions", is_flag=True, help="List every API and version that decodes all bytes."
 )
 @click.option(
-    "--annotate/--no-annotate", default=None, help="Show the bytes of every field. Default: yes, of a capture no."
+    "--annotate/--no-annotate", default=None, help="Show the bytes of every field. Default: yes; for a capture no."
 )
-@click.option("--bytes", "bytes_max", default=32, show_default=True, metavar="N", help="Show N bytes a field; 0: all.")
+@click.option(
+    "--bytes", "bytes_max", default=32, show_default=True, metavar="N", help="Show at most N bytes per field; 0: all."
+)
 @click.option("--show-secrets", is_flag=True, help="Show passwords, SCRAM proofs and tokens instead of asterisks.")
 @filter_options
 @output_options
 def command(
     source: BinaryIO, form: str | None, has_sizes: bool | None, api_text: str | None, version_text: str | None,
-    kind: str | None, is_body: bool, is_guessing: bool, annotate: bool | None, bytes_max: int, show_secrets: bool,
+    kind: str | None, is_body: bool, tries_versions: bool, annotate: bool | None, bytes_max: int, show_secrets: bool,
     filters: PairFilter, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Explain the bytes of Kafka frames, and captures of the network.
 
-    A request says itself what it is. A response does not: give --api and --version of the request that it answers, or
-    see what it could be with --try-versions. Hex may be plain, spaced, 0x00, \\x00, or as xxd, hexdump, od,
-    tcpdump -X and Wireshark print it. Stops at the first byte that makes no sense, showing all before it (exit code 4).
+    The header of a request says what it is. A response has no such header: give --api and --version of its request, or
+    list the candidates with --try-versions. Hex may be plain, spaced, 0x00, \\x00, or as xxd, hexdump, od, tcpdump -X
+    and Wireshark print it. Decoding stops at the first byte that makes no sense, and shows all fields before it (exit
+    code 4).
 
-    Of a capture, every connection of Kafka's is put together and each request shown with its response, as soon as it is
-    answered: nothing is asked for, since the requests say what the responses are.
+    For a capture, each request is shown with its response as soon as both are complete. No --api is needed, since the
+    requests say what the responses are.
 
     \b
         kwire decode frame.bin
         xxd frame.bin | kwire decode
-        kwire decode --api Metadata --version 9 answer.bin
+        kwire decode --api Metadata --version 9 response.bin
         echo 0012 0000 00000001 ffff | kwire decode --try-versions
         kwire decode traffic.pcapng --errors-only
         tcpdump -i any -U -w - port 9092 | kwire decode --slower-than 100
     """
     if source.isatty():
-        output.note("Paste the bytes, then press Ctrl-D.")
+        output.note("Reading bytes from this terminal: paste them, then press Ctrl-D.")
     head = source.read(HEAD_BYTES)
     if form == "pcap" or (form is None and is_capture(head)):
-        if has_sizes is not None or kind or is_body or is_guessing:
+        if has_sizes is not None or kind or is_body or tries_versions:
             raise click.UsageError(
-                "--sized, --bare, --request, --response, --body and --try-versions: not for a capture, which tells"
+                "--sized, --bare, --request, --response, --body and --try-versions do not apply to a capture"
             )
-        of_api = filters.of_api(api_text, version_text)
+        pair_filter = filters.for_api(api_text, version_text)
         file: Any = io.BufferedReader(PrefixedFile(head, source), _CAPTURE_BUFFER_BYTES)
         return print_capture(
-            file, of_api, output, annotate=bool(annotate), bytes_max=bytes_max, show_secrets=show_secrets
+            file, pair_filter, output, annotate=bool(annotate), bytes_max=bytes_max, show_secrets=show_secrets
         )
     if filters != PairFilter():
-        raise click.UsageError("--connection, --port, --errors-only and --slower-than are for captures; this is none")
-    what = FrameOptions.of(api_text, version_text, kind, is_body, show_secrets)
+        raise click.UsageError(
+            "--connection, --port, --errors-only and --slower-than need a capture; the input is not one"
+        )
+    options = FrameOptions.of(api_text, version_text, kind, is_body, show_secrets)
     data = head + source.read()
-    return _print_frames(data, form, has_sizes, what, output, is_guessing, None if annotate is False else bytes_max)
+    return _print_frames(
+        data, form, has_sizes, options, output, tries_versions, None if annotate is False else bytes_max
+    )
 
 
 def _print_frames(
-    data: bytes, form: str | None, has_sizes: bool | None, what: FrameOptions, output: Output, is_guessing: bool,
+    data: bytes, form: str | None, has_sizes: bool | None, options: FrameOptions, output: Output, tries_versions: bool,
     bytes_max: int | None,
 ) -> ExitCode:  # fmt: skip
     status = ExitCode.OK
     number = 0
-    for piece in parse_input(data, _form(form)):
-        for frame in split_frames(piece, has_sizes, what.makes_sense):
+    for data_part in parse_input(data, _form(form)):
+        for frame in split_frames(data_part, has_sizes, options.makes_sense):
             number += 1
-            if is_guessing:
-                status = max(status, _print_guesses(number, what.masked(frame), what, output))
+            if tries_versions:
+                status = max(status, _print_guesses(number, options.masked(frame), options, output))
                 continue
-            decoded = what.read(frame)
+            decoded = options.read(frame)
             if output.is_table:
                 size = len(frame.data) + frame.missing
                 if number > 1:
@@ -135,7 +140,7 @@ def _print_frames(
             if decoded.problems:
                 status = ExitCode.UNDECODABLE
             if decoded.message is None and not frame.missing:
-                _print_suggestion(frame, what.is_body, output)
+                _print_suggestion(frame, options.is_body, output)
     return status
 
 
@@ -144,7 +149,7 @@ def _form(text: str | None) -> InputFormat:
 
 
 class FrameOptions:
-    """What the options say the frames are, and so how each is read."""
+    """What the options say of the frames, and so how each is decoded."""
 
     def __init__(
         self, api: Api | None, version: int | None, kind: Kind | None, is_body: bool, show_secrets: bool
@@ -160,7 +165,7 @@ class FrameOptions:
         cls, api_text: str | None, version_text: str | None, kind: str | None, is_body: bool, show_secrets: bool
     ) -> FrameOptions:
         if version_text is not None and api_text is None:
-            raise click.UsageError("--version needs --api: a version of what?")
+            raise click.UsageError("--version needs --api")
         api = find_api(api_text) if api_text is not None else None
         version = find_version(version_text, api) if version_text is not None and api else None
         if is_body and (api is None or version is None or kind is None):
@@ -182,19 +187,19 @@ class FrameOptions:
             return False
 
     def read(self, frame: RawFrame) -> DecodedFrame:
-        """Return the frame, read as far as it goes, its secrets masked unless they are wanted."""
+        """Return the decoded frame. Secrets are masked, unless --show-secrets is given."""
         decoded = self._read(self.masked(frame).data, frame.start)
         if frame.has_size:
             size = (len(frame.data) + frame.missing).to_bytes(4, "big")
             decoded.rows.insert(0, FieldRow(frame.start - 4, size, "size", "int32", len(frame.data) + frame.missing))
         if frame.missing:
             promised, here = len(frame.data) + frame.missing, len(frame.data)
-            message = f"the frame's size is {promised} and {here} bytes are here, {frame.missing} too few"
+            message = f"the frame's size is {promised}, but only {here} bytes follow, {frame.missing} too few"
             decoded.problems.insert(0, DecodeError(message, offset=frame.start - 4))
         return decoded
 
     def masked(self, frame: RawFrame) -> RawFrame:
-        """The frame with its secrets masked, unless they are wanted."""
+        """Return the frame with its secrets masked, unless --show-secrets is given."""
         header = maybe_request_header(frame.data)
         if self.show_secrets or not (may_be_secret(self.api) or (header is not None and may_be_secret(header[0]))):
             return frame
@@ -213,8 +218,8 @@ class FrameOptions:
             decoded = decode_request_frame(data, base)
         elif self.api is None:
             decoded = decode_request_frame(data, base)
-            if not decoded.problems:  # the bytes are a sound request, and the options say that they are a response
-                remedy = "leave out --response, or say with --api and --version what it answers"
+            if not decoded.problems:  # a valid request, but the options ask for a response
+                remedy = "leave out --response, or give --api and --version of its request"
                 decoded.problems.append(DecodeError(f"these bytes are a request, {decoded.name}", remedy=remedy))
             else:
                 decoded.problems[-1].remedy = _remedy(data)
@@ -232,15 +237,15 @@ class FrameOptions:
         header = maybe_request_header(data)
         if self.api is None:
             return header is not None
-        # --api without a direction: a request of just this API that is whole in itself is hardly a response.
-        return header in self._asked() and decode_request_frame(data, 0).is_whole
+        # --api without a direction: a complete request of this API is hardly a response.
+        return header in self._candidates() and decode_request_frame(data, 0).is_whole
 
-    def _asked(self) -> list[tuple[Api, int]]:
+    def _candidates(self) -> list[tuple[Api, int]]:
         assert self.api is not None
         return [(self.api, version) for version in self.api.versions if self.version in (None, version)]
 
     def _of_any_version(self, data: bytes, base: int) -> DecodedFrame:
-        """The newest version that takes all the bytes and gives them again; else the one that gets furthest."""
+        """Return the newest version whose message has exactly these bytes; else the one that gets furthest."""
         assert self.api is not None
         found = list(possible_messages(data, base, ["response"], self.api))
         if found:
@@ -250,16 +255,16 @@ class FrameOptions:
 
 
 def _remedy(data: bytes) -> str:
-    """What to do with bytes that are no request, by how they begin."""
+    """Return advice for bytes that are not a request, by their first bytes."""
     if data[:5] in (b"HTTP/", b"GET /", b"POST "):
-        return "these bytes are HTTP: a web server or client is at the other end"
+        return "these bytes are HTTP: the other side is a web server or client"
     if data[:2] == b"\x16\x03" or data[:2] == b"\x15\x03":
-        return "these bytes are TLS: capture behind it, or record the plaintext"
-    return "if it is a response, say of what with --api and --version, or use --try-versions"
+        return "these bytes are TLS: capture where the traffic is plaintext"
+    return "if it is a response, give --api and --version of its request, or use --try-versions"
 
 
 def _print_suggestion(frame: RawFrame, is_body: bool, output: Output) -> None:
-    """Say as what the frame would make sense, when it did not as what it was taken for."""
+    """Print which messages the frame could be, if it is not what it was decoded as."""
     if output.quiet or len(frame.data) > _GUESSED_MAX:
         return
     found = [
@@ -269,13 +274,13 @@ def _print_suggestion(frame: RawFrame, is_body: bool, output: Output) -> None:
     ]
     if found:
         shown = ", ".join(found[:_SUGGESTED_MAX]) + (", ..." if len(found) > _SUGGESTED_MAX else "")
-        output.note(f"All of its bytes make sense as {shown}: see --api and --version, or --try-versions.")
+        output.note(f"All of its bytes decode as {shown}: use --api and --version, or --try-versions.")
 
 
-def _print_guesses(number: int, frame: RawFrame, what: FrameOptions, output: Output) -> ExitCode:
-    found = list(possible_messages(frame.data, frame.start, what.kinds, what.api, what.is_body))
-    if what.version is not None:
-        found = [guess for guess in found if guess.decoded.version == what.version]
+def _print_guesses(number: int, frame: RawFrame, options: FrameOptions, output: Output) -> ExitCode:
+    found = list(possible_messages(frame.data, frame.start, options.kinds, options.api, options.is_body))
+    if options.version is not None:
+        found = [guess for guess in found if guess.decoded.version == options.version]
     if not output.is_table:
         for guess in found:
             output.json({"frame": number, **_guess_to_json(guess)})
@@ -284,7 +289,7 @@ def _print_guesses(number: int, frame: RawFrame, what: FrameOptions, output: Out
         columns = ["kind", "api", "version", "same bytes again", "message"]
         output.table(columns, (_guess_row(guess) for guess in found), right=["version"], whole=["api"])
     if not found:
-        output.note(f"frame {number} at {frame.start}: no API and version takes all of its {len(frame.data)} bytes")
+        output.note(f"frame {number} at {frame.start}: no API and version decodes all of its {len(frame.data)} bytes")
     return ExitCode.OK if found else ExitCode.UNDECODABLE
 
 

@@ -21,7 +21,7 @@ from kwire.wire.varint import decode_uvarint, decode_varint
 
 
 class FieldRow(NamedTuple):
-    """One field: where its bytes are, and what they say. `within`: the codec, if `start` is in what it unpacked."""
+    """The bytes of a field, and their value. `within`: the codec, if `start` counts decompressed bytes."""
 
     start: int
     data: bytes
@@ -37,9 +37,9 @@ class FieldRow(NamedTuple):
 
 
 class FieldReader:
-    """A position in some bytes, and the rows and problems found so far.
+    """A position in bytes, with the rows and problems found so far.
 
-    `base` is the offset of `data[0]` in what the user gave; `within` the codec when `data` was decompressed.
+    `base` is the offset of `data[0]` in the input; `within` the codec of decompressed data.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class FieldReader:
         self.pos = 0
 
     def into(self, data: bytes, codec: str) -> FieldReader:
-        """A reader of what some of these bytes decompress to."""
+        """Return a reader of decompressed bytes."""
         return FieldReader(data, 0, self.rows, self.problems, codec)
 
     def fixed(self, path: str, type_name: str, format: str, note: str = "") -> Any:
@@ -79,51 +79,51 @@ class FieldReader:
         return value
 
     def error(self, message: str, path: str, back: int = 0) -> CorruptRecordsError:
-        """An error at this place, or `back` bytes before it."""
-        where = f" (of the {self.within} data unpacked)" if self.within else ""
+        """Return an error at this position, or `back` bytes before it."""
+        where = f" (in the decompressed {self.within} data)" if self.within else ""
         return CorruptRecordsError(message + where, path=path, offset=self.base + self.pos - back)
 
     def sized(self, path: str, size: int, type_name: str = "bytes") -> bytes | None:
-        """`size` bytes, or null where it is -1."""
+        """Read `size` bytes, or null if it is -1."""
         if size < -1:
-            raise self.error(f"a length of {size}", path)
+            raise self.error(f"{size} is not a length", path)
         data = self._take(path, max(size, 0))
         self._row(path, type_name, data, None if size < 0 else data, "")
         return None if size < 0 else data
 
     def maybe_string(self, path: str) -> str | None:
-        """A nullable string led by its length in two bytes, one row for both."""
+        """Read a nullable string with a two-byte length, as one row."""
         start = self.pos
         try:
             size = int.from_bytes(self._take(path, 2), "big", signed=True)
             if size < -1:
-                raise self.error(f"a length of {size}", path, back=2)
+                raise self.error(f"{size} is not a length", path, back=2)
             text = self._take(path, max(size, 0))
             try:
                 value = None if size < 0 else text.decode()
             except UnicodeDecodeError as error:
                 raise self.error("not UTF-8", path, back=len(text) - error.start) from None
         except CorruptRecordsError:
-            self.pos = start  # half a field is none
+            self.pos = start  # an incomplete field is unread
             raise
         self._row(path, "string", bytes(self.data[start : self.pos]), value, "")
         return value
 
     def tagged_fields(self, path: str) -> None:
-        """A header's tagged fields; Kafka has defined none yet."""
+        """Read a header's tagged fields; Kafka has defined none yet."""
         for index in range(self.uvarint(path)):
             self.uvarint(f"{path}[{index}].tag")
             self.sized(f"{path}[{index}].data", self.uvarint(f"{path}[{index}].size"))
 
     def annotate(self, index: int, note: str) -> None:
-        """Add a remark to a row; -1 is the newest."""
+        """Add a note to a row; -1 is the newest."""
         self.rows[index] = self.rows[index]._replace(note=note)
 
     def _take(self, path: str, size: int) -> bytes:
         end = self.pos + size
         if end > len(self.data):
             left = len(self.data) - self.pos
-            raise self.error(f"{size} bytes are due and {left} are left", path)
+            raise self.error(f"{size} bytes are needed and {left} are left", path)
         data = bytes(self.data[self.pos : end])
         self.pos = end
         return data
@@ -140,10 +140,9 @@ _CONTROL_KINDS = {0: "abort", 1: "commit", 2: "leader change", 3: "snapshot head
 
 
 def read_batches(data: bytes, base: int, path: str, rows: list[FieldRow], problems: list[KwireError]) -> None:
-    """Append to `rows` every field of the batches in `data`; what is wrong goes to `problems`, nothing is raised.
+    """Append every field of the batches to `rows`, and errors to `problems`; raise nothing.
 
-    A last batch that is cut off is no problem: a Fetch answer ends where its size limit fell, and the reader asks again
-    from that batch on.
+    An incomplete last batch is normal: a Fetch response ends at its size limit.
     """
     reader = FieldReader(data, base, rows, problems)
     index = 0
@@ -174,14 +173,14 @@ def _is_whole(data: bytes, pos: int) -> bool:
 
 def _batch(reader: FieldReader, path: str) -> None:
     if len(reader.data) - reader.pos <= _MAGIC_AT:
-        raise reader.error("no batch is that short", path)
+        raise reader.error("too few bytes for a batch", path)
     magic = reader.data[reader.pos + _MAGIC_AT]
     if magic == 2:
         _batch_v2(reader, path)
     elif magic in (0, 1):
         _message(reader, path)
     else:
-        raise reader.error(f"there is no message format {magic}", f"{path}.magic", back=-_MAGIC_AT)
+        raise reader.error(f"Kafka has no message format {magic}", f"{path}.magic", back=-_MAGIC_AT)
 
 
 def _batch_v2(reader: FieldReader, path: str) -> None:
@@ -190,7 +189,7 @@ def _batch_v2(reader: FieldReader, path: str) -> None:
     length = reader.fixed(f"{path}.batch_length", "int32", "i")
     end = start + _LOG_OVERHEAD_BYTES + length
     if length < BATCH_OVERHEAD_BYTES - _LOG_OVERHEAD_BYTES:
-        raise reader.error(f"no batch has {length} bytes", f"{path}.batch_length", back=4)
+        raise reader.error(f"{length} bytes is not a valid length of a batch", f"{path}.batch_length", back=4)
     reader.fixed(f"{path}.partition_leader_epoch", "int32", "i")
     reader.fixed(f"{path}.magic", "int8", "b")
     _checksum(reader, f"{path}.crc", end, crc32c, "CRC-32C")
@@ -210,7 +209,7 @@ def _batch_v2(reader: FieldReader, path: str) -> None:
     inner = reader
     if codec:
         inner = reader.into(_decompressed(reader, codec, body, f"{path}.records"), codec.name.lower())
-    # A record has at least 7 bytes, so a count that lies ends at the last byte, not in a long loop.
+    # A record has at least 7 bytes, so a wrong count fails at the last byte, not after a long loop.
     for index in range(count):
         _record(inner, f"{path}.record[{index}]", is_control=bool(attributes & _CONTROL))
     _at_end(inner, len(inner.data) if codec else end, f"{path}.record[{count}]")
@@ -236,7 +235,7 @@ def _record(reader: FieldReader, path: str, *, is_control: bool) -> None:
 
 
 def _message(reader: FieldReader, path: str) -> None:
-    """A message of the formats 0 and 1; a compressed one holds a message set."""
+    """Read a message of format 0 or 1; a compressed one holds a message set."""
     start = reader.pos
     reader.fixed(f"{path}.offset", "int64", "q")
     size = reader.fixed(f"{path}.message_size", "int32", "i")
@@ -254,7 +253,7 @@ def _message(reader: FieldReader, path: str) -> None:
     codec = _codec(attributes, path, reader)
     if codec and value is not None:
         if reader.within:
-            raise reader.error("a compressed message inside a compressed one", path)
+            raise reader.error("a compressed message inside a compressed message", path)
         inner = reader.into(_decompressed(reader, codec, value, f"{path}.value"), codec.name.lower())
         index = 0
         while inner.pos < len(inner.data):
@@ -263,20 +262,20 @@ def _message(reader: FieldReader, path: str) -> None:
 
 
 def _checksum(reader: FieldReader, path: str, end: int, function: Callable[[bytes], int], name: str) -> None:
-    said = reader.fixed(path, "uint32", "I")
+    expected = reader.fixed(path, "uint32", "I")
     computed = function(reader.data[reader.pos : end])
-    note = "right" if said == computed else f"WRONG: {computed:08x}"
+    note = "right" if expected == computed else f"WRONG: {computed:08x}"
     if end > len(reader.data):
         note = "not checked"
-    reader.rows[-1] = reader.rows[-1]._replace(value=f"{said:08x}", note=note)
+    reader.rows[-1] = reader.rows[-1]._replace(value=f"{expected:08x}", note=note)
     if note.startswith("WRONG"):
-        message = f"the batch says that its {name} is {said:08x}, and it is {computed:08x}"
+        message = f"the {name} of the batch is {computed:08x}, but its header says {expected:08x}"
         reader.problems.append(reader.error(message, path, back=4))
 
 
 def _at_end(reader: FieldReader, end: int, path: str) -> None:
     if reader.pos != end:
-        message = f"it ends at {reader.base + reader.pos}, and its length says {reader.base + end}"
+        message = f"it ends at {reader.base + reader.pos}, but its length says {reader.base + end}"
         raise reader.error(message, path)
 
 
@@ -284,7 +283,7 @@ def _codec(attributes: int, path: str, reader: FieldReader) -> Compression:
     try:
         return Compression(attributes & 0x07)
     except ValueError:
-        raise reader.error(f"compression {attributes & 0x07} is not known", path) from None
+        raise reader.error(f"Kafka has no compression {attributes & 0x07}", path) from None
 
 
 def _decompressed(reader: FieldReader, codec: Compression, body: bytes, path: str) -> bytes:

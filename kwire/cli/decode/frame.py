@@ -22,12 +22,12 @@ from kwire.protocol.headers import decode_request, decode_response, request_head
 from kwire.records import decode_batches
 
 _SIZE_BYTES = 4
-# A frame of which less than a twentieth was pasted is hardly what the person wants explained.
+# If less than a twentieth of a frame is in the input, its size is hardly a size.
 _MISSING_FACTOR_MAX = 20
 
 
 class RawFrame(NamedTuple):
-    """`data` without its size, beginning at `start` of the input; the size promises `missing` bytes more."""
+    """A frame at `start` of the input; `data` excludes the size. `missing` bytes of the size are not in the input."""
 
     start: int
     data: bytes
@@ -36,7 +36,10 @@ class RawFrame(NamedTuple):
 
 
 def split_frames(data: bytes, has_sizes: bool | None, makes_sense: Callable[[bytes], bool]) -> list[RawFrame]:
-    """The frames in `data`. `has_sizes` None guesses: by sizes that add up, then by what makes sense without them."""
+    """Return the frames in `data`.
+
+    `has_sizes` None detects sizes: they add up, or the bytes make sense without them.
+    """
     whole = [RawFrame(0, data, has_size=False)]
     sized = _sized(data)
     if has_sizes is not None:
@@ -50,21 +53,21 @@ def split_frames(data: bytes, has_sizes: bool | None, makes_sense: Callable[[byt
         return whole
     if adds_up or makes_sense(sized[0].data):
         return sized
-    # Nothing makes sense whole: bytes are missing or wrong. A size is believed if it promises a bit more than is here,
-    # unless a request's header stands in its place. Two zeros at the front are rather a size than Produce.
-    is_believable = 0 < sized[0].missing <= _MISSING_FACTOR_MAX * len(data)
+    # Bytes are missing or wrong. Accept a size somewhat larger than the input, unless the bytes are a request's header.
+    # Two leading zeros are more likely a size than API key 0, Produce.
+    is_plausible = 0 < sized[0].missing <= _MISSING_FACTOR_MAX * len(data)
     has_header = maybe_request_header(data) is not None and data[:2] != b"\0\0"
-    return sized if is_believable and not has_header else whole
+    return sized if is_plausible and not has_header else whole
 
 
 def _sized(data: bytes) -> list[RawFrame]:
-    """The frames as their sizes say; empty where the first size cannot be one."""
+    """Return the frames that the sizes describe; none if the first size is impossible."""
     frames: list[RawFrame] = []
     pos = 0
     while pos < len(data):
         size = int.from_bytes(data[pos : pos + _SIZE_BYTES], "big", signed=True)
         if len(data) - pos < _SIZE_BYTES or size < 0:
-            # Not a size: what is left belongs to nothing, and the reader will say so.
+            # Not a size: decoding the rest will report it.
             return [*frames, RawFrame(pos, data[pos:], has_size=False)] if frames else []
         start = pos + _SIZE_BYTES
         body = data[start : start + size]
@@ -78,7 +81,7 @@ Kind = Literal["request", "response"]
 
 @dataclass(slots=True)
 class DecodedFrame:
-    """`message` is Kafka's JSON, or None where the bytes stopped making sense; `rows` say how far they did."""
+    """`message` is Kafka's JSON, or None if the bytes stop making sense; `rows` hold the fields up to there."""
 
     kind: Kind
     api: Api | None = None
@@ -99,7 +102,7 @@ class DecodedFrame:
 
 
 def maybe_request_header(frame: bytes) -> tuple[Api, int] | None:
-    """The API and version that a frame names if it is a request that we know, else None."""
+    """Return the API and version if the frame begins like a known request, else None."""
     if len(frame) < 8:
         return None
     key, version = (int.from_bytes(frame[i : i + 2], "big", signed=True) for i in (0, 2))
@@ -111,7 +114,7 @@ def maybe_request_header(frame: bytes) -> tuple[Api, int] | None:
 
 
 def decode_request_frame(frame: bytes, base: int) -> DecodedFrame:
-    """A request says itself what it is. `base` is where the frame begins in the user's input."""
+    """Decode a request, whose header says what it is. `base` is the frame's offset in the input."""
     decoded = DecodedFrame("request")
     reader = FieldReader(frame, base, decoded.rows, decoded.problems)
     try:
@@ -119,7 +122,7 @@ def decode_request_frame(frame: bytes, base: int) -> DecodedFrame:
         decoded.version = reader.fixed("header.request_api_version", "int16", "h")
         decoded.header = {"requestApiKey": key, "requestApiVersion": decoded.version}
         if key not in set(ApiKey):
-            raise reader.error(f"there is no API with key {key}", "header.request_api_key", back=4)
+            raise reader.error(f"Kafka has no API with key {key}", "header.request_api_key", back=4)
         reader.annotate(-2, ApiKey(key).api_name)
         decoded.api = api(key)
         if decoded.version not in decoded.api.versions:
@@ -127,16 +130,16 @@ def decode_request_frame(frame: bytes, base: int) -> DecodedFrame:
                 f"kwire knows {decoded.api.name} in versions {range_text(decoded.api.versions)}, not {decoded.version}"
             )
             raise reader.error(message, "header.request_api_version", back=2)
-        _rest_of_request_header(reader, decoded)
+        _decode_request_header_end(reader, decoded)
     except KwireError as error:
         decoded.problems.append(error)
-        _unread(decoded, reader)
+        _add_unread(decoded, reader)
         return decoded
     _decode_message(decoded, decoded.api.request, frame, reader.pos, base)
     return decoded
 
 
-def _rest_of_request_header(reader: FieldReader, decoded: DecodedFrame) -> None:
+def _decode_request_header_end(reader: FieldReader, decoded: DecodedFrame) -> None:
     assert decoded.api is not None
     form = request_header_version(decoded.api.key, decoded.api.request.FLEXIBLE, decoded.version)
     decoded.header["correlationId"] = reader.fixed("header.correlation_id", "int32", "i")
@@ -147,7 +150,7 @@ def _rest_of_request_header(reader: FieldReader, decoded: DecodedFrame) -> None:
 
 
 def decode_response_frame(frame: bytes, base: int, found: Api, version: int) -> DecodedFrame:
-    """A response does not say what it answers, so the caller must."""
+    """Decode a response to a request of this API and version; the bytes do not say which."""
     decoded = DecodedFrame("response", found, version)
     reader = FieldReader(frame, base, decoded.rows, decoded.problems)
     try:
@@ -156,14 +159,14 @@ def decode_response_frame(frame: bytes, base: int, found: Api, version: int) -> 
             reader.tagged_fields("header.tagged_fields")
     except KwireError as error:
         decoded.problems.append(error)
-        _unread(decoded, reader)
+        _add_unread(decoded, reader)
         return decoded
     _decode_message(decoded, found.response, frame, reader.pos, base)
     return decoded
 
 
 def decode_body(body: bytes, base: int, kind: Kind, found: Api, version: int) -> DecodedFrame:
-    """A message with no header before it."""
+    """Decode a message without a header."""
     decoded = DecodedFrame(kind, found, version)
     _decode_message(decoded, dict(message_classes(found))[kind], body, 0, base)
     return decoded
@@ -190,19 +193,18 @@ def _decode_message(decoded: DecodedFrame, cls: Any, frame: bytes, start: int, b
         decoded.rows.append(FieldRow(base + end, frame[end:], path, "?", None, "not read"))
 
 
-# More than what is missing of most frames that were cut off.
+# More than most truncated frames lack.
 _PADDING = bytes(1 << 18)
 
 
 def _annotated(cls: Any, frame: bytes, start: int, version: int) -> tuple[list[FieldBytes], DecodeError | None]:
-    """The fields up to the failing byte, and why it fails. The last may be records of which only the first bytes are
-    there."""
+    """Return the fields up to the failing byte, and why it fails. The last field may be the first bytes of records."""
     found = annotate(cls, frame, version, start)
     if not found or not isinstance(found[-1].value, DecodeError):
         return found, None
     error: DecodeError = found.pop().value
-    # A count is refused as soon as its elements cannot all be there, rightly; but of a frame that was cut off we want
-    # to see those that are. So read on into zeros, and keep what lies before them.
+    # `annotate` rejects a count whose elements cannot all be there. To show those of a truncated frame, append zeros
+    # and keep the fields before them.
     padded = annotate(cls, frame + _PADDING, version, start)
     whole = [one for one in padded if one.end <= len(frame) and not isinstance(one.value, DecodeError)]
     if len(whole) < len(padded) and (cut := padded[len(whole)]).type_name == "records" and cut.value is not None:
@@ -223,21 +225,21 @@ def _decode_records(decoded: DecodedFrame, found: FieldBytes, frame: bytes, base
     length = frame[found.start : begin]
     decoded.rows.append(FieldRow(base + found.start, length, found.path, "records", len(records), "bytes"))
     if found.path.rpartition(".")[2].startswith("unaligned"):
-        # A slice of a snapshot, which begins and ends anywhere.
+        # A slice of a snapshot begins and ends inside batches.
         decoded.rows.append(FieldRow(base + begin, bytes(records), found.path, "records", None, "a slice of a log"))
         return
     decoded.batches.append((found.path, records))
     read_batches(bytes(records), base + begin, found.path, decoded.rows, decoded.problems)
 
 
-def _unread(decoded: DecodedFrame, reader: FieldReader) -> None:
+def _add_unread(decoded: DecodedFrame, reader: FieldReader) -> None:
     rest = reader.data[reader.pos :]
     if rest:
         decoded.rows.append(FieldRow(reader.base + reader.pos, rest, "rest", "?", None, "not read"))
 
 
 def _remark(found: FieldBytes) -> str:
-    """What a number means, where a person would look it up."""
+    """Return the meaning of a number: the name of an error or API, or a time."""
     name = found.path.rpartition(".")[2]
     if not isinstance(found.value, int):
         return ""
@@ -251,9 +253,9 @@ def _remark(found: FieldBytes) -> str:
 
 
 def decode_compiled(frame: bytes, kind: Kind, found: Api, version: int) -> DecodedFrame:
-    """The same without the bytes of each field, much faster; a frame that makes no sense is read field by field.
+    """Decode without the bytes of each field, which is much faster; bad frames are decoded field by field.
 
-    For a response `found` and `version` are those of the request that it answers.
+    `found` and `version` are those of the request.
     """
     try:
         header, message = _decoded(frame, kind, found, version)
@@ -281,7 +283,7 @@ def _decoded(frame: bytes, kind: Kind, found: Api, version: int) -> tuple[dict[s
 
 
 def _records_in(struct: Any, path: str) -> Iterator[tuple[str, memoryview]]:
-    """The record batches that a message carries, with their paths."""
+    """Yield the record batches in a message, with their paths."""
     for one in struct.FIELDS:
         if not _holds_records(one.type):
             continue
@@ -314,7 +316,7 @@ class Guess(NamedTuple):
 def possible_messages(
     frame: bytes, base: int, kinds: list[Kind], only: Api | None, is_body: bool = False
 ) -> Iterator[Guess]:
-    """Every (kind, API, version) as which the frame decodes from its first byte to its last."""
+    """Yield every (kind, API, version) that decodes the frame to its last byte."""
     for found in [only] if only else known_apis():
         for kind, cls in message_classes(found):
             if kind not in kinds:
@@ -332,5 +334,5 @@ def _decode_as(frame: bytes, base: int, kind: Kind, found: Api, version: int, is
         return decode_body(frame, base, kind, found, version)
     if kind == "response":
         return decode_response_frame(frame, base, found, version)
-    # A request's header leaves no doubt.
+    # A request's header says what it is.
     return decode_request_frame(frame, base) if maybe_request_header(frame) == (found, version) else None

@@ -26,30 +26,30 @@ InputFormat = Literal["auto", "hex", "base64", "raw"]
 
 _PYTHON_BYTES = re.compile(r"""[bB](['"]).*\1""", re.DOTALL)
 _DECIMALS = re.compile(r"\[\s*-?\d{1,3}(?:[\s,]+-?\d{1,3})*\s*\]")
-# What may stand around or between the bytes of plain hex.
+# Allowed around and between the bytes of plain hex.
 _PUNCTUATION = re.compile(r"""[\s,;:{}\[\]()"'-]+""")
 _DUMP_LINE = re.compile(r"\s*(?:0[xX])?([0-9a-fA-F]{4,16})(:?)(\s.*)?$")
 _HEX = re.compile(r"[0-9a-fA-F]+")
-# Any word is base64 of something; a frame, or a message worth a question, is longer.
+# Any short word is valid base64; a frame is longer.
 _BASE64_BYTES_MIN = 8
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]+=*\s*")
 
 
 def parse_input(data: bytes, form: InputFormat = "auto") -> list[bytes]:
-    """The pieces of binary data in `data`, usually one; raises DecodeError when it is no form that we know."""
+    """Return the inputs in `data`, usually one. Raises DecodeError if the format is unknown."""
     if form == "raw":
         return [data]
     text = _maybe_text(data)
     if text is None:
         if form == "auto":
             return [data]
-        raise DecodeError(f"the input is not {form}: it has bytes that are no text", remedy="leave out the option")
+        raise DecodeError(f"the input is not {form}: it is binary", remedy="leave out the option")
     if form == "base64":
         return [_from_base64(text)]
     try:
         return _from_hex(text)
     except DecodeError as not_hex:
-        # Digits alone are hex with a slip in it, though base64 would take them too.
+        # Hex digits alone are hex with an error, although they are valid base64, too.
         if form == "auto" and _BASE64.fullmatch(text) and not _HEX.fullmatch("".join(text.split())):
             try:
                 data = _from_base64(text)
@@ -61,7 +61,7 @@ def parse_input(data: bytes, form: InputFormat = "auto") -> list[bytes]:
 
 
 def _maybe_text(data: bytes) -> str | None:
-    """The input as text, or None when it is binary: a frame always has a zero byte, a text never."""
+    """Return the input as text, or None if it is binary: a frame always has a zero byte, text never has one."""
     if b"\0" in data:
         return None
     try:
@@ -92,7 +92,7 @@ def _from_hex(text: str) -> list[bytes]:
 
 def _from_escapes(text: str) -> bytes:
     if not _PYTHON_BYTES.fullmatch(text):
-        # A C string, possibly of several pieces on several lines.
+        # A C string, possibly on several lines.
         bare = "".join(line.strip().strip('"').rstrip("\\") for line in text.splitlines())
         text = "b'" + bare.replace("'", "\\'") + "'"
     try:
@@ -107,7 +107,7 @@ def _from_decimals(text: str) -> bytes:
     numbers = [int(number) for number in re.findall(r"-?\d+", text)]
     wrong = [n for n in numbers if not -128 <= n <= 255]
     if wrong:
-        raise DecodeError(f"{wrong[0]} in the list is no byte")
+        raise DecodeError(f"{wrong[0]} in the list is not a byte")
     return bytes(n & 0xFF for n in numbers)
 
 
@@ -122,14 +122,15 @@ def _from_plain(text: str) -> bytes:
             if not _HEX.fullmatch(bare):
                 wrong = next((c for c in bare if not _HEX.fullmatch(c)), "0x")
                 raise DecodeError(f"the input is not hex: {wrong!r} in line {number}", remedy=_REMEDY)
-            # Languages print 0x1 for a byte below 16; without the prefix half a byte is a slip of the mouse.
+            # Languages print 0x1 for a byte below 16; without 0x, a single digit is an error.
             digits.append("0" + bare if has_prefix and len(bare) == 1 else bare)
     joined = "".join(digits)
     if not joined:
         raise DecodeError("the input is empty", remedy="give a file, or pipe the frame into the command")
     if len(joined) % 2:
         raise DecodeError(
-            f"the input is not hex: {len(joined)} digits, an odd number", remedy="was one lost in copying?"
+            f"the input is not hex: {len(joined)} digits, an odd number",
+            remedy="a digit was lost in copying: paste the whole input",
         )
     return bytes.fromhex(joined)
 
@@ -141,11 +142,11 @@ class _Line(NamedTuple):
     number: int
     offset: str
     data: bytes
-    is_repeat: bool  # the * of hexdump: the line before, again and again up to the next offset
+    is_repeat: bool  # the * of hexdump: the line before, repeated up to the next offset
 
 
 def _looks_like_a_dump(text: str) -> bool:
-    """Whether each line begins with an offset; `0000 001f 0003`, which is plain hex in groups of four, does not."""
+    """Return whether each line begins with an offset; `0000 001f 0003`, plain hex in groups of four, has none."""
     lines = [line for line in text.splitlines() if line.strip() and line.strip() != "*"]
     matches = [_DUMP_LINE.match(line) for line in lines]
     if not lines or not all(matches):
@@ -156,7 +157,7 @@ def _looks_like_a_dump(text: str) -> bool:
     is_marked = bool(first[2]) or len(first[1]) % 2 == 1 or rest.startswith(("  ", "\t"))
     if is_marked:
         return set(first[1]) <= {"0"} or bool(first[2]) or len(lines) > 1
-    # One space after an even number of digits (od -A x): only offsets that count the bytes are offsets.
+    # One space after an even number of digits (od -A x): accept only offsets that count the bytes.
     return len(lines) > 1 and set(first[1]) == {"0"} and _counts_bytes(text)
 
 
@@ -173,7 +174,7 @@ def _from_dump(text: str) -> list[bytes]:
     try:
         return list(_dumps(lines, base=16))
     except DecodeError:
-        # od counts in octal unless told otherwise.
+        # od prints octal offsets by default.
         if all(set(line.offset) <= set("01234567") for line in lines):
             with contextlib.suppress(DecodeError):
                 return list(_dumps(lines, base=8))
@@ -191,16 +192,16 @@ def _dump_lines(text: str) -> Iterator[_Line]:
 
 
 def _line_bytes(offset: str, has_colon: bool, rest: str, number: int) -> bytes:
-    """The bytes of one line, without the column of characters at its right."""
+    """Return the bytes of one line, without the characters at its right."""
     rest = rest.strip()
     if "|" in rest:
         rest = rest[: rest.index("|")]
-    # xxd and tcpdump put one space between groups and two before the characters; others put two and three.
+    # xxd and tcpdump print one space between groups and two before the characters; others print two and three.
     hex_text = re.split(r"\s{2,}" if has_colon else r"\s{3,}", rest)[0]
     tokens = hex_text.split()
     if not all(_HEX.fullmatch(token) and len(token) % 2 == 0 for token in tokens):
         raise DecodeError(f"line {number} of the dump is not hex: {hex_text!r}", remedy="paste the tool's own lines")
-    # hexdump and od -x, with their seven digits of offset, print little-endian words; everybody else prints bytes.
+    # hexdump and od -x, with 7-digit offsets, print little-endian words; all others print bytes.
     if len(offset) == 7 and not has_colon and tokens and all(len(token) == 4 for token in tokens):
         tokens = [token[2:] + token[:2] for token in tokens]
     return bytes.fromhex("".join(tokens))
@@ -225,13 +226,13 @@ def _dumps(lines: list[_Line], *, base: int) -> Iterator[bytes]:
             piece.clear()
             begin = position = offset
         if not line.data and 0 <= position - offset <= 1:
-            # The bare offset at the end of hexdump; it also tells that the last word was only half a word.
+            # The offset at the end of hexdump; it also shows whether the last word is half a word.
             del piece[len(piece) - (position - offset) :]
             position = offset
         if offset != position:
             raise DecodeError(
                 f"line {line.number} of the dump is at {line.offset}, but the bytes before it end at {position:#x}",
-                remedy="a line was lost or cut in copying: paste the whole dump",
+                remedy="a line was lost in copying: paste the whole dump",
             )
         piece += line.data
         position += len(line.data)

@@ -28,14 +28,14 @@ _FIELD_WIDTHS_MAX = (30, 44)  # narrow, wide
 
 
 class FieldTable:
-    """Column widths for some rows. `bytes_max` is how many bytes of a field are shown; 0 means all."""
+    """Column widths for some rows. `bytes_max` is how many bytes of a field appear; 0 means all."""
 
     def __init__(self, rows: Sequence[FieldRow], width: int, bytes_max: int, *, has_colour: bool) -> None:
         self.bytes_max = bytes_max
         self.has_colour = has_colour
         self.offset = max([len("offset"), *(len(_offset(row)) for row in rows)])
         is_wide = width >= _WIDE
-        # On a narrow terminal every column counts: four bytes in one word, and one space a level.
+        # A narrow terminal needs compact rows: four bytes per word, one space per level.
         self.per_line, self.group = (16, 1) if is_wide else (8, 4)
         self.indent = "  " if is_wide else " "
         longest = min(self.per_line, max((len(row.data) for row in rows), default=1))
@@ -60,10 +60,10 @@ class FieldTable:
     def _row(self, row: FieldRow) -> Iterator[str]:
         value = f"{value_text(row)}  {row.note}".strip() if row.note else value_text(row)
         field = self._indented(row.path)
-        # An overlong field pushes its line out rather than lose its end, which is the name.
+        # A long path widens its line: its end is the field's name.
         taken = self.offset + 2 + self.hex + 2 + max(self.field, len(field)) + 2 + self.type + 2
         text, rest = _break(value, self.width - taken)
-        # What does not fit goes on below, where there is more room.
+        # What does not fit continues below, where there is more space.
         left = self.offset + 2 + self.hex + 4
         below = ["  " + line for line in wrap(rest, max(16, self.width - left), break_on_hyphens=False)]
         hex_first, *hex_below = self._hex(row.data)
@@ -96,12 +96,12 @@ class FieldTable:
 
 
 def _offset(row: FieldRow) -> str:
-    # In what a codec unpacked, offsets begin at 0 again.
+    # Offsets in decompressed data begin at 0.
     return f"{row.within}+{row.start}" if row.within else str(row.start)
 
 
 def _break(text: str, width: int) -> tuple[str, str]:
-    """The words that fit, and the rest."""
+    """Return the words that fit, and the rest."""
     if len(text) <= width:
         return text, ""
     end = text.rfind(" ", 0, max(width, 0) + 1)
@@ -109,7 +109,7 @@ def _break(text: str, width: int) -> tuple[str, str]:
 
 
 def value_text(row: FieldRow) -> str:
-    """A field's value on one line; long ones shortened, since the bytes stand beside it."""
+    """Return a field's value on one line, shortened: its bytes are beside it."""
     value = value_to_json(row.value)
     if row.type == "?" or (row.value is None and row.note):
         return ""
@@ -140,7 +140,7 @@ _STRING_SHOWN_MAX = 120
 
 
 def frame_to_json(decoded: DecodedFrame, *, annotate: bool) -> dict[str, Any]:
-    """Header, message, batches, problems and, with `annotate`, the bytes of every field."""
+    """Return header, message, batches, problems and, with `annotate`, the bytes of every field."""
     shown: dict[str, Any] = {"header": decoded.header, "message": decoded.message}
     if decoded.batches:
         shown["batches"] = [batch for path, data in decoded.batches for batch in _batches_to_json(path, data)]
@@ -154,7 +154,7 @@ def frame_to_json(decoded: DecodedFrame, *, annotate: bool) -> dict[str, Any]:
 
 
 def _batches_to_json(path: str, data: memoryview) -> Iterator[dict[str, Any]]:
-    """The batches that are sound; what is wrong with the others stands among the problems."""
+    """Yield the intact batches; the problems describe the others."""
     try:
         for batch in decode_batches(data, check_crc=False):
             yield {"path": path, **batch_to_json(batch), "records": records_to_json(batch)}
@@ -163,7 +163,7 @@ def _batches_to_json(path: str, data: memoryview) -> Iterator[dict[str, Any]]:
 
 
 def heading(number: str, size: int, place: str, decoded: DecodedFrame) -> str:
-    """The line above a frame: frame 1, 35 bytes at 4, Metadata request v9, correlation id 7, client "test"."""
+    """Return the line above a frame: frame 1, 35 bytes at 4, Metadata request v9, correlation id 7, client "test"."""
     said = [number, f"{size} bytes {place}".rstrip()]
     said.append(f"{decoded.api.name} {decoded.kind} v{decoded.version}" if decoded.api else f"unknown {decoded.kind}")
     if "correlationId" in decoded.header:
@@ -174,7 +174,7 @@ def heading(number: str, size: int, place: str, decoded: DecodedFrame) -> str:
 
 
 def print_frame(line: str, decoded: DecodedFrame, output: Output, bytes_max: int | None) -> None:
-    """One frame for a person, below its heading. `bytes_max` None leaves the bytes out."""
+    """Print one frame below its heading. `bytes_max` None leaves the bytes out."""
     is_coloured = has_colour()
     output.text(click.style(line, bold=True) if is_coloured else line)
     if decoded.message is not None:
@@ -190,7 +190,7 @@ def print_frame(line: str, decoded: DecodedFrame, output: Output, bytes_max: int
 
 
 def print_problem(problem: KwireError, output: Output) -> None:
-    """What is wrong among the data, in the place where it is wrong."""
+    """Print a problem at its place among the data."""
     first, *others = error_lines(problem)
     output.text(click.style(first, fg="red", bold=True) if has_colour() else first)
     for line in others:
@@ -198,7 +198,7 @@ def print_problem(problem: KwireError, output: Output) -> None:
 
 
 def _shortened(value: Any) -> Any:
-    """The message with its long strings cut: they are in the bytes below, and whole in -f json."""
+    """Return the message with long strings cut: -f json has them whole."""
     if isinstance(value, dict):
         return {name: _shortened(inner) for name, inner in value.items()}
     if isinstance(value, list):

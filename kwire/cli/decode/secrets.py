@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from kwire.cli.decode.field_reader import FieldRow
 from kwire.protocol import Api, ApiKey
 
-# API -> the fields, by the last part of their path.
+# API -> secret fields, by the last part of their path.
 _SECRET_FIELDS: dict[int, frozenset[str]] = {
     ApiKey.SASL_AUTHENTICATE: frozenset({"auth_bytes"}),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: frozenset({"salt", "salted_password"}),
@@ -22,7 +22,7 @@ _SECRET_FIELDS: dict[int, frozenset[str]] = {
     ApiKey.DESCRIBE_DELEGATION_TOKEN: frozenset({"hmac"}),
 }
 _MASK = b"*"
-# What a SCRAM message says of the password: the client's proof, the server's signature (RFC 5802).
+# The secrets of a SCRAM message: the client's proof and the server's signature (RFC 5802).
 _SCRAM_SECRET = re.compile(rb"(?:^|,)[pv]=([^,]*)")
 _SCRAM = re.compile(rb"(?:(?:[ny]|p=[^,]*),[^,]*,)?(?:m=[^,]*,)?(?:n=[^,]*,r=|r=|c=|v=|e=)[\x20-\x7e]*", re.DOTALL)
 
@@ -32,9 +32,9 @@ def may_be_secret(found: Api | None) -> bool:
 
 
 def mask_frame(frame: bytes, found: Api, rows: Iterable[FieldRow], base: int) -> bytes:
-    """Return the frame with its secret fields masked; `rows` are its fields, `base` the offset of its first byte.
+    """Return the frame with secret fields masked; `rows` are its fields, `base` is the offset of its first byte.
 
-    What could not be read of a message with secrets is masked as a whole.
+    Unreadable parts of a message with secrets are masked whole.
     """
     masked = bytearray(frame)
     fields = _SECRET_FIELDS[found.key]
@@ -51,10 +51,10 @@ def mask_frame(frame: bytes, found: Api, rows: Iterable[FieldRow], base: int) ->
 
 
 def mask_token(token: bytes) -> bytes:
-    """Return a SASL message with its secret masked: user names, nonces and mechanisms stay readable."""
+    """Return a SASL message with its secret masked. User names, nonces and mechanisms stay readable."""
     if token.count(b"\0") == 2:  # PLAIN: authorization id, user, password (RFC 4616)
-        who, _, password = token.rpartition(b"\0")
-        return who + b"\0" + _MASK * len(password)
+        user, _, password = token.rpartition(b"\0")
+        return user + b"\0" + _MASK * len(password)
     if _SCRAM.fullmatch(token):
         masked = bytearray(token)
         for match in _SCRAM_SECRET.finditer(token):

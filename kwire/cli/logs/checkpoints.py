@@ -18,17 +18,17 @@ from kwire.errors import CorruptRecordsError, DecodeError, KwireError
 from kwire.protocol.messages.producer_snapshot import ProducerSnapshot
 from kwire.wire.checksums import crc32c
 
-# These files are small by their nature; a larger one is something else.
+# These files are small; a larger one is something else.
 FILE_BYTES_MAX = 64 * 1024 * 1024
 _VERSION_BYTES = 2
 _CRC_BYTES = 4
 
 
 def read_producers(data: bytes) -> Iterator[ProducerSnapshot.ProducerEntry | KwireError]:
-    """The entries of a producer snapshot, after what is wrong with it."""
+    """Yield the entries of a producer snapshot, after its problems."""
     version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)
     if len(data) < _VERSION_BYTES or version not in ProducerSnapshot.VERSIONS:
-        yield DecodeError(f"a producer snapshot of version {version}", offset=0)
+        yield DecodeError(f"unknown version {version} of a producer snapshot", offset=0)
         return
     try:
         snapshot = ProducerSnapshot.decode(data[_VERSION_BYTES:], version)
@@ -39,14 +39,14 @@ def read_producers(data: bytes) -> Iterator[ProducerSnapshot.ProducerEntry | Kwi
         return
     computed = crc32c(data[_VERSION_BYTES + _CRC_BYTES :])
     if computed != snapshot.crc:
-        message = f"the snapshot says that its CRC-32C is {snapshot.crc:08x}, and it is {computed:08x}"
-        remedy = "stop the broker and delete it: it is made again from the log"
+        message = f"the snapshot's CRC-32C is {computed:08x}, but the file says {snapshot.crc:08x}"
+        remedy = "stop the broker and delete the file: it is rebuilt from the log"
         yield CorruptRecordsError(message, offset=_VERSION_BYTES, remedy=remedy)
     yield from snapshot.producer_entries
 
 
 def read_text(name: str, data: bytes) -> Iterator[dict[str, Any] | KwireError]:
-    """The lines of a text file by its name, as JSON objects."""
+    """Yield the lines of a text file, by its name, as JSON objects."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -73,26 +73,26 @@ def _named(text: str) -> Iterator[dict[str, Any] | KwireError]:
 
 
 def _counted(name: str, text: str) -> Iterator[dict[str, Any] | KwireError]:
-    """Two numbers, the version and the count, and so many lines; `offset` of an error is where its line begins."""
+    """Yield the lines after the version and the count. The `offset` of an error is where its line begins."""
     starts, at = [], 0
     lines = text.splitlines(keepends=True)
     for line in lines:
         starts.append(at)
         at += len(line.encode())
     if not lines:
-        return  # as a broker makes it, with nothing to note yet
+        return  # new and empty
     head = [line.strip() for line in lines[:2]]
     if len(head) < 2 or not all(re.fullmatch(r"\d+", line) for line in head):
-        yield DecodeError("neither a version nor a count of lines", offset=0)
+        yield DecodeError("the first two lines are not a version and a count", offset=0)
         return
     if int(head[0]) != 0:
-        yield DecodeError(f"a checkpoint of version {head[0]}", offset=0)
+        yield DecodeError(f"unknown version {head[0]} of a checkpoint", offset=0)
         return
     last: tuple[int, int] | None = None
     for line, at in zip(lines[2:], starts[2:], strict=True):
         entry = _entry(name, line.split())
         if entry is None:
-            yield DecodeError(f"a line that makes no sense: {line.strip()!r}", offset=at)
+            yield DecodeError(f"cannot parse the line {line.strip()!r}", offset=at)
             continue
         if "epoch" in entry:
             following = (entry["epoch"], entry["start_offset"])
@@ -101,7 +101,7 @@ def _counted(name: str, text: str) -> Iterator[dict[str, Any] | KwireError]:
             last = following
         yield entry
     if int(head[1]) != len(lines) - 2:
-        message = f"the file says to have {head[1]} lines, and has {len(lines) - 2}"
+        message = f"the file has {len(lines) - 2} lines, but its count says {head[1]}"
         yield CorruptRecordsError(message, offset=starts[1])
 
 

@@ -23,11 +23,11 @@ _TIME_ENTRY = struct.Struct(">qi")
 _VERSION = struct.Struct(">h")
 _ABORTED_BYTES = 34
 _CHUNK_ENTRIES = 4096
-_REMEDY = "stop the broker and delete the index: it is made again from the log"
+_REMEDY = "stop the broker and delete the index: it is rebuilt from the log"
 
 
 class OffsetEntry(NamedTuple):
-    """`at` is where the entry stands in the index; the batch at `position` of the log ends with `offset`."""
+    """An entry at byte `at` of the index: the batch at `position` of the log ends with `offset`."""
 
     at: int
     offset: int
@@ -41,7 +41,7 @@ class TimeEntry(NamedTuple):
 
 
 def read_offset_index(file: BinaryIO, base_offset: int) -> Iterator[OffsetEntry | CorruptRecordsError]:
-    """The entries; those behind the last are zeros and are not there."""
+    """Yield the entries and problems. Preallocated zeros at the end are not entries."""
     last: OffsetEntry | None = None
     for at, fields in _entries(file, _OFFSET_ENTRY):
         if isinstance(fields, CorruptRecordsError):
@@ -63,7 +63,7 @@ def read_offset_index(file: BinaryIO, base_offset: int) -> Iterator[OffsetEntry 
 
 
 def read_time_index(file: BinaryIO, base_offset: int) -> Iterator[TimeEntry | CorruptRecordsError]:
-    """The entries; those behind the last are zeros and are not there."""
+    """Yield the entries and problems. Preallocated zeros at the end are not entries."""
     last: TimeEntry | None = None
     for at, fields in _entries(file, _TIME_ENTRY):
         if isinstance(fields, CorruptRecordsError):
@@ -81,7 +81,7 @@ def read_time_index(file: BinaryIO, base_offset: int) -> Iterator[TimeEntry | Co
 
 
 def read_aborted(file: BinaryIO) -> Iterator[tuple[int, AbortedTxn] | DecodeError]:
-    """(position, transaction). A version that is not known ends the reading, as its size is not known either."""
+    """Yield (position, transaction) and problems. Stops at an unknown version, since its size is unknown, too."""
     at = 0
     last_offset = -1
     while data := file.read(_ABORTED_BYTES):
@@ -91,7 +91,7 @@ def read_aborted(file: BinaryIO) -> Iterator[tuple[int, AbortedTxn] | DecodeErro
             return
         (version,) = _VERSION.unpack_from(data)
         if version not in AbortedTxn.VERSIONS:
-            yield DecodeError(f"an entry of version {version}", offset=at)
+            yield DecodeError(f"unknown version {version} of an entry", offset=at)
             return
         entry = AbortedTxn.decode(data[_VERSION.size :], version)
         if entry.first_offset > entry.last_offset or entry.last_offset <= last_offset:
@@ -118,7 +118,7 @@ def _entries(
 
 
 def _is_zero(file: BinaryIO) -> bool:
-    """Whether all of a file is zeros: an index that is empty as yet."""
+    """Return whether a file is all zeros: an index without entries."""
     begin = file.tell()
     file.seek(0)
     is_zero = not any(any(chunk) for chunk in iter(lambda: file.read(1 << 16), b""))
@@ -127,7 +127,7 @@ def _is_zero(file: BinaryIO) -> bool:
 
 
 class OffsetCheck:
-    """Whether entries of an .index, in their order, point at batches of the log."""
+    """Checks whether entries of an .index, in order, point at batches of the log."""
 
     def __init__(self, log: BinaryIO) -> None:
         self._batches = _Batches(log)
@@ -135,7 +135,7 @@ class OffsetCheck:
     def problem(self, entry: OffsetEntry) -> CorruptRecordsError | None:
         batch = self._batches.find(lambda one: one.position >= entry.position)
         if batch is None:
-            message = f"position {entry.position} of offset {entry.offset} is behind the last batch of the log"
+            message = f"position {entry.position} of offset {entry.offset} is after the last batch of the log"
         elif batch.position != entry.position:
             message = f"no batch of the log begins at {entry.position}, where offset {entry.offset} should be"
         elif not batch.base_offset <= entry.offset:
@@ -146,7 +146,7 @@ class OffsetCheck:
 
 
 class TimeCheck:
-    """Whether entries of a .timeindex, in their order, tell the largest timestamps of the log."""
+    """Checks whether entries of a .timeindex, in order, hold the largest timestamps of the log."""
 
     def __init__(self, log: BinaryIO) -> None:
         self._batches = _Batches(log)
@@ -155,9 +155,9 @@ class TimeCheck:
     def problem(self, entry: TimeEntry) -> CorruptRecordsError | None:
         batch = self._batches.find(lambda one: one.last_offset >= entry.offset, self._see)
         if batch is None:
-            message = f"offset {entry.offset} is behind the last batch of the log"
+            message = f"offset {entry.offset} is after the last batch of the log"
         elif batch.max_timestamp_ms is None:
-            return None  # a message of the oldest format: it has none
+            return None  # messages of format 0 have no timestamp
         elif max(self._largest_ms, batch.max_timestamp_ms) != entry.timestamp_ms:
             largest = max(self._largest_ms, batch.max_timestamp_ms)
             message = f"{entry.timestamp_ms} is not the largest timestamp up to offset {entry.offset}: {largest} is"
@@ -170,7 +170,7 @@ class TimeCheck:
 
 
 class _Batches:
-    """The batches of a log in step with the entries of an index."""
+    """The batches of a log, read in step with the entries of an index."""
 
     def __init__(self, log: BinaryIO) -> None:
         self._places = read_positions(log)
@@ -179,7 +179,7 @@ class _Batches:
     def find(
         self, fits: Callable[[BatchPosition], bool], see: Callable[[BatchPosition], None] | None = None
     ) -> BatchPosition | None:
-        """The first that fits, from the one that was found last on; `see` is shown those that are passed by."""
+        """Return the first batch that fits, from the last one on; `see` gets every batch that is skipped."""
         while self._current is not None and not fits(self._current):
             if see is not None:
                 see(self._current)

@@ -21,14 +21,14 @@ from kwire.protocol.messages.consumer_protocol import (
     decode_versioned,
 )
 
-# topic-partition, of a log that is live, moving (-future), on its way out (-delete) or found without owner (-stray).
+# topic-partition, with a suffix while the log is moved (-future), deleted (-delete) or unassigned (-stray).
 _FOLDER = re.compile(r"(?P<topic>[\w.-]+?)-\d+(?:\.[0-9a-f]{32}-(?:future|delete|stray))?")
 INTERNAL_TOPICS = frozenset([*COORDINATOR_TOPICS, *FRAMED_TOPICS])
 _METADATA = "__cluster_metadata"
 
 
 def topic_of(path: Path) -> str | None:
-    """The topic whose log a file is part of. Snapshots of the metadata are of no folder of their own at first."""
+    """Return the topic of a file. New snapshots of the metadata have no folder of their own."""
     found = _FOLDER.fullmatch(path.absolute().parent.name)
     if found is not None:
         return found["topic"]
@@ -36,7 +36,7 @@ def topic_of(path: Path) -> str | None:
 
 
 def control_to_json(key: bytes | None, value: bytes | None) -> dict[str, Any]:
-    """What a control record says; its kind alone if that is all we know. Raises DecodeError."""
+    """Return a control record as JSON; only its type if kwire does not know more. Raises DecodeError."""
     record = decode_control_record(key or b"", value)
     kind = record.key.to_json(0)["type"] if record.key is not None else None
     if record.value is None:
@@ -45,7 +45,7 @@ def control_to_json(key: bytes | None, value: bytes | None) -> dict[str, Any]:
 
 
 def record_to_json(topic: str, key: bytes | None, value: bytes | None) -> dict[str, Any]:
-    """The key and the value of a record of an internal topic. Raises DecodeError."""
+    """Return the key and value of a record of an internal topic. Raises DecodeError."""
     record = decode_internal_record(topic, key, value)
     return {"key": _key_to_json(record.key), "value": _value_to_json(record)}
 
@@ -67,7 +67,7 @@ def _value_to_json(record: InternalRecord) -> dict[str, Any] | None:
 
 
 def _read_into(shown: dict[str, Any], name: str, cls: type[Message], data: bytes) -> None:
-    # Members of another protocol type (Connect's workers) say other things, which stay bytes.
+    # Members with another protocol type, such as Connect workers, have other bytes.
     with contextlib.suppress(DecodeError):
         version, message = decode_versioned(cls, data)
         shown[name] = message.to_json(min(version, cls.VERSIONS.stop - 1))

@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 from kwire.errors import CorruptRecordsError
 from kwire.records import BATCH_OVERHEAD_BYTES, NO_LEADER_EPOCH, Batch, decode_batches
 
-# More than brokers take (message.max.bytes is rarely above 100 MB), less than would hurt.
+# More than any broker accepts (message.max.bytes is rarely above 100 MB), and small enough for memory.
 BATCH_BYTES_MAX = 256 * 1024 * 1024
 
 _HEAD_BYTES = 17
@@ -29,7 +29,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class PositionedBatch(NamedTuple):
-    """A batch and where it begins in its file. `is_valid`: its checksum is right."""
+    """A batch and its position in the file. `is_valid`: the checksum is right."""
 
     position: int
     batch: Batch
@@ -37,14 +37,14 @@ class PositionedBatch(NamedTuple):
 
 
 class Unused(NamedTuple):
-    """Zeros to the end of the file, which a broker with log.preallocate makes ahead."""
+    """Zeros to the end of the file, from a broker with log.preallocate."""
 
     position: int
     size: int
 
 
 def read_segment(file: BinaryIO) -> Iterator[PositionedBatch | Unused | CorruptRecordsError]:
-    """What is in the file, in its order."""
+    """Yield the batches and problems of a file, in order."""
     position = 0
     while head := file.read(_HEAD_BYTES):
         if not any(head):
@@ -56,30 +56,30 @@ def read_segment(file: BinaryIO) -> Iterator[PositionedBatch | Unused | CorruptR
         if isinstance(size, str):
             left = len(head) + _count(file)
             yield CorruptRecordsError(
-                f"{size}; {left} bytes from here to the end are not read", offset=position, remedy=_REMEDY_CUT
+                f"{size}; {left} bytes from here to the end are skipped", offset=position, remedy=_REMEDY_CUT
             )
             return
         raw = head + file.read(size - len(head))
         if len(raw) < size:
-            message = f"the file ends inside a batch: {len(raw)} of its {size} bytes are there"
+            message = f"the file ends inside a batch, after {len(raw)} of its {size} bytes"
             yield CorruptRecordsError(message, offset=position, remedy=_REMEDY_CUT)
             return
         yield from _decoded(raw, position)
         position += size
 
 
-_REMEDY_CUT = "a broker that was killed while it wrote leaves this and cuts it off as it starts; or it is a bad disk"
+_REMEDY_CUT = "a broker that was killed while writing truncates this on startup; else check the disk"
 
 
 def _size_of(head: bytes) -> int | str:
-    """A batch's size, or why there is none."""
+    """Return the size of a batch, or why it has none."""
     if len(head) < _HEAD_BYTES:
-        return f"{len(head)} bytes are no batch"
+        return f"{len(head)} bytes are too few for a batch"
     _, size, magic = _HEAD.unpack(head)
     if magic >= len(_SIZES_MIN):
         return f"there is no message format v{magic}"
     if not _SIZES_MIN[magic] <= size <= BATCH_BYTES_MAX:
-        return f"a batch of format v{magic} says to have {size} bytes"
+        return f"{size} bytes is not a valid size of a batch of format v{magic}"
     return int(size) + _OVERHEAD_BYTES
 
 
@@ -98,7 +98,7 @@ def _decoded(raw: bytes, position: int) -> Iterator[PositionedBatch | CorruptRec
 
 
 def at_file_offset(error: CorruptRecordsError, position: int) -> CorruptRecordsError:
-    """The error with its place in the file instead of in the batch at `position`."""
+    """Return the error with its offset in the file instead of in the batch at `position`."""
     inside = error.where.get("offset")
     error.where["offset"] = position + (inside if isinstance(inside, int) else 0)
     return error
@@ -109,7 +109,7 @@ def _count(file: BinaryIO) -> int:
 
 
 def _count_zeros(file: BinaryIO) -> int | None:
-    """How many zeros are left in the file; None, with the file where it was, if there is anything else."""
+    """Return the number of zeros to the end of the file; None, at the old position, if there is anything else."""
     begin, count = file.tell(), 0
     for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
         if chunk.count(0) < len(chunk):
@@ -120,17 +120,19 @@ def _count_zeros(file: BinaryIO) -> int | None:
 
 
 class OrderCheck:
-    """Whether batches follow each other: offsets ascend from the segment's own, leader epochs do not fall."""
+    """Checks that offsets ascend from the segment's base offset, and that leader epochs do not fall."""
 
     def __init__(self, base_offset: int) -> None:
         self._next = base_offset
         self._epoch = NO_LEADER_EPOCH
 
     def problems(self, located: PositionedBatch) -> Iterator[CorruptRecordsError]:
-        """What is wrong with a batch being where it is."""
+        """Yield what is wrong with the position of a batch."""
         batch = located.batch
         if batch.base_offset < self._next:
-            what = f"a batch of offsets {batch.base_offset} to {batch.last_offset} where {self._next} or more is due"
+            what = (
+                f"a batch of offsets {batch.base_offset} to {batch.last_offset} where {self._next} or more is expected"
+            )
             yield CorruptRecordsError(f"offsets do not ascend: {what}", offset=located.position)
         self._next = max(self._next, batch.next_offset)
         if batch.partition_leader_epoch < self._epoch:
@@ -149,7 +151,7 @@ class BatchPosition(NamedTuple):
 
 
 def read_positions(file: BinaryIO) -> Iterator[BatchPosition]:
-    """Where the batches of a log are, from their headers alone, as far as sizes make sense."""
+    """Yield the positions of the batches of a log, from headers alone, up to the first impossible size."""
     position = last_offset = 0
     while True:
         file.seek(position)
@@ -164,7 +166,7 @@ def read_positions(file: BinaryIO) -> Iterator[BatchPosition]:
             yield BatchPosition(position, offset, offset + delta, timestamp)
             last_offset = offset + delta
         else:
-            # A compressed message of an old format has the offset of its last record; the first follows what is before.
+            # A compressed message of an old format has the offset of its last record only.
             at = int.from_bytes(head[_V1_TIMESTAMP_AT : _V1_TIMESTAMP_AT + 8], "big", signed=True) if magic else None
             yield BatchPosition(position, min(last_offset + 1, offset), offset, at)
             last_offset = offset
@@ -172,7 +174,7 @@ def read_positions(file: BinaryIO) -> Iterator[BatchPosition]:
 
 
 def records_problem(located: PositionedBatch) -> CorruptRecordsError | None:
-    """What is wrong with a batch's records, which its header does not tell."""
+    """Return what is wrong with a batch's records; the header does not show it."""
     try:
         located.batch.rows()
     except CorruptRecordsError as error:
@@ -183,7 +185,7 @@ def records_problem(located: PositionedBatch) -> CorruptRecordsError | None:
 def check_order(found: Iterable[PositionedBatch | Unused | CorruptRecordsError], base_offset: int) -> Iterator[
     PositionedBatch | Unused | CorruptRecordsError
 ]:  # fmt: skip
-    """The same, each batch after what is wrong with its place."""
+    """Yield the same, each batch after the problems of its position."""
     sequence = OrderCheck(base_offset)
     for one in found:
         if isinstance(one, PositionedBatch):
