@@ -285,6 +285,21 @@ def complete(*words: str, bootstrap: str = "") -> list[str]:
     return [one.partition(",")[2] for one in done.stdout.decode().splitlines() if one]
 
 
+def test_send_on_a_terminal_says_that_it_waits_for_input(cluster: Cluster) -> None:
+    terminal, stdin = pty.openpty()
+    with os.fdopen(terminal, "wb", buffering=0) as keyboard, os.fdopen(stdin, "rb") as file:
+        keyboard.write(b"{}\n\x04")
+        done = subprocess.run(
+            [*KWIRE, "send", "DescribeCluster"], stdin=file, capture_output=True, timeout=SECONDS, check=False,
+            env=environment(KWIRE_BOOTSTRAP=cluster.bootstrap),
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["errorCode"] == 0
+    hint = done.stderr.decode().splitlines()[0]
+    assert hint.startswith("Reading the fields of DescribeCluster as JSON from this terminal")
+    assert hint.endswith("then press Ctrl-D.")
+
+
 def test_completion(cluster: Cluster) -> None:
     assert complete("consume", "em", bootstrap=cluster.bootstrap) == ["empty"]
     assert complete("produce", "-b", cluster.bootstrap, "e") == ["empty"]

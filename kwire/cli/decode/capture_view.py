@@ -74,7 +74,7 @@ _OPTIONS = [
         help="In a capture: read only brokers on this port. Default: detect brokers by their requests.",
     ),
     click.option(
-        "--errors-only", is_flag=True, help="In a capture: show only responses with an error code, and undecodable frames."
+        "--errors-only", is_flag=True, help="In a capture: show only error responses and undecodable frames."
     ),
     click.option(
         "--slower-than", "slower_than_ms", type=click.FloatRange(min=0), metavar="MS",
