@@ -1,35 +1,31 @@
-"""The judge: what a producer promises, held against a history. Jepsen's kafka workload was the model.
+"""Check a history against what a producer promises. The model is Jepsen's kafka workload.
 
-The judge: what a producer promises, held against a history. Jepsen's kafka workload was the model.
+Of records:
 
-    unresolved      a response has no outcome though everything has long been well
-    resolved twice  a response has two
-    order           acknowledged records are in the log in another order than they were sent in
-    outcomes' order responses of one partition resolve in another order than their records were sent in
-    lost            acknowledged, and in no log
-    duplicate       twice in a log, from an idempotent producer
-    offset          acknowledged with an offset at which something else is
-    false alarm     failed as surely not stored, and was in a log
-    misplaced       in a log that it was not sent to
-    foreign         in a log, and sent by nobody
-    given up        failed though there was all the time in the world
-    buffer          bytes are still counted as buffered when nothing is
-    flush           a flush never ended
+    unresolved        a response never resolved, though the faults ended long ago
+    resolved twice    a response resolved twice
+    order             acknowledged records are in the log in another order than they were sent
+    resolution order  responses of a partition resolved in another order than their records were sent
+    lost              acknowledged, and in no log
+    duplicate         twice in a log, from an idempotent producer
+    offset            acknowledged with an offset that holds something else
+    false alarm       failed as surely not stored, and is in a log
+    misplaced         in a log that it was not sent to
+    foreign           in a log, and sent by no producer
+    given up          failed although the delivery timeout outlasts all faults
+    buffer            bytes still count as buffered although all responses resolved
+    flush             a flush never ended
 
-It knows what a history says and what was promised, and nothing of how the run was made.
+Of transactions, for readers with read_committed that have read to the end:
 
-The judge of transactions: what readers with read_committed may see, held against what writers were told.
-
-    torn          a reader was given some records of a transaction and not others
-    hidden        a transaction was committed, and a reader was not given its records
-    seen          a transaction was aborted, or never to be committed, and a reader was given records of it
-    read twice    a reader was given a record twice, or went backwards
-    half acked    a transaction was committed although a record of it had failed, or had no outcome
-    both          a transaction was told to be committed, and aborted
-    gave way      a transaction was aborted, or its writer fenced, by what waiting or an abort would have cured
-    left open     a transaction is still open in a log though its writer and its time are long gone
-
-Readers have read to the end when this is asked.
+    torn              a reader got some records of a transaction and not others
+    hidden            a transaction was committed, and a reader did not get its records
+    seen              a transaction was aborted or never to be committed, and a reader got its records
+    read twice        a reader got a record twice, or went backwards
+    half acked        a transaction was committed although one of its records failed or never resolved
+    both              a transaction was reported as committed and as aborted
+    gave up early     a transaction was aborted, or its producer fenced, although waiting or an abort was enough
+    left open         a transaction is open in a log long after its producer and its timeout ended
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from kwire.simulation.history import History, RecordId, Sent, Transacted
+from kwire.simulation.history import History, RecordId, Sent, SentTransaction
 
 
 class Anomaly(NamedTuple):
@@ -53,7 +49,7 @@ class Anomaly(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """Of one producer. `delivers`: it has time enough for everything to be acknowledged."""
+    """What one producer promises. `delivers`: it has time enough to deliver every record."""
 
     is_idempotent: bool
     is_ordered: bool
@@ -69,7 +65,7 @@ class Checker:
         self._history = history
         self._promises = promises
         self._buffered = buffered
-        # Where each record is: log -> offsets, in order.
+        # The offsets of each record, by log.
         self._places: dict[RecordId, dict[_Place, list[int]]] = {}
         self._foreign: list[Anomaly] = []
         self._read_logs()
@@ -108,24 +104,24 @@ class Checker:
 
     def _resolved_once(self) -> Iterator[Anomaly]:
         for sent in self._history.sent.values():
-            if not sent.outcomes:
+            if not sent.resolutions:
                 yield Anomaly("unresolved", _name(sent))
-            elif len(sent.outcomes) > 1:
+            elif len(sent.resolutions) > 1:
                 yield Anomaly("resolved twice", _name(sent))
 
     def _resolved_in_order(self) -> Iterator[Anomaly]:
-        """Within a partition, as far as the outcome says which that was."""
+        """Compare the records of a partition, where the resolution names it."""
         last: dict[tuple[object, ...], Sent] = {}
         for sent in self._history.sent.values():
-            if not sent.outcomes or not self._promises[sent.id.producer].is_ordered:
+            if not sent.resolutions or not self._promises[sent.id.producer].is_ordered:
                 continue
-            partition = sent.told_partition
+            partition = sent.reported_partition
             if partition is None or (sent.timeout is not None and sent.error is not None):
-                continue  # its own time limit ends when it ends, whatever stands before it
-            group = sent.id.producer, sent.id.topic, sent.lane, partition
+                continue  # its own timeout does not wait for earlier records
+            group = sent.id.producer, sent.id.topic, sent.partitioned_by, partition
             before = last.get(group)
-            if before is not None and before.outcomes[0].place > sent.outcomes[0].place:
-                yield Anomaly("outcomes' order", f"{_name(sent)} before {_name(before)}")
+            if before is not None and before.resolutions[0].number > sent.resolutions[0].number:
+                yield Anomaly("resolution order", f"{_name(sent)} before {_name(before)}")
             last[group] = sent
 
     def _lost(self) -> Iterator[Anomaly]:
@@ -133,8 +129,8 @@ class Checker:
             if sent.acknowledged is None or sent.id in self._places:
                 continue
             if self._promises[sent.id.producer].acks == 0 or self._is_cut(sent):
-                continue  # all that was promised is that it was sent, or that replicas had it which are gone
-            yield Anomaly("lost", f"{_name(sent)}, acknowledged at {sent.outcomes[0].at:.3f} s")
+                continue  # it was only promised to be sent, or to be on replicas that are lost
+            yield Anomaly("lost", f"{_name(sent)}, acknowledged at {sent.resolutions[0].at:.3f} s")
 
     def _duplicated(self) -> Iterator[Anomaly]:
         for id, places in self._places.items():
@@ -148,13 +144,13 @@ class Checker:
                 yield Anomaly("duplicate", f"{_name(self._history.sent[id])} at {where}")
 
     def _ordered(self) -> Iterator[Anomaly]:
-        """By the first copy of each record: a producer that is not idempotent may repeat itself."""
+        """Compare the first copies: a producer without idempotence may write a record twice."""
         last: dict[tuple[object, ...], tuple[int, Sent]] = {}
         for sent in self._history.sent.values():
             if sent.acknowledged is None or not self._promises[sent.id.producer].is_ordered:
                 continue
             for place, offsets in self._places.get(sent.id, {}).items():
-                group = sent.id.producer, sent.lane, place
+                group = sent.id.producer, sent.partitioned_by, place
                 before = last.get(group)
                 if before is not None and before[0] > offsets[0]:
                     yield Anomaly("order", f"{_name(sent)} at {offsets[0]}, {_name(before[1])} at {before[0]}")
@@ -162,24 +158,27 @@ class Checker:
 
     def _offsets(self) -> Iterator[Anomaly]:
         for sent in self._history.sent.values():
-            told = sent.acknowledged
-            if told is None or told.offset < 0 or self._is_cut(sent):
+            metadata = sent.acknowledged
+            if metadata is None or metadata.offset < 0 or self._is_cut(sent):
                 continue
             places = self._places.get(sent.id, {})
             if not any(
-                topic == told.topic and partition == told.partition and told.offset in offsets
+                topic == metadata.topic and partition == metadata.partition and metadata.offset in offsets
                 for (topic, _, partition), offsets in places.items()
             ):
-                yield Anomaly("offset", f"{_name(sent)} was told {told.partition}@{told.offset}, is at {places}")
+                yield Anomaly(
+                    "offset",
+                    f"{_name(sent)} was acknowledged at {metadata.partition}@{metadata.offset}, is at {places}",
+                )
 
     def _is_cut(self, sent: Sent) -> bool:
-        """Whether it was lost by Kafka's own rules: with a leader that alone had it, or by an unclean election."""
+        """Return whether Kafka itself may lose it: with a leader that alone had it, or by an unclean election."""
         is_with_leader = self._promises[sent.id.producer].acks == 1 and self._history.truncated[sent.id] > 0
         return is_with_leader or self._history.unclean[sent.id] > 0
 
     def _false_alarms(self) -> Iterator[Anomaly]:
         for sent in self._history.sent.values():
-            if not sent.outcomes or sent.outcomes[0].may_be_stored:
+            if not sent.resolutions or sent.resolutions[0].may_be_stored:
                 continue
             if sent.id in self._places or self._history.truncated[sent.id] > 0 or self._history.unclean[sent.id] > 0:
                 yield Anomaly("false alarm", f"{_name(sent)} failed with {sent.error!r}, and was stored")
@@ -200,12 +199,12 @@ class Checker:
 
 def _name(sent: Sent) -> str:
     id = sent.id
-    return f"record {id.number} of {id.producer} for {id.topic} ({sent.lane}, sent at {sent.at:.3f} s)"
+    return f"record {id.number} of {id.producer} for {id.topic} ({sent.partitioned_by}, sent at {sent.at:.3f} s)"
 
 
 def anomalies_of_transactions(history: History) -> Iterator[Anomaly]:
     yield from _read_once(history)
-    yield from (Anomaly("gave way", what) for what in history.gave_way)
+    yield from (Anomaly("gave up early", what) for what in history.gave_up_early)
     for log in history.logs:
         if log.open_from is not None and not log.is_deleted:
             yield Anomaly("left open", f"{log.topic}-{log.partition} from offset {log.open_from} on")
@@ -213,7 +212,7 @@ def anomalies_of_transactions(history: History) -> Iterator[Anomaly]:
     for copy in history.reads:
         given.setdefault(copy.reader, set()).update(RecordId.of(value) for _, value in copy.records)
     for one in history.transactions:
-        yield from _ended_as_told(history, one)
+        yield from _ended_as_reported(history, one)
         for reader, records in given.items():
             yield from _seen_whole(one, reader, records)
 
@@ -226,7 +225,7 @@ def _read_once(history: History) -> Iterator[Anomaly]:
             yield Anomaly("read twice", f"{copy.reader} in {copy.topic}-{copy.partition}: {copy.records}")
 
 
-def _ended_as_told(history: History, one: Transacted) -> Iterator[Anomaly]:
+def _ended_as_reported(history: History, one: SentTransaction) -> Iterator[Anomaly]:
     if one.is_committed and one.is_aborted:
         yield Anomaly("both", str(one))
     if one.is_committed:
@@ -235,7 +234,7 @@ def _ended_as_told(history: History, one: Transacted) -> Iterator[Anomaly]:
             yield Anomaly("half acked", f"{one}: records {failed}")
 
 
-def _seen_whole(one: Transacted, reader: str, given: set[RecordId | None]) -> Iterator[Anomaly]:
+def _seen_whole(one: SentTransaction, reader: str, given: set[RecordId | None]) -> Iterator[Anomaly]:
     seen = [id for id in one.records if id in given]
     may_be_seen = one.is_commit_asked and not one.is_aborted
     if seen and not may_be_seen:

@@ -1,20 +1,9 @@
-"""A client process in a simulated world: the event loop and the producer's sender, as `kwire.Producer` joins them.
+"""Clients in a simulated world: a producer, a reader with read_committed, and a transactional job.
 
-A client process in a simulated world: the event loop and the producer's sender, as `kwire.Producer` joins them.
-
-Owns what the face of the producer owns on real threads, which cannot be here: making records, and asking for flushes.
-Everything below it is the code that users run.
-
-A reader with read_committed in a simulated world: the consumer's fetcher and inbox, as `kwire.Consumer` joins them.
-
-Owns what the face of the consumer owns on real threads, which cannot be here: taking records out as soon as there are
-any, without those of aborted transactions.
-
-Programs that write in transactions: one transactional id, and the instances that have it, one after another.
-
-Owns what such a program does: begin, send, commit or abort; abort when it is told to; begin anew as another instance
-when it is told that this one cannot go on. Now and then two are alive at once, because one was thought dead. It judges
-nothing: what it was told goes into the history.
+On real threads `kwire.Producer` and `kwire.Consumer` make records, flush, and take records out. These classes do it
+here; all code below them is the code that users run. A `Job` has one transactional id and runs one instance after
+another. An instance aborts when an error says so, and ends when an error says that it cannot continue. Sometimes two
+instances are alive at once, because the first was believed dead. The clients write everything into the history.
 """
 
 from __future__ import annotations
@@ -50,8 +39,8 @@ from kwire.producer.topic import TopicQueue
 from kwire.producer.transaction import Transaction
 from kwire.records import decode_batches, record_bytes_max
 from kwire.simulation.conduct import Conduct, WatchedSender
-from kwire.simulation.history import History, ReadCopy, RecordId, Sent, Transacted
-from kwire.simulation.network import Net, SimulatedSelector
+from kwire.simulation.history import History, ReadCopy, RecordId, Sent, SentTransaction
+from kwire.simulation.network import Network, SimulatedSelector
 from kwire.simulation.schedule import Transact
 from kwire.simulation.world import Loop, World
 
@@ -59,23 +48,25 @@ _PARTITIONS_MAX = 16  # of a topic in any plan
 
 
 class SimulatedProducer:
-    """`sender` is the class to use: a test may have one that is broken. `machine` is what the network knows it as, by
-    default its name. `first_sequence` is where every partition's sequences begin, as of a producer that sent so much.
-    `keeps_identity`: every broker gives producer ids.
+    """A producer on the simulated network.
+
+    `sender` is the sender class; tests pass one with a bug. `network_name` is its name in the network, by default
+    `name`. `first_sequence` is the first sequence of every partition. `keeps_producer_id` says that every broker
+    supports producer ids.
     """
 
     def __init__(
         self,
-        net: Net,
+        net: Network,
         name: str,
         history: History,
         random: Random,
         config: ClientConfig,
         settings: ProducerSettings,
         sender: type[Sender] = Sender,
-        machine: str | None = None,
+        network_name: str | None = None,
         first_sequence: int = 0,
-        keeps_identity: bool = True,
+        keeps_producer_id: bool = True,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -85,20 +76,20 @@ class SimulatedProducer:
         self._history = history
         self._numbers: dict[str, int] = {}
         self.loop = Loop(net.world, name, self._turn)
-        selector = SimulatedSelector.of(net, machine or name, random, config, ring=self.loop.ring)
+        selector = SimulatedSelector.of(net, network_name or name, random, config, wake_loop=self.loop.wake)
         self.event_loop = EventLoop(config, selector, net.world, random)  # type: ignore[arg-type]
         wakeup = self.event_loop.wakeup
-        self.intake = BufferPool(make_door(settings, _run_here, wakeup), "raise", 0.0, wakeup)
+        self.buffer_pool = BufferPool(make_door(settings, _run_here, wakeup), "raise", 0.0, wakeup)
         self.sender = (_starting_at(sender, first_sequence) if first_sequence else sender)(
             settings,
-            self.intake,
+            self.buffer_pool,
             backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
             request_timeout_ms=config.request_timeout_ms,
             random=random,
         )
-        self.conduct = Conduct(name, settings, net.world.now, first_sequence, keeps_identity=keeps_identity)
+        self.conduct = Conduct(name, settings, net.world.now, first_sequence, keeps_producer_id=keeps_producer_id)
         self.event_loop.add(WatchedSender(self.sender, self.conduct), "produce")
-        self.loop.ring()
+        self.loop.wake()
         self.is_closed = False
 
     def _turn(self) -> None:
@@ -113,7 +104,7 @@ class SimulatedProducer:
         size: int = 0,
         timeout: float | None = None,
     ) -> Sent | None:
-        """Hand over the next record for a topic; None when there is no room, or the producer is closed."""
+        """Send the next record for a topic. Return None if the buffer is full or the producer is closed."""
         number = self._numbers.get(topic, 0)
         id = RecordId(self.name, topic, number)
         value = id.value(size)
@@ -122,13 +113,15 @@ class SimulatedProducer:
         if timeout is not None:
             terms = DeliveryOptions(self.settings.required_acks, timeout, self._world.now() + timeout)
         try:
-            response = self.intake.put(PendingRecord(topic, partition, record, record_bytes_max(key, value, ()), terms))
+            response = self.buffer_pool.put(
+                PendingRecord(topic, partition, record, record_bytes_max(key, value, ()), terms)
+            )
         except (BufferFullError, ClosedError):
             self._history.refused += 1
             return None
         self._numbers[topic] = number + 1
         sent = Sent(id, self._world.now(), partition, key, timeout)
-        self._history.hand_over(sent)
+        self._history.add_sent(sent)
         response.add_done_callback(partial(self._resolved, id))
         return sent
 
@@ -147,7 +140,7 @@ class SimulatedProducer:
             self.event_loop.post(act)
 
     def close(self) -> None:
-        """At once, whatever is under way."""
+        """Close at once, whatever is in flight."""
         if not self.is_closed:
             self.is_closed = True
             self.loop.stop()
@@ -160,7 +153,7 @@ class SimulatedProducer:
 
 
 def _starting_at(sender: type[Sender], first_sequence: int) -> type[Sender]:
-    """The sender of a producer that has sent so many records to every partition already."""
+    """Return a sender class whose sequences begin at `first_sequence` in every partition."""
 
     class OldSender(sender):  # type: ignore[valid-type, misc]
         _has_identity = False
@@ -189,7 +182,7 @@ def _run_here(function: Callable[..., object], *args: Any) -> None:
 
 
 class _Reading:
-    """A partition: where it stands, and what came before."""
+    """A partition: its position and the records before it."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
@@ -198,21 +191,21 @@ class _Reading:
         self.records: list[tuple[int, bytes | None]] = []
 
     def take(self, chunk: CompletedFetch) -> None:
-        assert chunk.offset == self.position, "a fetch that does not follow on from what was read"
+        assert chunk.offset == self.position, "a fetch does not continue at the position"
         filter = BatchFilter(chunk.aborted)
         for batch in decode_batches(chunk.data):
-            # A batch is sent whole though the fetch asked for an offset in its middle.
+            # A broker sends whole batches, also if the fetch offset is in the middle of one.
             if not filter.hides(batch):
                 self.records += [(one.offset, one.value) for one in batch.records() if one.offset >= self.position]
             self.position = max(self.position, batch.next_offset)
 
 
 class SimulatedReader:
-    """Reads these partitions from their beginning. `errors` are those that ended a partition."""
+    """Read partitions from offset 0. `errors` are the errors that ended a partition."""
 
     def __init__(
         self,
-        net: Net,
+        net: Network,
         name: str,
         random: Random,
         config: ClientConfig,
@@ -222,9 +215,9 @@ class SimulatedReader:
         self.name = name
         self.errors: list[KwireError] = []
         self.loop = Loop(net.world, name, self._turn)
-        selector = SimulatedSelector.of(net, name, random, config, ring=self.loop.ring)
+        selector = SimulatedSelector.of(net, name, random, config, wake_loop=self.loop.wake)
         self._event_loop = EventLoop(config, selector, net.world, random)  # type: ignore[arg-type]
-        self._inbox = FetchBuffer(max_bytes=options.max_buffered_bytes, wake_loop=self._event_loop.wakeup)
+        self._fetch_buffer = FetchBuffer(max_bytes=options.max_buffered_bytes, wake_loop=self._event_loop.wakeup)
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
         lookup = OffsetFetcher(
             is_committed_only=options.is_committed_only,
@@ -234,7 +227,7 @@ class SimulatedReader:
         )
         fetcher = Fetcher(
             options,
-            self._inbox,
+            self._fetch_buffer,
             lookup,
             backoff=backoff,
             random=random,
@@ -245,10 +238,10 @@ class SimulatedReader:
         self._readings = {number: _Reading(*place) for number, place in enumerate(places, start=1)}
         fetcher.assign([Start(one.topic, one.partition, number, 0) for number, one in self._readings.items()])
         self._event_loop.add(fetcher, "fetch")
-        self.loop.ring()
+        self.loop.wake()
 
     def positions(self) -> dict[tuple[str, int], int]:
-        """Behind the last record that was taken, or hidden."""
+        """Return the position of each partition: the offset after its last batch."""
         return {(one.topic, one.partition): one.position for one in self._readings.values()}
 
     def copies(self) -> list[ReadCopy]:
@@ -260,20 +253,20 @@ class SimulatedReader:
 
     def _turn(self) -> None:
         self._event_loop.turn()
-        for item in self._inbox.take():
+        for item in self._fetch_buffer.take():
             if isinstance(item, CompletedFetch):
                 self._readings[item.assignment_epoch].take(item)
-                self._inbox.release(item)
+                self._fetch_buffer.release(item)
             elif isinstance(item, PartitionFailed):
                 self.errors.append(item.error)
 
 
-# Before an instance that died is followed by another.
+# Seconds between the end of an instance and the next one.
 _PAUSE = 0.1
 
 
 class Job:
-    """`make(name)` makes a producer with the job's transactional id."""
+    """A program that writes in transactions. `make(name)` makes a producer with its transactional id."""
 
     def __init__(self, world: World, history: History, name: str, make: Callable[[str], SimulatedProducer]) -> None:
         self.world = world
@@ -291,14 +284,14 @@ class Job:
 
     def add(self, work: Transact) -> None:
         self.queue.append(work)
-        self.rouse()
+        self.wake()
 
     def rival(self) -> None:
-        """Somebody believes that the instance is dead."""
+        """Start another instance although the present one is alive."""
         self._begin()
 
     def kill(self) -> None:
-        """The newest instance that is alive dies in the middle of what it does."""
+        """Kill the newest live instance, whatever it does."""
         for one in reversed(self.instances):
             if one.is_alive:
                 one.die()
@@ -310,7 +303,7 @@ class Job:
             one.die()
 
     def died(self) -> None:
-        """An instance has; if it was the last one, another takes its place."""
+        """Schedule a new instance if the last live one has ended."""
         if not self._is_closed and not any(one.is_alive for one in self.instances):
             self.world.at(self.world.now() + _PAUSE, self._replace)
 
@@ -320,15 +313,15 @@ class Job:
 
     def _begin(self) -> None:
         self.instances.append(Instance(self, self._make(f"{self.name}.{len(self.instances)}")))
-        self.rouse()
+        self.wake()
 
-    def rouse(self) -> None:
+    def wake(self) -> None:
         for one in reversed(self.instances):
-            one.rouse()
+            one.wake()
 
 
 class Instance:
-    """A process of the job. It does one transaction after another, each as soon as the one before has ended."""
+    """One process of a job. It runs one transaction after another."""
 
     def __init__(self, job: Job, producer: SimulatedProducer) -> None:
         assert producer.sender.transaction is not None
@@ -338,17 +331,17 @@ class Instance:
         self._world = job.world
         self._transaction: Transaction = producer.sender.transaction
         self._count = 0
-        self._present: Transacted
+        self._present: SentTransaction
 
     @property
     def is_alive(self) -> bool:
         return not self.producer.is_closed
 
-    def rouse(self) -> None:
+    def wake(self) -> None:
         if self.is_idle and self.is_alive and self._job.queue:
             self.is_idle = False
             work = self._job.queue.popleft()
-            self._ask(self._transaction.init, partial(self._begin, work))
+            self._call(self._transaction.init, partial(self._begin, work))
 
     def die(self) -> None:
         if self.is_alive:
@@ -356,13 +349,13 @@ class Instance:
             self.is_idle = True
             self._job.died()
 
-    def _ask(self, ask: Callable[[Future[None]], None], then: Callable[[], None]) -> None:
-        """`then` is what comes next when all is well."""
+    def _call(self, call: Callable[[Future[None]], None], then: Callable[[], None]) -> None:
+        """Run `call` on the event loop, and `then` if it succeeds."""
         future: Future[None] = Future()
 
         def act() -> None:
             try:
-                ask(future)
+                call(future)
             except KwireError as error:  # `begin` raises
                 future.set_exception(error)
 
@@ -375,37 +368,37 @@ class Instance:
             else:
                 self._failed(error)
 
-        # The program is another thread: it goes on after what is under way.
+        # The program is another thread in reality: it continues after the current action.
         future.add_done_callback(lambda _: self._world.at(self._world.now(), proceed))
         self.producer.event_loop.post(act)
 
     def _failed(self, error: BaseException) -> None:
-        self._look_at_cause(error)
+        self._check_cause(error)
         if isinstance(error, AbortableError):
-            self._ask(partial(self._end, is_commit=False), self._aborted)
+            self._call(partial(self._end, is_commit=False), self._aborted)
         else:
             self.die()
 
-    def _look_at_cause(self, error: BaseException) -> None:
-        """Note what should not have ended a transaction, or a producer: waiting, or an abort, would have cured it."""
+    def _check_cause(self, error: BaseException) -> None:
+        """Record errors that ended a transaction or a producer although waiting or an abort was enough."""
         cause, is_newest = error.__cause__, self is self._job.instances[-1]
         if not isinstance(cause, BrokerError):
             return
         if isinstance(error, TransactionError) and cause.is_retriable:
-            self._job.history.gave_way.append(f"{self.producer.name}: {cause}")
+            self._job.history.gave_up_early.append(f"{self.producer.name}: {cause}")
         is_old_epoch = cause.code == ErrorCode.INVALID_PRODUCER_EPOCH and cause.where.get("api") == "Produce"
         if isinstance(error, FencedError) and is_old_epoch and is_newest:
-            self._job.history.gave_way.append(f"{self.producer.name} was fenced by nobody: {cause}")
+            self._job.history.gave_up_early.append(f"{self.producer.name} was fenced by nobody: {cause}")
 
     def _begin(self, work: Transact) -> None:
         def begin(future: Future[None]) -> None:
             self._transaction.begin(self.producer.event_loop.view("produce"))
             future.set_result(None)
 
-        self._ask(begin, partial(self._begun, work))
+        self._call(begin, partial(self._begun, work))
 
     def _begun(self, work: Transact) -> None:
-        self._present = Transacted(self.producer.name, self._count)
+        self._present = SentTransaction(self.producer.name, self._count)
         self._count += 1
         self._job.history.transactions.append(self._present)
         self._send(work, 0, self._world.now())
@@ -423,7 +416,7 @@ class Instance:
         else:
             self._present.is_commit_asked = work.is_commit
             then = self._committed if work.is_commit else self._aborted
-            self._ask(partial(self._end, is_commit=work.is_commit), then)
+            self._call(partial(self._end, is_commit=work.is_commit), then)
 
     def _end(self, future: Future[None], *, is_commit: bool) -> None:
         self.producer.sender.end(self._transaction, future, is_commit=is_commit)
@@ -438,4 +431,4 @@ class Instance:
 
     def _go_on(self) -> None:
         self.is_idle = True
-        self._job.rouse()
+        self._job.wake()

@@ -1,7 +1,7 @@
-"""The embedded brokers in a simulated world: the same `Server`, states and logs, on simulated selector and time.
+"""The embedded brokers in a simulated world: the real `Server`, state and logs, on a simulated selector and clock.
 
-Owns what a test may do to brokers between two turns of theirs, and copies of logs before anything is lost. What one
-broker may do wrong by itself (metadata of yesterday, throttling) is `SimulatedBroker`.
+`SimulatedBroker` adds what one broker can do wrong by itself: stale metadata and throttling. `SimulatedCluster` changes
+brokers, leaders and topics between two turns, and copies logs before their records are lost.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from kwire.protocol import ApiKey
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kwire.simulation.history import History, LogCopy, RecordId
-from kwire.simulation.network import Address, Net, SimulatedSelector
+from kwire.simulation.network import Address, Network, SimulatedSelector
 from kwire.simulation.world import Loop
 
 _FIRST_PORT = 9091
 
 
 class SimulatedBroker(Broker):
-    """A broker that may lag behind in metadata, and throttle. `seen` counts what it answered."""
+    """A broker that can return stale metadata and throttle. `seen` counts its responses."""
 
     def __init__(self, id: int, cluster: ClusterState, seen: Counter[str]) -> None:
         super().__init__(id, cluster, HANDLERS)
@@ -46,7 +46,7 @@ class SimulatedBroker(Broker):
         self._throttle_ms = 0
 
     def lag(self, until: float, now: float) -> None:
-        """Until then it tells clients the metadata of now."""
+        """Return the present metadata to clients until `until`."""
         everything = MetadataRequest(topics=None)
         context = RequestContext(
             everything, MetadataRequest.VERSIONS[-1], client_id=None, client_host="", on_complete=_ignore
@@ -81,18 +81,18 @@ class SimulatedBroker(Broker):
             results = [result for topic in outcome.response.responses for result in topic.partition_responses]
             for result, end in zip(results, ends, strict=True):
                 if result.error_code:
-                    self._seen[f"answered {broker_error(result.error_code).name}"] += 1
+                    self._seen[f"returned {broker_error(result.error_code).name}"] += 1
                 elif result.base_offset < end:
                     self._seen["duplicates recognised"] += 1
             if self._throttles:
                 self._throttles -= 1
                 outcome.response.throttle_time_ms = self._throttle_ms
-                self._seen["answers throttled"] += 1
+                self._seen["responses throttled"] += 1
         context.complete(outcome)
 
     def _remembered(self, context: RequestContext, outcome: Completion) -> None:
         if isinstance(outcome, Reply) and isinstance(outcome.response, MetadataResponse) and self._past is not None:
-            self._seen["metadata of yesterday"] += 1
+            self._seen["stale metadata"] += 1
             past = {topic.name: topic for topic in self._past.topics}
             now = outcome.response
             topics = [past.get(topic.name) or _unknown(topic) for topic in now.topics]
@@ -110,7 +110,7 @@ class SimulatedCluster:
 
     def __init__(
         self,
-        net: Net,
+        net: Network,
         history: History,
         random: Random,
         *,
@@ -126,7 +126,7 @@ class SimulatedCluster:
         origin = self.world.now(), self.world.time_ms()
         self.state = ClusterState(Options(**options, seed=random.getrandbits(32)), nodes, origin=origin)
         self.loop = Loop(self.world, "brokers", self._turn)
-        self._selector = SimulatedSelector(net, "brokers", random, ring=self.loop.ring)
+        self._selector = SimulatedSelector(net, "brokers", random, wake_loop=self.loop.wake)
         self.server = Server(
             self.state, self._selector, self.world, apis=served_versions(api_versions or {}),  # type: ignore[arg-type]
             apis_of={node: served_versions(versions) for node, versions in (api_versions_of or {}).items()},
@@ -135,7 +135,7 @@ class SimulatedCluster:
         self.server.brokers.update(self.brokers)
         for node in nodes:
             self.server.listen(node.id, node.host, node.port)
-        self.loop.ring()
+        self.loop.wake()
 
     def _turn(self) -> None:
         self.server.turn()
@@ -154,7 +154,7 @@ class SimulatedCluster:
         configs: Mapping[str, str] | None = None,
         leaders: Mapping[int, int] | None = None,
     ) -> None:
-        """`leaders` are brokers by partition, which lead where they have a replica."""
+        """Create a topic. `leaders` maps partitions to brokers, which lead where they have a replica."""
         if name not in self.state.topics:
             topic = self.state.create_topic(name, partitions, configs=configs)
             for index, node in (leaders or {}).items():
@@ -164,7 +164,7 @@ class SimulatedCluster:
             self._settle()
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """Who leads each partition; nothing of a topic that there is not."""
+        """Return the leader of each partition; nothing for an unknown topic."""
         known = self.state.topics.get(topic)
         return {} if known is None else {one.index: one.leader for one in known.partitions}
 
@@ -182,7 +182,7 @@ class SimulatedCluster:
             self._settle()
 
     def stop(self, node: int, *, is_silent: bool) -> None:
-        """The broker dies. `is_silent`: without a word to those who are connected, as when its machine dies."""
+        """Stop a broker. With `is_silent` its connections stay open, as when its host dies."""
         if not self.state.nodes[node].is_up:
             return
         if is_silent:
@@ -204,8 +204,10 @@ class SimulatedCluster:
             self._settle()
 
     def move_leader(self, topic: str, index: int, *, is_same: bool = False) -> bool:
-        """Hand a partition over to the next broker that is in sync, or to the same in a new epoch; False when there is
-        none."""
+        """Move a partition to the next in-sync broker, or with `is_same` to the same broker in a new epoch.
+
+        Return False if there is no such broker.
+        """
         known = self.state.topics.get(topic)
         partition = known.partition(index) if known is not None else None
         if partition is None or partition.leader == NO_LEADER:
@@ -220,20 +222,20 @@ class SimulatedCluster:
         return True
 
     def elect_uncleanly(self, topic: str, index: int, lost: int) -> bool:
-        """Let a replica lead that lacks the newest records; False when no broker could lead."""
+        """Elect a replica that lacks the newest `lost` records. Return False if no broker can lead."""
         known = self.state.topics.get(topic)
         partition = known.partition(index) if known is not None else None
         if partition is None or not self.move_leader(topic, index):
             return False
         before = [RecordId.of(value) for _, value in _records(partition)]
-        partition.log.truncate(max(partition.log.start_offset, partition.log.end_offset - lost))  # by whole batches
+        partition.log.truncate(max(partition.log.start_offset, partition.log.end_offset - lost))  # whole batches only
         left = len(_records(partition))
         self._history.unclean.update(id for id in before[left:] if id is not None)
         self._settle()
         return True
 
     def forget_producers(self, topic: str, index: int) -> None:
-        """The partition's memory of producers is gone, as after `producer.id.expiration.ms`."""
+        """Drop the producer state of a partition, as after `producer.id.expiration.ms`."""
         known = self.state.topics.get(topic)
         partition = known.partition(index) if known is not None else None
         if partition is not None:
@@ -243,7 +245,7 @@ class SimulatedCluster:
         return self.state.faults.add(Fault(effect=effect, **match))
 
     def heal(self) -> None:
-        """Every broker is up and does as it should."""
+        """Start every broker and end all faults."""
         self.state.faults.clear()
         for id, broker in self.brokers.items():
             broker.heal()
@@ -260,7 +262,7 @@ class SimulatedCluster:
             self._history.logs += _copies(self.state.topics[name])
 
     def _settle(self) -> None:
-        """Whatever a change made the brokers say, they say it now."""
+        """Let the brokers send the responses that a change has made possible."""
         self.server.process_ready(self.world.now())
         self._selector.wakeup()
 
@@ -285,7 +287,7 @@ def _copies(topic: Topic, *, is_deleted: bool = False) -> list[LogCopy]:
 
 
 def _tail(partition: Partition) -> list[tuple[int, RecordId | None]]:
-    """What would be lost with the leader."""
+    """Return the records above the high watermark: they are lost if the leader stops."""
     if partition.log.high_watermark >= partition.log.end_offset:
         return []
     return [

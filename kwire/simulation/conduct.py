@@ -1,17 +1,17 @@
-"""Check each ProduceRequest as a producer writes it: what order demands of the client, seen from outside.
+"""Check each ProduceRequest when the producer writes it: the rules of order that a client must keep.
 
-    window          more batches of a partition are out than brokers remember, or more than one without sequences
-    gate            a second batch is out to a leader that has proven nothing (first-ack gate, KAFKA-15591)
-    two leaders     a partition's batches are out to two brokers at once
-    two identities  batches of two producer ids or epochs are out at once
-    sequence        a new batch's sequence does not follow on from the one before it, or it has none any more
-    overtaken       a new batch is written while an earlier one has failed and is not out again
-    changed         a batch is written again with other bytes under the same sequence
-    stubborn        a batch is written again and again to a leader that does not know its sequence
-    throttle        a request is written to a broker that asked for a pause which is not over
+    window            more batches of a partition are in flight than brokers remember, or two without sequences
+    gate              a second batch is in flight to a leader that has acknowledged none (KAFKA-15591)
+    two leaders       batches of a partition are in flight to two brokers
+    two producer ids  batches of two producer ids or epochs are in flight
+    sequence          a new batch's sequence does not follow the one before it, or it has none any more
+    overtaken         a new batch is written while an earlier one has failed and is not written again
+    changed           a batch is written again with other bytes under the same sequence
+    stubborn          a batch is written again and again to a leader that does not know its sequence
+    throttle          a request is written to a throttled broker before the throttle time is over
 
-A run of which the logs come out well may still break these rules: it was lucky. That is why they are checked by
-themselves. This module knows the wire format and nothing of the sender's state.
+A sender that breaks these rules may still be lucky and lose nothing, so they are checked apart from the logs. This
+module knows the wire format, and nothing of the sender's state.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ from kwire.protocol import Response
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kwire.simulation.checker import Anomaly
 
-# Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN: of more batches a broker does not recognise a duplicate.
+# Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN: a broker recognises duplicates of so many batches.
 _REMEMBERED = 5
-# Seconds that an acknowledgement proves that the leader knows the producer.
+# Seconds for which an acknowledgement proves that the leader knows the producer.
 _PROOF_LASTS = 60.0
 _SEQUENCES = 2**31
 # A record batch's header: magic at 16, CRC at 17, producer id, epoch, base sequence and record count from 43 on.
-_MAGIC_AT, _CRC, _IDENTITY = 16, Struct(">I"), Struct(">qhii")
-_CRC_AT, _IDENTITY_AT = 17, 43
+_MAGIC_AT, _CRC, _PRODUCER_STATE = 16, Struct(">I"), Struct(">qhii")
+_CRC_AT, _PRODUCER_STATE_AT = 17, 43
 _MAGIC = 2
 _NO_ID = -1
 _STORED = frozenset({0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
-# After these a leader that never stored anything leaves no trace, and the sequence may go to another batch.
+# After these errors the sequence may go to another batch: the leader has stored nothing.
 _LEADS_NOT = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 _OUT_OF_SEQUENCE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
-# Behind one that is refused, and to settle what is behind it, a batch may be refused a few times under one identity.
+# A batch behind one that is refused may be refused a few times itself under one id and epoch.
 _REFUSALS_MAX = 4
 
-_Place = tuple[str, int]
-_Identity = tuple[int, int]  # producer id and epoch
+_TopicPartition = tuple[str, int]
+_IdAndEpoch = tuple[int, int]  # producer id and epoch
 _Leader = tuple[int, int]  # broker and leader epoch
 
 
 @dataclass(slots=True, eq=False)
-class _Written:
-    """A batch in a request. `crc` stands for its bytes; 0 in formats before v2."""
+class _WrittenBatch:
+    """A batch in a request. `crc` identifies its bytes; it is 0 in formats before v2."""
 
-    place: _Place
+    place: _TopicPartition
     leader: _Leader
-    identity: _Identity
+    id_and_epoch: _IdAndEpoch
     sequence: int
     count: int
     crc: int
@@ -69,13 +69,13 @@ class _Written:
 
 
 @dataclass(slots=True, eq=False)
-class _Known:
-    """A sequenced batch: what became of its last attempt."""
+class _SequencedBatch:
+    """A sequenced batch and the result of its last attempt."""
 
     sequence: int
     count: int
     crc: int
-    is_out: bool = True
+    is_in_flight: bool = True
     is_stored: bool = False
     was_led_elsewhere: bool = False
     refusals: int = 0  # for its sequence
@@ -87,19 +87,20 @@ class _Known:
 
 @dataclass(slots=True)
 class _Partition:
-    out: list[_Written] = field(default_factory=list)
+    in_flight: list[_WrittenBatch] = field(default_factory=list)
     proven_by: _Leader | None = None
     proven_at: float = 0.0
-    is_held: bool = False  # something failed since the last time that nothing was out
+    is_held: bool = False  # a batch failed since the last time that none was in flight
     topic_id: UUID | None = None
-    identity: _Identity | None = None
-    batches: list[_Known] = field(default_factory=list)  # of this identity, by sequence
+    id_and_epoch: _IdAndEpoch | None = None
+    batches: list[_SequencedBatch] = field(default_factory=list)  # of this id_and_epoch, by sequence
 
 
 class Conduct:
-    """Of one producer. `anomalies` are what it did wrong. Its first sequence in a partition is `first_sequence`.
+    """The checks of one producer. `anomalies` are the rules that it broke.
 
-    `keeps_identity`: every broker gives ids, so that a producer that has one never goes on without.
+    `first_sequence` is its first sequence in a partition. `keeps_producer_id` says that every broker supports producer
+    ids, so that a producer with an id never sends without one.
     """
 
     def __init__(
@@ -109,25 +110,25 @@ class Conduct:
         now: Callable[[], float],
         first_sequence: int = 0,
         *,
-        keeps_identity: bool = True,
+        keeps_producer_id: bool = True,
     ) -> None:
         self.anomalies: list[Anomaly] = []
         self._name = name
         self._is_ordered = settings.ordered and settings.required_acks != 0
         self._now = now
         self._first_sequence = first_sequence
-        self._has_identity = False
-        self._keeps_identity = keeps_identity
-        self._partitions: defaultdict[_Place, _Partition] = defaultdict(_Partition)
+        self._has_producer_id = False
+        self._keeps_producer_id = keeps_producer_id
+        self._partitions: defaultdict[_TopicPartition, _Partition] = defaultdict(_Partition)
         self._muted_until: dict[int, float] = {}
 
     def watch(self, call: PendingRequest, view: ClusterView) -> PendingRequest:
-        """Look at what the call writes, and at what becomes of it."""
+        """Return the request with hooks that check what it writes and how it ends."""
         route = call.route
         if call.api is not ProduceRequest or not isinstance(route, ToNode):
             return call
         build, on_done, snapshot = call.build, call.on_done, view.snapshot
-        written: list[_Written] = []
+        written: list[_WrittenBatch] = []
         if self._now() < self._muted_until.get(route.node, 0.0):
             self._find("throttle", f"broker {route.node} asked for a pause until {self._muted_until[route.node]:.3f} s")
 
@@ -139,7 +140,7 @@ class Conduct:
             return request
 
         def watched_done(result: Response | KwireError | None, now: float) -> None:
-            codes: dict[_Place, int] = {}
+            codes: dict[_TopicPartition, int] = {}
             if isinstance(result, ProduceResponse):
                 codes = dict(_codes(result, snapshot))
                 if result.throttle_time_ms:
@@ -154,55 +155,60 @@ class Conduct:
     def _find(self, kind: str, what: str) -> None:
         self.anomalies.append(Anomaly(kind, f"{self._name} at {self._now():.3f} s: {what}"))
 
-    # A batch is written.
+    # Before a batch is written.
 
-    def _writes(self, one: _Written, snapshot: Snapshot) -> None:
+    def _writes(self, one: _WrittenBatch, snapshot: Snapshot) -> None:
         partition = self._partitions[one.place]
         if self._is_ordered:
             self._check_window(one, partition)
-            if one.identity[0] == _NO_ID and self._has_identity and self._keeps_identity:
+            if one.id_and_epoch[0] == _NO_ID and self._has_producer_id and self._keeps_producer_id:
                 self._find("sequence", f"a batch of {one.place} has none, though the producer has an id")
-            if one.identity[0] != _NO_ID:
-                self._has_identity = True
-                self._check_identity(one)
+            if one.id_and_epoch[0] != _NO_ID:
+                self._has_producer_id = True
+                self._check_producer_id(one)
                 self._check_sequence(one, partition, snapshot)
-        partition.out.append(one)
+        partition.in_flight.append(one)
 
-    def _check_window(self, one: _Written, partition: _Partition) -> None:
-        out = len(partition.out) + 1
-        window = 1 if one.identity[0] == _NO_ID else _REMEMBERED
-        if out > window:
-            self._find("window", f"{out} batches of {one.place} are out")
-        if out == 1:
+    def _check_window(self, one: _WrittenBatch, partition: _Partition) -> None:
+        in_flight = len(partition.in_flight) + 1
+        window = 1 if one.id_and_epoch[0] == _NO_ID else _REMEMBERED
+        if in_flight > window:
+            self._find("window", f"{in_flight} batches of {one.place} are in flight")
+        if in_flight == 1:
             return
-        if any(other.leader[0] != one.leader[0] for other in partition.out):
-            leaders = [other.leader for other in partition.out]
-            self._find("two leaders", f"{one.place} is out to {leaders}, and now to {one.leader}")
+        if any(other.leader[0] != one.leader[0] for other in partition.in_flight):
+            leaders = [other.leader for other in partition.in_flight]
+            self._find("two leaders", f"{one.place} is in flight to {leaders}, and now to {one.leader}")
         elif partition.proven_by != one.leader or self._now() >= partition.proven_at + _PROOF_LASTS:
-            self._find("gate", f"{out} batches of {one.place} are out to {one.leader}, proven by {partition.proven_by}")
+            self._find(
+                "gate",
+                f"{in_flight} batches of {one.place} are in flight to {one.leader}, proven by {partition.proven_by}",
+            )
 
-    def _check_identity(self, one: _Written) -> None:
+    def _check_producer_id(self, one: _WrittenBatch) -> None:
         for partition in self._partitions.values():
-            for other in partition.out:
-                if other.identity not in (one.identity, (_NO_ID, _NO_ID)):
-                    self._find("two identities", f"{one.identity} and {other.identity} in {one.place}, {other.place}")
+            for other in partition.in_flight:
+                if other.id_and_epoch not in (one.id_and_epoch, (_NO_ID, _NO_ID)):
+                    self._find(
+                        "two producer ids", f"{one.id_and_epoch} and {other.id_and_epoch} in {one.place}, {other.place}"
+                    )
                     return
 
-    def _check_sequence(self, one: _Written, partition: _Partition, snapshot: Snapshot) -> None:
+    def _check_sequence(self, one: _WrittenBatch, partition: _Partition, snapshot: Snapshot) -> None:
         topic = snapshot.topics.get(one.place[0])
         topic_id = topic.id if topic is not None else None
-        first_sequence = self._first_sequence if partition.identity is None else 0
-        if partition.identity != one.identity:
-            partition.identity, partition.topic_id, partition.batches = one.identity, topic_id, []
+        first_sequence = self._first_sequence if partition.id_and_epoch is None else 0
+        if partition.id_and_epoch != one.id_and_epoch:
+            partition.id_and_epoch, partition.topic_id, partition.batches = one.id_and_epoch, topic_id, []
         elif topic_id not in (None, partition.topic_id):
-            # Created again: what may be in the new log keeps its sequence, all else begins anew.
+            # The topic was created again: a batch that may be in the new log keeps its sequence, others restart.
             partition.topic_id = topic_id
             if not any((known.sequence, known.crc) == (one.sequence, one.crc) for known in partition.batches):
-                partition.batches = [_Known(one.sequence, 0, 0, is_out=False, is_stored=True)]
+                partition.batches = [_SequencedBatch(one.sequence, 0, 0, is_in_flight=False, is_stored=True)]
         batches = partition.batches
         last = batches[-1] if batches else None
         if last is not None and last.was_led_elsewhere and one.sequence == last.sequence and one.crc != last.crc:
-            batches.pop()  # it went to another partition, and this is another batch
+            batches.pop()  # it went to another partition; this is another batch
             last = batches[-1] if batches else None
         for place, known in enumerate(batches):
             inside = (one.sequence - known.sequence) % _SEQUENCES
@@ -212,40 +218,40 @@ class Conduct:
         expected = first_sequence if last is None else last.end
         if one.sequence != expected:
             self._find("sequence", f"{one.sequence} in {one.place}, {expected} is the next")
-        failed = [known.sequence for known in batches if not (known.is_out or known.is_stored)]
+        failed = [known.sequence for known in batches if not (known.is_in_flight or known.is_stored)]
         if failed:
             self._find("overtaken", f"{one.sequence} in {one.place} overtakes {failed}")
-        batches.append(_Known(one.sequence, one.count, one.crc))
+        batches.append(_SequencedBatch(one.sequence, one.count, one.crc))
 
-    def _writes_again(self, one: _Written, batches: list[_Known], place: int, inside: int) -> None:
+    def _writes_again(self, one: _WrittenBatch, batches: list[_SequencedBatch], place: int, inside: int) -> None:
         known = batches[place]
-        if one.count < known.count:  # a piece of one that was too large
-            rest = _Known(one.end, known.count - inside - one.count, 0, is_out=False)
-            before = _Known(known.sequence, inside, 0, is_out=False)
-            piece = _Known(one.sequence, one.count, one.crc)
+        if one.count < known.count:  # a part of a batch that was too large
+            rest = _SequencedBatch(one.end, known.count - inside - one.count, 0, is_in_flight=False)
+            before = _SequencedBatch(known.sequence, inside, 0, is_in_flight=False)
+            piece = _SequencedBatch(one.sequence, one.count, one.crc)
             batches[place : place + 1] = [part for part in (before, piece, rest) if part.count]
             return
         if (inside, one.count) != (0, known.count) or known.crc not in (0, one.crc):
             self._find("changed", f"{one.sequence} in {one.place} has {one.count} records, had {known.count}")
-        known.is_out, known.crc = True, one.crc
+        known.is_in_flight, known.crc = True, one.crc
 
-    # A batch's attempt is over.
+    # After an attempt.
 
-    def _resolves(self, one: _Written, code: int | None, now: float) -> None:
-        """`code` is the broker's; None: there was no answer."""
+    def _resolves(self, one: _WrittenBatch, code: int | None, now: float) -> None:
+        """Record the end of an attempt. `code` is the broker's error code, None without a response."""
         partition = self._partitions[one.place]
-        partition.out.remove(one)
+        partition.in_flight.remove(one)
         is_stored = code in _STORED
         was_held = partition.is_held
-        partition.is_held = (was_held or not is_stored) and bool(partition.out)
+        partition.is_held = (was_held or not is_stored) and bool(partition.in_flight)
         if is_stored and not was_held:
             partition.proven_by, partition.proven_at = one.leader, now
         else:
             partition.proven_by = None
-        if partition.identity == one.identity:
+        if partition.id_and_epoch == one.id_and_epoch:
             for known in partition.batches:
                 if known.sequence == one.sequence:
-                    known.is_out = any(other.sequence == one.sequence for other in partition.out)
+                    known.is_in_flight = any(other.sequence == one.sequence for other in partition.in_flight)
                     known.is_stored |= is_stored
                     known.was_led_elsewhere = code in _LEADS_NOT
                     known.refusals += code in _OUT_OF_SEQUENCE
@@ -254,7 +260,7 @@ class Conduct:
 
 
 class WatchedSender:
-    """The sender as the event loop sees it, with its conduct looked at."""
+    """The sender as the event loop sees it; `Conduct` checks each of its requests."""
 
     def __init__(self, sender: Sender, conduct: Conduct) -> None:
         self._sender = sender
@@ -273,21 +279,21 @@ class WatchedSender:
         self._sender.closed(error)
 
 
-def _written(request: ProduceRequest, node: int, snapshot: Snapshot) -> Iterator[_Written]:
+def _written(request: ProduceRequest, node: int, snapshot: Snapshot) -> Iterator[_WrittenBatch]:
     for topic in request.topic_data:
         name = topic.name or snapshot.topic_name(topic.topic_id) or str(topic.topic_id)
         for data in topic.partition_data:
             records = bytes(data.records or b"")
-            identity, sequence, count, crc = (_NO_ID, _NO_ID), -1, 0, 0
+            id_and_epoch, sequence, count, crc = (_NO_ID, _NO_ID), -1, 0, 0
             if records[_MAGIC_AT] == _MAGIC:
-                id, epoch, sequence, count = _IDENTITY.unpack_from(records, _IDENTITY_AT)
-                identity, (crc,) = (id, epoch), _CRC.unpack_from(records, _CRC_AT)
+                id, epoch, sequence, count = _PRODUCER_STATE.unpack_from(records, _PRODUCER_STATE_AT)
+                id_and_epoch, (crc,) = (id, epoch), _CRC.unpack_from(records, _CRC_AT)
             known = snapshot.partition(name, data.index)
             leader = node, known.leader_epoch if known is not None else -1
-            yield _Written((name, data.index), leader, identity, sequence, count, crc)
+            yield _WrittenBatch((name, data.index), leader, id_and_epoch, sequence, count, crc)
 
 
-def _codes(response: ProduceResponse, snapshot: Snapshot) -> Iterator[tuple[_Place, int]]:
+def _codes(response: ProduceResponse, snapshot: Snapshot) -> Iterator[tuple[_TopicPartition, int]]:
     for topic in response.responses:
         name = topic.name or snapshot.topic_name(topic.topic_id) or str(topic.topic_id)
         for one in topic.partition_responses:

@@ -1,7 +1,6 @@
-"""What happened in a run, as its users and the logs saw it: the checker's only evidence.
+"""What happened in a run: what producers sent, how each record resolved, what readers read, what logs hold.
 
-Owns the records that were sent with what became of each, and copies of every log that there was. A record says in its
-value who it is, so that it is known wherever it turns up. It judges nothing.
+It is the only evidence of the checker. The value of a record names the record, so that it is recognized in any log.
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ _PADDING = b"."
 
 
 class RecordId(NamedTuple):
-    """A record: who sent it, where to, and its number among all that this producer sent."""
+    """A record: its producer, its topic, and its number among the records of this producer and topic."""
 
     producer: str
     topic: str
     number: int
 
     def value(self, size: int) -> bytes:
-        """What the record carries: its name, padded to `size` bytes."""
+        """Return the record's value: its name, padded to `size` bytes."""
         return f"{self.producer}/{self.topic}/{self.number}/".encode().ljust(size, _PADDING)
 
     @classmethod
     def of(cls, value: bytes | None) -> RecordId | None:
-        """Who a value found in a log is; None for one that nobody sent."""
+        """Return the record of a value from a log; None if no producer sent it."""
         parts = (value or b"").rstrip(_PADDING).split(b"/")
         if len(parts) != 4 or not parts[2].isdigit():
             return None
         return cls(parts[0].decode(), parts[1].decode(), int(parts[2]))
 
 
-class Outcome(NamedTuple):
-    """How a response resolved, and as which of all responses of the run."""
+class Resolution(NamedTuple):
+    """How a response resolved. `number` counts all resolutions of the run."""
 
-    place: int
+    number: int
     at: float
     metadata: RecordMetadata | None
     error: KwireError | None
@@ -54,45 +53,47 @@ class Outcome(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A record that was handed over. `partition` and `key` are as the user gave them."""
+    """A record that `send` accepted. `partition` and `key` are the arguments of `send`."""
 
     id: RecordId
     at: float
     partition: int | None
     key: bytes | None
-    timeout: float | None = None  # its own time limit, in seconds
-    outcomes: list[Outcome] = field(default_factory=list)
+    timeout: float | None = None  # of this record, in seconds
+    resolutions: list[Resolution] = field(default_factory=list)
 
     @property
-    def lane(self) -> str:
-        """Order is promised within a partition for records that got their partition in the same way."""
+    def partitioned_by(self) -> str:
+        """Return how the record got its partition: order is promised only among records that got it in the same way."""
         if self.partition is not None:
             return "explicit"
         return "unkeyed" if self.key is None else "keyed"
 
     @property
     def acknowledged(self) -> RecordMetadata | None:
-        return self.outcomes[0].metadata if self.outcomes else None
+        return self.resolutions[0].metadata if self.resolutions else None
 
     @property
-    def told_partition(self) -> int | None:
-        """Where the outcome says that it is, or was to go."""
+    def reported_partition(self) -> int | None:
+        """Return the partition that the resolution names."""
         if self.acknowledged is not None:
             return self.acknowledged.partition
-        if isinstance(self.error, TransactionError):  # it says where the transaction failed, perhaps elsewhere
+        if isinstance(self.error, TransactionError):  # its partition is where the transaction failed
             return None
         found = self.error.where.get("partition") if self.error is not None else None
         return found if isinstance(found, int) else None
 
     @property
     def error(self) -> KwireError | None:
-        return self.outcomes[0].error if self.outcomes else None
+        return self.resolutions[0].error if self.resolutions else None
 
 
 @dataclass(frozen=True, slots=True)
 class LogCopy:
-    """A partition's log at its end: of the run, or of the topic. `topic_id` tells topics of one name apart, `open_from`
-    is where the first transaction begins that has no end."""
+    """A partition's log at the end of the run, or when the topic was deleted.
+
+    `topic_id` separates topics of the same name. `open_from` is the first offset of a transaction without an end.
+    """
 
     topic: str
     topic_id: UUID
@@ -103,8 +104,8 @@ class LogCopy:
 
 
 @dataclass(slots=True, eq=False)
-class Transacted:
-    """A transaction, as its user knows it. `is_commit_asked` but neither end known: it may have gone either way."""
+class SentTransaction:
+    """A transaction, as its user sees it. With `is_commit_asked` alone it may be committed or aborted."""
 
     producer: str
     number: int
@@ -119,7 +120,7 @@ class Transacted:
 
 @dataclass(frozen=True, slots=True)
 class ReadCopy:
-    """What a reader with read_committed was given of a partition, in its order."""
+    """What a reader with read_committed got from a partition, in its order."""
 
     reader: str
     topic: str
@@ -129,28 +130,30 @@ class ReadCopy:
 
 @dataclass(slots=True)
 class History:
-    transactions: list[Transacted] = field(default_factory=list)
+    """Everything that the checker may look at."""
+
+    transactions: list[SentTransaction] = field(default_factory=list)
     reads: list[ReadCopy] = field(default_factory=list)
     sent: dict[RecordId, Sent] = field(default_factory=dict)
     logs: list[LogCopy] = field(default_factory=list)
-    truncated: Counter[RecordId] = field(default_factory=Counter)  # were in a log, and lost with its leader
-    unclean: Counter[RecordId] = field(default_factory=Counter)  # were lost by an unclean election
-    gave_way: list[str] = field(default_factory=list)  # what ended transactions that waiting would have cured
-    refused: int = 0  # sends that raised at once
-    resolutions: int = 0
+    truncated: Counter[RecordId] = field(default_factory=Counter)  # lost from a log with its leader
+    unclean: Counter[RecordId] = field(default_factory=Counter)  # lost by an unclean election
+    gave_up_early: list[str] = field(default_factory=list)  # errors that ended a transaction needlessly
+    refused: int = 0  # calls of `send` that raised
+    resolved_count: int = 0
     flushes_asked: int = 0
     flushes_done: int = 0
 
-    def hand_over(self, sent: Sent) -> None:
+    def add_sent(self, sent: Sent) -> None:
         assert sent.id not in self.sent
         self.sent[sent.id] = sent
 
     def resolved(self, id: RecordId, response: ProduceResponse, now: float) -> None:
         error = response.exception(0)
         metadata = response.result(0) if error is None else None
-        self.sent[id].outcomes.append(Outcome(self.resolutions, now, metadata, error))
-        self.resolutions += 1
+        self.sent[id].resolutions.append(Resolution(self.resolved_count, now, metadata, error))
+        self.resolved_count += 1
 
     @property
     def unresolved(self) -> list[Sent]:
-        return [sent for sent in self.sent.values() if not sent.outcomes]
+        return [sent for sent in self.sent.values() if not sent.resolutions]

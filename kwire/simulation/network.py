@@ -1,24 +1,13 @@
-"""One direction of a connection: bytes on their way, in order, each stretch with its time of arrival.
+"""The simulated network: connections between clients and brokers, and the selector that uses them.
 
-One direction of a connection: bytes on their way, in order, each stretch with its time of arrival.
+    Pipe               one direction of a connection: bytes in order, each with its time of arrival
+    End, Connection    two pipes and the two ends that a selector sees
+    Network            listeners, open connections, and the faults that hit them
+    SimulatedSelector  the interface of `KafkaSelector` on this network
 
-Owns everything that can happen to bytes between two ends: delay, pieces, a trickle, a standstill, an end after any
-byte, and silence, in which bytes vanish and neither end hears of it. It never reorders: only connections overtake each
-other. It refuses to know what the bytes mean.
-
-A simulated connection: two pipes and the two ends between which they lie.
-
-Owns what a kernel owns of a TCP connection: when an end learns that the other is gone, and what becomes of bytes that
-are on their way then. Frames are put together by the same `FrameReader` that real sockets have.
-
-The simulated network: who listens where, who is connected, and what of that a fault may touch.
-
-Owns addresses, dialling and the list of connections. Chance comes from one generator, so that a seed repeats a run.
-
-SimulatedSelector: the face of `KafkaSelector` over the simulated network.
-
-Owns what the real one owns (attempts, back-off, the lists of a poll, idleness), and takes the real one's back-off and
-frames, so that only sockets and time are made up. Where the real one would sleep it raises `WouldSleepError`.
+A pipe can delay bytes, split them, deliver them slowly, hold them, end after any byte, or lose all of them silently. It
+never reorders them. Frames are read by the same `FrameReader`, and reconnects wait for the same back-off, as on real
+sockets. All random numbers come from one generator, so that a seed repeats a run.
 """
 
 from __future__ import annotations
@@ -30,7 +19,7 @@ from enum import Enum, auto
 from functools import partial
 from itertools import count
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from kwire.cluster import ClientConfig
 from kwire.errors import ConnectError, DisconnectedError, NodeError
@@ -41,20 +30,19 @@ from kwire.simulation.world import Trace, World, WouldSleepError
 from kwire.wire.frame import MAX_FRAME_BYTES, SIZE, BytesLike, Frame, FrameReader
 
 
-class Mark(Enum):
-    """What travels in a pipe besides bytes."""
+class PipeEvent(Enum):
+    """What travels in a pipe apart from bytes."""
 
-    OPEN = auto()  # to the end that dialled: the other has accepted
+    OPEN = auto()  # to the end that connects: the other end has accepted
     END = auto()
 
 
-Piece = bytes | Mark
+Piece = bytes | PipeEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
-    """How fast bytes are, in seconds: a base, exponential jitter, now and then a spike; and how often they arrive in
-    two pieces."""
+class LinkProfile:
+    """The latency of a pipe in seconds (base, exponential jitter, rare spikes), and how often bytes arrive split."""
 
     base: float = 0.001
     jitter: float = 0.002
@@ -70,24 +58,24 @@ class Weather:
 
 
 class Pipe:
-    """`arrive` is told what comes out; `cut` is called when `cut_after` more bytes have been let in."""
+    """Call `arrive` with each piece that comes out, and `cut` once `cut_after` more bytes were written."""
 
     def __init__(
         self,
         world: World,
         random: Random,
-        weather: Weather,
+        link: LinkProfile,
         arrive: Callable[[Piece], None],
         cut: Callable[[], None],
     ) -> None:
         self.cut_after: int | None = None
-        self.trickle: tuple[int, float, float] | None = None  # bytes, seconds between them, until when
+        self.trickle: tuple[int, float, float] | None = None  # bytes, seconds between them, end time
         self._world = world
         self._random = random
-        self._weather = weather
+        self._link = link
         self._arrive = arrive
         self._cut = cut
-        self._way: deque[tuple[float, Piece]] = deque()
+        self._queue: deque[tuple[float, Piece]] = deque()
         self._last_at = 0.0
         self._held_until = 0.0
         self._is_paused = False
@@ -113,28 +101,28 @@ class Pipe:
             self._cut()
 
     def open(self) -> None:
-        self._put(Mark.OPEN)
+        self._put(PipeEvent.OPEN)
 
     def end(self, *, keeps: bool) -> None:
-        """No more bytes. `keeps`: those that are on their way arrive; else they are lost, as in a reset."""
+        """End the pipe. With `keeps` the bytes under way still arrive; without it they are lost, as after a reset."""
         if not self._is_ended:
             if not keeps:
-                self._way = deque(entry for entry in self._way if entry[1] is Mark.OPEN)
+                self._queue = deque(entry for entry in self._queue if entry[1] is PipeEvent.OPEN)
             self._is_ended = True
-            self._put(Mark.END)
+            self._put(PipeEvent.END)
 
     def discard(self) -> None:
-        """Nobody listens any more."""
+        """Drop all bytes: the receiving end is closed."""
         self._is_ended = True
-        self._way.clear()
+        self._queue.clear()
 
     def silence(self) -> None:
-        """Whatever is or will be in it never arrives."""
+        """Lose all present and future bytes without notice."""
         self._is_silent = True
-        self._way.clear()
+        self._queue.clear()
 
     def hold(self, until: float) -> None:
-        """Nothing comes out before `until`; then all does."""
+        """Deliver nothing before `until`, then everything."""
         self._held_until = max(self._held_until, until)
         self._schedule()
 
@@ -144,7 +132,7 @@ class Pipe:
         self._schedule()
 
     def pause(self, is_paused: bool) -> None:
-        """The end that it leads to does not read, or does again."""
+        """Stop or resume delivery: the receiving end has stopped or resumed reading."""
         self._is_paused = is_paused
         self._schedule()
 
@@ -154,7 +142,7 @@ class Pipe:
         if self.trickle is not None and self._world.now() < self.trickle[2]:
             size = self.trickle[0]
             return [data[start : start + size] for start in range(0, len(data), size)]
-        if len(data) > 1 and self._random.random() < self._weather.split_chance:
+        if len(data) > 1 and self._random.random() < self._link.split_chance:
             middle = self._random.randrange(1, len(data))
             return [data[:middle], data[middle:]]
         return [data]
@@ -163,60 +151,38 @@ class Pipe:
         if self._is_silent:
             return
         now = self._world.now()
-        arrives = max(now + self._weather.delay(self._random), self._last_at)
-        if self.trickle is not None and now < self.trickle[2] and self._way:
+        arrives = max(now + self._link.delay(self._random), self._last_at)
+        if self.trickle is not None and now < self.trickle[2] and self._queue:
             arrives = max(arrives, self._last_at + self.trickle[1])
         self._last_at = arrives
-        self._way.append((arrives, piece))
+        self._queue.append((arrives, piece))
         self._schedule()
 
     def _schedule(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._way and not self._is_paused:
-            self._timer = self._world.at(max(self._way[0][0], self._held_until), self._deliver)
+        if self._queue and not self._is_paused:
+            self._timer = self._world.at(max(self._queue[0][0], self._held_until), self._deliver)
 
     def _deliver(self, now: float) -> None:
         self._timer = None
-        if self._way:
-            self._arrive(self._way.popleft()[1])
+        if self._queue:
+            self._arrive(self._queue.popleft()[1])
         if self._timer is None:
             self._schedule()
 
 
 Address = tuple[str, int]
 
-# How often bytes outlive the end of the connection that they were written to.
+# How often bytes under way still arrive after the connection has ended.
 _SURVIVAL = 0.75
 
 
-class Owner(Protocol):
-    """What an end tells: the selector that it belongs to."""
-
-    name: str
-    max_frame_bytes: int
-
-    def name_peer(self) -> Any: ...
-    def opened(self, end: End) -> None: ...
-    def received(self, end: End, frames: list[BytesLike]) -> None: ...
-    def ended(self, end: End, cause: NodeError) -> None: ...
-
-
-class Ground(Protocol):
-    """What a connection lies in: the net."""
-
-    world: World
-    trace: Trace
-    seen: Counter[str]
-
-    def forget(self, connection: Connection) -> None: ...
-
-
 class End:
-    """What a socket is to its selector. `out` leads to the other end."""
+    """One end of a connection, as a selector sees a socket. `out` leads to the other end, `into` comes from it."""
 
-    def __init__(self, selector: Owner, node: Any, connection: Connection, *, is_accepted: bool) -> None:
+    def __init__(self, selector: SimulatedSelector, node: Any, connection: Connection, *, is_accepted: bool) -> None:
         self.selector = selector
         self.node = node
         self.connection = connection
@@ -233,7 +199,7 @@ class End:
         self.out.write(data)
 
     def close(self) -> None:
-        """The owner closes it: the other end will hear of it, and what is on its way to it may still arrive."""
+        """Close this end. The other end is notified; bytes under way to it may still arrive."""
         if not self.is_closed:
             self.is_closed = True
             self.into.discard()
@@ -243,9 +209,9 @@ class End:
     def arrived(self, piece: Piece) -> None:
         net = self.connection.net
         now = net.world.now()
-        if isinstance(piece, Mark):
+        if isinstance(piece, PipeEvent):
             net.trace.note(now, f"{self.connection} {piece.name} at {self.selector.name}")
-            if piece is Mark.OPEN:
+            if piece is PipeEvent.OPEN:
                 self.is_open = True
                 self.selector.opened(self)
             else:
@@ -259,7 +225,7 @@ class End:
             self._ended(error)
             return
         if frames and self.other.is_closed:
-            net.seen["frames from an end that was gone"] += len(frames)
+            net.seen["frames from a closed end"] += len(frames)
         self.selector.received(self, frames)
 
     @property
@@ -283,11 +249,11 @@ class End:
 
 
 class Connection:
-    """From a client to a broker's address."""
+    """A connection from a client to a broker's address."""
 
     def __init__(
-        self, net: Ground, number: int, client: tuple[Owner, Any], broker: tuple[Owner, Any],
-        address: Address, weather: Weather, random: Random,
+        self, net: Network, number: int, client: tuple[SimulatedSelector, Any], broker: tuple[SimulatedSelector, Any],
+        address: Address, link: LinkProfile, random: Random,
     ) -> None:  # fmt: skip
         self.net = net
         self.number = number
@@ -295,8 +261,8 @@ class Connection:
         self._random = random
         self.client = End(*client, self, is_accepted=False)
         self.broker = End(*broker, self, is_accepted=True)
-        up = Pipe(net.world, random, weather, self.broker.arrived, self.lose)
-        down = Pipe(net.world, random, weather, self.client.arrived, self.lose)
+        up = Pipe(net.world, random, link, self.broker.arrived, self.lose)
+        down = Pipe(net.world, random, link, self.client.arrived, self.lose)
         self.client.out = self.broker.into = up
         self.broker.out = self.client.into = down
         down.open()
@@ -312,12 +278,12 @@ class Connection:
         return self.client.out if to_broker else self.broker.out
 
     def lose(self) -> None:
-        """The connection is lost between its ends: each finds out for itself."""
+        """Break the connection between its ends; each end notices by itself."""
         self.client.out.end(keeps=self.survives())
         self.broker.out.end(keeps=self.survives())
 
     def silence(self) -> None:
-        """It stays open at both ends, and nothing gets through any more."""
+        """Keep both ends open, but deliver nothing any more."""
         self.client.out.silence()
         self.broker.out.silence()
 
@@ -329,37 +295,44 @@ class Connection:
             self.net.forget(self)
 
 
-Touch = Callable[[Connection], None]
+ConnectionAction = Callable[[Connection], None]
 
 
-class Net:
-    """`seen` counts what happened to bytes and connections, so that an idle simulation is noticed."""
+class Network:
+    """Listeners and connections. `seen` counts events, so that tests notice a simulation in which nothing happens."""
 
-    def __init__(self, world: World, random: Random, trace: Trace, weather: Weather | None = None) -> None:
+    def __init__(self, world: World, random: Random, trace: Trace, link: LinkProfile | None = None) -> None:
         self.world = world
         self.trace = trace
         self.seen: Counter[str] = Counter()
         self.connections: dict[Connection, None] = {}  # an ordered set
         self._random = random
-        self._weather = weather or Weather()
-        self._listeners: dict[Address, Owner] = {}
+        self._link = link or LinkProfile()
+        self._listeners: dict[Address, SimulatedSelector] = {}
         self._numbers = count(1)
         self._refused_until: dict[Address, float] = {}
         self._swallowed_until: dict[Address, float] = {}
-        self._armed: list[tuple[str | None, Address, Touch]] = []
-        self._lasting: list[tuple[float, str | None, Address, Touch]] = []
+        self._pending: list[tuple[str | None, Address, ConnectionAction]] = []
+        self._lasting: list[tuple[float, str | None, Address, ConnectionAction]] = []
 
     # Listening and dialling.
 
-    def listen(self, address: Address, selector: Owner) -> None:
+    def listen(self, address: Address, selector: SimulatedSelector) -> None:
         assert address not in self._listeners, f"{address} is taken"
         self._listeners[address] = selector
 
     def stop_listening(self, address: Address) -> None:
         del self._listeners[address]
 
-    def dial(self, selector: Owner, node: Any, address: Address, connected: Touch, refused: Callable[[], None]) -> None:
-        """Tells one of the two, later; neither, when the packets are swallowed."""
+    def dial(
+        self,
+        selector: SimulatedSelector,
+        node: Any,
+        address: Address,
+        connected: ConnectionAction,
+        refused: Callable[[], None],
+    ) -> None:
+        """Call `connected` or `refused` later; neither if the address swallows packets."""
         now = self.world.now()
         if now < self._swallowed_until.get(address, 0.0):
             self.seen["dials swallowed"] += 1
@@ -369,47 +342,47 @@ class Net:
             listener = self._listeners.get(address)
             if listener is None or now < self._refused_until.get(address, 0.0):
                 self.seen["dials refused"] += 1
-                self.world.at(now + self._weather.delay(self._random), lambda _: refused())
+                self.world.at(now + self._link.delay(self._random), lambda _: refused())
                 return
             accepted = listener, listener.name_peer()
             connection = Connection(
-                self, next(self._numbers), (selector, node), accepted, address, self._weather, self._random
+                self, next(self._numbers), (selector, node), accepted, address, self._link, self._random
             )
             self.seen["connections"] += 1
             self.connections[connection] = None
             self.trace.note(now, f"{connection} is accepted")
             listener.opened(connection.broker)
             connected(connection)
-            self._touch(connection)
+            self._apply_pending(connection)
 
-        self.world.at(now + self._weather.delay(self._random), arrive)
+        self.world.at(now + self._link.delay(self._random), arrive)
 
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
 
-    # What faults do.
+    # Faults.
 
     def between(self, client: str | None, address: Address) -> Iterator[Connection]:
-        """The connections of a client (None: of all) to an address that both ends have open, newest first."""
+        """Yield the connections of a client (None: of any) to an address that are open at both ends, newest first."""
         for connection in reversed(list(self.connections)):
             if _concerns(connection, client, address) and not (
                 connection.client.is_closed or connection.broker.is_closed
             ):
                 yield connection
 
-    def touch(self, client: str | None, address: Address, touch: Touch) -> None:
-        """Do something to the newest such connection; to the next one that is made when there is none."""
+    def apply_to_newest(self, client: str | None, address: Address, action: ConnectionAction) -> None:
+        """Apply an action to the newest such connection, or else to the next one that is made."""
         connection = next(self.between(client, address), None)
         if connection is not None:
-            touch(connection)
+            action(connection)
         else:
-            self._armed.append((client, address, touch))
+            self._pending.append((client, address, action))
 
-    def touch_all(self, client: str | None, address: Address, touch: Touch, until: float) -> None:
-        """Do something to all such connections, and to those that are made before `until`."""
+    def apply_to_all(self, client: str | None, address: Address, action: ConnectionAction, until: float) -> None:
+        """Apply an action to all such connections, and to those that are made before `until`."""
         for connection in self.between(client, address):
-            touch(connection)
-        self._lasting.append((until, client, address, touch))
+            action(connection)
+        self._lasting.append((until, client, address, action))
 
     def refuse(self, address: Address, until: float) -> None:
         self._refused_until[address] = until
@@ -418,8 +391,8 @@ class Net:
         self._swallowed_until[address] = until
 
     def heal(self) -> None:
-        """All faults are over. Connections that were silenced stay dead: nobody mends those but who gives them up."""
-        self._armed.clear()
+        """End all faults. Silenced connections stay dead until an end closes them."""
+        self._pending.clear()
         self._lasting.clear()
         self._refused_until.clear()
         self._swallowed_until.clear()
@@ -429,15 +402,15 @@ class Net:
                 pipe.cut_after = None
                 pipe.release()
 
-    def _touch(self, connection: Connection) -> None:
+    def _apply_pending(self, connection: Connection) -> None:
         now = self.world.now()
         self._lasting = [entry for entry in self._lasting if entry[0] > now]
-        for _, client, address, touch in self._lasting:
+        for _, client, address, action in self._lasting:
             if _concerns(connection, client, address):
-                touch(connection)
-        for armed in self._armed:
+                action(connection)
+        for armed in self._pending:
             if _concerns(connection, armed[0], armed[1]):
-                self._armed.remove(armed)
+                self._pending.remove(armed)
                 armed[2](connection)
                 break
 
@@ -447,7 +420,7 @@ def _concerns(connection: Connection, client: str | None, address: Address) -> b
 
 
 class _Dial:
-    """An attempt to connect. `connection` is there once the other side has accepted."""
+    """An attempt to connect. `connection` is set once the other side has accepted."""
 
     def __init__(self, node: Node, address: Address) -> None:
         self.node = node
@@ -459,15 +432,15 @@ class _Dial:
 
 
 class SimulatedSelector:
-    """`ring` is called when there is something to tell to a poll that would have slept."""
+    """`KafkaSelector` on the simulated network. `wake_loop` is called when a poll that would have slept has results."""
 
     def __init__(
         self,
-        net: Net,
+        net: Network,
         name: str,
         random: Random,
         *,
-        ring: Callable[[], None],
+        wake_loop: Callable[[], None],
         max_frame_bytes: int = MAX_FRAME_BYTES,
         connect_timeout_ms: float = 10_000,
         idle_timeout_ms: float = 540_000,
@@ -479,7 +452,7 @@ class SimulatedSelector:
         self._net = net
         self._world = net.world
         self._random = random
-        self._ring = ring
+        self._wake_loop = wake_loop
         self._connect_timeout = connect_timeout_ms / 1000
         self._idle_timeout = idle_timeout_ms / 1000
         self._backoff = Backoff(reconnect_backoff_ms, reconnect_backoff_ms_max)
@@ -491,19 +464,19 @@ class SimulatedSelector:
         self._is_woken = False
         self._alarm: Timer | None = None
         self._is_closed = False
-        self._coming = _Results()
-        self._told = _Results()
+        self._next_results = _Results()
+        self._results = _Results()
 
     @classmethod
     def of(
-        cls, net: Net, name: str, random: Random, config: ClientConfig, *, ring: Callable[[], None]
+        cls, net: Network, name: str, random: Random, config: ClientConfig, *, wake_loop: Callable[[], None]
     ) -> SimulatedSelector:
-        """A client's, with its limits and times."""
+        """Return the selector of a client, with the limits and timeouts of its configuration."""
         return cls(
             net,
             name,
             random,
-            ring=ring,
+            wake_loop=wake_loop,
             max_frame_bytes=config.max_frame_bytes,
             connect_timeout_ms=config.connect_timeout_ms,
             idle_timeout_ms=config.idle_timeout_ms,
@@ -511,38 +484,38 @@ class SimulatedSelector:
             reconnect_backoff_ms_max=config.reconnect_backoff_ms_max,
         )
 
-    # The lists of the last poll.
+    # Results of the last poll.
 
     @property
     def connected(self) -> list[Node]:
-        return self._told.connected
+        return self._results.connected
 
     @property
     def disconnected(self) -> list[Disconnection]:
-        return self._told.disconnected
+        return self._results.disconnected
 
     @property
     def completed_sends(self) -> list[Sent]:
-        return self._told.completed_sends
+        return self._results.completed_sends
 
     @property
     def completed_receives(self) -> list[Receive]:
-        return self._told.completed_receives
+        return self._results.completed_receives
 
     @property
     def accepted(self) -> list[Node]:
-        return self._told.accepted
+        return self._results.accepted
 
     @property
     def rejected(self) -> list[Disconnection]:
         return []
 
-    # What the owner asks for.
+    # Commands.
 
     def connect(self, node: Node, host: str, port: int, *, tls: object = None) -> None:
         if node in self._dials or node in self._ends:
             raise ValueError(f"node {node} is connected, or connecting, already")
-        assert not tls, "there is no TLS in the simulated network"
+        assert not tls, "the simulated network has no TLS"
         dial = self._dials[node] = _Dial(node, (host, port))
         dial.timer = self._world.at(self.next_attempt_at(node), partial(self._dial, dial))
 
@@ -552,7 +525,7 @@ class SimulatedSelector:
         elif node in self._ends:
             end = self._ends.pop(node)
             end.close()
-            self._coming.forget(node)
+            self._next_results.forget(node)
             failed = failed and not end.is_accepted
         else:
             return
@@ -560,7 +533,7 @@ class SimulatedSelector:
             self._backoff_of(node).failed(self._world.now())
 
     def listen(self, host: str, port: int, *, tls: object = None) -> Address:
-        assert port, "the simulated network gives no ports away"
+        assert port, "the simulated network does not choose ports"
         self._net.listen((host, port), self)
         self._addresses[(host, port)] = None
         return host, port
@@ -580,7 +553,7 @@ class SimulatedSelector:
 
     def wakeup(self) -> None:
         self._is_woken = True
-        self._ring()
+        self._wake_loop()
 
     def close(self) -> None:
         self._is_closed = True
@@ -590,7 +563,7 @@ class SimulatedSelector:
             self.stop_listening(address)
         self._set_alarm(None)
 
-    # What the owner may ask.
+    # State.
 
     @property
     def nodes(self) -> list[Node]:
@@ -604,7 +577,7 @@ class SimulatedSelector:
         return backoff.ready_at if backoff is not None else 0.0
 
     def bytes_queued(self, node: Node) -> int:
-        """The simulated kernel takes all at once."""
+        """Return 0: the simulated kernel accepts all bytes at once."""
         return 0
 
     def peername(self, node: Node) -> Address:
@@ -621,26 +594,26 @@ class SimulatedSelector:
         self, sends: Iterable[tuple[Node, Frame]] = (), timeout: float | None = None, *, until_sent: bool = True
     ) -> list[Receive]:
         assert not self._is_closed
-        self._told, self._coming = self._coming, _Results()
+        self._results, self._next_results = self._next_results, _Results()
         self._send(sends)
         is_due = self._alarm is not None and not self._alarm.is_pending
         self._set_alarm(None)
-        has_news = bool(self._told) or (until_sent and bool(self._told.completed_sends))
+        has_news = bool(self._results) or (until_sent and bool(self._results.completed_sends))
         if not (has_news or self._is_woken or is_due or timeout == 0):
             if timeout is not None:
                 self._set_alarm(self._world.now() + timeout)
             raise WouldSleepError
         self._is_woken = False
-        return self._told.completed_receives
+        return self._results.completed_receives
 
     def _send(self, sends: Iterable[tuple[Node, Frame]]) -> None:
-        """All frames of a node share one write."""
+        """Write all frames for a node at once."""
         by_end: dict[End, list[bytes]] = {}
         lost: dict[Node, int] = {}
         for node, frame in sends:
             if node in self._ends:
                 by_end.setdefault(self._ends[node], []).append(_encoded(frame))
-                self._told.completed_sends.append(Sent(node, frame))
+                self._results.completed_sends.append(Sent(node, frame))
             elif node in self._dials:
                 self._dials[node].frames.append(frame)
             else:
@@ -649,63 +622,63 @@ class SimulatedSelector:
             end.write(b"".join(frames))
         for node, unsent in lost.items():
             cause = DisconnectedError("there is no connection", broker=str(node))
-            self._told.disconnected.append(Disconnection(node, cause, unsent))
+            self._results.disconnected.append(Disconnection(node, cause, unsent))
 
     def _set_alarm(self, when: float | None) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm = None if when is None else self._world.at(when, lambda _: self._ring())
+        self._alarm = None if when is None else self._world.at(when, lambda _: self._wake_loop())
 
-    # What the network tells.
+    # Events from the network.
 
     def name_peer(self) -> str:
         return f"peer-{next(self._peers)}"
 
     def opened(self, end: End) -> None:
-        """A connection was accepted here, or the one that was dialled from here is open."""
+        """Add a connection that was accepted here, or whose other end has accepted."""
         end.last_active = self._world.now()
         self._ends[end.node] = end
         if end.is_accepted:
-            self._coming.accepted.append(end.node)
+            self._next_results.accepted.append(end.node)
         else:
             dial = self._dials.pop(end.node)
             dial.is_over = True
             if dial.timer is not None:
                 dial.timer.cancel()
-            self._coming.connected.append(end.node)
+            self._next_results.connected.append(end.node)
             if dial.frames:
                 end.write(b"".join(_encoded(frame) for frame in dial.frames))
-                self._coming.completed_sends += [Sent(end.node, frame) for frame in dial.frames]
-        self._world.at(end.last_active + self._idle_timeout, partial(self._look_if_idle, end))
-        self._ring()
+                self._next_results.completed_sends += [Sent(end.node, frame) for frame in dial.frames]
+        self._world.at(end.last_active + self._idle_timeout, partial(self._close_if_idle, end))
+        self._wake_loop()
 
     def received(self, end: End, frames: list[BytesLike]) -> None:
         if not frames:
             return
         if end.node in self._backoffs and end.reader.frames_read == len(frames):
             self._backoffs[end.node].recovered(self._world.now())
-        self._coming.completed_receives += [Receive(end.node, frame) for frame in frames]
-        self._ring()
+        self._next_results.completed_receives += [Receive(end.node, frame) for frame in frames]
+        self._wake_loop()
 
     def ended(self, end: End, cause: NodeError) -> None:
-        if self._ends.get(end.node) is not end:  # it was never open, or given up
+        if self._ends.get(end.node) is not end:  # it never opened, or was closed here
             if end.node in self._dials and self._dials[end.node].connection is end.connection:
                 self._fail(end.node, cause)
             return
         del self._ends[end.node]
         if not end.is_accepted:
             self._backoff_of(end.node).failed(self._world.now())
-        self._coming.disconnected.append(Disconnection(end.node, cause))
-        self._ring()
+        self._next_results.disconnected.append(Disconnection(end.node, cause))
+        self._wake_loop()
 
-    # Dialling.
+    # Connecting.
 
     def _dial(self, dial: _Dial, now: float) -> None:
-        """The back-off is over."""
+        """Connect after the back-off."""
 
         def connected(connection: Connection) -> None:
             dial.connection = connection
-            if dial.is_over:  # given up while the packet was on its way
+            if dial.is_over:  # cancelled while the packet was under way
                 connection.client.close()
 
         def refused() -> None:
@@ -722,8 +695,8 @@ class SimulatedSelector:
         unsent = len(self._dials[node].frames)
         self._give_up(node)
         self._backoff_of(node).failed(self._world.now())
-        self._coming.disconnected.append(Disconnection(node, cause, unsent))
-        self._ring()
+        self._next_results.disconnected.append(Disconnection(node, cause, unsent))
+        self._wake_loop()
 
     def _give_up(self, node: Node) -> None:
         dial = self._dials.pop(node)
@@ -737,19 +710,19 @@ class SimulatedSelector:
     def _broker(dial: _Dial) -> str:
         return f"{dial.node} at {dial.address[0]}:{dial.address[1]}"
 
-    def _look_if_idle(self, end: End, now: float) -> None:
+    def _close_if_idle(self, end: End, now: float) -> None:
         if self._ends.get(end.node) is not end:
             return
         idle_at = end.last_active + self._idle_timeout
         if now < idle_at:
-            self._world.at(idle_at, partial(self._look_if_idle, end))
+            self._world.at(idle_at, partial(self._close_if_idle, end))
             return
-        self._net.seen["connections closed for idleness"] += 1
+        self._net.seen["idle connections closed"] += 1
         del self._ends[end.node]
         end.close()
         cause = DisconnectedError(f"closed here, unused for {self._idle_timeout:g} s", broker=str(end.node))
-        self._coming.disconnected.append(Disconnection(end.node, cause, is_idle=True))
-        self._ring()
+        self._next_results.disconnected.append(Disconnection(end.node, cause, is_idle=True))
+        self._wake_loop()
 
     def _backoff_of(self, node: Node) -> ReconnectBackoff:
         if node not in self._backoffs:
@@ -763,7 +736,7 @@ class SimulatedSelector:
 
 
 class _Results:
-    """What one poll tells."""
+    """The results of one poll."""
 
     def __init__(self) -> None:
         self.connected: list[Node] = []
@@ -773,14 +746,14 @@ class _Results:
         self.accepted: list[Node] = []
 
     def forget(self, node: Node) -> None:
-        """The owner has closed it: no list is to tell of it."""
+        """Remove a node that was closed here from all results."""
         self.connected = [one for one in self.connected if one != node]
         self.accepted = [one for one in self.accepted if one != node]
         self.disconnected = [one for one in self.disconnected if one.node != node]
         self.completed_receives = [one for one in self.completed_receives if one.node != node]
 
     def __bool__(self) -> bool:
-        """Whether a poll has something to tell besides the sends."""
+        """Return whether there are results apart from completed sends."""
         return bool(self.completed_receives or self.connected or self.disconnected or self.accepted)
 
 

@@ -1,13 +1,7 @@
-"""Carrying a schedule out on a world: each disturbance at its time, counted when it finds something to disturb.
+"""One run: build a world from a plan, run it until everything has resolved, check its history, and report.
 
-Carrying a schedule out on a world: each disturbance at its time, counted when it finds something to disturb.
-
-Owns the step from the words of `schedule` to what network and brokers can do. It decides nothing.
-
-One run: a plan becomes a world, the world runs until all is settled, and the checker judges its history.
-
-Owns the order of a run: work and faults; then calm, in which everything must resolve within bounded time; then a probe,
-which must get through at once; then the time in which what is late arrives, and the copies of the logs.
+First work and disturbances happen. Then the faults end, and everything must resolve within bounded time. Then probes
+must reach every partition. At last everything late arrives, and the logs are copied.
 """
 
 from __future__ import annotations
@@ -29,7 +23,7 @@ from kwire.simulation.checker import Anomaly, Checker, Promises, anomalies_of_tr
 from kwire.simulation.clients import Job, SimulatedProducer, SimulatedReader
 from kwire.simulation.cluster import SimulatedCluster
 from kwire.simulation.history import History, Sent
-from kwire.simulation.network import Connection, Net
+from kwire.simulation.network import Connection, Network
 from kwire.simulation.scenario import KAFKAS, Client, Plan
 from kwire.simulation.schedule import (
     AddPartitions,
@@ -63,11 +57,11 @@ _MAKING_PAUSE = 0.5
 
 
 class Injector:
-    """`hits` counts disturbances by kind."""
+    """Carry out disturbances. `hits` counts by kind those that had something to disturb."""
 
     def __init__(
         self,
-        net: Net,
+        net: Network,
         cluster: SimulatedCluster,
         producers: Mapping[str, SimulatedProducer],
         jobs: Mapping[str, Job],
@@ -82,16 +76,16 @@ class Injector:
 
     def plan(self, disturbances: Sequence[Disturbance]) -> None:
         for one in disturbances:
-            self._world.at(one.at, partial(self._befall, one))
+            self._world.at(one.at, partial(self._apply, one))
 
     def heal(self) -> None:
-        """Nothing goes wrong any more, and what did is mended."""
+        """End all faults and repair their effects."""
         for fault in self._faults:
             self.hits[f"FailRequests {type(fault.effect).__name__}"] += fault.hits
         self._net.heal()
         self._cluster.heal()
 
-    def _befall(self, one: Disturbance, now: float) -> None:
+    def _apply(self, one: Disturbance, now: float) -> None:
         self._net.trace.note(now, f"-- {one}")
         self._do(one)
 
@@ -138,14 +132,14 @@ class Injector:
                     if not one.after_bytes:
                         connection.lose()
 
-                self._net.touch(one.client, address, cut)
+                self._net.apply_to_newest(one.client, address, cut)
             case Silence():
 
                 def silence(connection: Connection) -> None:
                     self._hit(one)
                     connection.silence()
 
-                self._net.touch(one.client, address, silence)
+                self._net.apply_to_newest(one.client, address, silence)
             case Hold(seconds=seconds):
 
                 def hold(connection: Connection) -> None:
@@ -153,7 +147,7 @@ class Injector:
                     for to_broker in _directions(one.toward):
                         connection.pipe(to_broker=to_broker).hold(now + seconds)
 
-                self._net.touch_all(one.client, address, hold, now + seconds)
+                self._net.apply_to_all(one.client, address, hold, now + seconds)
             case Trickle(seconds=seconds):
 
                 def trickle(connection: Connection) -> None:
@@ -161,7 +155,7 @@ class Injector:
                     for to_broker in _directions(one.toward):
                         connection.pipe(to_broker=to_broker).trickle = one.chunk_bytes, one.pause, now + seconds
 
-                self._net.touch_all(one.client, address, trickle, now + seconds)
+                self._net.apply_to_all(one.client, address, trickle, now + seconds)
             case RefuseConnections(seconds=seconds, swallows=swallows):
                 self._hit(one)
                 stop = self._net.swallow if swallows else self._net.refuse
@@ -212,7 +206,7 @@ class Injector:
                 self._cluster.forget_producers(topic, index)
 
     def _make(self, make: Callable[[], object]) -> None:
-        """Partitions are made when their replicas can be spread: while all brokers are up."""
+        """Create partitions only while all brokers are up, so that their replicas are spread."""
         if len(self._cluster.state.live_nodes) == len(self._cluster.state.nodes):
             make()
         else:
@@ -224,25 +218,24 @@ def _directions(toward: Toward) -> tuple[bool, ...]:
 
 
 _START_MS = 1_700_000_000_000
-# After the faults: back-offs end, dead connections time out, elections are heard of. So long a patient producer may
-# take until everything is acknowledged.
+# After the faults back-offs must end, dead connections time out, and new leaders become known. A producer without
+# delivery timeout may take so long until everything is acknowledged.
 _SETTLING_SECONDS = 30.0
-# A probe may meet connections that died unnoticed, and topics whose newest partitions the client has not heard of: then
-# it is sent again.
+# A probe is sent again, because it may meet dead connections, or partitions that the client does not know yet.
 _PROBES, _PROBE_SECONDS = 4, 5.0
-# How long bytes and faults may be on their way.
+# How long bytes and delayed requests may be under way.
 _LATE_SECONDS = 15.0
 # Turns that a loop may make for each virtual second, and for each record.
 _TURNS_PER_SECOND, _TURNS_PER_RECORD = 60, 40
 
-_FAULT = "fault: "  # how their names begin in the coverage
+_FAULT = "fault: "  # prefix of their names in `coverage`
 
 _Probe = tuple[SimulatedProducer, str, int]
 
 
 @dataclass(slots=True)
 class Report:
-    """What became of a run. `digest` is the same for every run of the same plan by the same code."""
+    """The result of a run. `digest` is equal for all runs of the same plan with the same code."""
 
     plan: Plan
     anomalies: list[Anomaly] = field(default_factory=list)
@@ -257,22 +250,24 @@ class Report:
 
     @property
     def faults(self) -> int:
-        """How many disturbances found something to disturb."""
+        """Return how many disturbances had something to disturb."""
         return sum(count for name, count in self.coverage.items() if name.startswith(_FAULT))
 
 
 def run(plan: Plan, *, sender: type[Sender] = Sender, keeps_trace: bool = False) -> Report:
-    """Raises nothing that the simulated code does wrong: that is an anomaly too."""
+    """Run a plan. An exception in the simulated code is an anomaly of the report, and is not raised."""
     return Run(plan, sender, keeps_trace=keeps_trace).run()
 
 
 class Run:
+    """The world of one plan."""
+
     def __init__(self, plan: Plan, sender: type[Sender] = Sender, *, keeps_trace: bool = False) -> None:
         self.plan = plan
         self.world = World(time_ms=_START_MS)
         self.trace = Trace(keeps_lines=keeps_trace)
         self.history = History()
-        self.net = Net(self.world, self._chance("net"), self.trace)
+        self.net = Network(self.world, self._chance("net"), self.trace)
         self.cluster = SimulatedCluster(
             self.net, self.history, self._chance("brokers"), api_versions=KAFKAS[plan.kafka],
             api_versions_of={node: KAFKAS[kafka] for node, kafka in plan.kafka_of.items()},
@@ -281,7 +276,7 @@ class Run:
         for name, partitions in plan.topics.items():
             self.cluster.create_topic(name, partitions)
         self._sender = sender
-        self.producers: dict[str, SimulatedProducer] = {}  # also the instances of jobs
+        self.producers: dict[str, SimulatedProducer] = {}  # instances of jobs included
         self.jobs: dict[str, Job] = {}
         for client in plan.clients:
             if "transactional_id" in client.settings:
@@ -298,13 +293,13 @@ class Run:
             self._go()
         except SpinningError as error:
             self._found.append(Anomaly("spinning", str(error)))
-        except Exception as error:  # whatever broke, the seed that broke it is what matters
+        except Exception as error:  # the report must name the seed, whatever the exception is
             self._found.append(Anomaly("crash", f"at {self.world.now():.3f} s: {type(error).__name__}: {error}"))
             self._found[-1:] = [Anomaly("crash", f"{self._found[-1].what}{_where(error)}")]
         self._find_crashes_of_brokers()
         self.cluster.copy_logs()
-        buffered = {name: producer.intake.used_bytes for name, producer in self.producers.items()}
-        self._look_at_readers()
+        buffered = {name: producer.buffer_pool.used_bytes for name, producer in self.producers.items()}
+        self._check_readers()
         try:
             self._close()
         except Exception as error:  # as above
@@ -342,15 +337,17 @@ class Run:
         self.world.run(self.plan.calm_at)
         self.injector.heal()
         if self.jobs:
-            self.readers.append(self._reader("late reader", partition_max_bytes=100_000))  # many transactions a fetch
+            self.readers.append(
+                self._reader("late reader", partition_max_bytes=100_000)
+            )  # many transactions in one fetch
         self._settle()
         self._probe_jobs()
         self._probe()
         self.world.run(self.world.now() + _LATE_SECONDS)
-        self._look_for_spinning()
+        self._check_spinning()
 
     def _settle(self) -> None:
-        """Everything resolves: by delivery, or by the delivery timeout where that is what the plan is about."""
+        """Wait until everything resolves, by delivery or by the delivery timeout."""
         patience = _SETTLING_SECONDS
         timeouts = [client.settings["delivery_timeout_ms"] for client in self.plan.clients if not client.delivers]
         patience += max(timeouts, default=0) / 1000
@@ -365,7 +362,7 @@ class Run:
         return not self.history.unresolved and all(job.is_idle for job in self.jobs.values())
 
     def _probe_jobs(self) -> None:
-        """A job that came through commits a transaction in every partition."""
+        """Check that every job can still commit a transaction in every partition."""
         places = list(self.cluster.end_offsets())
         before = {name: self._committed(name) for name in self.jobs}
         for _ in range(_PROBES):
@@ -377,12 +374,12 @@ class Run:
             self.world.run(self.world.now() + _PROBE_SECONDS, is_over=self._is_settled)
         for name in self.jobs:
             if self._committed(name) == before[name] and not self._found:
-                self._found.append(Anomaly("probe", f"job {name} commits nothing any more"))
+                self._found.append(Anomaly("probe", f"job {name} cannot commit any more"))
 
     def _committed(self, job: str) -> int:
         return sum(one.is_committed for one in self.history.transactions if one.producer.rpartition(".")[0] == job)
 
-    def _look_at_readers(self) -> None:
+    def _check_readers(self) -> None:
         ends = self.cluster.end_offsets()
         for reader in self.readers:
             self.history.reads += reader.copies()
@@ -392,7 +389,7 @@ class Run:
                     self._found.append(Anomaly("behind", f"{reader.name} at {position} of {ends[place]} in {place}"))
 
     def _probe(self) -> None:
-        """A producer that came through is as good as new: it reaches every partition."""
+        """Check that every producer can still reach every partition."""
         wanted = [
             (producer, topic.name, partition.index)
             for producer in self.producers.values() if not producer.is_closed and producer.sender.transaction is None
@@ -403,7 +400,7 @@ class Run:
             wanted = self._missed(wanted, is_last=attempt == _PROBES - 1)
 
     def _missed(self, wanted: list[_Probe], *, is_last: bool) -> list[_Probe]:
-        """Send a probe to each; answers those that were not acknowledged."""
+        """Send a probe to each; return those that were not acknowledged."""
         sent: dict[_Probe, Sent] = {}
         for producer, topic, index in wanted:
             probe = producer.send(topic, partition=index)
@@ -429,7 +426,7 @@ class Run:
             case Transact():
                 self.jobs[one.client].add(one)
 
-    # What was promised, and what was found.
+    # Promises and findings.
 
     def _promises(self) -> dict[str, Promises]:
         delivers = {client.name: client.delivers for client in self.plan.clients}
@@ -443,7 +440,7 @@ class Run:
             for name, producer in self.producers.items()
         }
 
-    def _look_for_spinning(self) -> None:
+    def _check_spinning(self) -> None:
         bound = int(_TURNS_PER_SECOND * self.world.now() + _TURNS_PER_RECORD * len(self.history.sent))
         for loop in (self.cluster.loop, *(one.loop for one in self._clients)):
             if loop.turns > bound:
@@ -463,7 +460,7 @@ class Run:
         found["records: refused for want of memory"] = self.history.refused
         found["records: acknowledged"] = sum(one.acknowledged is not None for one in sent)
         found["records: given up, surely not stored"] = sum(
-            one.error is not None and not one.outcomes[0].may_be_stored for one in sent
+            one.error is not None and not one.resolutions[0].may_be_stored for one in sent
         )
         found["records: given up, possibly stored"] = sum(
             isinstance(one.error, DeliveryError) and one.error.possibly_persisted for one in sent
@@ -484,8 +481,8 @@ class Run:
         config = ClientConfig(self.cluster.bootstrap, client_id=client.name, **client.config)
         settings = ProducerSettings(**client.settings)
         self.producers[name] = SimulatedProducer(
-            self.net, name, self.history, self._chance(name), config, settings, self._sender, machine=client.name,
-            first_sequence=client.first_sequence, keeps_identity=self.plan.recognises_duplicates,
+            self.net, name, self.history, self._chance(name), config, settings, self._sender, network_name=client.name,
+            first_sequence=client.first_sequence, keeps_producer_id=self.plan.recognises_duplicates,
         )  # fmt: skip
         return self.producers[name]
 
@@ -503,7 +500,7 @@ class Run:
 
 
 def _where(error: BaseException) -> str:
-    """The innermost line of our own that raised."""
+    """Return the innermost line that raised."""
     traceback, place = error.__traceback__, ""
     while traceback is not None:
         code = traceback.tb_frame.f_code

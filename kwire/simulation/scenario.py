@@ -1,14 +1,8 @@
-"""Scenarios: families of runs. A scenario and a seed make a `Plan`, and a plan is all that a run depends on.
+"""Scenarios: named families of plans. A scenario and a seed make a `Plan`, and a run depends on its plan only.
 
-Scenarios: families of runs. A scenario and a seed make a `Plan`, and a plan is all that a run depends on.
-
-Owns what a scenario may choose from: settings of producers and brokers, versions of Kafka to play, kinds of faults and
-how often each is drawn. `chance` draws.
-
-From a scenario and a seed to a plan: everything that is left to chance is drawn here, before a run begins.
-
-Owns the drawing. That the faults of a plan are a list, and not decisions taken on the way, is what lets a failing run
-be cut down to the faults that matter.
+A `Scenario` holds the choices: settings of producers and brokers, versions of Kafka, kinds of faults and their weights.
+`plan` draws from them. All faults are drawn before the run begins, so that a failing run can be reduced to the faults
+that matter.
 """
 
 from __future__ import annotations
@@ -53,7 +47,7 @@ from kwire.simulation.schedule import (
 Versions = Mapping[ApiKey, range]
 _NONE = range(0)
 
-# What a producer needs of a Kafka of that age; APIs that are not named are as new as this package.
+# The API versions of a Kafka that clients meet; other APIs have the versions of this package.
 KAFKAS: Mapping[str, Versions] = MappingProxyType(
     {
         "0.8.2": {
@@ -90,14 +84,14 @@ KAFKAS: Mapping[str, Versions] = MappingProxyType(
         "newest": {},
     }
 )
-# These do not recognise duplicates.
+# Brokers of these versions do not recognise duplicates.
 WITHOUT_IDEMPOTENCE = frozenset({"0.8.2", "0.10"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """`settings` are the producer's own options, `config` those of every client. `delivers`: it has all the time that
-    it takes, so that everything must be acknowledged."""
+    """`settings` are options of the producer, `config` those of all clients. `delivers`: its delivery timeout outlasts
+    all faults, so that every record must be acknowledged."""
 
     name: str
     settings: Mapping[str, Any]
@@ -108,7 +102,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All that a run depends on. `calm_at`: from then on nothing goes wrong any more."""
+    """Everything that a run depends on. All faults end at `calm_at`."""
 
     scenario: str
     seed: int
@@ -119,7 +113,7 @@ class Plan:
     work: tuple[Work, ...]
     disturbances: tuple[Disturbance, ...]
     calm_at: float
-    kafka_of: Mapping[int, str] = field(default_factory=dict)  # brokers of another version than `kafka`
+    kafka_of: Mapping[int, str] = field(default_factory=dict)  # brokers with another version than `kafka`
     topic_configs: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -139,7 +133,7 @@ _SETTINGS: Mapping[str, Sequence[Any]] = {
 _CONFIG: Mapping[str, Sequence[Any]] = {
     "request_timeout_ms": (1_000, 3_000),
     "connect_timeout_ms": (500, 2_000),
-    "idle_timeout_ms": (4_000, 540_000),  # above the request timeout, as a sane client has it
+    "idle_timeout_ms": (4_000, 540_000),  # longer than the request timeout
     "metadata_max_age_ms": (3_000, 300_000),
     "retry_backoff_ms": (10, 100),
     "retry_backoff_ms_max": (200, 1_000),
@@ -152,9 +146,9 @@ _OPTIONS: Mapping[str, Sequence[Any]] = {
     "first_sequence": (FirstSequence.ANY, FirstSequence.ANY, FirstSequence.ZERO_IN_NEW_LOG),
     "auto_create_topics": (False,),
 }
-# A delivery timeout that outlasts every fault and the time after it.
+# A delivery timeout that outlasts every fault.
 FOR_EVER_MS = 300_000
-# How often each kind of disturbance is drawn, relative to the others.
+# Relative weights of the kinds of disturbances.
 _FAULTS: Mapping[str, int] = {
     "cut": 6,
     "silence": 2,
@@ -167,8 +161,8 @@ _FAULTS: Mapping[str, int] = {
     "throttle": 1,
     "produce": 8,
     "metadata": 2,
-    "identity": 1,
-    "greeting": 1,
+    "init producer id": 1,
+    "first request": 1,
     "jump": 1,
 }
 _NEWEST = ("newest", "newest", "newest", "2.8", "0.11")
@@ -176,8 +170,10 @@ _NEWEST = ("newest", "newest", "newest", "2.8", "0.11")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What may be chosen. `patience_ms` are delivery timeouts. Where `delivers` everything is acknowledged in the end
-    by a producer whose patience is FOR_EVER_MS."""
+    """The choices of a family of plans. `patience_ms` are delivery timeouts.
+
+    With `delivers` a producer whose timeout is FOR_EVER_MS must deliver everything.
+    """
 
     name: str
     about: str
@@ -188,20 +184,20 @@ class Scenario:
     kafkas: Sequence[str] = _NEWEST
     patience_ms: Sequence[int] = (FOR_EVER_MS,)
     delivers: bool = True
-    seconds: float = 6.0  # during which there is work and things go wrong
+    seconds: float = 6.0  # of work and faults
     faults_max: int = 8
     topics_max: int = 2
     partitions_max: int = 4
     sends: tuple[int, int] = (15, 30)
     burst_max: int = 6
-    topic_is_late: bool = False  # it is made while records wait for it
-    closes: bool = False  # some producer is closed half way
-    silence: float = 0.0  # in the middle, in which nothing is sent
-    timeouts: Sequence[float | None] = (None,)  # records' own, in seconds
+    topic_is_late: bool = False  # it is created while records wait for it
+    closes: bool = False  # one producer is closed before the end
+    silence: float = 0.0  # seconds without sends in the middle
+    timeouts: Sequence[float | None] = (None,)  # of single records, in seconds
     first_sequences: Sequence[int] = (0,)
-    is_mixed: bool = False  # each broker is of a version of its own
+    is_mixed: bool = False  # each broker has a version of its own
     topic_configs: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    transactions: tuple[int, int] | None = None  # how many a client makes; None: it writes without
+    transactions: tuple[int, int] | None = None  # per client; None: no transactions
 
 
 _CROWD: Mapping[str, Any] = {
@@ -219,7 +215,7 @@ _CROWD: Mapping[str, Any] = {
 _TRANSACTIONS: Mapping[str, Any] = {
     "settings": {"transaction_timeout_ms": (1_000, 1_500, 6_000)},
     "config": {"request_timeout_ms": (400, 1_000)},
-    "faults": {"coordinator": 10, "identity": 0, "rival": 3, "kill": 3, "produce": 4, "hold": 3},
+    "faults": {"coordinator": 10, "init producer id": 0, "rival": 3, "kill": 3, "produce": 4, "hold": 3},
     "faults_max": 10,
     "partitions_max": 3,
     "transactions": (3, 7),
@@ -229,7 +225,7 @@ _TRANSACTIONS: Mapping[str, Any] = {
 
 
 def _scenario(name: str, about: str, **choices: Any) -> Scenario:
-    """Choices are added to those that every scenario has; a fault with weight 0 is not drawn."""
+    """Return a scenario: the default choices, overridden by `choices`. A fault with weight 0 is never drawn."""
     parts = {"settings": _SETTINGS, "config": _CONFIG, "options": _OPTIONS, "faults": _FAULTS}
     for part, default in parts.items():
         choices[part] = {**default, **choices.get(part, {})}
@@ -242,7 +238,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         _scenario("patient", "an idempotent producer with time enough: everything arrives, once and in order"),
         _scenario(
             "hasty",
-            "an idempotent producer that gives records up after seconds, and some of them earlier",
+            "an idempotent producer with short delivery timeouts",
             patience_ms=(400, 1_500, 4_000),
             faults={"storage": 4},
             timeouts=(None, None, 0.2, 0.8, 2.0),
@@ -254,7 +250,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         _scenario(
             "rough",
-            "many batches for few partitions, impatience, and refusals for good: sequences break, and begin anew",
+            "many batches for few partitions, short timeouts, fatal errors: sequences break and restart",
             **{**_CROWD, "faults": {"fatal": 6, "sequence": 6, "storage": 3}},
             patience_ms=(600, 2_000, FOR_EVER_MS),
             delivers=False,
@@ -266,13 +262,13 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         _scenario(
             "leader",
-            "acks=1: what a leader takes with it is lost, and nothing else",
+            "acks=1: only records that a leader alone had are lost",
             settings={"acks": (1,)},
             options={"replication_ms": (0, 40, 200)},
         ),
         _scenario(
             "careless",
-            "acks=0 and ordered=False: each response resolves once, and no more is promised",
+            "acks=0 and ordered=False: each response resolves once; nothing else is promised",
             settings={"acks": (0, "all"), "ordered": (False,)},
             patience_ms=(1_500, FOR_EVER_MS),
             delivers=False,
@@ -284,14 +280,14 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         _scenario(
             "topics",
-            "topics that come late, grow, and are deleted and made again",
+            "topics that are created late, grow, and are deleted and created again",
             faults={"grow": 3, "recreate": 4},
             topic_is_late=True,
             delivers=False,
         ),
         _scenario(
             "swapped",
-            "topics that are made again while requests by name are under way: those reach the new topic",
+            "topics that are created again while requests by name are in flight: the new topic gets them",
             **{**_CROWD, "faults": {**dict.fromkeys(_FAULTS, 0), "swap": 1}, "faults_max": 4},
             options={"first_sequence": (FirstSequence.ANY,)},
             kafkas=("2.8",),
@@ -299,25 +295,25 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         _scenario(
             "closing",
-            "a producer is closed with records under way",
+            "a producer is closed while records are in flight",
             delivers=False,
             closes=True,
         ),
         _scenario(
             "narrow",
-            "little memory: sends are refused, and what was taken is delivered",
+            "little memory: sends are refused, and accepted records are delivered",
             settings={"max_buffered_bytes": (400, 1_000)},
         ),
         _scenario(
             "refusing",
-            "leaders that refuse what they appended, or do not know the producer any more",
+            "leaders that return an error for what they appended, or forget the producer",
             **{**_CROWD, "faults": {**dict.fromkeys(_FAULTS, 0), "storage": 6, "sequence": 5, "fatal": 1, "move": 1}},
             patience_ms=(500, 1_500),
             delivers=False,
         ),
         _scenario(
             "unclean",
-            "replicas that were not in sync lead: what they lack is lost, and nothing else",
+            "unclean elections: only records that the new leader lacks are lost",
             faults={"unclean": 8, "move": 8},
             patience_ms=(1_500, FOR_EVER_MS),
             delivers=False,
@@ -330,26 +326,26 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         _scenario(
             "ancient",
-            "a cluster of which some brokers are from before idempotence",
+            "some brokers are older than idempotence",
             kafkas=("newest", "0.11", "0.10"),
             is_mixed=True,
             delivers=False,
         ),
         _scenario(
             "idle",
-            "a silence of more than a minute, in which the leaders may have forgotten the producer",
+            "a pause of more than a minute, after which leaders may have forgotten the producer",
             **{**_CROWD, "faults": {"move": 10}},
             silence=70.0,
         ),
         _scenario(
             "small",
-            "topics that take small batches only: those that are too large are sent again in pieces",
+            "a small max.message.bytes: batches that are too large are split",
             topic_configs={"max.message.bytes": ("250", "400")},
             settings={"batch_bytes": (400, 1_000)},
         ),
         _scenario(
             "wrap",
-            "sequences begin just before 2^31, and go on at 0",
+            "sequences begin just below 2^31 and continue at 0",
             **_CROWD,
             first_sequences=tuple(2**31 - count for count in (1, 3, 20, 60)),
             options={"first_sequence": (FirstSequence.ANY,)},
@@ -364,14 +360,14 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         _scenario(
             "elder",
-            "transactions of the older protocol, in which nothing tells the end of one from that of the next",
+            "transactions of the older protocol, in which the end of one can be taken for that of the next",
             **_TRANSACTIONS,
             options={"transaction_version": (0, 1), "transaction_marker_ms": (0, 0, 20)},
             kafkas=("newest", "2.8"),
         ),
         _scenario(
             "tardy",
-            "as elder, with ends that are carried out late, when the next transaction is under way (KAFKA-17754)",
+            "as elder, with EndTxn requests that are applied during the next transaction (KAFKA-17754)",
             **{
                 **_TRANSACTIONS,
                 "faults": {**dict.fromkeys(_FAULTS, 0), "late end": 10, "move": 1},
@@ -387,7 +383,7 @@ SCENARIOS: Mapping[str, Scenario] = {
 
 _BROKERS = 3
 
-# Codes that a broker answers without having stored anything, and that waiting or new metadata cures.
+# Errors of a broker that has stored nothing; a retry or new metadata helps.
 _NOT_STORED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -396,7 +392,7 @@ _NOT_STORED = (
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.CORRUPT_MESSAGE,
 )
-# Codes that a broker may answer although it has appended the batch: its followers, or its leadership, were lost since.
+# Errors that a broker may return although it has appended the batch.
 _PERHAPS_STORED = (
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -404,14 +400,14 @@ _PERHAPS_STORED = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
-# Codes that end a batch.
+# Errors that end a batch.
 _FOR_GOOD = (ErrorCode.INVALID_RECORD, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR)
 _UNKNOWN = ErrorCode.UNKNOWN_SERVER_ERROR
-# Codes by which a broker says that it does not know the producer, or not as the producer knows itself.
+# Errors of a broker that has no matching producer state.
 _OUT_OF_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 # Records an hour ahead of the broker's clock are refused (message.timestamp.after.max.ms).
 _JUMPS_MS = (-86_400_000, 3_000_000)
-_IDENTITY_CODES = (
+_INIT_PRODUCER_ID_CODES = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
@@ -433,6 +429,7 @@ _COORDINATOR_CODES = (
 
 
 def plan(scenario: Scenario, seed: int) -> Plan:
+    """Return the plan that a seed draws from a scenario."""
     return _Draw(scenario, seed).plan()
 
 
@@ -440,7 +437,7 @@ class _Draw:
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self._scenario = scenario
         self._seed = seed
-        # A string is hashed the same way in every process, whatever PYTHONHASHSEED is.
+        # `Random` hashes a string alike in every process, whatever PYTHONHASHSEED is.
         self._random = Random(f"{scenario.name} {seed}")
         self._seconds = scenario.seconds
         self._closing: CloseProducer | None = None
@@ -501,7 +498,7 @@ class _Draw:
                 continue
             work += [self._send(name) for _ in range(random.randint(*self._scenario.sends))]
             work += [Flush(at=random.uniform(0, self._seconds), client=name) for _ in range(random.randint(0, 2))]
-        if self._closing is not None:  # and in the moment before
+        if self._closing is not None:  # and a send at the moment of the close
             last = self._send(self._closing.client)
             work.append(replace(last, at=self._closing.at))
         return work
@@ -531,7 +528,7 @@ class _Draw:
             is_commit=random.random() < 0.75,
         )
 
-    # What goes wrong.
+    # Disturbances.
 
     def _disturbances(self) -> list[Disturbance]:
         kinds = sorted(kind for kind, weight in self._scenario.faults.items() if weight)
@@ -544,7 +541,7 @@ class _Draw:
         return drawn
 
     def _make(self, kind: str) -> Sequence[Disturbance]:
-        """Draw what goes wrong: mostly one thing, now and then some that only together are unkind."""
+        """Draw a disturbance of a kind; some kinds consist of several that matter only together."""
         together: dict[str, Callable[[], Sequence[Disturbance]]] = {
             "storage": self._storage, "sequence": self._sequence, "swap": self._swap,
         }  # fmt: skip
@@ -567,8 +564,8 @@ class _Draw:
             "produce": self._produce,
             "fatal": self._fatal,
             "metadata": self._metadata,
-            "identity": self._identity,
-            "greeting": self._greeting,
+            "init producer id": self._init_producer_id,
+            "first request": self._api_versions,
             "grow": lambda: AddPartitions(at=self._when(), topic=self._topic(), more=self._random.randint(1, 2)),
             "recreate": self._recreate,
             "coordinator": self._coordinator,
@@ -585,7 +582,7 @@ class _Draw:
         return [makers[kind]()]
 
     def _when(self) -> float:
-        """Some time of the run, but not in its silence."""
+        """Draw a time of the run outside of its silence."""
         at = self._random.uniform(0, self._seconds)
         return at + self._scenario.silence if at > self._seconds / 2 else at
 
@@ -659,7 +656,9 @@ class _Draw:
             ApplyLate(random.randint(50, 3_000)),
         ]
         effect = random.choice(effects)
-        if random.random() < 0.5:  # by number, so that it meets a busy partition, or the first request for a new one
+        if (
+            random.random() < 0.5
+        ):  # by number of the request, so that it hits a busy partition or the first request to a new one
             return FailRequests(
                 at=0.0, api=ApiKey.PRODUCE, effect=effect, after=random.randint(0, 15), times=random.randint(1, 2),
                 **self._place(),
@@ -671,7 +670,7 @@ class _Draw:
         )
 
     def _storage(self) -> Sequence[Disturbance]:
-        """A leader appends and then says that it failed; from then on it takes nothing, for a while or for good."""
+        """A leader appends a batch and returns an error; then it refuses some or all later batches."""
         place, after = self._place(), self._random.randint(0, 4)
         code = self._random.choice((*_PERHAPS_STORED, _UNKNOWN))
         lasting = self._random.choice((1, 8, 20))
@@ -684,14 +683,14 @@ class _Draw:
         ]  # fmt: skip
 
     def _sequence(self) -> Sequence[Disturbance]:
-        """A leader does not know the producer any more; perhaps just after it appended, or while requests get lost."""
+        """A leader loses its producer state, perhaps right after an append or while requests get lost."""
         place, after = self._place(), self._random.randint(0, 10)
         code = self._random.choice(_OUT_OF_SEQUENCE)
         refused = FailRequests(
             at=0.0, api=ApiKey.PRODUCE, effect=Refuse(code), after=after, times=self._random.choice((1, 1, 2, 8)),
             **place,
         )  # fmt: skip
-        if self._random.random() < 0.6:  # and what was sent behind it gets lost
+        if self._random.random() < 0.6:  # and the requests behind it get lost
             once = FailRequests(at=0.0, api=ApiKey.PRODUCE, effect=Refuse(code), after=after, **place)
             lost = FailRequests(at=0.0, api=ApiKey.PRODUCE, effect=Disconnect(), after=after, **place)
             return [once, lost, replace(refused, times=8)]
@@ -704,7 +703,7 @@ class _Draw:
         return [FailRequests(at=0.0, api=ApiKey.PRODUCE, effect=effect, after=after, **place), refused]
 
     def _swap(self) -> Sequence[Disturbance]:
-        """A topic is made again while requests are on their way to it, whose answers get lost."""
+        """A topic is created again while requests to it are under way, and their responses get lost."""
         at, topic = self._when(), self._topic()
         held = [
             Hold(at=max(0.0, at - 0.4), node=node, seconds=self._random.uniform(0.45, 0.8), toward="broker")
@@ -732,10 +731,10 @@ class _Draw:
             at=self._when(), api=ApiKey.METADATA, effect=effect, topic=topic, times=random.randint(1, 4)
         )
 
-    def _identity(self) -> Disturbance:
+    def _init_producer_id(self) -> Disturbance:
         random = self._random
         effects: list[Effect] = [
-            Refuse(random.choice(_IDENTITY_CODES)), Disconnect(), Disconnect(applied=True), Mute(),
+            Refuse(random.choice(_INIT_PRODUCER_ID_CODES)), Disconnect(), Disconnect(applied=True), Mute(),
             Delay(random.randint(50, 4_000)),
         ]  # fmt: skip
         return FailRequests(
@@ -755,7 +754,7 @@ class _Draw:
             return FailRequests(at=0.0, api=api, effect=random.choice(effects), after=random.randint(0, 6))
         return FailRequests(at=self._when(), api=api, effect=random.choice(effects), times=random.randint(1, 2))
 
-    def _greeting(self) -> Disturbance:
+    def _api_versions(self) -> Disturbance:
         random = self._random
         effects: list[Effect] = [Disconnect(), Mute(), Delay(random.randint(50, 4_000))]
         return FailRequests(

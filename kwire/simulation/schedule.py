@@ -1,8 +1,7 @@
-"""What is to go wrong in a run, and when: a list of small values that can be printed, cut down and replayed.
+"""The vocabulary of a plan: disturbances and work, as small values that can be printed, reduced and replayed.
 
-Owns the vocabulary of faults. Carrying them out is `inject`'s, drawing them from a seed `chance`'s. A fault names what
-it befalls (a client, a broker, a partition), never an object, so that a list from which some are left out still means
-what it says.
+`run.Injector` carries disturbances out; `scenario.plan` draws them from a seed. A disturbance names its target (a
+client, a broker, a partition) and never refers to an object, so it means the same when others are left out.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Toward = Literal["broker", "client", "both"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutConnection:
-    """The newest connection between the two ends after so many more bytes in one direction. None: any client."""
+    """Cut the newest connection after `after_bytes` more bytes in one direction. `client` None: of any client."""
 
     at: float
     node: int
@@ -29,7 +28,7 @@ class CutConnection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """The newest connection stays open at both ends, and nothing gets through any more."""
+    """Keep the newest connection open at both ends, but deliver nothing any more."""
 
     at: float
     node: int
@@ -38,8 +37,10 @@ class Silence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Bytes in that direction wait for `seconds` and then arrive: a pause of the broker's process, a route that flaps.
-    When the client gives up meanwhile, they arrive late."""
+    """Hold bytes in a direction for `seconds`, then deliver them: a paused broker process, or a flapping route.
+
+    They also arrive if the client has timed out meanwhile.
+    """
 
     at: float
     node: int
@@ -50,7 +51,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trickle:
-    """Bytes in that direction come few at a time."""
+    """Deliver bytes in a direction a few at a time."""
 
     at: float
     node: int
@@ -63,7 +64,7 @@ class Trickle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefuseConnections:
-    """New connections are refused; with `swallows`, nobody answers at all."""
+    """Refuse new connections; with `swallows` drop their packets instead."""
 
     at: float
     node: int
@@ -73,8 +74,10 @@ class RefuseConnections:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopBroker:
-    """The broker dies and is back after `seconds`. What followers did not have yet is lost with a leader. `is_silent`:
-    its connections do not end."""
+    """Stop a broker and start it after `seconds`. What its followers lack is lost where it leads.
+
+    With `is_silent` its connections stay open.
+    """
 
     at: float
     node: int
@@ -84,7 +87,7 @@ class StopBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveLeader:
-    """Another broker that is in sync leads from now on. `is_same`: the same one does, in a new epoch."""
+    """Move a partition to another in-sync broker; with `is_same` to the same broker in a new epoch."""
 
     at: float
     topic: str
@@ -94,9 +97,9 @@ class MoveLeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncleanElection:
-    """A replica that was not in sync becomes the leader: the newest `lost` records are gone, acknowledged or not.
+    """Elect a replica that is not in sync: the newest `lost` records are lost, acknowledged or not.
 
-    What Kafka does under `unclean.leader.election.enable`; it may lose records, and must not bring them out of order.
+    Kafka does it with `unclean.leader.election.enable`. It may lose records, but must not reorder them.
     """
 
     at: float
@@ -107,7 +110,7 @@ class UncleanElection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JumpClock:
-    """The wall clock of all clients is set to another time; their monotonic clock goes on."""
+    """Set the wall clock of all clients; their monotonic clock continues."""
 
     at: float
     ms: int
@@ -115,7 +118,7 @@ class JumpClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagMetadata:
-    """One broker tells the metadata of `at` for so long."""
+    """Let a broker return the metadata of time `at` for `seconds`."""
 
     at: float
     node: int
@@ -124,6 +127,8 @@ class LagMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttle:
+    """Throttle clients in the next `times` produce responses of a broker."""
+
     at: float
     node: int
     ms: int
@@ -132,7 +137,7 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailRequests:
-    """See `kwire.broker.faults`. With `after` it is not time that chooses the requests, but their number."""
+    """Add a fault of `kwire.broker.faults`. `after` skips that many requests first."""
 
     at: float
     api: ApiKey
@@ -146,7 +151,7 @@ class FailRequests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetProducers:
-    """A partition no longer knows its producers' sequences."""
+    """Drop a partition's producer state."""
 
     at: float
     topic: str
@@ -169,7 +174,7 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecreateTopic:
-    """The topic is deleted, and made again after `seconds`. `keeps_leaders`: the same brokers lead its partitions."""
+    """Delete a topic and create it after `seconds`; with `keeps_leaders` under the same leaders."""
 
     at: float
     topic: str
@@ -186,7 +191,7 @@ class CloseProducer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
-    """Another instance with the client's transactional id begins, while the present one goes on."""
+    """Start another instance with the client's transactional id while the present one continues."""
 
     at: float
     client: str
@@ -202,7 +207,7 @@ Disturbance = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """`count` records in one go."""
+    """Send `count` records at once."""
 
     at: float
     client: str
@@ -211,7 +216,7 @@ class Send:
     key: bytes | None = None
     size: int = 0
     count: int = 1
-    timeout: float | None = None  # seconds, of the records' own
+    timeout: float | None = None  # of these records, in seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +227,7 @@ class Flush:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transact:
-    """A transaction of these sends, `pause` seconds after each."""
+    """Run a transaction of these sends, with `pause` seconds after each."""
 
     at: float
     client: str

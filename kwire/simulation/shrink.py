@@ -1,6 +1,6 @@
-"""From a failing plan to the fewest disturbances that still make it fail: Zeller's delta debugging.
+"""Reduce a failing plan to the fewest disturbances that still cause the anomaly: Zeller's delta debugging.
 
-Owns the search. What is kept is a sub-list of the plan's own disturbances, so that it can be replayed by their numbers.
+The result is a subset of the plan's own disturbances, so that `tools/simulate --only` can replay it by their numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kwire.simulation.scenario import Plan
 def shrink(
     plan: Plan, kinds: frozenset[str], *, again: Callable[[Plan], Report] = run, runs_max: int = 200
 ) -> tuple[int, ...]:
-    """The numbers (places in `plan.disturbances`) of a small set that still shows one of these kinds of anomalies."""
+    """Return the indexes in `plan.disturbances` of a small set that still causes an anomaly of these kinds."""
     runs = 0
 
     def fails(numbers: Sequence[int]) -> bool:

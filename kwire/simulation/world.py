@@ -1,18 +1,10 @@
-"""Virtual time: what happens when, one thing after another, in one thread.
+"""Virtual time: a clock, a queue of actions, and the loops that run on them, in one thread.
 
-Virtual time: what happens when, one thing after another, in one thread.
+A loop sleeps only in its selector's `poll`, which comes first in its turn. There a simulated selector raises
+`WouldSleepError`, and the turn starts again when the selector has a result. So a loop gets no turn that it would not
+get on real sockets: a loop that forgets to ask for its next turn stands still here too, and a test notices it.
 
-Owns the clock, the queue of things to do, and the loops (a client's, the brokers'), each of which turns until it would
-sleep. A loop sleeps only in its selector's `poll`, which is the first thing in its turn; there a simulated selector
-raises `WouldSleepError` instead, and the turn is begun again when there is something to tell. Nothing is lost by that,
-and unlike a poll that answers early with nothing, it gives a loop no turn that it would not have had on real sockets: a
-loop that forgets to ask for its next turn stands still here too, and is found.
-
-It refuses to know what is simulated.
-
-The trace of a run: every event in order, as a hash that two runs of a seed must share, and as lines to be read.
-
-Owns the proof that a run is a function of its seed. Lines are kept only when somebody wants to read them.
+`Trace` hashes all events of a run. Two runs of the same seed must have the same hash.
 """
 
 from __future__ import annotations
@@ -24,42 +16,42 @@ from kwire.net.clock import Select, T
 from kwire.net.timers import Timer, Timers
 from kwire.wire.frame import BytesLike
 
-# So many turns of one loop in one moment are a loop that does not sleep although nothing happens.
+# More turns of a loop at one moment mean that it does not sleep although nothing happens.
 _TURNS_PER_MOMENT_MAX = 2_000
-# And so many rounds of things to do in one moment are loops, or timers, that keep each other awake.
+# More rounds of actions at one moment mean that loops or timers keep each other awake.
 _ROUNDS_PER_MOMENT_MAX = 10_000
 
 
 class WouldSleepError(Exception):
-    """A selector has nothing to tell. Only `Loop.run` catches it."""
+    """A selector has no result. Only `Loop` catches it."""
 
 
 class SpinningError(Exception):
-    """There is always something to do at once, and time does not move."""
+    """Actions keep each other due, so that time does not move."""
 
 
 class Loop:
-    """Something that turns: `turn` is called again and again until it would sleep, and again after `ring`."""
+    """Call `turn` until it would sleep, and again after each `wake`."""
 
     def __init__(self, world: World, name: str, turn: Callable[[], None]) -> None:
         self.name = name
         self.turns = 0
         self._world = world
         self._turn = turn
-        self._is_rung = False
+        self._is_due = False
         self._is_stopped = False
 
-    def ring(self) -> None:
-        """Let it turn, at this moment, after what is under way."""
-        if not self._is_rung and not self._is_stopped:
-            self._is_rung = True
+    def wake(self) -> None:
+        """Run the loop at this moment, after the current action."""
+        if not self._is_due and not self._is_stopped:
+            self._is_due = True
             self._world.at(self._world.now(), self._run)
 
     def stop(self) -> None:
         self._is_stopped = True
 
     def _run(self, now: float) -> None:
-        self._is_rung = False
+        self._is_due = False
         before = self.turns
         while not self._is_stopped:
             try:
@@ -72,9 +64,9 @@ class Loop:
 
 
 class World:
-    """`at` says what to do when; `run` does it. Things of the same moment are done in the order in which they came.
+    """A queue of timed actions, and the `Clock` of everything in it.
 
-    It is also the `Clock` of everything in it.
+    Actions of the same moment run in the order in which they were added.
     """
 
     def __init__(self, *, time_ms: int) -> None:
@@ -96,11 +88,11 @@ class World:
         raise RuntimeError("nothing waits for sockets in a simulated world")
 
     def at(self, when: float, action: Callable[[float], None]) -> Timer:
-        """A moment that is over means now."""
+        """Run an action at a time; a time in the past means now."""
         return self._timers.at(max(when, self._now), action)
 
     def run(self, until: float, *, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass until then, or until `is_over` says so."""
+        """Let time pass until `until`, or until `is_over` returns true."""
         rounds = 0
         while not is_over():
             due = self._timers.next_at
@@ -115,13 +107,15 @@ class World:
 
 
 class Trace:
+    """The events of a run: their hash, and their lines if a reader wants them."""
+
     def __init__(self, *, keeps_lines: bool = False) -> None:
         self.lines: list[str] | None = [] if keeps_lines else None
         self.events = 0
         self._hash = blake2b(digest_size=16)
 
     def note(self, now: float, what: str, data: BytesLike = b"") -> None:
-        """`data` counts for the hash; of it the line has only the length."""
+        """Add an event. The hash covers `data`; the line only has its length."""
         line = f"{now:.9f} {what}"
         self.events += 1
         self._hash.update(line.encode())

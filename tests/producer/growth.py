@@ -19,7 +19,7 @@ from kwire.producer.sender import Sender
 from kwire.simulation.clients import SimulatedProducer
 from kwire.simulation.cluster import SimulatedCluster
 from kwire.simulation.history import History
-from kwire.simulation.network import Net
+from kwire.simulation.network import Network
 from kwire.simulation.world import Trace, World
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ class Growth:
         self.places = [(f"t{topic}", index) for topic in range(topics) for index in range(partitions)]
         self.world = World(time_ms=1_700_000_000_000)
         self.history = History()
-        self.net = Net(self.world, Random(1), Trace())
+        self.net = Network(self.world, Random(1), Trace())
         cluster = SimulatedCluster(self.net, self.history, Random(2), brokers=1)
         for topic in range(topics):
             cluster.create_topic(f"t{topic}", partitions)
@@ -99,5 +99,5 @@ class Growth:
 
     def _settle(self, longer: float = 0.0) -> None:
         self.world.run(self.world.now() + longer)
-        self.world.run(self.world.now() + SETTLED, is_over=lambda: not self.producer.intake.used_bytes)
+        self.world.run(self.world.now() + SETTLED, is_over=lambda: not self.producer.buffer_pool.used_bytes)
         assert all(sent.acknowledged is not None for sent in self.history.sent.values())

@@ -16,7 +16,7 @@ CASES: list[tuple[Break, str, set[str], int, int]] = [
     (broken.no_first_ack_gate, "rough", {"gate"}, 0, 10),
     (broken.back_of_the_queue, "rush", {"order", "duplicate"}, 0, 10),
     (broken.sequence_used_again, "rough", {"lost", "offset", "probe"}, 0, 10),
-    (broken.outcomes_as_they_come, "rough", {"outcomes' order"}, 0, 15),
+    (broken.outcomes_as_they_come, "rough", {"resolution order"}, 0, 15),
     (broken.failed_batch_is_forgotten, "hasty", {"stuck"}, 0, 5),
     (broken.no_new_epoch_after_doubt, "tardy", {"seen", "torn", "hidden"}, 0, 10),
     (broken.commit_before_all_is_written, "transactions", {"half acked", "torn", "hidden", "crash"}, 0, 5),

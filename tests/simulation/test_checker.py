@@ -11,7 +11,7 @@ import pytest
 from kwire.errors import DeliveryError, KwireError, TopicError
 from kwire.producer.futures import RecordMetadata
 from kwire.simulation.checker import Checker, Promises
-from kwire.simulation.history import History, LogCopy, Outcome, RecordId, Sent
+from kwire.simulation.history import History, LogCopy, RecordId, Resolution, Sent
 
 TOPIC = "t"
 FIRST_ID, SECOND_ID = UUID(int=1), UUID(int=2)
@@ -29,7 +29,7 @@ class Story:
     def send(self, *, partition: int | None = 0, key: bytes | None = None) -> Sent:
         number = len(self.history.sent)
         sent = Sent(RecordId("p", TOPIC, number), float(number), partition, key)
-        self.history.hand_over(sent)
+        self.history.add_sent(sent)
         return sent
 
     def acknowledge(self, sent: Sent, offset: int, partition: int = 0) -> None:
@@ -54,8 +54,8 @@ class Story:
         return {anomaly.kind for anomaly in checker.anomalies()}
 
     def _resolve(self, sent: Sent, metadata: RecordMetadata | None, error: KwireError | None) -> None:
-        sent.outcomes.append(Outcome(self.history.resolutions, 10.0, metadata, error))
-        self.history.resolutions += 1
+        sent.resolutions.append(Resolution(self.history.resolved_count, 10.0, metadata, error))
+        self.history.resolved_count += 1
 
 
 def value(sent: Sent) -> bytes:
@@ -179,8 +179,8 @@ CASES: list[tuple[Callable[[Story], None], set[str]]] = [
     (unresolved, {"unresolved"}),
     (resolved_twice, {"resolved twice"}),
     (out_of_order, {"order"}),
-    (outcomes_out_of_order, {"outcomes' order"}),
-    (failures_out_of_order, {"outcomes' order"}),
+    (outcomes_out_of_order, {"resolution order"}),
+    (failures_out_of_order, {"resolution order"}),
     (lost, {"lost", "offset"}),
     (duplicate, {"duplicate"}),
     (duplicate_in_another_partition, {"duplicate"}),
@@ -196,10 +196,10 @@ CASES: list[tuple[Callable[[Story], None], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("tell", "kinds"), CASES, ids=lambda case: getattr(case, "__name__", ""))
-def test_anomalies_are_found(tell: Callable[[Story], None], kinds: set[str]) -> None:
+@pytest.mark.parametrize(("build", "kinds"), CASES, ids=lambda case: getattr(case, "__name__", ""))
+def test_anomalies_are_found(build: Callable[[Story], None], kinds: set[str]) -> None:
     story = Story()
-    tell(story)
+    build(story)
     assert story.kinds() == kinds
 
 
@@ -258,16 +258,16 @@ def not_acknowledged_by_anybody(story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    "tell",
+    "build",
     [
         nothing, all_well, given_up_and_stored, lanes, two_topics_of_one_name, repeated_without_idempotence,
         lost_with_its_leader, not_acknowledged_by_anybody,
     ],
     ids=lambda case: case.__name__,
 )  # fmt: skip
-def test_what_was_not_promised_is_no_anomaly(tell: Callable[[Story], None]) -> None:
+def test_what_was_not_promised_is_no_anomaly(build: Callable[[Story], None]) -> None:
     story = Story()
-    tell(story)
+    build(story)
     assert story.kinds() == set()
 
 

@@ -174,7 +174,7 @@ CASES: list[tuple[Callable[[Story], None], set[str]]] = [
     (two_after_an_acknowledgement_behind_a_failure, {"gate", "overtaken"}),
     (two_after_a_minute, {"gate"}),
     (two_leaders, {"two leaders"}),
-    (two_identities, {"two identities", "gate"}),
+    (two_identities, {"two producer ids", "gate"}),
     (a_gap, {"sequence"}),
     (a_new_identity_that_goes_on, {"sequence"}),
     (none_any_more, {"sequence"}),
@@ -184,10 +184,10 @@ CASES: list[tuple[Callable[[Story], None], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("tell", "kinds"), CASES, ids=lambda case: getattr(case, "__name__", ""))
-def test_each_rule(tell: Callable[[Story], None], kinds: set[str]) -> None:
+@pytest.mark.parametrize(("build", "kinds"), CASES, ids=lambda case: getattr(case, "__name__", ""))
+def test_each_rule(build: Callable[[Story], None], kinds: set[str]) -> None:
     story = Story()
-    tell(story)
+    build(story)
     assert set(story.kinds) <= kinds
     assert bool(story.kinds) == bool(kinds)
 

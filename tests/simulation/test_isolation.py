@@ -10,7 +10,7 @@ import pytest
 from kwire.errors import DeliveryError
 from kwire.producer.futures import RecordMetadata
 from kwire.simulation.checker import anomalies_of_transactions
-from kwire.simulation.history import History, LogCopy, Outcome, ReadCopy, RecordId, Sent, Transacted
+from kwire.simulation.history import History, LogCopy, ReadCopy, RecordId, Resolution, Sent, SentTransaction
 
 TOPIC = "t"
 
@@ -19,19 +19,19 @@ class Story:
     def __init__(self) -> None:
         self.history = History()
 
-    def transaction(self, count: int = 3, *, is_acknowledged: bool = True) -> Transacted:
-        made = Transacted("p", len(self.history.transactions))
+    def transaction(self, count: int = 3, *, is_acknowledged: bool = True) -> SentTransaction:
+        made = SentTransaction("p", len(self.history.transactions))
         for _ in range(count):
             sent = Sent(RecordId("p", TOPIC, len(self.history.sent)), 0.0, 0, None)
-            self.history.hand_over(sent)
+            self.history.add_sent(sent)
             made.records.append(sent.id)
             told = RecordMetadata(TOPIC, 0, sent.id.number, 0) if is_acknowledged else None
             error = None if is_acknowledged else DeliveryError("too late", possibly_persisted=False)
-            sent.outcomes.append(Outcome(0, 0.0, told, error))
+            sent.resolutions.append(Resolution(0, 0.0, told, error))
         self.history.transactions.append(made)
         return made
 
-    def commit(self, one: Transacted) -> Transacted:
+    def commit(self, one: SentTransaction) -> SentTransaction:
         one.is_commit_asked = one.is_committed = True
         return one
 
@@ -112,10 +112,10 @@ CASES: list[tuple[Callable[[Story], None], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("tell", "kinds"), CASES, ids=lambda case: getattr(case, "__name__", ""))
-def test_anomalies_are_found(tell: Callable[[Story], None], kinds: set[str]) -> None:
+@pytest.mark.parametrize(("build", "kinds"), CASES, ids=lambda case: getattr(case, "__name__", ""))
+def test_anomalies_are_found(build: Callable[[Story], None], kinds: set[str]) -> None:
     story = Story()
-    tell(story)
+    build(story)
     assert story.kinds() == kinds
 
 
@@ -137,11 +137,11 @@ def committed_for_all_that_is_known_or_not(story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    "tell",
+    "build",
     [committed_and_read, aborted_and_not_read, committed_for_all_that_is_known_or_not],
     ids=lambda case: case.__name__,
 )
-def test_what_was_not_promised_is_no_anomaly(tell: Callable[[Story], None]) -> None:
+def test_what_was_not_promised_is_no_anomaly(build: Callable[[Story], None]) -> None:
     story = Story()
-    tell(story)
+    build(story)
     assert story.kinds() == set()

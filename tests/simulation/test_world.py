@@ -39,8 +39,8 @@ def test_a_loop_turns_until_it_would_sleep() -> None:
         left -= 1
 
     loop = Loop(world, "one", turn)
-    loop.ring()
-    loop.ring()  # rung already
+    loop.wake()
+    loop.wake()  # rung already
     world.run(1.0)
     assert loop.turns == 3
 
@@ -48,15 +48,15 @@ def test_a_loop_turns_until_it_would_sleep() -> None:
 def test_a_loop_that_is_stopped_turns_no_more() -> None:
     world = World(time_ms=0)
     loop = Loop(world, "one", lambda: loop.stop())
-    loop.ring()
+    loop.wake()
     world.run(1.0)
-    loop.ring()
+    loop.wake()
     world.run(2.0)
     assert loop.turns == 1
 
 
 def never_sleeps(world: World) -> None:
-    Loop(world, "sleepless", lambda: None).ring()
+    Loop(world, "sleepless", lambda: None).wake()
 
 
 def two_that_wake_each_other(world: World) -> None:
@@ -64,13 +64,13 @@ def two_that_wake_each_other(world: World) -> None:
 
     def wakes(other: int) -> Callable[[], None]:
         def turn() -> None:
-            loops[other].ring()
+            loops[other].wake()
             raise WouldSleepError
 
         return turn
 
     loops += [Loop(world, "a", wakes(1)), Loop(world, "b", wakes(0))]
-    loops[0].ring()
+    loops[0].wake()
 
 
 def a_timer_that_sets_itself(world: World) -> None:
