@@ -1,7 +1,7 @@
-"""Sockets, TLS and time: `KafkaSelector`, and what it is given and gives.
+"""Sockets, TLS and time: `KafkaSelector`, its arguments and its results.
 
-The only room that touches sockets and clocks. It moves frames and knows no message, so a program that brings its own
-messages needs nothing above it: a `KafkaSelector` can be embedded in a loop of one's own.
+No other room touches sockets or clocks. This one moves frames and knows no message: a program with messages of its own
+can embed a `KafkaSelector` in its own loop, and needs nothing else of kwire.
 
     selector = kwire.KafkaSelector(connect_timeout_ms=5_000)
     selector.connect(1, "db", 9092)
@@ -13,30 +13,30 @@ messages needs nothing above it: a `KafkaSelector` can be embedded in a loop of 
         if 1 in selector.connected:
             ...  # send the first frame
 
-**Lists.** `connect` and `poll` never raise what the network does. What happened is in the lists of the poll that found
-it: `connected`, `disconnected`, `completed_sends`, `completed_receives`; for a listener `accepted` and `rejected`. The
-next poll empties them.
+**Lists.** `connect` and `poll` never raise a network error. Each poll fills lists with what happened: `connected`,
+`disconnected`, `completed_sends` and `completed_receives`; for a listener also `accepted` and `rejected`. The next poll
+replaces them.
 
-**A loop that waits for a connection must look at `disconnected`.** Where nothing listens, the node is there with a
-ConnectError as its `cause`, after `connect_timeout_ms` at the latest, and nothing more happens until the next
-`connect`. `cause` is a NodeError of `kwire.errors`: ResolveError, ConnectError, TlsError, NotKafkaError or
-DisconnectedError. It can be raised, and its `is_retriable` says whether another attempt may help. `unsent` counts the
-frames that the peer cannot have read whole. A connection that `disconnect` closed is in no list.
+**A loop that waits for a connection must check `disconnected`.** Where nothing listens, the node is in that list, with
+a ConnectError as its `cause`, after `connect_timeout_ms` at the latest; nothing more happens until the next `connect`.
+`cause` is a NodeError of `kwire.errors`: ResolveError, ConnectError, TlsError, NotKafkaError or DisconnectedError. It
+can be raised, and `is_retriable` says whether another attempt may succeed. `unsent` is the number of frames that the
+peer cannot have read whole. A connection that `disconnect` closed is in no list.
 
-**Time limits.** `poll(timeout=)` bounds one wait, in seconds. `connect_timeout_ms` bounds one attempt: name, addresses
-and TLS handshake together. `idle_timeout_ms` closes what is not used. Nothing bounds the wait for a response, because
-the selector does not know which frames have one: `kwire.session` does, and has deadlines.
+**Time limits.** `poll(timeout=)` limits one wait, in seconds. `connect_timeout_ms` limits one attempt: name, addresses
+and TLS handshake together. `idle_timeout_ms` closes unused connections. The selector does not limit the wait for a
+response, because it does not know which frames have one; `kwire.session` does.
 
-**Back-off.** The selector does not connect again by itself. A `connect` after a failure waits first:
-`reconnect_backoff_ms`, doubled with each failure in a row up to `reconnect_backoff_ms_max`, with jitter. `connect` may
-be called at once; `next_attempt_at` says when the attempt begins. A frame from the node ends its back-off, and
-`disconnect(node, failed=True)` prolongs it, for a caller that finds the node faulty.
+**Back-off.** The selector does not connect again by itself. `connect` may be called at once after a failure; the
+attempt then begins after `reconnect_backoff_ms`, which doubles with each failure in a row up to
+`reconnect_backoff_ms_max`, with jitter. `next_attempt_at` returns that time. A frame from the node ends its back-off.
+`disconnect(node, failed=True)` counts as a failure, for a caller that finds the node faulty.
 
-**TLS.** `KafkaSelector(tls=Tls(...))` for all connections, `connect(..., tls=...)` for one. Both load the files, and
-raise ConfigurationError for one that is missing or wrong. What the peer gets wrong is a TlsError in `disconnected`.
+**TLS.** `KafkaSelector(tls=Tls(...))` is for all connections, `connect(..., tls=...)` for one. Both load the files, and
+raise ConfigurationError for a file that is missing or wrong. An error of the peer is a TlsError in `disconnected`.
 
-**Threads.** One thread uses a selector; others may call `wakeup`, which ends the running poll. Clock, chance and
-resolver are arguments: on a `VirtualClock` a test of a ten-second timeout takes no time.
+**Threads.** One thread uses a selector; other threads may call `wakeup`, which ends the running poll. Clock, random
+numbers and resolver are arguments: with a `VirtualClock` a test of a ten-second timeout takes no time.
 
 Imports: wire.
 """

@@ -1,6 +1,6 @@
 """How long to wait before trying again: exponential with jitter, up to a maximum (KIP-580, Kafka's ExponentialBackoff).
 
-Chance and time are arguments; nothing here waits.
+Random numbers and time are arguments; nothing here waits.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Backoff:
 class ReconnectBackoff:
     """The failures of one node, and when the next attempt to connect may begin.
 
-    A node counts as well again when it has sent a frame. A node that sends one and is at once found faulty (a refused
-    password, an answer that cannot be read) would so be tried again without end at the shortest wait; therefore a
-    failure within the maximum wait after that first frame goes on counting where the earlier failures stopped.
+    A frame from the node resets the count. But a node that fails soon after its first frame (a refused password, a
+    response that cannot be decoded) would then be tried for ever at the shortest wait. So a failure within the maximum
+    wait after that frame continues the old count.
     """
 
     __slots__ = ("_backoff", "_before", "_failures", "_random", "_well_since", "ready_at")
@@ -51,7 +51,7 @@ class ReconnectBackoff:
 
     @property
     def failures(self) -> int:
-        """How many failures there were in a row."""
+        """Return the number of failures in a row."""
         return self._failures
 
     def failed(self, now: float) -> float:

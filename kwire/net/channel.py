@@ -1,14 +1,6 @@
-"""One open connection: a socket, its TLS if any, frames in and frames out.
+"""A connected socket with its TLS, if any: frames in and frames out.
 
-The frames waiting to be written to one connection, as a queue of pieces for vectored writes.
-
-Owns the size prefix and the accounting of which frame is wholly written. Refuses to join large pieces: a batch of a
-megabyte goes from the producer's buffer to the kernel without another copy.
-
-One open connection: a socket, its TLS if any, frames in and frames out.
-
-Owns the socket, what is queued for it and how far its next frame has come. Refuses to wait: every call does what the
-socket allows now. Raises a NodeError when the connection is over; the selector then closes it.
+No call blocks: each does what the socket allows now. A NodeError ends the connection, which the selector then closes.
 """
 
 from __future__ import annotations
@@ -31,16 +23,18 @@ _WHOLE = bytes, bytearray, memoryview
 
 
 class SendQueue:
+    """Frames to be written, as a stream of pieces for vectored writes."""
+
     __slots__ = ("_done", "_ends", "_queued", "pieces")
 
     def __init__(self) -> None:
-        self.pieces: deque[memoryview] = deque()  # what is left to be written, frame after frame; to look at
-        self._ends: deque[tuple[int, Frame]] = deque()  # position in the stream at which each frame ends
+        self.pieces: deque[memoryview] = deque()  # what is left to write; read-only for callers
+        self._ends: deque[tuple[int, Frame]] = deque()  # the stream position at which each frame ends
         self._queued = 0  # bytes ever pushed
-        self._done = 0  # bytes ever taken away by `advance`
+        self._done = 0  # bytes ever removed by `advance`
 
     def push(self, frame: Frame) -> None:
-        """Queue a frame, its size in front. Its bytes must not change until `advance` has answered the frame."""
+        """Queue a frame after its size. Its bytes must not change until `advance` has returned the frame."""
         parts: Sequence[BytesLike] = [frame] if isinstance(frame, _WHOLE) else frame  # pyright: ignore[reportAssignmentType]
         size, pieces = 0, []
         first = small = bytearray(SIZE.size)
@@ -64,14 +58,14 @@ class SendQueue:
         self._ends.append((self._queued, frame))
 
     def push_raw(self, data: bytes) -> None:
-        """Queue bytes as they are, without a size: what a peer that breaks the framing would send."""
+        """Queue bytes without a size field."""
         if data:
             self.pieces.append(memoryview(data))
         self._queued += len(data)
         self._ends.append((self._queued, data))
 
     def chunk(self, max_bytes: int) -> BytesLike:
-        """The next bytes in one piece, for a writer that has no vectors; only pieces below `max_bytes` are joined."""
+        """Return the next bytes, at most `max_bytes`, in one piece, for a writer without vectors."""
         first = self.pieces[0]
         if len(first) >= max_bytes or len(self.pieces) == 1:
             return first[:max_bytes]
@@ -83,7 +77,7 @@ class SendQueue:
         return joined
 
     def advance(self, count: int) -> list[Frame]:
-        """The first `count` bytes are written. Answers the frames that are now done with, in order."""
+        """Remove the first `count` bytes, which are written; return the frames that are now complete, in order."""
         self._done += count
         while count:
             first = self.pieces[0]
@@ -112,17 +106,19 @@ class SendQueue:
 
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-# Encrypted ahead of what the socket takes.
+# The most that is encrypted before the socket takes it.
 _SEAL_BYTES = 256 * 1024
-# Of a large frame as much is to be there before the loop turns for it; less would be a turn for every few packets.
+# The low-water mark for reading a large frame: a lower one would cost a turn of the loop for every few packets.
 _GATHER_BYTES = 2 * 1024 * 1024
-# The most that one channel writes in a turn, so that none starves another.
+# The most that one channel writes in a turn, so that it does not starve the others.
 _WRITE_BYTES_PER_TURN = 4 * 1024 * 1024
 
 _NOT_OURS = "if this listener expects TLS or SASL, configure it; otherwise the broker's log says why"
 
 
 class Channel:
+    """One connection of the selector. `wants` says for which events the selector must watch its socket."""
+
     __slots__ = (
         "_failure", "_is_paused", "_low_watermark", "_outgoing", "_reader", "_sealed", "_sealed_frames", "_sock",
         "_tls", "broker", "is_accepted", "is_established", "last_active", "mask", "push", "push_raw", "wants",
@@ -143,17 +139,17 @@ class Channel:
         self._reader = reader
         self._outgoing = SendQueue()
         self.push, self.push_raw = self._outgoing.push, self._outgoing.push_raw
-        self._sealed = memoryview(b"")  # encrypted, not yet taken by the socket
-        self._sealed_frames: list[Frame] = []  # whose last byte is in `_sealed`
-        self._failure: NodeError | None = None  # of a write; told once what the peer sent before it is read
-        self._low_watermark = 1  # bytes of which the kernel tells
+        self._sealed = memoryview(b"")  # encrypted and not yet written
+        self._sealed_frames: list[Frame] = []  # frames whose last byte is in `_sealed`
+        self._failure: NodeError | None = None  # of a write; raised when everything from the peer was read
+        self._low_watermark = 1  # SO_RCVLOWAT of the socket
         self.broker = broker
         self.is_accepted = is_accepted
-        self.is_established = tls is None  # frames can be read and written: a TLS handshake, if needed, is over
+        self.is_established = tls is None  # the TLS handshake, if any, is over
         self._is_paused = False
         self.last_active = now
-        self.wants = READ  # what the selector is to watch the socket for, a mask of READ and WRITE; and ...
-        self.mask = 0  # ... what it has registered it for
+        self.wants = READ  # the events to watch for, a mask of READ and WRITE ...
+        self.mask = 0  # ... and those that the selector has registered
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -164,7 +160,7 @@ class Channel:
 
     @property
     def frames_queued(self) -> int:
-        """Frames given to `push` and not yet answered by `flush`."""
+        """Return the number of frames given to `push` and not yet returned by `flush`."""
         return self._outgoing.frames_queued + len(self._sealed_frames)
 
     @property
@@ -172,12 +168,12 @@ class Channel:
         return self._outgoing.bytes_queued + len(self._sealed)
 
     def pause(self, is_paused: bool) -> None:
-        """Whether it is not to be read for now."""
+        """Stop reading, or begin again."""
         self._is_paused = is_paused
         self._update_interest()
 
     def start(self, now: float) -> None:
-        """Begin the handshake, if there is one: a client speaks first."""
+        """Begin the TLS handshake, if there is one."""
         if self._tls is not None:
             self._tls.handshake()
             self.flush(now)
@@ -191,9 +187,9 @@ class Channel:
         return host, port
 
     def read(self, buffer: bytearray, budget: int, now: float) -> tuple[list[BytesLike], NodeError | None]:
-        """Read until a frame is whole, but no more than `budget` bytes, nor than `buffer` holds of what is copied.
+        """Read until a frame is whole, at most `budget` bytes, through `buffer` where the bytes must be copied.
 
-        Answers the frames completed and, if the connection is over, why; frames that came before the end come with it.
+        Return the complete frames and, if the connection is over, the reason. Frames before the end come with it.
         """
         frames: list[BytesLike] = []
         reader, view = self._reader, memoryview(buffer)
@@ -231,16 +227,16 @@ class Channel:
         return frames, None
 
     def _gather(self, low_watermark: int) -> None:
-        """Let the kernel tell of what came when it is worth a turn of the loop; it tells of an end at any time."""
-        with contextlib.suppress(OSError):  # where it cannot be set, the loop turns more often
+        """Set how many bytes make the socket readable. The end of the connection makes it readable at any time."""
+        with contextlib.suppress(OSError):  # without it the loop only turns more often
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_watermark)
         self._low_watermark = low_watermark
 
     def flush(self, now: float) -> list[Frame]:
-        """Write what the socket takes. Answers the frames that are wholly written, in order.
+        """Write what the socket takes; return the frames that are written whole, in order.
 
-        A write that fails does not end the connection yet: the peer may have said why before it closed (an HTTP error,
-        a TLS alert), and that is still to be read. The read that follows finds the end and tells it.
+        A failed write does not end the connection: the peer may have sent the reason before it closed (an HTTP error, a
+        TLS alert). The next read finds that, and the end.
         """
         frames: list[Frame] = []
         if self._failure is not None:
@@ -255,15 +251,14 @@ class Channel:
         except NodeError as error:
             self._failure = error.at(broker=self.broker)
             with contextlib.suppress(OSError):
-                self._sock.shutdown(socket.SHUT_RD)  # TLS has failed on a sound socket: make the read find an end
+                self._sock.shutdown(socket.SHUT_RD)  # TLS failed while the socket works: the next read must find an end
         except OSError as error:
             self._failure = self._cut(_reason(error))
         self._update_interest()
         return frames
 
     def _update_interest(self) -> None:
-        """What it waits for now. It is not read while it is paused, unless a write has failed: the end must be
-        found."""
+        """Set `wants`. A paused channel is not read, except to find the end after a failed write."""
         is_waiting = bool(self._sealed or self._sealed_frames or (self._outgoing.pieces and self.is_established))
         if self._failure is not None:
             self.wants = READ
@@ -271,18 +266,18 @@ class Channel:
             self.wants = (0 if self._is_paused else READ) | (WRITE if is_waiting else 0)
 
     def timeout_error(self) -> NodeError:
-        """The TLS handshake took too long."""
+        """Return the error for a TLS handshake that took too long."""
         assert self._tls is not None
         return self._tls.timeout_error().at(broker=self.broker)
 
     def abandon(self) -> None:
-        """Let go of the socket without a word to the peer: another process goes on using it."""
+        """Close the descriptor only: another process uses the connection."""
         self._sock.close()
 
     def close(self) -> None:
-        """Close the socket, with a goodbye where TLS wants one. What is queued is dropped."""
+        """Close the socket, after a TLS close_notify where there is TLS. Queued frames are dropped."""
         if self._tls is not None and self._failure is None and self._sock.fileno() >= 0:
-            # The peer may be gone, or its window full: then it learns it from the close.
+            # Without it, where the peer is gone or its window is full, the close says the same.
             with contextlib.suppress(OSError):
                 self._sock.send(self._tls.close_notify() if not self._sealed else self._sealed)
         self._outgoing.clear()
@@ -294,7 +289,7 @@ class Channel:
             plain = tls.decrypt(data)
         finally:
             self.is_established = tls.is_established
-            self._seal_alerts(tls)  # also after a failure: the peer is told why
+            self._seal_alerts(tls)  # also after a failure, so that the peer gets the alert
             self._update_interest()
         for chunk in plain:
             frames += self._reader.feed(chunk)
@@ -302,7 +297,7 @@ class Channel:
                 break
 
     def _seal_alerts(self, tls: TlsFilter) -> None:
-        """Handshake records, alerts and key updates that reading gave rise to; written as the socket takes them."""
+        """Write the handshake records, alerts and key updates that reading produced."""
         records = tls.sealed()
         if records:
             self._sealed = memoryview(bytes(self._sealed) + records)
@@ -332,7 +327,7 @@ class Channel:
             self._sealed = self._sealed[count:]
 
     def _seal(self, tls: TlsFilter) -> None:
-        """Encrypt the next stretch of the queue. Its frames are done with when the socket has taken all of it."""
+        """Encrypt the next part of the queue. Its frames are complete when the socket has taken all of it."""
         taken = 0
         while tls.is_established and self._outgoing.pieces and taken < _SEAL_BYTES:
             count = tls.encrypt(self._outgoing.chunk(RECORD_BYTES))
@@ -341,7 +336,7 @@ class Channel:
         self._sealed = memoryview(tls.sealed())
 
     def _end(self) -> NodeError:
-        """Why the peer's end of stream came where it did."""
+        """Return the error for an end of the stream at this place."""
         foreign = self._reader.ended()
         if foreign is not None:
             return foreign.at(broker=self.broker)

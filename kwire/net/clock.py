@@ -1,7 +1,7 @@
-"""Time as an argument: the clock that a selector and everything above it is given.
+"""Time as an argument: the clock of a selector and of everything above it.
 
-Owns the two readings (monotonic seconds for deadlines, milliseconds since 1970 for timestamps) and the wait for
-sockets, because waiting is the third thing that real and virtual time do differently. Nothing else in kwire reads time.
+A clock gives monotonic seconds for deadlines, milliseconds since 1970 for timestamps, and the wait for sockets, because
+real and virtual time wait differently. Nothing else in kwire reads time.
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
-# What `selectors.BaseSelector.select` is to a clock: seconds to sleep at most (None: for ever) -> what became ready.
+# `selectors.BaseSelector.select`: seconds to wait at most (None: no limit) -> what became ready.
 Select = Callable[[float | None], list[T]]
 
-# How long a virtual clock really waits for a peer in another thread before it decides that nothing is coming.
+# How long, in real seconds, a virtual clock waits for a peer in another thread.
 _GRACE_SECONDS = 0.002
 
 
 class Clock(Protocol):
-    """What kwire needs of time."""
+    """Time, as kwire uses it."""
 
     def now(self) -> float:
-        """Monotonic seconds, from any start."""
+        """Return monotonic seconds, from any start."""
         ...
 
     def time_ms(self) -> int:
-        """Wall time: milliseconds since 1970-01-01 UTC."""
+        """Return wall time: milliseconds since 1970-01-01 UTC."""
         ...
 
     def wait(self, select: Select[T], timeout: float | None) -> list[T]:
-        """Run `select` so that it ends when something is ready or when `timeout` seconds of this clock are over.
+        """Run `select` until something is ready, or for `timeout` seconds of this clock; return what is ready.
 
-        May answer early with nothing; a clock that does and has not reached the time makes `poll` return.
+        It may return early with an empty list; `poll` then returns, too.
         """
         ...
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The clock of the system."""
 
     __slots__ = ()
 
-    now = staticmethod(time.monotonic)  # itself: it is asked several times in each turn of a loop
+    now = staticmethod(time.monotonic)  # no wrapper: each turn of a loop calls it several times
 
-    wait: Callable[..., Any] = operator.call  # select(timeout), also without a call of Python
+    wait: Callable[..., Any] = operator.call  # select(timeout), without a Python frame
 
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -55,9 +55,9 @@ class SystemClock:
 class VirtualClock:
     """A clock for tests: it stands still until `advance`, and a `poll` on it hardly sleeps.
 
-    With `autojump` a wait in which nothing became ready moves the clock on by the time waited for, so that a test of a
-    ten-second timeout is over at once. That is only right where both ends live in the test's own thread: a peer in
-    another thread is not given those ten seconds.
+    With `autojump` a wait in which nothing becomes ready moves the clock by its timeout, so that a test of a ten-second
+    timeout ends at once. Use it only where both ends run in the test's thread: a peer in another thread does not get
+    those ten seconds.
 
     >>> clock = VirtualClock(100.0)
     >>> clock.advance(2.5)
@@ -85,7 +85,7 @@ class VirtualClock:
 
     def wait(self, select: Select[T], timeout: float | None) -> list[T]:
         if timeout is None:
-            return select(None)  # only a peer or a wakeup can end this wait, and they live in real time
+            return select(None)  # only a peer or a wakeup, in real time, ends it
         ready = select(min(timeout, _GRACE_SECONDS))
         if not ready and self._autojump:
             self._now += timeout

@@ -1,15 +1,8 @@
 """One attempt to connect to a node: back-off, name resolution, then each of its addresses in turn.
 
-Host names to addresses, off the selector's thread: `getaddrinfo` blocks, and nothing can interrupt it.
-
-Owns the threads that wait for it. They are daemons: a name server that never answers must not hold up the end of the
-process, as an executor's threads would. A resolver is an argument of the selector, so that a test (or a program with
-asynchronous DNS of its own) can bring another.
-
-One attempt to connect to a node: back-off, name, then each of its addresses in turn.
-
-Owns the stage of the attempt and what went wrong with each address. Refuses to wait and to read a clock: the selector
-calls it when a timer, an answer of the resolver or the socket says so.
+`getaddrinfo` blocks and cannot be interrupted, so it runs on daemon threads: a name server that does not respond must
+not hold up the end of the process, as the threads of an executor would. The resolver is an argument of the selector,
+for tests and for programs with asynchronous DNS of their own.
 """
 
 from __future__ import annotations
@@ -28,13 +21,13 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from kwire.errors import ConnectError, NodeError, ResolveError
 from kwire.wire.frame import Frame
 
-# More names than this at once wait in a queue: a cluster of a thousand names must not start a thousand threads.
+# Further names wait in a queue: a cluster of a thousand names must not start a thousand threads.
 MAX_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a socket can connect to: what `getaddrinfo` says of one address."""
+    """An address to connect to, as `getaddrinfo` returns it."""
 
     family: int
     sockaddr: tuple[Any, ...]
@@ -43,7 +36,7 @@ class Address:
         return show_address(self.sockaddr[0], self.sockaddr[1])
 
 
-# What a resolution ends with: addresses in the order in which to try them, or why there are none.
+# The result of a resolution: addresses in the order in which to try them, or the error.
 Outcome: TypeAlias = Sequence[Address] | OSError
 Lookup: TypeAlias = Callable[[str, int], Sequence[Address]]
 
@@ -79,7 +72,7 @@ class ThreadResolver:
         threading.Thread(target=self._run, name=f"kwire-resolve-{host}", daemon=True).start()
 
     def close(self) -> None:
-        """Forget what waits. A lookup that is under way ends when it ends, and tells nobody."""
+        """Drop the names that wait. The result of a running lookup is dropped, too."""
         with self._lock:
             self._closed = True
             self._waiting.clear()
@@ -103,13 +96,13 @@ class ThreadResolver:
 
 
 def system_lookup(host: str, port: int) -> list[Address]:
-    """All TCP addresses of a name, in the system's order of preference (RFC 6724), each once. Blocks."""
+    """Return the TCP addresses of a name, each once, in the system's order of preference (RFC 6724). Blocks."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     return list(dict.fromkeys(Address(family, sockaddr) for family, _, _, _, sockaddr in found))
 
 
 def literal_address(host: str, port: int) -> Address | None:
-    """The address that `host` writes out in digits, or None if it is a name. Asks nobody, so it does not block."""
+    """Return the IP address that `host` spells out, or None if it is a name. Does not block."""
     try:
         found = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_NUMERICHOST
@@ -121,18 +114,18 @@ def literal_address(host: str, port: int) -> Address | None:
 
 
 def show_address(host: object, port: object) -> str:
-    """host:port, with the brackets that an IPv6 address needs."""
+    """Return host:port, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
 
 
 class Stage(Enum):
     """WAITING -> RESOLVING -> CONNECTING -> DONE, and to FAILED from any of the first three."""
 
-    WAITING = "waits out the back-off"
-    RESOLVING = "waits for the name to be resolved"
-    CONNECTING = "connects to one of the addresses"
-    DONE = "has given its socket away"
-    FAILED = "is over"
+    WAITING = "the back-off is not over"
+    RESOLVING = "the name is being resolved"
+    CONNECTING = "one of the addresses is being tried"
+    DONE = "a channel has the socket"
+    FAILED = "the attempt is over"
 
 
 _MOVES = {
@@ -146,6 +139,8 @@ _MOVES = {
 
 @dataclass(slots=True, eq=False)
 class Dial:
+    """One attempt. It neither waits nor reads a clock: the selector calls it for timers, addresses and the socket."""
+
     node: Hashable
     host: str
     port: int
@@ -153,8 +148,8 @@ class Dial:
     server_name: str | None
     deadline: float = 0.0  # of name, addresses and TLS handshake together
     stage: Stage = Stage.WAITING
-    is_accepted: ClassVar[bool] = False  # what a Channel says of itself; an attempt is always ours
-    frames: deque[Frame] = field(default_factory=deque)  # given while there is no channel yet
+    is_accepted: ClassVar[bool] = False  # as `Channel.is_accepted`
+    frames: deque[Frame] = field(default_factory=deque)  # to be sent once there is a channel
     sock: socket.socket | None = None
     address: Address | None = None
     _addresses: deque[Address] = field(default_factory=deque)
@@ -167,7 +162,7 @@ class Dial:
 
     @property
     def is_addressable(self) -> bool:
-        """Host and port may come from a broker's metadata, and to `getaddrinfo` no host at all means this machine."""
+        """Return whether host and port can be dialled. Metadata may lack a host, which `getaddrinfo` takes as local."""
         return bool(self.host) and 0 < self.port < 65536
 
     @property
@@ -183,9 +178,9 @@ class Dial:
         self._addresses = deque(addresses)
 
     def dial_next(self) -> bool:
-        """Begin to connect to the next address that does not refuse at once; `sock` is then to be watched for writing.
+        """Begin to connect to the next address that does not refuse at once; the caller watches `sock` for writing.
 
-        False when there is none left.
+        Return False when no address is left.
         """
         self.drop_socket()
         while self._addresses:
@@ -194,7 +189,7 @@ class Dial:
                 self.sock = socket.socket(self.address.family, socket.SOCK_STREAM)
                 self.sock.setblocking(False)
                 code = self.sock.connect_ex(self.address.sockaddr)
-            except OSError as error:  # no IPv6 on this machine, or out of file descriptors
+            except OSError as error:  # no IPv6 here, or no file descriptor left
                 code = error.errno or errno.EINVAL
             if code in (0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR):
                 return True
@@ -202,7 +197,7 @@ class Dial:
         return False
 
     def check(self) -> bool:
-        """The socket became writable: True if that is because it is connected, False if this address has failed."""
+        """Return whether the socket, which became writable, is connected; if not, this address has failed."""
         assert self.sock is not None
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code == 0 and self._is_connected_to_itself():
@@ -221,7 +216,7 @@ class Dial:
         self.address_failed(errno.ETIMEDOUT)
 
     def next_deadline(self, now: float) -> float:
-        """When to give up on the present address: each that is left gets an equal share of the time that is left."""
+        """Return the deadline of the current address: each address left gets an equal share of the time left."""
         return now + max(0.0, self.deadline - now) / (1 + len(self._addresses))
 
     def give_socket(self) -> socket.socket:
@@ -259,13 +254,13 @@ class Dial:
 
     def unconnected(self) -> NodeError:
         if [str(address) for address, _ in self._failures] == [show_address(self.host, self.port)]:
-            tried = self._failures[0][1]  # the broker's own words have the address
+            tried = self._failures[0][1]  # the error has the address already
         else:
             tried = "; ".join(f"{address}: {reason}" for address, reason in self._failures)
         return ConnectError(f"cannot connect ({tried})", broker=self.broker, remedy=_remedy(self._last_errno))
 
     def _is_connected_to_itself(self) -> bool:
-        """TCP's simultaneous open: a closed ephemeral port may be dialled from that very port, and answer."""
+        """Return whether the socket has itself as its peer, by TCP's simultaneous open on an ephemeral port."""
         assert self.sock is not None
         try:
             return bool(self.sock.getsockname() == self.sock.getpeername())

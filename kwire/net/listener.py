@@ -1,7 +1,4 @@
-"""A listening socket: the broker's side.
-
-Owns the socket and the context of its TLS. Refuses to decide anything about a connection: that is the selector's.
-"""
+"""A listening socket, for the broker's side. The selector decides about the connections that it accepts."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from kwire.errors import ConnectError
 from kwire.net.dial import show_address
 
 _BACKLOG = 128
-# More than this at once wait for the next turn, so that a crowd at the door does not starve those inside.
+# The most accepted in one turn, so that new connections do not starve the others.
 _ACCEPTS_PER_TURN = 64
 
 
@@ -22,7 +19,7 @@ class Listener:
     __slots__ = ("_sock", "address", "is_starved", "tls")
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
-        """Bind and listen; `host` is resolved here and now (it is this machine's own). Raises ConnectError."""
+        """Bind and listen. `host` is resolved here, which may block. Raises ConnectError."""
         where = show_address(host, port)
         try:
             family, _, _, _, sockaddr = socket.getaddrinfo(
@@ -32,7 +29,7 @@ class Listener:
         except OSError as error:
             raise ConnectError(f"cannot listen on {where}: {error.strerror or error}") from error
         try:
-            # A broker that restarts must get its port back while old connections linger in TIME_WAIT.
+            # A broker that restarts needs its port while old connections are in TIME_WAIT.
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._sock.setblocking(False)
             self._sock.bind(sockaddr)
@@ -44,23 +41,23 @@ class Listener:
             ) from error
         name = self._sock.getsockname()
         self.address: tuple[str, int] = (name[0], name[1])
-        self.is_starved = False  # of file descriptors, as the log has said
+        self.is_starved = False  # no file descriptor was left, and the log says so
         self.tls = tls
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
     def accept(self) -> list[tuple[socket.socket, Any]]:
-        """The connections that wait. Raises OSError when the process has no file descriptor left for one."""
+        """Return the new connections. Raises OSError when the process has no file descriptor left."""
         accepted: list[tuple[socket.socket, Any]] = []
         with contextlib.suppress(BlockingIOError, InterruptedError):
             while len(accepted) < _ACCEPTS_PER_TURN:
                 try:
                     sock, peer = self._sock.accept()
-                except ConnectionAbortedError:  # gone again before we looked
+                except ConnectionAbortedError:  # the peer closed it before this call
                     continue
                 except OSError:
-                    if accepted:  # the next turn will meet the same error with nothing in hand
+                    if accepted:  # the next turn raises the same error
                         break
                     raise
                 sock.setblocking(False)

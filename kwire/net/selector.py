@@ -1,13 +1,9 @@
-"""KafkaSelector: frames to and from many nodes, on one thread, over the standard `selectors`.
+"""`KafkaSelector`: frames to and from many nodes, on one thread, over the standard `selectors`.
 
-What a poll tells: plain tuples, in lists that the selector fills anew each time.
-
-KafkaSelector: frames to and from many nodes, on one thread, over the standard `selectors`.
-
-It keeps each connection from `connect` to its end: back-off, name resolution, connecting, TLS handshake, reading,
-writing, idleness; and the listeners of a broker. It knows frames and no message. The shape is that of Kafka's own
-Selector: `connect`, `disconnect`, and a `poll` after which lists say what happened. `kwire.net` is the page to read
-before using it.
+The selector owns each connection from `connect` to its end: back-off, name resolution, dialling, TLS handshake,
+reading, writing and the idle timeout; and the listeners of a broker. It knows frames and no message. The interface is
+that of Kafka's own Selector: `connect`, `disconnect`, and a `poll` after which lists say what happened. Read
+`kwire.net` first.
 """
 
 from __future__ import annotations
@@ -36,30 +32,30 @@ from kwire.net.tls import Tls, TlsFilter
 from kwire.net.wakeup import Wakeup
 from kwire.wire.frame import MAX_FRAME_BYTES, BytesLike, Frame, FrameReader
 
-# The caller's own name for a connection: a broker id, or any other hashable value. Any, so that what goes in as an int
-# comes out as one to the type checker; the selector itself does nothing with it but look it up.
+# The caller's name for a connection: a broker id, or any other hashable value. It is Any, so that type checkers give
+# it back as the type that went in.
 Node: TypeAlias = Any
 
 
 class Receive(NamedTuple):
-    """A whole frame, its size taken off: bytes, unless the selector lends frames."""
+    """A whole frame without its size field: bytes, or with `reuse_buffers` sometimes a memoryview."""
 
     node: Node
     frame: BytesLike
 
 
 class Sent(NamedTuple):
-    """A frame, the very object that was given to `poll`, whose last byte the kernel has taken."""
+    """A frame that the kernel has taken whole: the object that was given to `poll`."""
 
     node: Node
     frame: Frame
 
 
 class Disconnection(NamedTuple):
-    """A connection, or an attempt at one, that ended without `disconnect` having been called.
+    """A connection, or an attempt at one, that ended without a call of `disconnect`.
 
-    `unsent` counts the frames given for the node that were not wholly written, so that the peer cannot have acted on
-    them. `is_idle` says that nothing is wrong: the connection was closed here because it had not been used.
+    `cause` is the error, which may be raised. `unsent` counts the frames that were not written whole, so that the peer
+    cannot have acted on them. `is_idle` is true where nothing is wrong: the selector closed an unused connection.
     """
 
     node: Node
@@ -72,26 +68,25 @@ _log = logging.getLogger("kwire.net")
 
 _Link: TypeAlias = Dial | Channel
 _BUFFER_BYTES = 256 * 1024
-# After the process has run out of file descriptors: until one is free, the listener's readiness says nothing new.
+# The pause of a listener after the process has run out of file descriptors: until then it would be ready all the time.
 _ACCEPT_PAUSE_SECONDS = 0.1
 
 
 class KafkaSelector:
     """Many connections on one thread; only `poll` waits.
 
-    `connect` and the sends given to `poll` are requests; the lists of a later poll say what became of them, and stay
-    readable until the next poll:
+    `connect` begins a connection and `poll` takes frames to send. Each poll fills these lists anew with what happened:
 
-    - `connected`: nodes whose connection is open, TLS handshake included
-    - `completed_receives`: `Receive(node, frame)`, in order for each node (also what `poll` returns)
-    - `completed_sends`: `Sent(node, frame)`, frames that the kernel has taken whole, in order for each node
-    - `disconnected`: `Disconnection(node, cause, unsent, is_idle)`: connections and attempts that ended by themselves.
-      Frames of the same poll came before the end. Where nothing listens a node gets here without being `connected`
-    - `accepted`: nodes of new connections of a listener, named by the selector; `rejected`: those that failed the TLS
-      handshake, which are in no other list
+    - `connected`: the nodes whose connection is ready, TLS handshake included
+    - `completed_receives`: `Receive(node, frame)` for each frame received, in order per node; `poll` returns this list
+    - `completed_sends`: `Sent(node, frame)` for each frame that the kernel has taken whole, in order per node
+    - `disconnected`: `Disconnection(node, cause, unsent, is_idle)` for each connection or attempt that ended by itself.
+      Frames received in the same poll came before the end. A failed attempt is here and never in `connected`
+    - `accepted`: the nodes of new connections of a listener, named by the selector
+    - `rejected`: a `Disconnection` for each accepted connection whose TLS handshake failed; it is in no other list
 
-    Use one selector from one thread; only `wakeup` may be called from others. A forked child must make its own.
-    Methods raise ClosedError after `close` and in a forked child, TypeError for an argument of a wrong type.
+    Use a selector from one thread; other threads may call only `wakeup`. A forked child must make its own. Methods
+    raise ClosedError after `close` and in a forked child, and TypeError for an argument of a wrong type.
 
     >>> broker, client = KafkaSelector(), KafkaSelector()
     >>> host, port = broker.listen("127.0.0.1", 0)
@@ -124,22 +119,22 @@ class KafkaSelector:
         tls: Tls | bool | None = None,
         resolver: Resolver | None = None,
     ) -> None:
-        """Times are milliseconds, sizes bytes.
+        """Make a selector. Times are milliseconds, sizes are bytes.
 
-        clock, random            time and chance, for tests: see `VirtualClock`
-        max_frame_bytes          a larger frame ends its connection: its sender speaks another protocol, or too much
-        connect_timeout_ms       of one attempt: name resolution, all addresses and TLS handshake together
-        idle_timeout_ms          a connection without traffic for so long is closed; `disconnected` has it as `is_idle`
-        reconnect_backoff_ms     the wait before the attempt after a failure; doubles with each further failure, with
-                                 20 % jitter, up to reconnect_backoff_ms_max; over once the node has sent a frame
-        read_bytes_per_poll      what one poll reads from one node at most, so that a fast node starves no other
-        reuse_buffers             a large frame may be a read-only view of memory that is used for another frame once
-                                 nobody refers to it: cheaper, where frames are decoded and forgotten
-        tls                      for connections that do not say otherwise: a `Tls`, True for its defaults
-        resolver                 of host names, instead of the system's on threads; it stays the caller's to close
+        clock, random            the clock and the random numbers, for tests: see `VirtualClock`
+        max_frame_bytes          a larger frame ends its connection
+        connect_timeout_ms       the limit of one attempt: name resolution, all addresses and TLS handshake together
+        idle_timeout_ms          a connection that was not used for this time is closed; `is_idle` is then true
+        reconnect_backoff_ms     the wait before the first attempt after a failure. It doubles with each failure, with
+                                 20 % jitter, up to reconnect_backoff_ms_max, and ends when the node sends a frame
+        read_bytes_per_poll      the most that one poll reads from one node, so that a fast node does not starve others
+        reuse_buffers            a large frame may be a read-only view of memory that is used again once nothing refers
+                                 to the view: faster for callers that decode a frame and drop it
+        tls                      a `Tls`, or True for its defaults, for connections that do not set their own
+        resolver                 a resolver of host names in place of the system's; the caller closes it
 
-        Raises ConfigurationError for a wrong option, and for a TLS file that cannot be loaded. TLS files are read once
-        for each value of `Tls`: a certificate that was renewed needs a new selector.
+        Raises ConfigurationError for a wrong option, and for a TLS file that cannot be loaded. The files of a `Tls` are
+        read once: a renewed certificate needs a new selector.
         """
         for name, value in [
             ("connect_timeout_ms", connect_timeout_ms),
@@ -168,9 +163,9 @@ class KafkaSelector:
         self._resolved: deque[tuple[Dial, Outcome]] = deque()  # appended to by resolver threads
         self._selector = selectors.DefaultSelector()
         self._wakeup = Wakeup()
-        self._selector.register(self._wakeup, READ, self._wakeup.drain)  # with whom to call when it is ready
+        self._selector.register(self._wakeup, READ, self._wakeup.drain)  # the data of a key is its handler
         self._is_woken = False
-        self._now = self._clock.now()  # of the running poll: when its wait was over, or before that when it began
+        self._now = self._clock.now()  # of the running poll: when it began, then when its wait ended
         self._links: dict[Node, _Link] = {}
         self._nodes: dict[Channel, Node] = {}
         self._timers = Timers()
@@ -193,16 +188,16 @@ class KafkaSelector:
             parts.append(f"listening on {', '.join(show_address(*address) for address in self._listeners)}")
         return f"<KafkaSelector: {', '.join(parts)}>"
 
-    # What the caller asks for
+    # Connections
 
     def connect(self, node: Node, host: str, port: int, *, tls: Tls | bool | None = None) -> None:
-        """Begin to connect; a later poll has the node in `connected` or `disconnected`.
+        """Begin to connect. A later poll has the node in `connected` or in `disconnected`.
 
-        `node` is the caller's name for the connection: a broker id, or any hashable value. If it failed lately its
-        back-off is waited out first (`next_attempt_at`); the selector never connects again by itself. `tls=None` means
-        the selector's own, True TLS with defaults, False plaintext.
+        `node` is the caller's name for the connection: a broker id, or any hashable value. The attempt begins when the
+        node's back-off is over (`next_attempt_at`). The selector never connects again by itself. `tls` is a `Tls`, True
+        for its defaults, False for plaintext, or None for what the selector was made with.
 
-        Raises TypeError for an argument of a wrong type, ValueError if the node has a connection or an attempt,
+        Raises TypeError for an argument of a wrong type, ValueError if the node has a connection or an attempt, and
         ConfigurationError if TLS files cannot be loaded.
         """
         self._check_usable()
@@ -225,10 +220,10 @@ class KafkaSelector:
         self._set_timer(dial, max(self._clock.now(), self.next_attempt_at(node)), partial(self._resolve, dial))
 
     def disconnect(self, node: Node, *, failed: bool = False) -> None:
-        """Close the connection, or give up the attempt, now. What was not written is dropped; no list mentions it.
+        """Close the connection, or end the attempt, now. Frames not yet written are dropped. No list names the node.
 
-        `failed` says that the node is at fault (refused credentials, unreadable answers), so that the next `connect`
-        waits for its back-off. Does nothing for a node that has no connection.
+        With `failed` the node is at fault (it refused the credentials, or sent what cannot be decoded), and the next
+        `connect` waits for the back-off. Does nothing for a node that has no connection.
         """
         self._check_usable()
         link = self._links.get(node)
@@ -239,10 +234,10 @@ class KafkaSelector:
             self._backoff_of(node).failed(self._clock.now())
 
     def listen(self, host: str, port: int, *, tls: Tls | None = None) -> tuple[str, int]:
-        """Accept connections on an address of this machine; port 0 takes a free one. Return the address bound.
+        """Accept connections on a local address; port 0 takes a free port. Return the address and the port.
 
-        Resolves `host` before it returns. Accepted connections get names of their own, which are in `accepted`;
-        `sockname(node)` says through which listener each came. Raises ConnectError if the address cannot be had,
+        `host` is resolved before this returns. The selector names accepted connections; the names are in `accepted`,
+        and `sockname(node)` is the address of the listener. Raises ConnectError if the address is not available, and
         ConfigurationError if TLS files cannot be loaded.
         """
         self._check_usable()
@@ -261,30 +256,33 @@ class KafkaSelector:
         listener.close()
 
     def send_raw(self, node: Node, data: bytes) -> None:
-        """Queue bytes for a connected node as they are, without a size in front: for a broker that is to break the
-        framing on purpose, such as by half a frame. Raises ValueError if the node is not connected."""
+        """Queue bytes without a size field, for tests that break the framing on purpose, such as with half a frame.
+
+        Raises ValueError if the node is not connected.
+        """
         channel = self._channel(node)
         channel.push_raw(data)
         self._flush(channel)
 
     def pause(self, node: Node) -> None:
-        """Read nothing from a node until `resume`: the back-pressure of a caller whose queue for it is full."""
+        """Read nothing from a node until `resume`: back-pressure for a caller whose queue is full."""
         channel = self._channel(node)
         channel.pause(True)
         self._watch(channel)
 
     def resume(self, node: Node) -> None:
+        """Read from a paused node again."""
         channel = self._channel(node)
         channel.pause(False)
         self._watch(channel)
 
     def wakeup(self) -> None:
-        """End the running poll, or if none runs the next one, early. From any thread, at any time."""
+        """Make the running poll, or else the next one, return early. May be called from any thread at any time."""
         self._is_woken = True
         self._wakeup.notify()
 
     def close(self) -> None:
-        """Close everything: connections, attempts and listeners. May be called again."""
+        """Close all connections, attempts and listeners. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -292,7 +290,7 @@ class KafkaSelector:
             self._resolver.close()
         is_forked = os.getpid() != self._pid
         for node in list(self._links):
-            if is_forked:  # the epoll instance and the sockets are the parent's too: only let go of our descriptors
+            if is_forked:  # the parent uses the same epoll instance and sockets: close only this process's descriptors
                 self._links.pop(node).abandon()
             else:
                 self._drop(node)
@@ -301,33 +299,34 @@ class KafkaSelector:
         self._selector.close()
         self._wakeup.close()
 
-    # What the caller may ask
+    # Queries
 
     @property
     def nodes(self) -> list[Node]:
-        """All that have a connection or an attempt."""
+        """Return all nodes that have a connection or an attempt."""
         return list(self._links)
 
     def is_connected(self, node: Node) -> bool:
+        """Return whether frames can be written to the node now."""
         link = self._links.get(node)
         return isinstance(link, Channel) and link.is_established
 
     def next_attempt_at(self, node: Node) -> float:
-        """Return the time of the clock before which a `connect` to the node would only wait; 0.0 if it need not."""
+        """Return the time (of the clock, in seconds) at which the node's back-off ends; 0.0 if it has none."""
         backoff = self._backoffs.get(node)
         return backoff.ready_at if backoff is not None else 0.0
 
     def bytes_queued(self, node: Node) -> int:
-        """What waits to be written to a connected node."""
+        """Return the number of bytes that are not yet written to the node; 0 if it is not connected."""
         link = self._links.get(node)
         return link.bytes_queued if isinstance(link, Channel) else 0
 
     def peername(self, node: Node) -> tuple[str, int]:
-        """Address and port of the other end. Raises ValueError if the node is not connected."""
+        """Return the address and port of the peer. Raises ValueError if the node is not connected."""
         return self._channel(node).peername()
 
     def sockname(self, node: Node) -> tuple[str, int]:
-        """Address and port of our end. Raises ValueError if the node is not connected."""
+        """Return the local address and port. Raises ValueError if the node is not connected."""
         return self._channel(node).sockname()
 
     # The poll
@@ -335,23 +334,23 @@ class KafkaSelector:
     def poll(
         self, sends: Iterable[tuple[Node, Frame]] = (), timeout: float | None = None, *, until_sent: bool = True
     ) -> list[Receive]:
-        """Queue frames, move bytes, and return the frames received.
+        """Queue frames to send, write and read, and return the frames received.
 
-        `sends` are pairs (node, frame). A frame is bytes, or a list of pieces that are written one after the other; its
-        size is put in front here, and its bytes must not change before it is in `completed_sends`. Frames for a node
-        that is still connecting wait for the connection. Frames for a node without a connection or an attempt are not
-        sent: `disconnected` of this poll names the node once, with the number of such frames as `unsent`.
+        `sends` are pairs (node, frame). A frame is bytes, or a list of pieces that are written one after the other. The
+        selector adds the size field. The bytes must not change before the frame is in `completed_sends`. Frames for a
+        node that is connecting wait for the connection. Frames for a node without a connection or an attempt are not
+        sent: `disconnected` names the node once, and `unsent` is their number.
 
-        Returns as soon as any of the lists has an entry (with `until_sent=False`: any but `completed_sends`), when
-        `wakeup` was called, or after `timeout` seconds (None: waits without end; 0: returns at once). It may return
-        early with nothing. Raises EncodeError for a frame of 2 GiB or more, which the size field cannot hold.
+        Returns when a list has an entry (with `until_sent=False`: a list other than `completed_sends`), when `wakeup`
+        is called, or after `timeout` seconds (None: no limit; 0: at once). It may also return early with empty lists.
+        Raises EncodeError for a frame of 2 GiB or more, which the size field cannot hold.
         """
         self._check_usable()
         try:
             now = self._clock.now()
             until = inf if timeout is None else now + timeout
         except TypeError:
-            raise TypeError(f"timeout is {timeout!r:.60}: give seconds, or None to wait without end") from None
+            raise TypeError(f"timeout is {timeout!r:.60}: give seconds, or None for no limit") from None
         self._now = now
         self._clear_results()
         if sends:
@@ -360,7 +359,7 @@ class KafkaSelector:
         if timers.next_at <= now:
             timers.run(now)
         if self._has_news(until_sent):
-            until = now  # what is there already is read as well, but nothing waited for
+            until = now  # read what has arrived, but wait for nothing
         while True:
             wake_at = min(until, timers.next_at)
             wait = None if wake_at == inf else max(0.0, wake_at - now)
@@ -411,8 +410,8 @@ class KafkaSelector:
                     lost[node] = lost.get(node, 0) + 1
         except (TypeError, ValueError) as error:
             raise _wrong_send(pairs, error) from None
-        finally:  # a frame that cannot be sent raises, and those before it are on their way all the same
-            for channel in touched:  # all frames of a node are queued before the first write, so that they share it
+        finally:  # a wrong frame raises, but the frames before it are sent
+            for channel in touched:  # once per node, so that its frames share a system call
                 self._flush(channel)
         for node, unsent in lost.items():
             cause = DisconnectedError("there is no connection", broker=str(node), remedy="connect to the node first")
@@ -421,7 +420,7 @@ class KafkaSelector:
     # Dialling
 
     def _resolve(self, dial: Dial, now: float) -> None:
-        """The back-off is over."""
+        """Begin the attempt: the back-off is over."""
         dial.move(Stage.RESOLVING)
         dial.deadline = now + self._connect_timeout
         if not dial.is_addressable:
@@ -431,7 +430,7 @@ class KafkaSelector:
         self._resolver.resolve(dial.host, dial.port, partial(self._on_resolved, dial))
 
     def _on_resolved(self, dial: Dial, outcome: Outcome) -> None:
-        """On the resolver's thread, or on ours: leaves the answer where the loop finds it."""
+        """Leave the addresses for the poll. Called on a thread of the resolver, or on this one."""
         self._resolved.append((dial, outcome))
         self._wakeup.notify()
 
@@ -439,7 +438,7 @@ class KafkaSelector:
         while self._resolved:
             dial, outcome = self._resolved.popleft()
             if dial.stage is not Stage.RESOLVING:
-                continue  # given up meanwhile
+                continue  # the attempt has ended
             if isinstance(outcome, OSError):
                 self._fail(dial.node, dial.unresolved(outcome.strerror or str(outcome)))
             elif not outcome:
@@ -516,7 +515,7 @@ class KafkaSelector:
     # Open connections
 
     def _open(self, node: Node, channel: Channel, deadline: float) -> None:
-        """A socket is connected. `deadline` is for the TLS handshake, if there is one."""
+        """Take over a connected socket. `deadline` is that of the TLS handshake, if there is one."""
         self._links[node] = channel
         self._nodes[channel] = node
         if channel.is_established:
@@ -532,7 +531,7 @@ class KafkaSelector:
         self._set_timer(channel, channel.last_active + self._idle_timeout, partial(self._idle, channel))
 
     def _serve(self, channel: Channel, mask: int) -> None:
-        """Its socket is ready."""
+        """Write and read a channel whose socket is ready."""
         if mask & WRITE:
             self._flush(channel)
         if not mask & READ:
@@ -560,7 +559,7 @@ class KafkaSelector:
             self._watch(channel)
 
     def _watch(self, channel: Channel) -> None:
-        """Register the socket for what the channel waits for."""
+        """Register the socket for the events that the channel waits for."""
         mask = channel.wants
         if mask == channel.mask:
             return
@@ -576,7 +575,7 @@ class KafkaSelector:
         self._fail(self._nodes[channel], channel.timeout_error())
 
     def _idle(self, channel: Channel, now: float) -> None:
-        """The idle timer is set once and looks, when it fires, how long it really has been quiet."""
+        """Close the channel if it is idle, else set the timer again: traffic does not move it."""
         idle_at = channel.last_active + self._idle_timeout
         if now < idle_at or channel.frames_queued:
             later = idle_at if now < idle_at else now + self._idle_timeout / 2
@@ -666,7 +665,7 @@ def _as_list(sends: Iterable[tuple[Node, Frame]]) -> Sequence[tuple[Node, Frame]
 
 
 def _check_frame(frame: object) -> None:
-    """Raise TypeError for what cannot be written. Of a connected node's frames `push` finds it out."""
+    """Raise TypeError for a frame that cannot be written. For connected nodes `push` does the same."""
     if isinstance(frame, (bytes, bytearray, memoryview)):
         return
     if not isinstance(frame, Sequence):
@@ -676,7 +675,7 @@ def _check_frame(frame: object) -> None:
 
 
 def _wrong_send(sends: Sequence[object], cause: Exception) -> Exception:
-    """Say which of the sends is none, and what is wrong with it."""
+    """Return the error for the first of the sends that is wrong, with its index."""
     for index, send in enumerate(sends):
         if not isinstance(send, (tuple, list)) or len(send) != 2:
             return TypeError(f"sends[{index}] is {send!r:.60}: give (node, frame)")

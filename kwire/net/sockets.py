@@ -1,8 +1,7 @@
-"""Bytes to and from a socket that never blocks: what C does without giving up the interpreter's lock.
+"""Read and write sockets that never block, in C without releasing the GIL.
 
-Python's own calls give the lock up for every system call, however short. Where another thread computes, that thread
-takes it, and keeps it for a switch interval: 5 ms, several times in each round trip. A call that cannot block needs no
-lock given up; one that copies much gives it up all the same, so that others compute meanwhile.
+Python's own calls release the GIL for each system call, however short. A thread that computes then takes it and keeps
+it for a switch interval of 5 ms, several times in each round trip. The C calls keep it unless they copy much.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from typing import Any, Protocol, TypeAlias
 
 from kwire.wire.accel import speedups
 
-# bytes, bytearray, memoryview: what has a buffer.
+# bytes, bytearray, memoryview: an object with a buffer.
 Piece: TypeAlias = Any
 
-# What sendmsg takes at once: UIO_MAXIOV of Linux, and no system has less than 1024 today.
+# The most pieces of one sendmsg: UIO_MAXIOV of Linux; no system has a lower limit today.
 PIECES_MAX = 1024
 
 
 class Sock(Protocol):
-    """What is used of a `socket.socket` in non-blocking mode."""
+    """The part of a non-blocking `socket.socket` that is used here."""
 
     def fileno(self) -> int: ...
 
@@ -31,14 +30,18 @@ class Sock(Protocol):
 
 
 def send_pieces(sock: Sock, pieces: Sequence[Piece]) -> int:
-    """Write the pieces, one after the other, the first PIECES_MAX if there are more; answers how many bytes were taken.
-    OSError as `socket.sendmsg`."""
+    """Write the pieces in order, at most PIECES_MAX of them; return the number of bytes written.
+
+    Raises OSError as `socket.sendmsg` does.
+    """
     return sock.sendmsg(islice(pieces, PIECES_MAX))
 
 
 def receive_into(sock: Sock, target: Piece) -> int:
-    """Read what is there into `target`; answers how many bytes, fewer than asked for only where there was no more; 0 at
-    the end of the stream. OSError as `socket.recv_into`."""
+    """Read into `target`; return the number of bytes, or 0 at the end of the stream.
+
+    Fewer bytes than `target` holds mean that no more have arrived. Raises OSError as `socket.recv_into` does.
+    """
     return sock.recv_into(target)
 
 

@@ -1,12 +1,9 @@
-"""TLS: what the user configures, and a filter between frames and socket.
+"""TLS: the configuration of the user, and a filter between frames and the socket.
 
-The filter is `ssl.MemoryBIO` and not `ssl.SSLSocket`, for four reasons. The socket is then read and written in one way,
-encrypted or not: one `recv_into` of a large buffer takes many records where SSLSocket makes two system calls for each.
-Nothing can be forgotten inside the TLS layer, since everything that was read is decrypted at once. A write never
-"wants to read" nor a read to write: the only wants left are those of the socket. And the first bytes of the peer pass
-through our hands, so that a plaintext peer is named instead of WRONG_VERSION_NUMBER.
-
-Owns contexts, handshake and the translation of OpenSSL's reasons; refuses to touch a socket.
+The filter uses `ssl.MemoryBIO`, not `ssl.SSLSocket`. So the socket is read and written in one way, encrypted or not,
+and one `recv_into` takes many records. All bytes read are decrypted at once, so none stay behind in the TLS layer. A
+write never waits for a read, nor a read for a write. And the first bytes of the peer can be examined, so that the error
+names a plaintext peer instead of WRONG_VERSION_NUMBER.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from kwire.wire.frame import BytesLike
 
 # One TLS record holds at most this much plaintext; a larger write is several records anyway.
 RECORD_BYTES = 16 * 1024
-# What it takes to tell a TLS record from something else, and to say from what.
+# The bytes that tell a TLS record from another protocol, and the bytes that name that protocol.
 _RECORD_HEAD_BYTES = 5
 _SAMPLE_BYTES = 44
 _FILES = ("ca_file", "cert_file", "key_file")
@@ -33,10 +30,10 @@ _FILES = ("ca_file", "cert_file", "key_file")
 class Tls:
     """TLS for a connection or a listener. Files are PEM.
 
-    As a client: `ca_file` is whom to trust (None: the system's authorities), `cert_file` and `key_file` are shown to a
-    broker that asks for them (mutual TLS). As a listener: `cert_file` is needed, and a `ca_file` makes client
-    certificates mandatory. `server_name` is the name to ask for and to check when it is not the host connected to.
-    `verify=False` accepts any certificate and is for experiments only.
+    For a client, `ca_file` has the certificate authorities to trust (None: those of the system), and `cert_file` and
+    `key_file` are the client's certificate and key, for mutual TLS. For a listener, `cert_file` is required, and a
+    `ca_file` makes client certificates mandatory. `server_name` replaces the host name in SNI and in the check of the
+    certificate. `verify=False` accepts any certificate; use it for experiments only.
     """
 
     ca_file: str | None = None
@@ -84,17 +81,17 @@ class Tls:
         except ssl.SSLError as error:
             raise _not_pem("ca_file", self.ca_file, "certificate") from error
         if self.cert_file is not None:
-            # A function, because OpenSSL asks on the terminal for a password that it lacks; "" makes it fail instead.
+            # Without a password OpenSSL would prompt on the terminal; a function that returns "" makes it fail.
             password = self.key_password or ""
             try:
                 context.load_cert_chain(self.cert_file, self.key_file, password=lambda: password)
             except (ssl.SSLError, ValueError) as error:  # ValueError: a password of more than 1024 bytes
                 raise self._wrong_certificate(error) from error
-        context.options |= ssl.OP_NO_RENEGOTIATION  # in TLS 1.2 it would let a write wait for a read
+        context.options |= ssl.OP_NO_RENEGOTIATION  # of TLS 1.2, where a write might wait for a read
         return context
 
     def _wrong_certificate(self, error: Exception) -> ConfigurationError:
-        """Find out which of certificate, key and password is wrong; OpenSSL says "PEM lib" for most of it."""
+        """Return an error that says whether certificate, key or password is wrong; OpenSSL mostly says "PEM lib"."""
         assert self.cert_file is not None
         option, path = ("key_file", self.key_file) if self.key_file is not None else ("cert_file", self.cert_file)
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
@@ -137,7 +134,7 @@ def _not_pem(option: str, path: str | None, content: str) -> ConfigurationError:
 
 
 class TlsFilter:
-    """One connection's TLS, between bytes and bytes."""
+    """The TLS of one connection: bytes in, bytes out."""
 
     __slots__ = ("_host", "_incoming", "_is_server", "_object", "_outgoing", "_seen", "is_ended", "is_established")
 
@@ -154,10 +151,10 @@ class TlsFilter:
         except (ValueError, ssl.SSLError) as error:  # empty, a leading dot, a label that IDNA refuses
             raise TlsError(f"{host!r} is no name that TLS can ask for: {error}", remedy="set server_name") from error
         self.is_established = False
-        self.is_ended = False  # the peer said goodbye
+        self.is_ended = False  # the peer sent close_notify
 
     def handshake(self) -> bool:
-        """Go on with the handshake as far as the bytes received allow; True once it is done."""
+        """Continue the handshake as far as the bytes received allow; return whether it is done."""
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
@@ -168,7 +165,7 @@ class TlsFilter:
         return True
 
     def decrypt(self, data: BytesLike) -> list[bytes]:
-        """Everything that `data` completes, decrypted. During the handshake that is nothing, or what followed it."""
+        """Decrypt `data`; return the plaintext of the records that it completes, which may be none."""
         if len(self._seen) < _RECORD_HEAD_BYTES:
             self._seen += bytes(data[:_SAMPLE_BYTES])
             foreign = not_tls(self._seen, is_server=self._is_server)
@@ -183,31 +180,31 @@ class TlsFilter:
                 plain.append(chunk)
             self.is_ended = True
         except ssl.SSLWantReadError:
-            pass  # all that came is decrypted
+            pass  # everything received is decrypted
         except ssl.SSLError as error:
             raise self._explain(error) from error
         return plain
 
     def encrypt(self, data: BytesLike) -> int:
-        """Seal the first bytes of `data`; answers how many. What is sealed waits in `sealed`."""
+        """Encrypt the first bytes of `data` and return their number; `sealed` returns the records."""
         try:
             return self._object.write(data)
         except ssl.SSLError as error:
             raise self._explain(error) from error
 
     def sealed(self) -> bytes:
-        """The encrypted bytes to be written to the socket, handshake and alerts included; each is answered once."""
+        """Return the bytes to write to the socket, handshake and alerts included; each once."""
         return self._outgoing.read()
 
     def close_notify(self) -> bytes:
-        """close_notify: tells the peer that the stream was not cut off."""
+        """Return the bytes of the alert that ends the stream properly, after those that wait."""
         if self.is_established:
             with contextlib.suppress(ssl.SSLError, ValueError):
                 self._object.unwrap()
         return self._outgoing.read()
 
     def cut(self) -> NodeError:
-        """The error for a peer that closed the socket before the handshake was over."""
+        """Return the error for a peer that closed the socket before the end of the handshake."""
         if self._is_server:
             return TlsError("the client closed the connection during the TLS handshake", remedy="see the client's log")
         return TlsError(
@@ -217,11 +214,11 @@ class TlsFilter:
         )
 
     def timeout_error(self) -> NodeError:
-        """The error for a peer that has not finished the handshake in time."""
+        """Return the error for a peer that did not finish the handshake in time."""
         if not self._seen and not self._is_server:
             return TlsError(
-                "the broker took the connection, but never answered the TLS handshake",
-                remedy="check that this port is a TLS listener: one that is not may wait for more in silence",
+                "the broker accepted the connection, but did not respond to the TLS handshake",
+                remedy="check that this port is a TLS listener: a plaintext listener may wait for more bytes",
             )
         return TlsError("the TLS handshake was not finished in time", remedy="check the peer's load and the network")
 

@@ -1,7 +1,4 @@
-"""What OpenSSL means: its reasons and certificate codes in words, each with what to do about it.
-
-Owns no state. The tables are what somebody who set up TLS for the first time runs into.
-"""
+"""Explain OpenSSL's errors: its reasons and certificate codes in plain words, each with a remedy."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ _ALERTS: dict[str, tuple[str, str]] = {
 
 
 def explain(error: ssl.SSLError, *, host: str | None, is_server: bool) -> TlsError:
-    """The typed error for a failed handshake, read or write."""
+    """Return the typed error for a failed handshake, read or write."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _certificate_fault(error, host=host, is_server=is_server)
     reason = error.reason or str(error)
@@ -71,9 +68,9 @@ def _certificate_fault(error: ssl.SSLCertVerificationError, *, host: str | None,
 
 
 def not_tls(sample: bytes, *, is_server: bool) -> NodeError | None:
-    """The error if the first bytes of a peer that should speak TLS are not TLS; None when they are, or may yet be.
+    """Return the error if the first bytes of a peer are not TLS; None while they may be.
 
-    A server's first record is a handshake or an alert, a client's a handshake, both of version 3.x.
+    The first record of a server is a handshake or an alert, that of a client a handshake, both of version 3.x.
     """
     if sample[:1] in (b"\x16", b"\x15") and sample[1:2] in (b"", b"\x03"):
         return None

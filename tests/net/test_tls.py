@@ -305,7 +305,7 @@ class TestPeersWithoutTls:
             clock.advance(0.2)
             cause = driver.cause(1)
             assert type(cause) is TlsError
-            assert "never answered the TLS handshake" in cause.message
+            assert "did not respond to the TLS handshake" in cause.message
 
     @pytest.mark.parametrize(
         ("hello", "kind", "message"),
