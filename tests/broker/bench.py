@@ -10,7 +10,7 @@ from kwire.protocol.messages.fetch import FetchRequest
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kwire.records import Compression, decode_batches, encode_batch
 from kwire.wire.checksums import crc32c
-from tests.broker.virtual_cluster import WALL_MS, Asked, VirtualCluster
+from tests.broker.virtual_cluster import WALL_MS, SentRequest, VirtualCluster
 
 NOBODY = UUID(int=0xBAD)
 CODECS = list(Compression)
@@ -43,14 +43,14 @@ class Bench(VirtualCluster):
         self, records: bytes | None, version: int = 13, *, node: int | None = None, **more: Any
     ) -> ProduceResponse.Topic.Partition:
         request = self.produce_request(records, **more)
-        response = self.answer(node or self.leader("t", more.get("partition", 0)), request, version)
+        response = self.request(node or self.leader("t", more.get("partition", 0)), request, version)
         return response.responses[0].partition_responses[0]
 
     def fetch_request(
         self, offset: int = 0, *, max_wait_ms: int = 0, min_bytes: int = 1, limit: int = 1 << 20, epoch: int = -1,
         last_epoch: int = -1, committed: bool = False, partitions: int = 1, max_bytes: int = 1 << 20, **more: Any,
     ) -> FetchRequest:  # fmt: skip
-        asked = [
+        requested = [
             FetchRequest.Topic.Partition(
                 partition=index, fetch_offset=offset, partition_max_bytes=limit, current_leader_epoch=epoch,
                 last_fetched_epoch=last_epoch,
@@ -60,15 +60,15 @@ class Bench(VirtualCluster):
         named = {"topic": "t", "topic_id": self.topic.id, **more}
         return FetchRequest(
             max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation_level=int(committed),
-            topics=[FetchRequest.Topic(partitions=asked, **named)],
+            topics=[FetchRequest.Topic(partitions=requested, **named)],
         )  # fmt: skip
 
     def fetch(self, offset: int = 0, version: int = 18, *, node: int | None = None, **more: Any) -> Any:
-        response = self.answer(node or self.leader("t"), self.fetch_request(offset, **more), version)
+        response = self.request(node or self.leader("t"), self.fetch_request(offset, **more), version)
         return response.responses[0].partitions[0]
 
-    def fetch_later(self, version: int = 18, **more: Any) -> Asked:
-        return self.ask(self.leader("t"), self.fetch_request(**more), version)
+    def fetch_later(self, version: int = 18, **more: Any) -> SentRequest:
+        return self.send(self.leader("t"), self.fetch_request(**more), version)
 
     def values(self, records: Any) -> list[bytes | None]:
         return [record.value for part in decode_batches(records) for record in part.records()]

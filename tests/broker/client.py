@@ -26,7 +26,7 @@ class Client:
             self.session.start(0.0)
             self._until(lambda: self._has(HandshakeDone) or self._has(ConnectionBroken) or self.cause is not None)
 
-    def ask(self, request: Request[Any], version: int | None = None) -> Any:
+    def request(self, request: Request[Any], version: int | None = None) -> Any:
         """The response; None when the connection ended instead."""
         before = len(self.events)
         self.session.send(request, 0.0, version=version)
@@ -34,10 +34,10 @@ class Client:
         answered = [event for event in self.events[before:] if isinstance(event, ResponseReceived)]
         return answered[0].response if answered else None
 
-    def wait_for_answers(self, count: int) -> None:
+    def wait_for_responses(self, count: int) -> None:
         self._until(lambda: sum(isinstance(event, ResponseReceived) for event in self.events) >= count)
 
-    def wait_for_the_end(self) -> Exception:
+    def wait_for_close(self) -> Exception:
         self._until(lambda: self.cause is not None)
         assert self.cause is not None
         return self.cause

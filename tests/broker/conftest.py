@@ -10,7 +10,7 @@ import pytest
 from brokers.cluster import KafkaCluster
 
 from kwire.broker import Cluster
-from tests.broker.sides import Side
+from tests.broker.comparison import Side
 
 StartCluster = Callable[..., Cluster]
 

@@ -25,20 +25,20 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 @pytest.mark.parametrize("version", OffsetForLeaderEpochRequest.VERSIONS)
-def test_where_an_epoch_ended(version: int) -> None:
+def test_offset_for_leader_epoch_returns_the_end_of_an_epoch(version: int) -> None:
     bench = Bench()
     bench.produce(GOOD)
     bench.topic.partitions[0].move_leader(bench.follower, 0.0)
     bench.produce(GOOD)
     found = []
     for epoch, current in [(0, -1), (1, -1), (2, -1), (0, 0)]:
-        asked = OffsetForLeaderEpochRequest.Topic.Partition(
+        requested = OffsetForLeaderEpochRequest.Topic.Partition(
             partition=0, current_leader_epoch=current, leader_epoch=epoch
         )
         request = OffsetForLeaderEpochRequest(
-            replica_id=-1, topics=[OffsetForLeaderEpochRequest.Topic(topic="t", partitions=[asked])]
+            replica_id=-1, topics=[OffsetForLeaderEpochRequest.Topic(topic="t", partitions=[requested])]
         )
-        found.append(bench.answer(bench.leader("t"), request, version).topics[0].partitions[0])
+        found.append(bench.request(bench.leader("t"), request, version).topics[0].partitions[0])
     assert [result.end_offset for result in found[:3]] == [2, 4, -1]
     if version >= 1:
         assert [result.leader_epoch for result in found[:3]] == [0, 1, -1]
@@ -47,63 +47,63 @@ def test_where_an_epoch_ended(version: int) -> None:
 
 @pytest.mark.parametrize("version", DeleteRecordsRequest.VERSIONS)
 @pytest.mark.parametrize(("offset", "error", "start"), [(1, 0, 1), (-1, 0, 2), (3, ErrorCode.OFFSET_OUT_OF_RANGE, -1)])
-def test_deletion_of_records(version: int, offset: int, error: int, start: int) -> None:
+def test_delete_records_moves_the_start(version: int, offset: int, error: int, start: int) -> None:
     bench = Bench()
     bench.produce(GOOD)
-    asked = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=offset)
-    topics = [DeleteRecordsRequest.Topic(name="t", partitions=[asked])]
+    requested = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=offset)
+    topics = [DeleteRecordsRequest.Topic(name="t", partitions=[requested])]
     request = DeleteRecordsRequest(topics=topics, timeout_ms=1)
-    (result,) = bench.answer(bench.leader("t"), request, version).topics[0].partitions
+    (result,) = bench.request(bench.leader("t"), request, version).topics[0].partitions
     assert (result.error_code, result.low_watermark) == (error, start)
 
 
 @pytest.mark.parametrize("version", CreatePartitionsRequest.VERSIONS)
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_more_partitions(version: int, validate_only: bool) -> None:
+def test_create_partitions_adds_partitions(version: int, validate_only: bool) -> None:
     bench = Bench(partitions=2)
     topics = [
         CreatePartitionsRequest.Topic(name=name, count=count, assignments=None)
         for name, count in [("t", 5), ("t", 1), ("nowhere", 5)]
     ]
     request = CreatePartitionsRequest(topics=topics, timeout_ms=1, validate_only=validate_only)
-    codes = [result.error_code for result in bench.answer(1, request, version).results]
+    codes = [result.error_code for result in bench.request(1, request, version).results]
     assert codes == [0, ErrorCode.INVALID_PARTITIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert len(bench.topic.partitions) == (2 if validate_only else 5)
     assert {partition.leader for partition in bench.topic.partitions} <= {1, 2, 3}
 
 
 @pytest.mark.parametrize("assigned", [[], [[1]], [[1], [2], [3]]])
-def test_more_partitions_with_other_than_one_assignment_for_each(assigned: list[list[int]]) -> None:
+def test_create_partitions_needs_one_assignment_per_partition(assigned: list[list[int]]) -> None:
     """An empty list is none for each, as Kafka has it; null leaves the choice to the broker."""
     bench = Bench(partitions=2)
     assignments = [CreatePartitionsRequest.Topic.Assignment(broker_ids=ids) for ids in assigned]
     topic = CreatePartitionsRequest.Topic(name="t", count=4, assignments=assignments)
-    (result,) = bench.answer(1, CreatePartitionsRequest(topics=[topic], timeout_ms=1, validate_only=False)).results
+    (result,) = bench.request(1, CreatePartitionsRequest(topics=[topic], timeout_ms=1, validate_only=False)).results
     assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert len(bench.topic.partitions) == 2
 
 
 @pytest.mark.parametrize("factor", [1, 2])
-def test_the_producers_of_a_partition_are_described_by_every_replica(factor: int) -> None:
+def test_every_replica_describes_the_producers_of_a_partition(factor: int) -> None:
     bench = Bench()
     bench.state.create_topic("u", 1, factor)
     partition = bench.state.partition("u", 0)
-    asked = DescribeProducersRequest(topics=[DescribeProducersRequest.Topic(name="u", partition_indexes=[0])])
+    requested = DescribeProducersRequest(topics=[DescribeProducersRequest.Topic(name="u", partition_indexes=[0])])
     for id in bench.brokers:
-        (result,) = bench.answer(id, asked).topics[0].partitions
+        (result,) = bench.request(id, requested).topics[0].partitions
         is_replica = id in partition.replicas
         assert result.error_code == (ErrorCode.NONE if is_replica else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class TestConfigs:
     def shown(self, bench: Bench, version: int = 4, type: int = 2, name: str = "t") -> Any:
-        asked = DescribeConfigsRequest.Resource(resource_type=type, resource_name=name, configuration_keys=None)
-        request = DescribeConfigsRequest(resources=[asked], include_synonyms=version >= 1)
-        (result,) = bench.answer(1, request, version).results
+        requested = DescribeConfigsRequest.Resource(resource_type=type, resource_name=name, configuration_keys=None)
+        request = DescribeConfigsRequest(resources=[requested], include_synonyms=version >= 1)
+        (result,) = bench.request(1, request, version).results
         return result
 
     @pytest.mark.parametrize("version", DescribeConfigsRequest.VERSIONS)
-    def test_of_a_topic(self, version: int) -> None:
+    def test_topic_configs_are_described(self, version: int) -> None:
         bench = Bench(configs={"retention.ms": "5"})
         configs = {config.name: config for config in self.shown(bench, version).configs}
         assert (configs["retention.ms"].value, configs["segment.ms"].value) == ("5", "604800000")
@@ -112,7 +112,7 @@ class TestConfigs:
         else:
             assert (configs["retention.ms"].config_source, configs["segment.ms"].config_source) == (1, 5)
 
-    def test_of_a_broker(self) -> None:
+    def test_broker_configs_are_described(self) -> None:
         bench = Bench(default_partitions=7)
         configs = {config.name: config.value for config in self.shown(bench, type=4, name="1").configs}
         assert configs["num.partitions"] == "7"
@@ -132,17 +132,19 @@ class TestConfigs:
             (("retention.ms", SET, None), ErrorCode.INVALID_REQUEST, "5"),
         ],
     )
-    def test_alterations(self, version: int, change: tuple[str, int, str | None], error: int, shown: str) -> None:
+    def test_alterations_are_validated(
+        self, version: int, change: tuple[str, int, str | None], error: int, shown: str
+    ) -> None:
         bench = Bench(configs={"retention.ms": "5"})
         name, operation, value = change
         config = IncrementalAlterConfigsRequest.Resource.Config(name=name, config_operation=operation, value=value)
-        asked = IncrementalAlterConfigsRequest.Resource(resource_type=2, resource_name="t", configs=[config])
-        request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
-        (result,) = bench.answer(1, request, version).responses
+        requested = IncrementalAlterConfigsRequest.Resource(resource_type=2, resource_name="t", configs=[config])
+        request = IncrementalAlterConfigsRequest(resources=[requested], validate_only=False)
+        (result,) = bench.request(1, request, version).responses
         assert result.error_code == error
         assert {config.name: config.value for config in self.shown(bench).configs}[name] == shown
 
-    def test_they_take_effect_at_once(self) -> None:
+    def test_alterations_apply_at_once(self) -> None:
         bench = Bench()
         bench.state.alter_topic(bench.topic, {"max.message.bytes": "10"})
         assert bench.produce(GOOD).error_code == ErrorCode.MESSAGE_TOO_LARGE
@@ -152,40 +154,40 @@ class TestConfigs:
 
 class TestGroups:
     @pytest.mark.parametrize("version", DescribeGroupsRequest.VERSIONS)
-    def test_described(self, version: int) -> None:
+    def test_groups_are_described(self, version: int) -> None:
         members = Members()
         members.stable(2)
         request = DescribeGroupsRequest(groups=[GROUP])
-        (group,) = members.cluster.answer(members.node, request, version).groups
+        (group,) = members.cluster.request(members.node, request, version).groups
         assert (group.error_code, group.group_state, group.protocol_data) == (0, "Stable", "range")
         assert {(m.client_id, m.client_host, m.member_metadata) for m in group.members} == {("c", "/10.0.0.1", b"sub")}
         assert {m.member_assignment for m in group.members} == {m.member_id.encode() for m in group.members}
 
     @pytest.mark.parametrize(("version", "error"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
-    def test_one_that_does_not_exist_is_dead(self, version: int, error: ErrorCode) -> None:
+    def test_a_missing_group_is_dead(self, version: int, error: ErrorCode) -> None:
         members = Members()
-        (group,) = members.cluster.answer(members.node, DescribeGroupsRequest(groups=[GROUP]), version).groups
+        (group,) = members.cluster.request(members.node, DescribeGroupsRequest(groups=[GROUP]), version).groups
         assert (group.group_state, group.error_code) == ("Dead", error)
 
     @pytest.mark.parametrize("version", ListGroupsRequest.VERSIONS)
-    def test_listed_by_their_coordinator(self, version: int) -> None:
+    def test_groups_are_listed_by_their_coordinator(self, version: int) -> None:
         members = Members()
         members.stable(1)
         listed = {
-            node: [g.group_id for g in members.cluster.answer(node, ListGroupsRequest(), version).groups]
+            node: [g.group_id for g in members.cluster.request(node, ListGroupsRequest(), version).groups]
             for node in members.cluster.brokers
         }
         assert listed == {node: [GROUP] if node == members.node else [] for node in members.cluster.brokers}
 
     @pytest.mark.parametrize("version", DeleteGroupsRequest.VERSIONS)
-    def test_deleted_when_empty(self, version: int) -> None:
+    def test_only_empty_groups_are_deleted(self, version: int) -> None:
         members = Members()
         members.commit(5)
         (leader,) = members.stable(1)
         request = DeleteGroupsRequest(groups_names=[GROUP])
 
         def delete(node: int) -> int:
-            return members.cluster.answer(node, request, version).results[0].error_code
+            return members.cluster.request(node, request, version).results[0].error_code
 
         assert delete(members.node) == ErrorCode.NON_EMPTY_GROUP
         members.leave((leader.member_id, None))
@@ -194,7 +196,7 @@ class TestGroups:
         assert delete(members.node) == ErrorCode.GROUP_ID_NOT_FOUND
         assert members.committed() == -1
 
-    def test_offsets_of_topics_that_are_not_subscribed_may_go(self) -> None:
+    def test_offsets_of_unsubscribed_topics_can_be_deleted(self) -> None:
         members = Members()
         subscription = encode_versioned(ConsumerProtocolSubscription(topics=["other"]), 1)
         joined = members.new(protocols=[("range", subscription)]).response
@@ -204,7 +206,7 @@ class TestGroups:
             OffsetDeleteRequest.Topic(name=name, partitions=[OffsetDeleteRequest.Topic.Partition(partition_index=0)])
             for name in ("t", "other")
         ]
-        response = members.cluster.answer(members.node, OffsetDeleteRequest(group_id=GROUP, topics=topics))
+        response = members.cluster.request(members.node, OffsetDeleteRequest(group_id=GROUP, topics=topics))
         codes = [topic.partitions[0].error_code for topic in response.topics]
         assert codes == [ErrorCode.NONE, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
         assert members.committed() == -1

@@ -61,27 +61,27 @@ def produce(cluster: Cluster, value: bytes, acks: int = -1) -> ProduceRequest:
 
 
 class TestLifecycle:
-    def test_addresses_and_topics(self, start: StartCluster, connect: Connect) -> None:
+    def test_brokers_listen_and_the_given_topics_exist(self, start: StartCluster, connect: Connect) -> None:
         cluster = start(2, racks=["a", "b"], topics={"one": 1, "two": 2}, cluster_id="c-1")
         assert cluster.bootstrap == ",".join(f"127.0.0.1:{port}" for _, port in cluster.brokers.values())
-        response = connect(cluster, 2).ask(MetadataRequest(topics=None))
+        response = connect(cluster, 2).request(MetadataRequest(topics=None))
         assert [(b.node_id, b.rack) for b in response.brokers] == [(1, "a"), (2, "b")]
         assert [(t.name, len(t.partitions)) for t in response.topics] == [("one", 1), ("two", 2)]
         assert response.cluster_id == "c-1"
 
-    def test_ports_of_ones_own(self, start: StartCluster, connect: Connect) -> None:
+    def test_ports_can_be_chosen(self, start: StartCluster, connect: Connect) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         cluster = start(2, ports=[port])
         assert cluster.brokers[1] == ("127.0.0.1", port)
         assert connect(cluster, 1).cause is None
 
-    def test_another_address_for_clients(self, start: StartCluster, connect: Connect) -> None:
+    def test_the_advertised_host_may_differ_from_the_listening_one(self, start: StartCluster, connect: Connect) -> None:
         cluster = start(1, host="localhost", listen_host="127.0.0.1")
         assert cluster.brokers[1][0] == "localhost"
         assert connect(cluster).cause is None
 
-    def test_a_port_that_is_taken(self) -> None:
+    def test_a_port_in_use_is_a_connect_error(self) -> None:
         threads = threading.active_count()
         with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConnectError):
             Cluster(1, ports=[taken.getsockname()[1]])
@@ -90,7 +90,7 @@ class TestLifecycle:
     @pytest.mark.parametrize(
         "options", [{"brokers": 0}, {"default_partitions": 0}, {"max_groups": -1}, {"topic_configs": {"no.such": "1"}}]
     )
-    def test_wrong_options(self, options: dict[str, Any]) -> None:
+    def test_a_wrong_option_is_a_configuration_error(self, options: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError):
             Cluster(**options)
 
@@ -113,21 +113,21 @@ class TestLifecycle:
             ({"topic_configs": [1]}, "topic_configs is"),
         ],
     )
-    def test_wrong_options_are_named(self, options: dict[str, Any], message: str) -> None:
+    def test_an_unknown_option_is_named_with_a_suggestion(self, options: dict[str, Any], message: str) -> None:
         threads = threading.active_count()
         with pytest.raises(ConfigurationError, match=message):
             Cluster(**options)
         assert threading.active_count() == threads
 
-    def test_a_fault_of_a_broker_that_there_is_not(self, start: StartCluster) -> None:
+    def test_a_fault_for_an_unknown_broker_is_rejected(self, start: StartCluster) -> None:
         with pytest.raises(ConfigurationError, match="there is no broker 4"):
             start(3).add_fault(Disconnect(), node=4)
 
-    def test_a_fault_hits_once_unless_it_says_otherwise(self, start: StartCluster, connect: Connect) -> None:
+    def test_a_fault_applies_once_by_default(self, start: StartCluster, connect: Connect) -> None:
         cluster = start(1)
         fault = cluster.add_fault(Refuse(ErrorCode.UNKNOWN_SERVER_ERROR), api=ApiKey.DESCRIBE_CLUSTER)
         client = connect(cluster)
-        codes = [client.ask(DescribeClusterRequest()).error_code for _ in range(2)]
+        codes = [client.request(DescribeClusterRequest()).error_code for _ in range(2)]
         assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
         assert (fault.seen, fault.hits) == (1, 1)
 
@@ -136,12 +136,12 @@ class TestLifecycle:
     ) -> None:
         def topic_id(**options: Any) -> Any:
             client = connect(start(1, topics={"t": 1}, **options))
-            return client.ask(MetadataRequest(topics=None)).topics[0].topic_id
+            return client.request(MetadataRequest(topics=None)).topics[0].topic_id
 
         assert topic_id() != topic_id()
         assert topic_id(seed=7) == topic_id(seed=7)
 
-    def test_after_close(self) -> None:
+    def test_every_control_raises_after_close(self) -> None:
         cluster = Cluster(1)
         cluster.close()
         cluster.close()
@@ -150,12 +150,12 @@ class TestLifecycle:
         with pytest.raises(OSError):  # noqa: PT011 -- whichever the machine says of a closed port
             socket.create_connection(cluster.brokers[1], 1)
 
-    def test_closing_ends_connections(self, connect: Connect) -> None:
+    def test_close_closes_connections(self, connect: Connect) -> None:
         with Cluster(1) as cluster:
             client = connect(cluster)
-        assert isinstance(client.wait_for_the_end(), DisconnectedError)
+        assert isinstance(client.wait_for_close(), DisconnectedError)
 
-    def test_narrowed_versions(self, start: StartCluster, connect: Connect) -> None:
+    def test_api_versions_can_be_narrowed(self, start: StartCluster, connect: Connect) -> None:
         cluster = start(1, api_versions={ApiKey.METADATA: range(0, 6), ApiKey.DESCRIBE_CLUSTER: range(0)})
         client = connect(cluster)
         assert client.session.version(MetadataRequest) == 5
@@ -164,13 +164,13 @@ class TestLifecycle:
 
 
 class TestControls:
-    def test_stop_restart_and_move(self, cluster: Cluster, connect: Connect) -> None:
+    def test_leaders_move_when_brokers_stop_and_on_request(self, cluster: Cluster, connect: Connect) -> None:
         leader = cluster.leader("t", 0)
         client = connect(cluster, leader)
         address = cluster.brokers[leader]
         cluster.stop(leader)
         cluster.stop(leader)
-        assert isinstance(client.wait_for_the_end(), DisconnectedError)
+        assert isinstance(client.wait_for_close(), DisconnectedError)
         assert isinstance(connect(cluster, leader).cause, ConnectError)
         heir = cluster.leader("t", 0)
         assert heir not in (leader, -1)
@@ -182,10 +182,10 @@ class TestControls:
         cluster.move_leader("t", 0, leader)
         assert cluster.leader("t", 0) == leader
 
-    def test_topics_and_logs(self, cluster: Cluster, connect: Connect) -> None:
+    def test_topics_can_be_created_and_deleted_and_logs_read(self, cluster: Cluster, connect: Connect) -> None:
         client = connect(cluster, cluster.leader("t", 0))
         for value in (b"one", b"two"):
-            assert client.ask(produce(cluster, value), 9).responses[0].partition_responses[0].error_code == 0
+            assert client.request(produce(cluster, value), 9).responses[0].partition_responses[0].error_code == 0
         log = cluster.log("t", 0)
         assert (log.start_offset, log.end_offset, log.high_watermark, log.last_stable_offset) == (0, 2, 2, 2)
         assert [record.value for record in log.records()] == [b"one", b"two"]
@@ -197,12 +197,12 @@ class TestControls:
             cluster.leader("u", 1)
         assert raised.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_a_broker_that_does_not_exist(self, cluster: Cluster) -> None:
+    def test_controls_reject_an_unknown_broker(self, cluster: Cluster) -> None:
         for control in (cluster.stop, cluster.restart):
             with pytest.raises(ConfigurationError):
                 control(9)
 
-    def test_calls_from_many_threads(self, cluster: Cluster) -> None:
+    def test_controls_work_from_many_threads(self, cluster: Cluster) -> None:
         names = [f"topic-{n}" for n in range(20)]
         threads = [threading.Thread(target=cluster.create_topic, args=(name, 1)) for name in names]
         for thread in threads:
@@ -211,45 +211,45 @@ class TestControls:
             thread.join()
         assert {cluster.leader(name) for name in names} == {1, 2, 3}
 
-    def test_a_control_may_use_controls(self, cluster: Cluster) -> None:
+    def test_a_call_may_use_other_controls(self, cluster: Cluster) -> None:
         assert cluster.call(lambda state, now: cluster.leader("t", 0)) == cluster.leader("t", 0)
 
 
 class TestFaultsOnSockets:
-    def test_a_frame_that_is_cut(self, cluster: Cluster, connect: Connect) -> None:
+    def test_cut_truncates_the_frame(self, cluster: Cluster, connect: Connect) -> None:
         cluster.add_fault(Cut(keep_bytes=30), api=ApiKey.METADATA)
         client = connect(cluster)
-        assert client.ask(MetadataRequest(topics=None)) is None
+        assert client.request(MetadataRequest(topics=None)) is None
         assert "26 of" in str(client.cause)
         assert "in the middle of a frame" in str(client.cause)
 
-    def test_a_cut_within_the_size(self, cluster: Cluster, connect: Connect) -> None:
+    def test_cut_can_truncate_the_size_field(self, cluster: Cluster, connect: Connect) -> None:
         cluster.add_fault(Cut(keep_bytes=2), api=ApiKey.METADATA)
         client = connect(cluster)
-        assert client.ask(MetadataRequest(topics=None)) is None
+        assert client.request(MetadataRequest(topics=None)) is None
         assert isinstance(client.cause, DisconnectedError)
 
     @pytest.mark.parametrize("applied", [False, True])
-    def test_an_acknowledgement_that_is_lost(self, cluster: Cluster, connect: Connect, applied: bool) -> None:
+    def test_disconnect_can_lose_an_acknowledgement(self, cluster: Cluster, connect: Connect, applied: bool) -> None:
         cluster.add_fault(Disconnect(applied=applied), api=ApiKey.PRODUCE)
         client = connect(cluster, cluster.leader("t", 0))
-        assert client.ask(produce(cluster, b"v"), 9) is None
+        assert client.request(produce(cluster, b"v"), 9) is None
         assert isinstance(client.cause, DisconnectedError)
         assert cluster.log("t", 0).end_offset == int(applied)
 
-    def test_a_broker_before_api_versions(self, cluster: Cluster, connect: Connect) -> None:
+    def test_a_broker_can_close_the_connection_at_api_versions(self, cluster: Cluster, connect: Connect) -> None:
         cluster.add_fault(Disconnect(), api=ApiKey.API_VERSIONS, times=None)
         assert isinstance(connect(cluster).cause, DisconnectedError)
 
-    def test_faults_can_be_taken_back(self, cluster: Cluster, connect: Connect) -> None:
+    def test_faults_can_be_cleared(self, cluster: Cluster, connect: Connect) -> None:
         cluster.add_fault(Refuse(ErrorCode.UNKNOWN_SERVER_ERROR), times=None)
         cluster.add_fault(Mute(), times=None)
         cluster.clear_faults()
-        assert connect(cluster).ask(MetadataRequest(topics=[])).error_code == 0
+        assert connect(cluster).request(MetadataRequest(topics=[])).error_code == 0
 
 
 class TestLimits:
-    def test_a_client_that_sends_faster_than_it_is_answered_is_not_read_from(
+    def test_a_client_with_too_many_queued_requests_is_not_read_from(
         self, start: StartCluster, connect: Connect
     ) -> None:
         cluster = start(1, max_queued_requests=4)
@@ -257,53 +257,53 @@ class TestLimits:
         cluster.add_fault(Delay(50), api=ApiKey.METADATA)
         for _ in range(200):
             client.session.send(MetadataRequest(topics=[]), 0.0)
-        client.wait_for_answers(200)
+        client.wait_for_responses(200)
         assert cluster.requests()[ApiKey.METADATA] == 200
 
     def test_connections_beyond_the_limit_are_closed(self, start: StartCluster, connect: Connect) -> None:
         cluster = start(1, max_connections=1)
         first, second = connect(cluster), connect(cluster)
         assert isinstance(second.cause, DisconnectedError)
-        assert first.ask(MetadataRequest(topics=[])).brokers
+        assert first.request(MetadataRequest(topics=[])).brokers
 
-    def test_a_frame_beyond_the_limit_ends_the_connection(self, start: StartCluster, connect: Connect) -> None:
+    def test_a_frame_above_the_limit_closes_the_connection(self, start: StartCluster, connect: Connect) -> None:
         client = connect(start(1, max_frame_bytes=1_000))
-        assert client.ask(MetadataRequest(topics=[MetadataRequest.Topic(name="x" * 2_000)])) is None
+        assert client.request(MetadataRequest(topics=[MetadataRequest.Topic(name="x" * 2_000)])) is None
 
 
-def test_a_bug_costs_the_connection_that_met_it_and_no_other(connect: Connect) -> None:
+def test_a_bug_closes_the_connection_that_met_it_and_no_other(connect: Connect) -> None:
     with Cluster(1) as cluster:
         unlucky, other = connect(cluster), connect(cluster)
         topics = cluster.call(lambda state, now: state.topics)
         cluster.call(lambda state, now: setattr(state, "topics", None))
-        assert unlucky.ask(MetadataRequest(topics=None)) is None
+        assert unlucky.request(MetadataRequest(topics=None)) is None
         cluster.call(lambda state, now: setattr(state, "topics", topics))
-        assert other.ask(MetadataRequest(topics=None)).brokers
+        assert other.request(MetadataRequest(topics=None)).brokers
         assert [type(failure) for failure in cluster.failures] == [AttributeError]
 
 
 class TestSecurity:
     @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-    def test_sasl(self, start: StartCluster, connect: Connect, mechanism: str) -> None:
+    def test_sasl_authenticates(self, start: StartCluster, connect: Connect, mechanism: str) -> None:
         cluster = start(1, sasl={"alice": "secret"})
         client = connect(cluster, sasl=Sasl(mechanism, "alice", "secret"))
-        assert client.ask(MetadataRequest(topics=[])).brokers
+        assert client.request(MetadataRequest(topics=[])).brokers
         wrong = connect(cluster, sasl=Sasl(mechanism, "alice", "wrong"))
         (broken,) = [event for event in wrong.events if isinstance(event, ConnectionBroken)]
         assert isinstance(broken.error, AuthenticationError)
 
-    def test_without_sasl_where_it_is_needed(self, start: StartCluster, connect: Connect) -> None:
+    def test_a_client_without_sasl_is_disconnected(self, start: StartCluster, connect: Connect) -> None:
         client = connect(start(1, sasl={"alice": "secret"}))
-        assert client.ask(MetadataRequest(topics=[])) is None
+        assert client.request(MetadataRequest(topics=[])) is None
         assert isinstance(client.cause, DisconnectedError)
 
-    def test_tls(self, start: StartCluster, connect: Connect, tmp_path: Path) -> None:
+    def test_tls_encrypts(self, start: StartCluster, connect: Connect, tmp_path: Path) -> None:
         listener, trust = certificates(tmp_path)
         cluster = start(1, tls=listener)
-        assert connect(cluster, tls=trust).ask(MetadataRequest(topics=[])).brokers
+        assert connect(cluster, tls=trust).request(MetadataRequest(topics=[])).brokers
         assert isinstance(connect(cluster, tls=Tls()).cause, TlsError)
 
-    def test_on_ipv6(self, start: StartCluster, tmp_path: Path) -> None:
+    def test_it_listens_on_ipv6(self, start: StartCluster, tmp_path: Path) -> None:
         """Certificate, bootstrap, and what brokers advertise: an address with colons goes all the way."""
         listener, trust = certificates(tmp_path)
         cluster = start(2, host="::1", tls=listener, topics={"t": 4})
@@ -330,7 +330,7 @@ def certificates(folder: Path) -> tuple[Tls, Tls]:
 
 
 class TestServe:
-    def test_until_it_is_told(self) -> None:
+    def test_it_runs_until_stop_is_set(self) -> None:
         stop = threading.Event()
         seen: list[int] = []
 
@@ -342,12 +342,12 @@ class TestServe:
         assert seen == [2]
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_until_a_signal(self, number: signal.Signals) -> None:
+    def test_a_signal_stops_it(self, number: signal.Signals) -> None:
         before = signal.getsignal(number)
         serve(brokers=1, on_ready=lambda cluster: os.kill(os.getpid(), number))
         assert signal.getsignal(number) is before
 
-    def test_on_another_thread(self) -> None:
+    def test_it_runs_on_another_thread(self) -> None:
         stop, ready = threading.Event(), threading.Event()
         options: dict[str, Any] = {"brokers": 1, "stop": stop, "on_ready": lambda cluster: ready.set()}
         thread = threading.Thread(target=serve, kwargs=options)

@@ -46,13 +46,13 @@ class RawClient:
     def send_raw(self, data: bytes) -> None:
         self._sock.sendall(data)
 
-    def ask(self, request: Request[Any], version: int) -> None:
+    def request(self, request: Request[Any], version: int) -> None:
         """Send a request as client "raw", and wait for the answer."""
         self.send(request_frame(request, version))
         size = int.from_bytes(self._receive(4), "big")
         self._receive(size)
 
-    def wait_for_the_end(self) -> None:
+    def wait_for_close(self) -> None:
         """Return when the broker has closed the connection, and has said why: that comes later in the same turn."""
         with contextlib.suppress(ConnectionResetError):
             while self._sock.recv(1 << 16):
@@ -96,16 +96,18 @@ def logged(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
 
 
 class TestTrailingBytes:
-    def test_they_are_ignored_and_listed_once(
+    def test_trailing_bytes_are_ignored_and_listed_once(
         self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO, "kwire.broker")
         cluster = start(1, topics={"t": 1})
         client = dial(cluster)
-        client.ask(ApiVersionsRequest(client_software_name="soft", client_software_version="1.5"), 3)
+        client.request(ApiVersionsRequest(client_software_name="soft", client_software_version="1.5"), 3)
         for _ in range(2):
             client.send(request_frame(MetadataRequest(topics=None), 13) + b"\x01\0\0")
-            client.ask(MetadataRequest(topics=None), 13)  # the answers come in order: the one before was answered too
+            client.request(
+                MetadataRequest(topics=None), 13
+            )  # the answers come in order: the one before was answered too
         (oddity,) = cluster.oddities
         assert (oddity.software, oddity.client_id) == ("soft 1.5", "raw")
         assert (oddity.api, oddity.version) == (ApiKey.METADATA, 13)
@@ -113,24 +115,26 @@ class TestTrailingBytes:
         assert logged(caplog, logging.INFO) == [str(oddity)]
         assert cluster.requests()[ApiKey.METADATA] == 4
 
-    def test_of_what_the_session_answers(self, start: StartCluster, dial: Dial) -> None:
+    def test_trailing_bytes_of_session_apis_are_listed(self, start: StartCluster, dial: Dial) -> None:
         cluster = start(1, topics={"t": 1})
         client = dial(cluster)
         client.send(request_frame(ApiVersionsRequest(client_software_name="s", client_software_version="1"), 3) + b"!")
-        client.ask(MetadataRequest(topics=None), 13)
+        client.request(MetadataRequest(topics=None), 13)
         assert [(oddity.api, oddity.what[:6]) for oddity in cluster.oddities] == [(ApiKey.API_VERSIONS, "1 byte")]
 
 
 class TestClosedConnections:
     """Each is a warning, which Python prints without any logging set up."""
 
-    def test_undecodable(self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture) -> None:
+    def test_an_undecodable_request_is_logged_with_its_fields(
+        self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture
+    ) -> None:
         caplog.set_level(logging.DEBUG, "kwire.broker")
         cluster = start(1, topics={"t": 1})
         client = dial(cluster)
-        client.ask(ApiVersionsRequest(client_software_name="soft", client_software_version="1.5"), 3)
+        client.request(ApiVersionsRequest(client_software_name="soft", client_software_version="1.5"), 3)
         client.send(request_frame(MetadataRequest(topics=[]), 1)[:-1])
-        client.wait_for_the_end()
+        client.wait_for_close()
         (line,) = logged(caplog, logging.WARNING)
         assert line.startswith("connection 1 to broker 1, client 'raw' (soft 1.5) at 127.0.0.1: 4 bytes are needed")
         assert "MetadataRequest" in line
@@ -149,31 +153,31 @@ class TestClosedConnections:
             (b"\0", "1 bytes are not a request"),
         ],
     )
-    def test_unknown(
+    def test_unknown_apis_and_versions_are_logged(
         self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture, frame: bytes, why: str
     ) -> None:
         cluster = start(1, topics={"t": 1}, api_versions={ApiKey.CONSUMER_GROUP_HEARTBEAT: range(0)})
         client = dial(cluster)
         client.send(frame)
-        client.wait_for_the_end()
+        client.wait_for_close()
         (line,) = logged(caplog, logging.WARNING)
         assert why in line
         assert cluster.failures == ()
 
-    def test_no_kafka_at_all(self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture) -> None:
+    def test_an_http_client_is_logged(self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture) -> None:
         client = dial(start(1))
         client.send_raw(b"GET / HTTP/1.1\r\n\r\n")
-        client.wait_for_the_end()
+        client.wait_for_close()
         (line,) = logged(caplog, logging.WARNING)
         assert "the peer is an HTTP client" in line
 
-    def test_plain_text_on_a_tls_listener(
+    def test_a_plaintext_client_on_a_tls_listener_is_logged(
         self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture, tmp_path: Any
     ) -> None:
         listener: Tls = certificates(tmp_path)[0]
         client = dial(start(1, tls=listener))
         client.send(request_frame(MetadataRequest(topics=[]), 1))
-        client.wait_for_the_end()
+        client.wait_for_close()
         (line,) = logged(caplog, logging.WARNING)
         assert line.startswith("a rejected connection: ")
 
@@ -182,30 +186,34 @@ class TestClosedConnections:
     ) -> None:
         cluster = start(1, topics={"t": 1})
         client = dial(cluster)
-        client.ask(MetadataRequest(topics=[]), 1)
+        client.request(MetadataRequest(topics=[]), 1)
         client.close()
         other = dial(cluster)
-        other.ask(MetadataRequest(topics=[]), 1)  # by then the brokers have seen the end of the first
+        other.request(MetadataRequest(topics=[]), 1)  # by then the brokers have seen the end of the first
         assert logged(caplog, logging.WARNING) == []
 
-    def test_unacknowledged_produce(self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture) -> None:
+    def test_an_error_with_acks_0_is_logged(
+        self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture
+    ) -> None:
         client = dial(start(1))
         client.send(request_frame(produce("missing", acks=0), 9))
-        client.wait_for_the_end()
+        client.wait_for_close()
         (line,) = logged(caplog, logging.WARNING)
         assert "client 'raw'" in line
         assert "Produce with acks=0 failed with UNKNOWN_TOPIC_OR_PARTITION" in line
 
-    def test_too_many(self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_connection_above_the_limit_is_logged(
+        self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture
+    ) -> None:
         cluster = start(1, max_connections=1)
-        dial(cluster).ask(MetadataRequest(topics=[]), 1)
-        dial(cluster).wait_for_the_end()
+        dial(cluster).request(MetadataRequest(topics=[]), 1)
+        dial(cluster).wait_for_close()
         assert logged(caplog, logging.WARNING) == [
             "broker 1 closes a new connection from 127.0.0.1: max_connections is 1"
         ]
 
 
-def test_secrets_are_not_among_the_bytes() -> None:
+def test_secrets_are_not_logged() -> None:
     frame = request_frame(SaslAuthenticateRequest(auth_bytes=b"\0user\0hunter2"), 2)
     text = "\n".join(diagnostics.describe_frame(frame))
     assert "SaslAuthenticate v2" in text
@@ -221,14 +229,14 @@ def produce(topic: str, *, acks: int = -1) -> ProduceRequest:
 
 
 class TestResources:
-    def test_full_storage_is_said_once_until_there_is_room(
+    def test_a_full_storage_is_logged_once_until_there_is_space(
         self, start: StartCluster, caplog: pytest.LogCaptureFixture
     ) -> None:
         cluster = start(1, topics={"t": 1, "u": 1}, storage_bytes_max=len(GOOD))
         client = Client(cluster.brokers[1])
 
         def send() -> int:
-            response: ProduceResponse = client.ask(produce("t"), 9)
+            response: ProduceResponse = client.request(produce("t"), 9)
             return response.responses[0].partition_responses[0].error_code
 
         assert [send() for _ in range(3)] == [ErrorCode.NONE, *[ErrorCode.KAFKA_STORAGE_ERROR] * 2]
@@ -241,7 +249,7 @@ class TestResources:
         assert len(logged(caplog, logging.WARNING)) == 2
         client.close()
 
-    def test_no_file_descriptor_is_left(
+    def test_running_out_of_file_descriptors_is_logged(
         self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         cluster = start(1)
@@ -253,15 +261,15 @@ class TestResources:
             return accept(self)
 
         monkeypatch.setattr(socket.socket, "accept", accept_later)
-        dial(cluster).ask(MetadataRequest(topics=[]), 1)
+        dial(cluster).request(MetadataRequest(topics=[]), 1)
         (line,) = logged(caplog, logging.WARNING)
         assert "takes no new connections: [Errno 24] Too many open files: raise the limit" in line
 
-    def test_topics_that_come_by_themselves(
+    def test_auto_created_topics_are_logged(
         self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO, "kwire.broker")
-        dial(start(1, default_partitions=2)).ask(MetadataRequest(topics=[MetadataRequest.Topic(name="oders")]), 4)
+        dial(start(1, default_partitions=2)).request(MetadataRequest(topics=[MetadataRequest.Topic(name="oders")]), 4)
         assert logged(caplog, logging.INFO) == ["auto-created topic oders, requested by a client; partitions: 2"]
 
 
@@ -278,7 +286,7 @@ def test_members_of_newer_groups_are_rejected_with_an_error_and_a_warning(
     cluster = start(1)
     client = Client(cluster.brokers[1])
     for _ in range(2):
-        response = client.ask(request_)
+        response = client.request(request_)
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert remedy in response.error_message
     (line,) = logged(caplog, logging.WARNING)

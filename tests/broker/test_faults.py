@@ -45,7 +45,7 @@ MATCHES: list[tuple[dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize(("rule", "matches"), MATCHES)
-def test_what_a_rule_matches(rule: dict[str, Any], matches: bool) -> None:
+def test_a_fault_matches_by_its_fields(rule: dict[str, Any], matches: bool) -> None:
     assert Fault(effect=HIT, **rule).take(ApiKey.PRODUCE, 1, "c", PLACES) is matches
 
 
@@ -53,12 +53,12 @@ def test_what_a_rule_matches(rule: dict[str, Any], matches: bool) -> None:
     ("after", "times", "taken"),
     [(0, 1, "x...."), (2, 1, "..x.."), (1, 2, ".xx.."), (0, None, "xxxxx"), (3, None, "...xx"), (0, 0, ".....")],
 )
-def test_which_of_the_matching_requests_it_takes(after: int, times: int | None, taken: str) -> None:
+def test_after_and_times_select_the_requests(after: int, times: int | None, taken: str) -> None:
     fault = Fault(effect=HIT, after=after, times=times)
     assert "".join("x" if fault.take(ApiKey.FETCH, 1, "", ()) else "." for _ in range(5)) == taken
 
 
-def test_rules_are_tried_in_order_and_forgotten_when_spent() -> None:
+def test_faults_are_tried_in_order_and_removed_when_spent() -> None:
     faults = Faults()
     first, second = faults.add(Fault(effect=HIT, times=2)), faults.add(Fault(effect=HIT))
     found = [faults.match(ApiKey.FETCH, 1, "", ()) for _ in range(4)]
@@ -68,7 +68,7 @@ def test_rules_are_tried_in_order_and_forgotten_when_spent() -> None:
 
 
 @pytest.mark.parametrize("effect", [Cut(5), ApplyLate(5), HIT, Delay(5, applied=True), Mute(applied=True)])
-def test_what_the_session_answers_cannot_be_applied_or_refused(effect: Effect) -> None:
+def test_session_apis_cannot_be_applied_or_refused(effect: Effect) -> None:
     with pytest.raises(ConfigurationError):
         Fault(effect=effect, api=ApiKey.API_VERSIONS)
 
@@ -93,7 +93,7 @@ WRONG_FAULTS: list[tuple[Any, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("effect", "match", "message"), WRONG_FAULTS)
-def test_what_could_never_hit_is_refused_at_once(effect: Any, match: dict[str, Any], message: str) -> None:
+def test_a_fault_that_could_never_match_is_rejected(effect: Any, match: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make_fault(effect, match)
 
@@ -113,12 +113,12 @@ def test_what_could_never_hit_is_refused_at_once(effect: Any, match: dict[str, A
         (lambda: Cut("9"), "Cut: keep_bytes is '9'"),  # type: ignore[arg-type]
     ],
 )
-def test_what_an_effect_cannot_be(make: Callable[[], Effect], message: str) -> None:
+def test_invalid_effects_are_rejected(make: Callable[[], Effect], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make()
 
 
-def test_a_rule_without_an_api_leaves_the_greeting_alone() -> None:
+def test_a_fault_without_an_api_ignores_the_handshake() -> None:
     fault = Fault(effect=Disconnect())
     assert not fault.take(ApiKey.API_VERSIONS, 1, "", ())
     assert fault.take(ApiKey.METADATA, 1, "", ())
@@ -131,7 +131,7 @@ class Produced:
         self.bench = Bench(partitions=2)
         self.bench.topic.partitions[1].move_leader(self.bench.leader("t"), 0.0)
         self.bench.state.faults.add(Fault(effect=effect, api=ApiKey.PRODUCE, **rule))
-        self.asked = self.bench.ask(self.bench.leader("t"), self.bench.produce_request(GOOD))
+        self.sent = self.bench.send(self.bench.leader("t"), self.bench.produce_request(GOOD))
 
     @property
     def is_applied(self) -> bool:
@@ -140,11 +140,11 @@ class Produced:
     @property
     def outcome(self) -> str:
         """ "pending", an error's name, or what became of the connection."""
-        if self.asked.is_pending:
+        if self.sent.is_pending:
             return "pending"
-        (outcome,) = self.asked.outcomes
+        (outcome,) = self.sent.outcomes
         if isinstance(outcome, Reply):
-            return error_name(self.asked.response.responses[0].partition_responses[0].error_code)
+            return error_name(self.sent.response.responses[0].partition_responses[0].error_code)
         return type(outcome).__name__
 
 
@@ -164,7 +164,9 @@ EFFECTS = [
 
 
 @pytest.mark.parametrize(("effect", "at_once", "later"), EFFECTS)
-def test_effects(effect: Effect, at_once: tuple[bool, str], later: tuple[bool, str]) -> None:
+def test_each_effect_applies_and_responds_as_documented(
+    effect: Effect, at_once: tuple[bool, str], later: tuple[bool, str]
+) -> None:
     produced = Produced(effect)
     assert (produced.is_applied, produced.outcome) == at_once
     produced.bench.advance(0.15)
@@ -172,38 +174,38 @@ def test_effects(effect: Effect, at_once: tuple[bool, str], later: tuple[bool, s
 
 
 @pytest.mark.parametrize("effect", [Delay(100), ApplyLate(100)])
-def test_a_broker_that_stops_meanwhile_does_not_apply(effect: Effect) -> None:
+def test_a_broker_that_stops_meanwhile_does_not_apply_the_request(effect: Effect) -> None:
     produced = Produced(effect)
     produced.bench.state.stop_node(produced.bench.leader("t"), 0.05)
     produced.bench.advance(0.15)
     assert not produced.is_applied
 
 
-def test_an_error_for_one_partition_leaves_the_others_alone() -> None:
+def test_an_error_for_one_partition_does_not_affect_others() -> None:
     bench = Bench(partitions=2)
     bench.topic.partitions[1].move_leader(bench.leader("t"), 0.0)
     bench.state.faults.add(Fault(effect=Refuse(ErrorCode.KAFKA_STORAGE_ERROR), topic="t", partition=1))
     data = [ProduceRequest.Topic.Partition(index=index, records=GOOD) for index in (0, 1)]
     topic = ProduceRequest.Topic(name="t", partition_data=data)
     request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[topic])
-    response = bench.answer(bench.leader("t"), request, 12)
+    response = bench.request(bench.leader("t"), request, 12)
     codes = [result.error_code for result in response.responses[0].partition_responses]
     assert codes == [0, ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-def test_an_error_for_one_topic_in_metadata() -> None:
+def test_metadata_can_have_an_error_for_one_topic() -> None:
     bench = Bench()
     bench.state.create_topic("u")
     bench.state.faults.add(Fault(effect=Refuse(ErrorCode.LEADER_NOT_AVAILABLE), topic="u"))
     request = MetadataRequest(topics=[MetadataRequest.Topic(name=name) for name in ("t", "u")])
-    assert [topic.error_code for topic in bench.answer(1, request).topics] == [0, ErrorCode.LEADER_NOT_AVAILABLE]
+    assert [topic.error_code for topic in bench.request(1, request).topics] == [0, ErrorCode.LEADER_NOT_AVAILABLE]
 
 
-def test_a_request_without_partitions_is_refused_whole() -> None:
+def test_a_request_without_partitions_fails_as_a_whole() -> None:
     bench = Bench()
     bench.state.faults.add(Fault(effect=Refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)))
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-    assert bench.answer(1, request).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert bench.request(1, request).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 class Client:
@@ -215,15 +217,15 @@ class Client:
         apis = {int(key): handler.request.VERSIONS for key, handler in HANDLERS.items()}
         broker = bench.brokers[bench.leader("t")]
         self.connection = Connection(broker, apis=apis, sasl=sasl, client_host="10.0.0.1", on_ready=self._wake)
-        self.asked: list[tuple[type[Request[Any]], int]] = []
+        self.sent: list[tuple[type[Request[Any]], int]] = []
         self.written: list[list[Any] | RawBytes] = []
 
     def _wake(self, connection: Connection) -> None:
         self.woken += 1
 
     def send(self, request: Request[Any], version: int) -> None:
-        frame = encode_request(request, version, len(self.asked), "test")
-        self.asked.append((type(request), version))
+        frame = encode_request(request, version, len(self.sent), "test")
+        self.sent.append((type(request), version))
         self.connection.receive(b"".join(frame), self.bench.now)
         self.turn()
 
@@ -234,11 +236,11 @@ class Client:
         self.bench.advance(seconds)
         self.turn()
 
-    def answers(self) -> list[Any]:
+    def responses(self) -> list[Any]:
         found = []
         for number, frame in enumerate(self.written):
             assert isinstance(frame, list)
-            correlation_id, response = decode_response(b"".join(frame), *self.asked[number])
+            correlation_id, response = decode_response(b"".join(frame), *self.sent[number])
             assert correlation_id == number
             found.append(response)
         return found
@@ -248,7 +250,7 @@ class Client:
 
 
 class TestConnection:
-    def test_requests_are_answered_in_order_and_carried_out_one_after_the_other(self) -> None:
+    def test_requests_are_handled_one_after_the_other_in_order(self) -> None:
         client = Client(Bench())
         client.send(client.bench.fetch_request(max_wait_ms=500, offset=0), 18)
         client.produce()
@@ -257,46 +259,46 @@ class TestConnection:
         assert client.connection.queued == 2
         assert client.bench.topic.partitions[0].log.end_offset == 0
         client.advance(0.6)
-        fetched, first, second = client.answers()
+        fetched, first, second = client.responses()
         assert fetched.responses[0].partitions[0].records == b""
         offsets = [r.responses[0].partition_responses[0].base_offset for r in (first, second)]
         assert offsets == [0, 1]
 
-    def test_acks_0_has_no_answer_and_holds_nothing_up(self) -> None:
+    def test_acks_0_has_no_response_and_blocks_nothing(self) -> None:
         client = Client(Bench())
         client.produce(acks=0)
         assert client.written == []
         client.send(MetadataRequest(topics=[]), 9)
-        client.asked.pop(0)
+        client.sent.pop(0)
         frame = client.written[0]
         assert isinstance(frame, list)
         assert decode_response(b"".join(frame), MetadataRequest, 9)[0] == 1
 
-    def test_a_request_that_cannot_be_read_ends_the_connection(self) -> None:
+    def test_an_undecodable_request_closes_the_connection(self) -> None:
         client = Client(Bench())
         client.connection.receive(b"\x00\x03\x00\x09\x00\x00\x00\x00garbage", 0.0)
         assert client.connection.is_closing
 
-    def test_a_version_that_is_not_served_ends_the_connection(self) -> None:
+    def test_an_unsupported_version_closes_the_connection(self) -> None:
         client = Client(Bench())
         client.connection.receive(b"\x00\x03\x7f\xff\x00\x00\x00\x00\xff\xff", 0.0)
         assert client.connection.is_closing
 
-    def test_nothing_is_served_before_authentication(self) -> None:
+    def test_requests_before_authentication_close_the_connection(self) -> None:
         client = Client(Bench(), sasl=SaslServer({"u": "p"}))
         client.send(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
-        assert len(client.answers()) == 1
+        assert len(client.responses()) == 1
         client.send(MetadataRequest(topics=[]), 9)
         assert client.connection.is_closing
 
-    def test_an_answer_that_comes_after_the_client_has_gone_goes_nowhere(self) -> None:
+    def test_a_response_after_the_client_has_gone_is_dropped(self) -> None:
         client = Client(Bench())
         client.send(client.bench.fetch_request(max_wait_ms=500), 18)
         client.connection.closed(0.0)
         client.advance(1)
         assert client.written == []
 
-    def test_a_cut_answer_is_the_beginning_of_its_frame(self) -> None:
+    def test_a_cut_response_is_the_start_of_its_frame(self) -> None:
         whole, cut = Client(Bench()), Client(Bench())
         cut.bench.state.faults.add(Fault(effect=Cut(20)))
         for client in (whole, cut):
@@ -307,7 +309,7 @@ class TestConnection:
         assert raw.data == (len(frame).to_bytes(4, "big") + frame)[:20]
         assert cut.connection.is_closing
 
-    def test_a_muted_connection_answers_nothing_more(self) -> None:
+    def test_a_muted_connection_sends_no_more_responses(self) -> None:
         client = Client(Bench())
         client.bench.state.faults.add(Fault(effect=Mute()))
         for _ in range(3):
@@ -317,10 +319,10 @@ class TestConnection:
         assert not client.connection.is_closing
 
     @pytest.mark.parametrize(
-        ("effect", "answers", "closing"),
+        ("effect", "responses", "closing"),
         [(Disconnect(), 0, True), (Mute(), 0, False), (Delay(100), 2, False)],
     )
-    def test_faults_of_api_versions(self, effect: Effect, answers: int, closing: bool) -> None:
+    def test_faults_apply_to_api_versions(self, effect: Effect, responses: int, closing: bool) -> None:
         client = Client(Bench())
         client.bench.state.faults.add(Fault(effect=effect, api=ApiKey.API_VERSIONS))
         client.send(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
@@ -328,4 +330,4 @@ class TestConnection:
         assert client.written == []
         assert client.connection.is_closing is closing
         client.advance(0.2)
-        assert len(client.answers()) == answers
+        assert len(client.responses()) == responses

@@ -13,7 +13,7 @@ from tests.broker.virtual_cluster import WALL_MS
 
 
 class TestFetchWaiting:
-    def test_until_there_is_something(self) -> None:
+    def test_a_fetch_waits_for_a_record(self) -> None:
         bench = Bench()
         waiting = bench.fetch_later(max_wait_ms=500)
         bench.advance(0.4)
@@ -21,7 +21,7 @@ class TestFetchWaiting:
         bench.produce(GOOD)
         assert bench.values(waiting.response.responses[0].partitions[0].records) == [b"v", b"w"]
 
-    def test_until_time_is_up(self) -> None:
+    def test_a_fetch_waits_at_most_max_wait_ms(self) -> None:
         bench = Bench()
         waiting = bench.fetch_later(max_wait_ms=500)
         bench.advance(0.6)
@@ -29,7 +29,7 @@ class TestFetchWaiting:
         bench.produce(GOOD)
         assert len(waiting.outcomes) == 1
 
-    def test_until_there_is_enough(self) -> None:
+    def test_a_fetch_waits_for_min_bytes(self) -> None:
         bench = Bench()
         waiting = bench.fetch_later(max_wait_ms=500, min_bytes=2 * len(GOOD))
         bench.produce(GOOD)
@@ -37,7 +37,7 @@ class TestFetchWaiting:
         bench.produce(GOOD)
         assert len(waiting.response.responses[0].partitions[0].records) == 2 * len(GOOD)
 
-    def test_until_the_leader_moves(self) -> None:
+    def test_a_fetch_completes_when_the_leader_moves(self) -> None:
         bench = Bench()
         waiting = bench.fetch_later(max_wait_ms=500)
         bench.topic.partitions[0].move_leader(bench.follower, bench.now)
@@ -45,17 +45,17 @@ class TestFetchWaiting:
         assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert result.current_leader.leader_id == bench.leader("t")
 
-    def test_until_the_topic_is_deleted(self) -> None:
+    def test_a_fetch_completes_when_the_topic_is_deleted(self) -> None:
         bench = Bench()
         waiting = bench.fetch_later(max_wait_ms=500)
         bench.state.delete_topic(bench.topic, bench.now)
         assert waiting.response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
     @pytest.mark.parametrize("more", [{"offset": 9}, {"topic_id": NOBODY}, {"epoch": 7}, {"min_bytes": 0}])
-    def test_not_at_all_when_there_is_something_to_say(self, more: dict[str, Any]) -> None:
+    def test_a_fetch_with_an_error_or_min_bytes_0_does_not_wait(self, more: dict[str, Any]) -> None:
         assert not Bench().fetch_later(max_wait_ms=500, **more).is_pending
 
-    def test_no_longer_than_the_broker_allows(self) -> None:
+    def test_the_broker_limits_the_wait(self) -> None:
         bench = Bench(fetch_max_wait_ms=100)
         waiting = bench.fetch_later(max_wait_ms=500_000)
         bench.advance(0.2)
@@ -75,21 +75,21 @@ class TestFetchErrors:
             ({"epoch": 2}, 13, ErrorCode.UNKNOWN_LEADER_EPOCH),
         ],
     )
-    def test_errors(self, more: dict[str, Any], version: int, error: ErrorCode) -> None:
+    def test_each_error_has_its_code(self, more: dict[str, Any], version: int, error: ErrorCode) -> None:
         bench = Bench()
         bench.produce(GOOD)
         bench.topic.partitions[0].move_leader(bench.follower, 0.0)
         assert bench.fetch(version=version, **more).error_code == error
 
-    def test_a_session_is_not_known(self) -> None:
+    def test_fetch_sessions_are_unknown(self) -> None:
         bench = Bench()
         request = bench.fetch_request()
         request.session_id, request.session_epoch = 9, 1
-        assert bench.answer(bench.leader("t"), request).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert bench.request(bench.leader("t"), request).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         request.session_id, request.session_epoch = 0, 0
-        assert bench.answer(bench.leader("t"), request).session_id == 0
+        assert bench.request(bench.leader("t"), request).session_id == 0
 
-    def test_what_was_read_and_is_gone_diverges(self) -> None:
+    def test_truncated_records_yield_a_diverging_epoch(self) -> None:
         bench = Bench(replication_ms=100)
         bench.produce(GOOD, acks=1)
         bench.advance(1)
@@ -127,11 +127,11 @@ class TestFetchLimits:
             (9, 3.5, [3, 0]),  # the first of a partition is given whole or not at all
         ],
     )
-    def test_in_batches(self, limit: float, max_bytes: float, counts: list[float]) -> None:
+    def test_limits_apply_to_whole_batches(self, limit: float, max_bytes: float, counts: list[float]) -> None:
         bench = self.filled()
         size = len(GOOD)
         request = bench.fetch_request(partitions=2, limit=int(limit * size), max_bytes=int(max_bytes * size))
-        response = bench.answer(bench.leader("t"), request)
+        response = bench.request(bench.leader("t"), request)
         found = [len(result.records or b"") for result in response.responses[0].partitions]
         assert found == [int(count * size) for count in counts]
 
@@ -142,7 +142,7 @@ class TestFetchLimits:
 
 
 class TestTransactionsInFetch:
-    def test_isolation(self) -> None:
+    def test_read_committed_stops_at_open_transactions_and_lists_aborted_ones(self) -> None:
         bench = Bench(verify_transactional_writes=False)
         log = bench.topic.partitions[0].log
         for producer_id, value in [(1, b"aborted"), (2, b"open")]:

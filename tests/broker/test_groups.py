@@ -17,7 +17,7 @@ from kwire.protocol.messages.leave_group import LeaveGroupRequest
 from kwire.protocol.messages.offset_commit import OffsetCommitRequest
 from kwire.protocol.messages.offset_fetch import OffsetFetchRequest
 from kwire.protocol.messages.sync_group import SyncGroupRequest
-from tests.broker.virtual_cluster import Asked, VirtualCluster
+from tests.broker.virtual_cluster import SentRequest, VirtualCluster
 
 GROUP = "g"
 SESSION_MS, REBALANCE_MS = 10_000, 30_000
@@ -57,15 +57,15 @@ class Members:
         group: str = GROUP,
         client: str = "c",
         node: int | None = None,
-    ) -> Asked:
+    ) -> SentRequest:
         request = JoinGroupRequest(
             group_id=group, session_timeout_ms=session_ms, rebalance_timeout_ms=REBALANCE_MS, member_id=member_id,
             group_instance_id=instance, protocol_type=type,
             protocols=[JoinGroupRequest.Protocol(name=name, metadata=data) for name, data in protocols],
         )  # fmt: skip
-        return self.cluster.ask(node or self.node, request, version, client_id=client)
+        return self.cluster.send(node or self.node, request, version, client_id=client)
 
-    def new(self, **more: object) -> Asked:
+    def new(self, **more: object) -> SentRequest:
         """A dynamic member's two steps: it is given an id, and joins with it."""
         first = self.join(**more).response  # type: ignore[arg-type]
         assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -74,7 +74,7 @@ class Members:
     def sync(
         self, joined: JoinGroupResponse, assignments: dict[str, bytes] | None = None, *, instance: str | None = None,
         protocol: str | None = "range", generation: int | None = None,
-    ) -> Asked:  # fmt: skip
+    ) -> SentRequest:  # fmt: skip
         request = SyncGroupRequest(
             group_id=GROUP, generation_id=joined.generation_id if generation is None else generation,
             member_id=joined.member_id, group_instance_id=instance, protocol_type="consumer", protocol_name=protocol,
@@ -82,20 +82,20 @@ class Members:
                 SyncGroupRequest.Assignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()
             ],
         )  # fmt: skip
-        return self.cluster.ask(self.node, request)
+        return self.cluster.send(self.node, request)
 
     def beat(self, joined: JoinGroupResponse, *, instance: str | None = None, generation: int | None = None) -> int:
         request = HeartbeatRequest(
             group_id=GROUP, generation_id=joined.generation_id if generation is None else generation,
             member_id=joined.member_id, group_instance_id=instance,
         )  # fmt: skip
-        return self.cluster.answer(self.node, request).error_code
+        return self.cluster.request(self.node, request).error_code
 
     def leave(self, *members: tuple[str, str | None]) -> list[int]:
         request = LeaveGroupRequest(
             group_id=GROUP, members=[LeaveGroupRequest.Member(member_id=m, group_instance_id=i) for m, i in members]
         )
-        response = self.cluster.answer(self.node, request)
+        response = self.cluster.request(self.node, request)
         return [member.error_code for member in response.members]
 
     def commit(
@@ -114,28 +114,28 @@ class Members:
         request = OffsetCommitRequest(
             group_id=GROUP, generation_id_or_member_epoch=generation, member_id=member_id, topics=topics
         )
-        return self.cluster.answer(self.node, request, version).topics[0].partitions[0].error_code
+        return self.cluster.request(self.node, request, version).topics[0].partitions[0].error_code
 
     def committed(self) -> int:
         request = OffsetFetchRequest(group_id=GROUP, topics=[OffsetFetchRequest.Topic(name="t", partition_indexes=[0])])
-        return self.cluster.answer(self.node, request, 7).topics[0].partitions[0].committed_offset
+        return self.cluster.request(self.node, request, 7).topics[0].partitions[0].committed_offset
 
     def stable(self, count: int) -> list[JoinGroupResponse]:
         """`count` members in one stable generation, the leader first."""
-        asked = [self.new()]
-        self.sync(asked[0].response, {asked[0].response.member_id: b"all"})
+        joining = [self.new()]
+        self.sync(joining[0].response, {joining[0].response.member_id: b"all"})
         for _ in range(count - 1):
             newcomer = self.new()
-            asked = [*[self.join(one.response.member_id) for one in asked], newcomer]
-        joined = [one.response for one in asked]
-        for one in joined[1:]:
-            self.sync(one)
-        self.sync(joined[0], {one.member_id: one.member_id.encode() for one in joined})
+            joining = [*[self.join(member.response.member_id) for member in joining], newcomer]
+        joined = [member.response for member in joining]
+        for member in joined[1:]:
+            self.sync(member)
+        self.sync(joined[0], {member.member_id: member.member_id.encode() for member in joined})
         assert self.state is GroupState.STABLE
         return joined
 
 
-def test_two_members_join_sync_and_get_their_parts() -> None:
+def test_two_members_join_sync_and_get_their_assignments() -> None:
     members = Members()
     first = members.new(client="a")
     alone = first.response
@@ -160,7 +160,7 @@ def test_two_members_join_sync_and_get_their_parts() -> None:
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_every_version_of_join(version: int) -> None:
+def test_join_group_in_every_version(version: int) -> None:
     members = Members()
     joined = members.join(version=version).response
     if version >= 4:
@@ -182,26 +182,26 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("how", "error"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_joins_that_are_refused(how: dict[str, object], error: ErrorCode) -> None:
+def test_invalid_joins_are_rejected(how: dict[str, object], error: ErrorCode) -> None:
     members = Members()
     members.stable(1)
     node = members.cluster.coordinator(str(how.get("group", GROUP)))
     assert members.join(**how, node=node).response.error_code == error  # type: ignore[arg-type]
 
 
-def test_another_broker_is_not_the_coordinator() -> None:
+def test_another_broker_returns_not_coordinator() -> None:
     members = Members()
     other = next(id for id in members.cluster.brokers if id != members.node)
     assert members.join(node=other).response.error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_full_group() -> None:
+def test_a_full_group_rejects_members() -> None:
     members = Members(group_max_size=1)
     members.stable(1)
     assert members.join().response.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_too_many_groups() -> None:
+def test_max_groups_is_a_limit() -> None:
     members = Members(max_groups=0)
     assert members.join().response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -211,11 +211,11 @@ def test_the_protocol_with_most_votes_wins() -> None:
     first = members.join(version=3, protocols=[("a", b""), ("b", b"")]).response
     joining = [members.join(version=3, protocols=[("b", b""), ("a", b""), ("c", b"")]) for _ in range(2)]
     members.join(first.member_id, version=3, protocols=[("a", b""), ("b", b"")])
-    assert {asked.response.protocol_name for asked in joining} == {"b"}
+    assert {joining.response.protocol_name for joining in joining} == {"b"}
 
 
 class TestTimeouts:
-    def test_a_silent_member_is_out_after_its_session_and_the_rest_rebalance(self) -> None:
+    def test_a_silent_member_is_removed_after_its_session_timeout(self) -> None:
         members = Members()
         leader, other = members.stable(2)
         members.cluster.advance(SESSION_MS / 1000 - 1)
@@ -226,7 +226,7 @@ class TestTimeouts:
         assert members.beat(other) == ErrorCode.UNKNOWN_MEMBER_ID
         assert members.join(leader.member_id).response.generation_id == leader.generation_id + 1
 
-    def test_who_does_not_rejoin_in_time_is_out(self) -> None:
+    def test_a_member_that_does_not_rejoin_in_time_is_removed(self) -> None:
         members = Members()
         leader, other = members.stable(2)
         waiting = members.join(leader.member_id)  # the leader's rejoin makes a rebalance
@@ -238,7 +238,7 @@ class TestTimeouts:
         assert [m.member_id for m in waiting.response.members] == [leader.member_id]
         assert members.beat(other) == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_who_waits_for_others_is_not_timed_out(self) -> None:
+    def test_a_waiting_member_does_not_time_out(self) -> None:
         members = Members()
         leader, other = members.stable(2)
         waiting = members.join(leader.member_id)
@@ -249,11 +249,11 @@ class TestTimeouts:
         assert members.join(other.member_id).response.error_code == 0
         assert waiting.response.error_code == 0
 
-    def test_who_does_not_sync_in_time_is_out(self) -> None:
+    def test_a_member_that_does_not_sync_in_time_is_removed(self) -> None:
         members = Members()
         leader, other = members.stable(2)
-        asked = [members.join(leader.member_id), members.join(other.member_id)]
-        joined = [one.response for one in asked]
+        joining = [members.join(leader.member_id), members.join(other.member_id)]
+        joined = [member.response for member in joining]
         members.sync(joined[0], {})
         for _ in range(8):  # the other beats, but never asks for its part
             members.cluster.advance(4)
@@ -262,13 +262,13 @@ class TestTimeouts:
         assert members.beat(joined[1]) == ErrorCode.UNKNOWN_MEMBER_ID
         assert members.beat(joined[0]) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_an_id_that_is_not_used_is_forgotten(self) -> None:
+    def test_an_unused_member_id_expires(self) -> None:
         members = Members()
         given = members.join().response.member_id
         members.cluster.advance(SESSION_MS / 1000 + 1)
         assert members.join(given).response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_a_pending_id_holds_a_rebalance_up_and_its_end_lets_it_go(self) -> None:
+    def test_a_pending_member_delays_a_rebalance_until_it_expires(self) -> None:
         members = Members()
         (leader,) = members.stable(1)
         members.join()  # is given an id, and never comes back
@@ -277,7 +277,7 @@ class TestTimeouts:
         members.cluster.advance(SESSION_MS / 1000 + 1)
         assert waiting.response.error_code == 0
 
-    def test_a_new_member_that_waits_too_long_is_out(self) -> None:
+    def test_a_new_member_that_waits_too_long_is_removed(self) -> None:
         members = Members(new_member_join_timeout_ms=5_000)
         leader, _ = members.stable(2)
         newcomer = members.new()
@@ -286,7 +286,7 @@ class TestTimeouts:
         members.cluster.advance(2)
         assert newcomer.response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_the_initial_delay_gathers_members(self) -> None:
+    def test_the_initial_delay_collects_members(self) -> None:
         members = Members(group_initial_rebalance_delay_ms=3_000)
         first = members.new()
         members.cluster.advance(2)
@@ -299,28 +299,28 @@ class TestTimeouts:
 
 
 class TestRejoining:
-    def test_a_follower_without_news_makes_no_rebalance(self) -> None:
+    def test_an_unchanged_follower_triggers_no_rebalance(self) -> None:
         members = Members()
         _, other = members.stable(2)
         again = members.join(other.member_id).response
         assert again.generation_id == other.generation_id
         assert members.state is GroupState.STABLE
 
-    def test_a_follower_with_news_makes_one(self) -> None:
+    def test_a_changed_follower_triggers_a_rebalance(self) -> None:
         members = Members()
         leader, other = members.stable(2)
         waiting = members.join(other.member_id, protocols=[("range", b"other topics")])
         assert waiting.is_pending
         assert members.beat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_a_join_whose_answer_was_lost_gets_the_same_generation(self) -> None:
+    def test_a_repeated_join_returns_the_same_generation(self) -> None:
         members = Members()
         joined = members.new().response
         again = members.join(joined.member_id).response
         assert (again.generation_id, again.leader) == (joined.generation_id, joined.member_id)
         assert len(again.members) == 1
 
-    def test_a_second_join_takes_the_place_of_the_first(self) -> None:
+    def test_a_second_join_replaces_the_first(self) -> None:
         members = Members()
         leader, _ = members.stable(2)
         first = members.join(leader.member_id)
@@ -328,11 +328,11 @@ class TestRejoining:
         assert first.response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
         assert second.is_pending
 
-    def test_a_rebalance_during_the_sync_phase_sends_those_who_wait_back(self) -> None:
+    def test_a_rebalance_during_the_sync_phase_fails_waiting_syncs(self) -> None:
         members = Members()
         leader, other = members.stable(2)
-        asked = [members.join(leader.member_id), members.join(other.member_id)]
-        waiting = members.sync(asked[1].response)
+        joining = [members.join(leader.member_id), members.join(other.member_id)]
+        waiting = members.sync(joining[1].response)
         members.new()
         assert waiting.response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -347,18 +347,18 @@ class TestChecks:
             ({}, ErrorCode.NONE),
         ],
     )
-    def test_sync(self, change: dict[str, object], error: ErrorCode) -> None:
+    def test_sync_group_errors(self, change: dict[str, object], error: ErrorCode) -> None:
         members = Members()
         (leader,) = members.stable(1)
         assert members.sync(leader, **change).response.error_code == error  # type: ignore[arg-type]
 
-    def test_heartbeat(self) -> None:
+    def test_heartbeat_errors(self) -> None:
         members = Members()
         (leader,) = members.stable(1)
         assert members.beat(leader, generation=99) == ErrorCode.ILLEGAL_GENERATION
         assert members.beat(leader) == ErrorCode.NONE
 
-    def test_commit(self) -> None:
+    def test_offset_commit_errors(self) -> None:
         members = Members()
         (leader,) = members.stable(1)
         generation, member_id = leader.generation_id, leader.member_id
@@ -378,7 +378,7 @@ class TestChecks:
 
 
 class TestLeaving:
-    def test_the_rest_rebalance(self) -> None:
+    def test_the_other_members_rebalance(self) -> None:
         members = Members()
         leader, other = members.stable(2)
         assert members.leave((leader.member_id, None)) == [ErrorCode.NONE]
@@ -392,14 +392,14 @@ class TestLeaving:
         assert members.state is GroupState.EMPTY
         assert members.leave((leader.member_id, None)) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
-    def test_several_at_once_each_with_its_error(self) -> None:
+    def test_several_members_leave_at_once_each_with_its_error(self) -> None:
         members = Members()
         leader, other = members.stable(2)
         gone = members.leave((leader.member_id, None), ("stranger", None), (other.member_id, None))
         assert gone == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
         assert members.size == 0
 
-    def test_one_who_waits_is_told(self) -> None:
+    def test_a_waiting_member_that_leaves_gets_an_error(self) -> None:
         members = Members()
         leader, other = members.stable(2)
         waiting = members.join(leader.member_id)
@@ -407,12 +407,12 @@ class TestLeaving:
         assert waiting.response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
         assert members.join(other.member_id).response.error_code == 0
 
-    def test_old_versions_leave_one_at_a_time(self) -> None:
+    def test_old_versions_remove_one_member(self) -> None:
         members = Members()
         (leader,) = members.stable(1)
         request = LeaveGroupRequest(group_id=GROUP, member_id=leader.member_id)
-        assert members.cluster.answer(members.node, request, 2).error_code == ErrorCode.NONE
-        assert members.cluster.answer(members.node, request, 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert members.cluster.request(members.node, request, 2).error_code == ErrorCode.NONE
+        assert members.cluster.request(members.node, request, 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 class TestStaticMembers:
@@ -423,15 +423,15 @@ class TestStaticMembers:
         second = members.join(instance="i1", session_ms=session_ms)
         joined = [members.join(first.member_id, instance="i0", session_ms=session_ms).response, second.response]
         members.sync(joined[1], instance="i1")
-        members.sync(joined[0], {one.member_id: one.member_id.encode() for one in joined}, instance="i0")
+        members.sync(joined[0], {member.member_id: member.member_id.encode() for member in joined}, instance="i0")
         assert members.state is GroupState.STABLE
         return joined
 
-    def test_they_need_no_second_step(self) -> None:
+    def test_they_join_without_a_member_id(self) -> None:
         members = Members()
         assert members.join(instance="i0").response.member_id.startswith("i0-")
 
-    def test_a_follower_that_restarts_makes_no_rebalance_and_keeps_its_part(self) -> None:
+    def test_a_restarted_follower_keeps_its_assignment_without_a_rebalance(self) -> None:
         members = Members()
         _, other = self.stable(members)
         back = members.join(instance="i1").response
@@ -440,7 +440,7 @@ class TestStaticMembers:
         assert members.state is GroupState.STABLE
         assert members.sync(back, instance="i1").response.assignment == other.member_id.encode()
 
-    def test_its_former_self_is_fenced(self) -> None:
+    def test_the_former_member_id_is_fenced(self) -> None:
         members = Members()
         _, other = self.stable(members)
         members.join(instance="i1")
@@ -448,7 +448,7 @@ class TestStaticMembers:
         assert members.join(other.member_id, instance="i1").response.error_code == ErrorCode.FENCED_INSTANCE_ID
 
     @pytest.mark.parametrize(("version", "skips"), [(9, True), (8, False)])
-    def test_a_leader_that_restarts_does_not_assign_anew(self, version: int, skips: bool) -> None:
+    def test_a_restarted_leader_does_not_assign_again(self, version: int, skips: bool) -> None:
         members = Members()
         leader, _ = self.stable(members)
         back = members.join(instance="i0", version=version).response
@@ -457,21 +457,21 @@ class TestStaticMembers:
         assert len(back.members) == (2 if skips else 0)
         assert members.state is GroupState.STABLE
 
-    def test_one_that_is_away_during_a_rebalance_keeps_its_place_for_its_session(self) -> None:
+    def test_an_absent_static_member_keeps_its_assignment_for_its_session(self) -> None:
         members = Members()
         leader, other = self.stable(members, session_ms=60_000)
         waiting = members.join(leader.member_id, instance="i0", session_ms=60_000)
         members.cluster.advance(REBALANCE_MS / 1000 + 1)
         assert {m.member_id for m in waiting.response.members} == {leader.member_id, other.member_id}
 
-    def test_its_session_ends_too(self) -> None:
+    def test_its_session_expires(self) -> None:
         members = Members()
         leader, _ = self.stable(members)
         waiting = members.join(leader.member_id, instance="i0")
         members.cluster.advance(SESSION_MS / 1000 + 1)
         assert [m.member_id for m in waiting.response.members] == [leader.member_id]
 
-    def test_it_is_removed_by_its_instance_id_alone(self) -> None:
+    def test_it_can_be_removed_by_its_instance_id(self) -> None:
         members = Members()
         self.stable(members)
         assert members.leave(("", "i1"), ("", "nobody")) == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
@@ -479,7 +479,7 @@ class TestStaticMembers:
 
 
 class TestOffsets:
-    def test_without_members_under_a_name(self) -> None:
+    def test_an_empty_group_accepts_commits(self) -> None:
         members = Members()
         assert members.committed() == -1
         assert members.commit(42) == ErrorCode.NONE
@@ -490,18 +490,18 @@ class TestOffsets:
     @pytest.mark.parametrize(
         ("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)]
     )
-    def test_a_generation_of_no_group(self, version: int, error: ErrorCode) -> None:
+    def test_a_generation_without_a_group_is_an_error(self, version: int, error: ErrorCode) -> None:
         assert Members().commit(1, generation=3, member_id="x", version=version) == error
 
     @pytest.mark.parametrize(("idle", "kept"), [(3_599, True), (4_300, False)])
-    def test_they_are_forgotten_when_nobody_uses_them(self, idle: float, kept: bool) -> None:
+    def test_unused_offsets_expire(self, idle: float, kept: bool) -> None:
         members = Members(offsets_retention_ms=3_600_000)
         members.commit(42)
         members.cluster.advance(idle)
         assert (members.committed() == 42) is kept
         assert (members.state is not None) is kept
 
-    def test_they_stay_as_long_as_the_group_has_members(self) -> None:
+    def test_offsets_stay_while_the_group_has_members(self) -> None:
         members = Members(offsets_retention_ms=3_600_000)
         (leader,) = members.stable(1)
         members.commit(42, generation=leader.generation_id, member_id=leader.member_id)
@@ -515,7 +515,7 @@ class TestOffsets:
         members.cluster.advance(1_300)
         assert members.committed() == -1
 
-    def test_a_retention_that_the_client_asks_for(self) -> None:
+    def test_a_client_may_set_the_retention(self) -> None:
         members = Members()
         topic = OffsetCommitRequest.Topic(
             name="t",
@@ -524,20 +524,20 @@ class TestOffsets:
             ],
         )
         request = OffsetCommitRequest(group_id=GROUP, retention_time_ms=10_000, topics=[topic])
-        members.cluster.answer(members.node, request, 4)
+        members.cluster.request(members.node, request, 4)
         members.cluster.advance(599)
         assert members.committed() == 1
         members.cluster.advance(2)
         assert members.committed() == -1
 
-    def test_limits(self) -> None:
+    def test_offsets_and_metadata_are_limited(self) -> None:
         members = Members(max_offsets_per_group=0)
         assert members.commit(1) == ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         members = Members(offset_metadata_max_bytes=0)
         assert members.commit(1) == ErrorCode.OFFSET_METADATA_TOO_LARGE
 
     @pytest.mark.parametrize("version", range(11))
-    def test_every_version_of_fetch(self, version: int) -> None:
+    def test_offset_fetch_in_every_version(self, version: int) -> None:
         members = Members()
         members.commit(42)
         topic = members.cluster.state.topics["t"]
@@ -548,33 +548,33 @@ class TestOffsets:
                 topics=[OffsetFetchRequest.Group.Topic(name="t", topic_id=topic.id, partition_indexes=[0, 1])],
             )
             request = OffsetFetchRequest(groups=[group])
-            response = members.cluster.answer(members.node, request, version)
+            response = members.cluster.request(members.node, request, version)
             (found,) = response.groups[0].topics
             partitions = found.partitions
         else:
             request = OffsetFetchRequest(
                 group_id=GROUP, topics=[OffsetFetchRequest.Topic(name="t", partition_indexes=[0, 1])]
             )
-            response = members.cluster.answer(members.node, request, version)
+            response = members.cluster.request(members.node, request, version)
             partitions = response.topics[0].partitions
         assert [(p.committed_offset, p.metadata, p.error_code) for p in partitions] == [(42, "m", 0), (-1, "", 0)]
 
     @pytest.mark.parametrize("version", [2, 7, 8, 10])
-    def test_all_that_a_group_has(self, version: int) -> None:
+    def test_null_topics_return_all_offsets(self, version: int) -> None:
         members = Members()
         members.commit(42)
         topics: list[Any]
         if version >= 8:
             request = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=GROUP, topics=None)])
-            topics = members.cluster.answer(members.node, request, version).groups[0].topics
+            topics = members.cluster.request(members.node, request, version).groups[0].topics
         else:
             request = OffsetFetchRequest(group_id=GROUP, topics=None)
-            topics = members.cluster.answer(members.node, request, version).topics
+            topics = members.cluster.request(members.node, request, version).topics
         assert [p.committed_offset for topic in topics for p in topic.partitions] == [42]
 
 
 class TestMovingCoordinators:
-    def test_members_who_wait_are_sent_to_look_for_it_and_go_on_there(self) -> None:
+    def test_waiting_members_get_not_coordinator_and_continue_at_the_new_one(self) -> None:
         members = Members()
         leader, other = members.stable(2)
         members.commit(5, generation=leader.generation_id, member_id=leader.member_id)
@@ -583,11 +583,11 @@ class TestMovingCoordinators:
         members.cluster.state.stop_node(before, members.cluster.now)
         assert waiting.response.error_code == ErrorCode.NOT_COORDINATOR
         assert members.node != before
-        asked = [members.join(leader.member_id), members.join(other.member_id)]
-        assert {one.response.generation_id for one in asked} == {leader.generation_id + 1}
+        joining = [members.join(leader.member_id), members.join(other.member_id)]
+        assert {member.response.generation_id for member in joining} == {leader.generation_id + 1}
         assert members.committed() == 5
 
-    def test_sessions_begin_anew(self) -> None:
+    def test_sessions_restart(self) -> None:
         members = Members()
         (leader,) = members.stable(1)
         members.cluster.advance(9)

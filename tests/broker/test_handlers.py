@@ -22,17 +22,19 @@ from tests.broker.virtual_cluster import WALL_MS, VirtualCluster
 
 
 class TestListOffsets:
-    def ask(self, bench: Bench, timestamp: int, version: int = 11, *, committed: bool = False, epoch: int = -1) -> Any:
-        asked = ListOffsetsRequest.Topic.Partition(
+    def query(
+        self, bench: Bench, timestamp: int, version: int = 11, *, committed: bool = False, epoch: int = -1
+    ) -> Any:
+        requested = ListOffsetsRequest.Topic.Partition(
             partition_index=0, timestamp=timestamp, current_leader_epoch=epoch,
             max_num_offsets=9 if version == 0 else 1,
         )  # fmt: skip
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=int(committed),
-            topics=[ListOffsetsRequest.Topic(name="t", partitions=[asked])],
+            topics=[ListOffsetsRequest.Topic(name="t", partitions=[requested])],
         )
-        return bench.answer(bench.leader("t"), request, version).topics[0].partitions[0]
+        return bench.request(bench.leader("t"), request, version).topics[0].partitions[0]
 
     def filled(self) -> Bench:
         bench = Bench(verify_transactional_writes=False)
@@ -47,39 +49,41 @@ class TestListOffsets:
         [(-1, 4, -1), (-2, 1, -1), (-3, 3, WALL_MS + 30), (-4, 1, -1), (-5, -1, -1), (WALL_MS, 1, WALL_MS + 10),
          (WALL_MS + 11, 2, WALL_MS + 20), (WALL_MS + 31, -1, -1)],
     )  # fmt: skip
-    def test_places(self, version: int, timestamp: int, offset: int, found_ms: int) -> None:
-        found = self.ask(self.filled(), timestamp, version)
+    def test_offsets_by_time_and_special_timestamps(
+        self, version: int, timestamp: int, offset: int, found_ms: int
+    ) -> None:
+        found = self.query(self.filled(), timestamp, version)
         assert (found.error_code, found.offset, found.timestamp) == (0, offset, found_ms)
 
     @pytest.mark.parametrize(("timestamp", "offsets"), [(-1, [4, 1]), (-2, [1])])
-    def test_v0_lists_segments(self, timestamp: int, offsets: list[int]) -> None:
-        assert self.ask(self.filled(), timestamp, 0).old_style_offsets == offsets
+    def test_v0_lists_segment_starts(self, timestamp: int, offsets: list[int]) -> None:
+        assert self.query(self.filled(), timestamp, 0).old_style_offsets == offsets
 
-    def test_committed(self) -> None:
+    def test_read_committed_ends_at_the_last_stable_offset(self) -> None:
         bench = self.filled()
         bench.produce(transactional(b"open", 2), 11, transaction="tx")
-        assert self.ask(bench, -1).offset == 5
-        assert self.ask(bench, -1, committed=True).offset == 4
+        assert self.query(bench, -1).offset == 5
+        assert self.query(bench, -1, committed=True).offset == 4
 
     @pytest.mark.parametrize(
         ("epoch", "error"), [(0, ErrorCode.FENCED_LEADER_EPOCH), (1, 0), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)]
     )
-    def test_epochs(self, epoch: int, error: int) -> None:
+    def test_results_carry_leader_epochs(self, epoch: int, error: int) -> None:
         bench = self.filled()
         bench.topic.partitions[0].move_leader(bench.follower, 0.0)
-        found = self.ask(bench, -1, epoch=epoch)
+        found = self.query(bench, -1, epoch=epoch)
         assert (found.error_code, found.leader_epoch) == (error, 1 if not error else -1)
 
 
 class TestMetadata:
-    def ask(self, bench: VirtualCluster, topics: list[str] | None, version: int = 13, **more: Any) -> Any:
+    def query(self, bench: VirtualCluster, topics: list[str] | None, version: int = 13, **more: Any) -> Any:
         named = None if topics is None else [MetadataRequest.Topic(name=name) for name in topics]
-        return bench.answer(1, MetadataRequest(topics=named, **more), version)
+        return bench.request(1, MetadataRequest(topics=named, **more), version)
 
     @pytest.mark.parametrize("version", MetadataRequest.VERSIONS)
-    def test_every_version(self, version: int) -> None:
+    def test_every_version_works(self, version: int) -> None:
         bench = Bench(partitions=2)
-        response = self.ask(bench, ["t"], version)
+        response = self.query(bench, ["t"], version)
         addresses = [(b.node_id, b.host, b.port) for b in response.brokers]
         assert addresses == [(n, f"broker-{n}", 9092) for n in (1, 2, 3)]
         (topic,) = response.topics
@@ -92,48 +96,50 @@ class TestMetadata:
     @pytest.mark.parametrize(
         ("topics", "version", "count"), [([], 0, 1), ([], 1, 0), (None, 1, 1), (None, 13, 1), ([], 13, 0)]
     )
-    def test_all_or_none(self, topics: list[str] | None, version: int, count: int) -> None:
-        assert len(self.ask(Bench(), topics, version).topics) == count
+    def test_null_and_empty_topics_mean_all_or_none(self, topics: list[str] | None, version: int, count: int) -> None:
+        assert len(self.query(Bench(), topics, version).topics) == count
 
-    def test_by_id(self) -> None:
+    def test_topics_are_found_by_id(self) -> None:
         bench = Bench()
-        asked = [MetadataRequest.Topic(name=None, topic_id=id) for id in (bench.topic.id, NOBODY)]
-        found = bench.answer(1, MetadataRequest(topics=asked)).topics
+        requested = [MetadataRequest.Topic(name=None, topic_id=id) for id in (bench.topic.id, NOBODY)]
+        found = bench.request(1, MetadataRequest(topics=requested)).topics
         assert [(t.name, t.error_code) for t in found] == [("t", 0), (None, ErrorCode.UNKNOWN_TOPIC_ID)]
 
     @pytest.mark.parametrize(
         ("version", "client_allows", "cluster_allows", "made"),
         [(3, True, True, True), (4, True, True, True), (4, False, True, False), (13, True, False, False)],
     )
-    def test_auto_creation(self, version: int, client_allows: bool, cluster_allows: bool, made: bool) -> None:
+    def test_missing_topics_are_created_if_allowed(
+        self, version: int, client_allows: bool, cluster_allows: bool, made: bool
+    ) -> None:
         bench = VirtualCluster(auto_create_topics=cluster_allows, default_partitions=2)
-        (topic,) = self.ask(bench, ["new"], version, allow_auto_topic_creation=client_allows).topics
+        (topic,) = self.query(bench, ["new"], version, allow_auto_topic_creation=client_allows).topics
         assert topic.error_code == (0 if made else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         assert len(topic.partitions) == (2 if made else 0)
         assert ("new" in bench.state.topics) is made
 
-    def test_a_name_that_cannot_be(self) -> None:
-        (topic,) = self.ask(VirtualCluster(), ["no/slash"]).topics
+    def test_an_invalid_topic_name_is_an_error(self) -> None:
+        (topic,) = self.query(VirtualCluster(), ["no/slash"]).topics
         assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
-    def test_brokers_that_are_down(self) -> None:
+    def test_stopped_brokers_are_offline_replicas(self) -> None:
         bench = Bench()
         bench.state.create_topic("single", 1, assignments={0: [2]})
         bench.state.stop_node(2, 0.0)
-        response = self.ask(bench, ["t", "single"])
+        response = self.query(bench, ["t", "single"])
         assert [broker.node_id for broker in response.brokers] == [1, 3]
         replicated, single = (topic.partitions[0] for topic in response.topics)
         assert (replicated.error_code, replicated.offline_replicas) == (0, [2])
         assert (single.error_code, single.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
 
-    def test_operations(self) -> None:
-        response = self.ask(Bench(), ["t"], 8, include_topic_authorized_operations=True)
+    def test_authorized_operations_are_returned_on_request(self) -> None:
+        response = self.query(Bench(), ["t"], 8, include_topic_authorized_operations=True)
         assert response.topics[0].topic_authorized_operations == 3576
         assert response.cluster_authorized_operations == -(2**31)
 
 
 class TestLeadership:
-    def test_stop_restart_and_move(self) -> None:
+    def test_leaders_move_when_brokers_stop_and_on_request(self) -> None:
         bench = Bench()
         partition = bench.topic.partitions[0]
         first, second, third = partition.replicas
@@ -145,7 +151,7 @@ class TestLeadership:
         partition.move_leader(first, 0.0)
         assert (partition.leader, partition.leader_epoch) == (first, 2)
 
-    def test_the_last_in_sync_comes_back_as_leader_with_its_data(self) -> None:
+    def test_the_last_in_sync_replica_restarts_as_leader_with_its_data(self) -> None:
         bench = Bench()
         partition = bench.topic.partitions[0]
         bench.produce(GOOD)
@@ -159,7 +165,7 @@ class TestLeadership:
         assert (partition.leader, partition.isr) == (third, [third, first])  # a follower needs somebody to follow
         assert bench.values(bench.fetch().records) == [b"v", b"w"]
 
-    def test_an_unclean_election_loses_what_the_heir_did_not_have(self) -> None:
+    def test_an_unclean_election_loses_records_that_were_not_replicated(self) -> None:
         bench = Bench(configs={"unclean.leader.election.enable": "true"}, replication_ms=1_000)
         partition = bench.topic.partitions[0]
         first, second, third = partition.replicas
@@ -179,12 +185,12 @@ class TestLeadership:
 
 class TestTopics:
     def create(self, bench: VirtualCluster, version: int = 7, *, validate_only: bool = False, **topic: Any) -> Any:
-        asked = {"name": "new", "num_partitions": 2, "replication_factor": 3, **topic}
-        request = CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(**asked)], validate_only=validate_only)
-        return bench.answer(1, request, version).topics[0]
+        requested = {"name": "new", "num_partitions": 2, "replication_factor": 3, **topic}
+        request = CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(**requested)], validate_only=validate_only)
+        return bench.request(1, request, version).topics[0]
 
     @pytest.mark.parametrize("version", CreateTopicsRequest.VERSIONS)
-    def test_every_version(self, version: int) -> None:
+    def test_every_version_works(self, version: int) -> None:
         bench = VirtualCluster()
         result = self.create(bench, version)
         assert result.error_code == 0
@@ -219,7 +225,7 @@ class TestTopics:
              ErrorCode.NONE),
         ],
     )  # fmt: skip
-    def test_creations(self, topic: dict[str, Any], error: ErrorCode) -> None:
+    def test_each_creation_has_its_error(self, topic: dict[str, Any], error: ErrorCode) -> None:
         bench = Bench()
         if "configs" in topic:
             configs = [CreateTopicsRequest.Topic.Config(name=name, value=value) for name, value in topic["configs"]]
@@ -232,20 +238,20 @@ class TestTopics:
             topic = {**topic, "assignments": assignments}
         assert self.create(bench, **topic).error_code == error
 
-    def test_only_validated(self) -> None:
+    def test_validate_only_creates_nothing(self) -> None:
         bench = VirtualCluster()
         assert self.create(bench, validate_only=True).error_code == 0
         assert not bench.state.topics
 
-    def test_named_twice(self) -> None:
+    def test_a_topic_named_twice_is_an_error(self) -> None:
         topic = CreateTopicsRequest.Topic(name="x", num_partitions=1, replication_factor=1)
         bench = VirtualCluster()
-        results = bench.answer(1, CreateTopicsRequest(topics=[topic, topic])).topics
+        results = bench.request(1, CreateTopicsRequest(topics=[topic, topic])).topics
         assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST]
         assert not bench.state.topics
 
     @pytest.mark.parametrize("version", DeleteTopicsRequest.VERSIONS)
-    def test_deletion(self, version: int) -> None:
+    def test_topics_are_deleted_by_name_or_id(self, version: int) -> None:
         bench = Bench()
         bench.produce(GOOD)
         if version >= 6:
@@ -254,7 +260,7 @@ class TestTopics:
             request = DeleteTopicsRequest(topics=topics, timeout_ms=1)
         else:
             request = DeleteTopicsRequest(topic_names=["t", "nowhere"], timeout_ms=1)
-        codes = [result.error_code for result in bench.answer(1, request, version).responses]
+        codes = [result.error_code for result in bench.request(1, request, version).responses]
         unknown = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] + [ErrorCode.UNKNOWN_TOPIC_ID] * (version >= 6)
         assert codes == [0, *unknown]
         assert not bench.state.topics
@@ -263,21 +269,21 @@ class TestTopics:
 
 class TestSmallApis:
     @pytest.mark.parametrize("version", FindCoordinatorRequest.VERSIONS)
-    def test_find_coordinator(self, version: int) -> None:
+    def test_find_coordinator_in_every_version(self, version: int) -> None:
         bench = VirtualCluster()
         if version >= 4:
             request = FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b", "c"])
-            found = bench.answer(1, request, version).coordinators
+            found = bench.request(1, request, version).coordinators
             assert [(c.key, c.node_id, c.error_code) for c in found] == [
                 (key, bench.coordinator(key), 0) for key in ("a", "b", "c")
             ]
         else:
-            one = bench.answer(1, FindCoordinatorRequest(key="a"), version)
-            assert (one.node_id, one.host, one.error_code) == (
+            response = bench.request(1, FindCoordinatorRequest(key="a"), version)
+            assert (response.node_id, response.host, response.error_code) == (
                 bench.coordinator("a"), f"broker-{bench.coordinator('a')}", 0,
             )  # fmt: skip
 
-    def test_coordinators_are_spread_and_survive_a_stop(self) -> None:
+    def test_coordinators_are_spread_and_move_when_a_broker_stops(self) -> None:
         bench = VirtualCluster()
         keys = [f"group-{n}" for n in range(50)]
         before = {key: bench.coordinator(key) for key in keys}
@@ -287,16 +293,16 @@ class TestSmallApis:
         assert all(after[key] == before[key] for key in keys if before[key] != 2)
         assert set(after.values()) == {1, 3}
 
-    def test_no_share_coordinator(self) -> None:
+    def test_there_is_no_share_coordinator(self) -> None:
         request = FindCoordinatorRequest(key_type=2, coordinator_keys=["a"])
-        (found,) = VirtualCluster().answer(1, request).coordinators
+        (found,) = VirtualCluster().request(1, request).coordinators
         assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
 
     @pytest.mark.parametrize("version", InitProducerIdRequest.VERSIONS)
-    def test_init_producer_id(self, version: int) -> None:
+    def test_init_producer_id_in_every_version(self, version: int) -> None:
         bench = VirtualCluster()
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
-        found = [bench.answer(node, request, version) for node in (1, 2, 2)]
+        found = [bench.request(node, request, version) for node in (1, 2, 2)]
         assert [(f.error_code, f.producer_id, f.producer_epoch) for f in found] == [(0, 0, 0), (0, 1, 0), (0, 2, 0)]
 
     def test_a_transactional_id_keeps_its_producer_id_and_fences(self) -> None:
@@ -307,7 +313,7 @@ class TestSmallApis:
             request = InitProducerIdRequest(
                 transactional_id="tx", transaction_timeout_ms=timeout_ms, producer_id=producer_id, producer_epoch=epoch
             )
-            found = bench.answer(node, request)
+            found = bench.request(node, request)
             return found.error_code, found.producer_id, found.producer_epoch
 
         assert init() == (0, 0, 0)
@@ -318,16 +324,16 @@ class TestSmallApis:
         assert init(timeout_ms=0) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)
         other = next(id for id in bench.brokers if id != node)
         request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1_000)
-        assert bench.answer(other, request).error_code == ErrorCode.NOT_COORDINATOR
+        assert bench.request(other, request).error_code == ErrorCode.NOT_COORDINATOR
 
     @pytest.mark.parametrize("version", DescribeClusterRequest.VERSIONS)
-    def test_describe_cluster(self, version: int) -> None:
+    def test_describe_cluster_in_every_version(self, version: int) -> None:
         bench = VirtualCluster()
         bench.state.stop_node(1, 0.0)
         request = DescribeClusterRequest(
             include_cluster_authorized_operations=True, include_fenced_brokers=version >= 2
         )
-        found = bench.answer(2, request, version)
+        found = bench.request(2, request, version)
         assert (found.cluster_id, found.controller_id) == (bench.options.cluster_id, 2)
         assert [b.broker_id for b in found.brokers] == ([1, 2, 3] if version >= 2 else [2, 3])
         assert found.cluster_authorized_operations > 0
@@ -340,7 +346,7 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("key", HANDLERS, ids=lambda key: key.name)
-def test_every_api_can_refuse_in_every_version(key: ApiKey) -> None:
+def test_every_api_has_an_error_response_in_every_version(key: ApiKey) -> None:
     """The form of a refusal must be encodable in each version, for a fault may ask for it."""
     handler = HANDLERS[key]
     request_class = handler.request

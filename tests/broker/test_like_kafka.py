@@ -35,7 +35,7 @@ from kwire.protocol.messages.offset_fetch import OffsetFetchRequest
 from kwire.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kwire.records import Compression, encode_batch
 from tests.broker.bench import BAD_RECORDS, NOBODY
-from tests.broker.sides import NOW_MS, Side, codes, told_by
+from tests.broker.comparison import NOW_MS, Side, codes, results_by_side
 
 pytestmark = pytest.mark.live
 
@@ -116,12 +116,14 @@ def limits_of_fetch(side: Side) -> Iterator[Any]:
     limits = [(9, 9), (2, 9), (9, 1), (9, 0.1), (0, 9), (0.1, 9), (9, 4), (2, 3), (2.5, 9), (9, 4.5), (9, 3.5)]
     for limit, max_bytes in limits:
         each = int(limit * size)
-        asked = [FetchRequest.Topic.Partition(partition=p, fetch_offset=0, partition_max_bytes=each) for p in (0, 1)]
+        requested = [
+            FetchRequest.Topic.Partition(partition=p, fetch_offset=0, partition_max_bytes=each) for p in (0, 1)
+        ]
         request = FetchRequest(
             max_wait_ms=0, min_bytes=0, max_bytes=int(max_bytes * size),
-            topics=[FetchRequest.Topic(topic=name, topic_id=id, partitions=asked)],
+            topics=[FetchRequest.Topic(topic=name, topic_id=id, partitions=requested)],
         )  # fmt: skip
-        (found,) = side.ask(request, 17).responses
+        (found,) = side.request(request, 17).responses
         yield limit, max_bytes, [len(result.records or b"") for result in found.partitions]
 
 
@@ -137,38 +139,38 @@ def list_offsets(side: Side) -> Iterator[Any]:
         records = [(NOW_MS + n * 10 + m, b"k", b"v", ()) for m in (5, 0)]
         side.produce((name, id), encode_batch(records))
 
-    def ask(timestamp: int, version: int, epoch: int = -1, partition: int = 0, topic: str = name) -> Any:
-        asked = ListOffsetsRequest.Topic.Partition(
+    def send(timestamp: int, version: int, epoch: int = -1, partition: int = 0, topic: str = name) -> Any:
+        requested = ListOffsetsRequest.Topic.Partition(
             partition_index=partition, timestamp=timestamp, current_leader_epoch=epoch
         )
-        topics = [ListOffsetsRequest.Topic(name=topic, partitions=[asked])]
-        (result,) = side.ask(ListOffsetsRequest(replica_id=-1, topics=topics), version).topics[0].partitions
+        topics = [ListOffsetsRequest.Topic(name=topic, partitions=[requested])]
+        (result,) = side.request(ListOffsetsRequest(replica_id=-1, topics=topics), version).topics[0].partitions
         time = result.timestamp - NOW_MS if result.timestamp > 0 else -1
         return result.error_code, time, result.offset, result.leader_epoch
 
     for version in range(1, 11):
         times = [-1, -2, NOW_MS, NOW_MS + 1, NOW_MS + 5, NOW_MS + 6, NOW_MS + 35, NOW_MS + 36]
         times += [-3] * (version >= 7) + [-4] * (version >= 8) + [-5] * (version >= 9)
-        yield version, [ask(time, version) for time in times]
-    yield "epoch", [ask(-1, 9, epoch) for epoch in (0, 1)]
-    yield "unknown", ask(-1, 9, partition=1), ask(-1, 9, topic="nowhere")
-    yield "meaningless", ask(-9, 9)
+        yield version, [send(time, version) for time in times]
+    yield "epoch", [send(-1, 9, epoch) for epoch in (0, 1)]
+    yield "unknown", send(-1, 9, partition=1), send(-1, 9, topic="nowhere")
+    yield "meaningless", send(-9, 9)
 
 
 def metadata(side: Side) -> Iterator[Any]:
     name, id = side.topic(2)
 
-    def named(one: str | UUID) -> MetadataRequest.Topic:
-        if isinstance(one, UUID):
-            return MetadataRequest.Topic(topic_id=one, name=None)
-        return MetadataRequest.Topic(name=one)
+    def named(topic: str | UUID) -> MetadataRequest.Topic:
+        if isinstance(topic, UUID):
+            return MetadataRequest.Topic(topic_id=topic, name=None)
+        return MetadataRequest.Topic(name=topic)
 
     def partition(p: Any) -> Any:
         return p.partition_index, p.error_code, p.leader_id, p.leader_epoch, *p.isr_nodes
 
-    def ask(names: list[Any] | None, version: int, **more: Any) -> Any:
-        topics = None if names is None else [named(one) for one in names]
-        response = side.ask(MetadataRequest(topics=topics, **more), version)
+    def send(names: list[Any] | None, version: int, **more: Any) -> Any:
+        topics = None if names is None else [named(topic) for topic in names]
+        response = side.request(MetadataRequest(topics=topics, **more), version)
         shown = [
             (t.error_code, t.name, t.is_internal, t.topic_authorized_operations, sorted(map(partition, t.partitions)))
             for t in response.topics
@@ -176,14 +178,14 @@ def metadata(side: Side) -> Iterator[Any]:
         return shown, response.controller_id, response.cluster_authorized_operations, len(response.brokers)
 
     for version in range(14):
-        yield version, ask([name], version)
+        yield version, send([name], version)
         if version >= 4:
             never = {"allow_auto_topic_creation": False}
-            yield version, [ask([other], version, **never) for other in ("nowhere", "no/slash", "", "..")]
-    yield "none", ask([], 12)
-    yield "ids", ask([id], 12), ask([NOBODY], 12)
-    yield "operations", ask([name], 8, include_topic_authorized_operations=True)
-    yield "operations", ask([name], 8, include_cluster_authorized_operations=True)
+            yield version, [send([other], version, **never) for other in ("nowhere", "no/slash", "", "..")]
+    yield "none", send([], 12)
+    yield "ids", send([id], 12), send([NOBODY], 12)
+    yield "operations", send([name], 8, include_topic_authorized_operations=True)
+    yield "operations", send([name], 8, include_cluster_authorized_operations=True)
 
 
 def topics(side: Side) -> Iterator[Any]:
@@ -192,7 +194,7 @@ def topics(side: Side) -> Iterator[Any]:
     def create(version: int = 7, validate_only: bool = True, **more: Any) -> Any:
         fields = {"name": f"{side.case}-new", "num_partitions": 1, "replication_factor": 1, **more}
         request = CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(**fields)], validate_only=validate_only)
-        (result,) = side.ask(request, version).topics
+        (result,) = side.request(request, version).topics
         return result.error_code, result.num_partitions, result.replication_factor
 
     def configs(**values: str | None) -> Any:
@@ -216,21 +218,21 @@ def topics(side: Side) -> Iterator[Any]:
     yield "assigned", assigned((0, [1]))[0], assigned((0, [1]), **both)[0], assigned((1, [1]), **both)[0]
     yield "assigned", assigned((0, [9]), **both)[0], assigned((0, [1, 1]), **both)[0], assigned((0, []), **both)[0]
     twice = CreateTopicsRequest.Topic(name="twice", num_partitions=1, replication_factor=1)
-    yield "twice", codes(side.ask(CreateTopicsRequest(topics=[twice, twice])).topics)
+    yield "twice", codes(side.request(CreateTopicsRequest(topics=[twice, twice])).topics)
     for version in range(2, 8):
         name = f"{side.case}-v{version}"
         yield "created", create(version, validate_only=False, name=name)
         side.until_led(name)
     gone = [DeleteTopicsRequest.Topic(name=name) for name in (taken, "nowhere")]
     request = DeleteTopicsRequest(topics=[*gone, DeleteTopicsRequest.Topic(topic_id=NOBODY)], timeout_ms=5000)
-    yield "deleted", sorted(codes(side.ask(request).responses))
+    yield "deleted", sorted(codes(side.request(request).responses))
 
 
 def groups(side: Side) -> Iterator[Any]:
     topic, _ = side.topic()
     group = side.case
 
-    def told(joined: Any) -> Any:
+    def fields(joined: Any) -> Any:
         return (
             joined.error_code, joined.generation_id, joined.protocol_type, joined.protocol_name,
             joined.leader == joined.member_id, len(joined.members), joined.skip_assignment,
@@ -238,14 +240,14 @@ def groups(side: Side) -> Iterator[Any]:
 
     for version in range(10):
         joined = side.join(f"{group}-v{version}", version=version)
-        yield version, told(joined)
+        yield version, fields(joined)
         if version >= 4:
-            yield version, told(side.join(f"{group}-v{version}", joined.member_id, version))
-    yield "refused", told(side.join("")), told(side.join(group, "me"))
-    yield "refused", [told(side.join(group, session_timeout_ms=ms)) for ms in (5_999, 1_800_001)]
-    yield "refused", told(side.join(group, protocols=[])), told(side.join(group, protocol_type=""))
+            yield version, fields(side.join(f"{group}-v{version}", joined.member_id, version))
+    yield "refused", fields(side.join("")), fields(side.join(group, "me"))
+    yield "refused", [fields(side.join(group, session_timeout_ms=ms)) for ms in (5_999, 1_800_001)]
+    yield "refused", fields(side.join(group, protocols=[])), fields(side.join(group, protocol_type=""))
     joined = side.joined(group)
-    yield "joined", told(joined), told(side.join(group, joined.member_id))
+    yield "joined", fields(joined), fields(side.join(group, joined.member_id))
     yield "sync phase", side.beat(group, joined)
     yield "sync phase", side.commit(group, topic, generation=joined.generation_id, member_id=joined.member_id)
     yield "sync refused", side.sync(group, joined, 9), side.sync(group, joined, member_id="me")
@@ -254,8 +256,8 @@ def groups(side: Side) -> Iterator[Any]:
     yield "beats", side.beat(group, joined), side.beat(group, joined, generation_id=9)
     yield "beats", side.beat(group, joined, member_id="me"), side.beat("nowhere", joined)
     yield "beats", side.beat(group, joined, group_instance_id="i")
-    yield "refused", told(side.join(group, protocol_type="connect"))
-    yield "refused", told(side.join(group, protocols=[JoinGroupRequest.Protocol(name="sticky", metadata=b"")]))
+    yield "refused", fields(side.join(group, protocol_type="connect"))
+    yield "refused", fields(side.join(group, protocols=[JoinGroupRequest.Protocol(name="sticky", metadata=b"")]))
     member = {"generation": joined.generation_id, "member_id": joined.member_id}
     yield "commits", side.commit(group, topic, **member), side.commit(group, topic), side.commit("", topic)
     yield "commits", side.commit(group, topic, generation=9, member_id=joined.member_id)
@@ -264,8 +266,8 @@ def groups(side: Side) -> Iterator[Any]:
     yield "commits", side.commit("none", topic, generation=3, member_id="x")
 
     def leave(*members: tuple[str, str | None], version: int = 5) -> Any:
-        asked = [LeaveGroupRequest.Member(member_id=m, group_instance_id=i) for m, i in members]
-        response = side.ask(LeaveGroupRequest(group_id=group, members=asked), version)
+        requested = [LeaveGroupRequest.Member(member_id=m, group_instance_id=i) for m, i in members]
+        response = side.request(LeaveGroupRequest(group_id=group, members=requested), version)
         return response.error_code, codes(response.members)
 
     yield "leaves", leave(("me", None)), leave(("", "i")), [leave((joined.member_id, None)) for _ in range(2)]
@@ -289,7 +291,7 @@ def offset_fetch(side: Side) -> Iterator[Any]:
     group = side.case
     side.commit(f"{group}-x", topic, 42, metadata="m")
 
-    def told(topics: list[Any]) -> Any:
+    def fields(topics: list[Any]) -> Any:
         return [
             (p.partition_index, p.committed_offset, p.committed_leader_epoch, p.metadata, p.error_code)
             for t in topics
@@ -298,57 +300,61 @@ def offset_fetch(side: Side) -> Iterator[Any]:
 
     for version in range(1, 8):
         names = (topic, "nowhere")
-        asked: list[Any] = [OffsetFetchRequest.Topic(name=name, partition_indexes=[0, 1]) for name in names]
+        requested: list[Any] = [OffsetFetchRequest.Topic(name=name, partition_indexes=[0, 1]) for name in names]
         for name in (f"{group}-x", "no-such-group"):
-            yield version, told(side.ask(OffsetFetchRequest(group_id=name, topics=asked), version).topics)
+            yield version, fields(side.request(OffsetFetchRequest(group_id=name, topics=requested), version).topics)
         if version >= 2:
-            yield version, told(side.ask(OffsetFetchRequest(group_id=f"{group}-x", topics=None), version).topics)
+            yield version, fields(side.request(OffsetFetchRequest(group_id=f"{group}-x", topics=None), version).topics)
     for version in (8, 9, 10):
         ids = [(topic, id), ("nowhere", NOBODY)]
-        asked = [OffsetFetchRequest.Group.Topic(name=n, topic_id=i, partition_indexes=[0, 1]) for n, i in ids]
+        requested = [OffsetFetchRequest.Group.Topic(name=n, topic_id=i, partition_indexes=[0, 1]) for n, i in ids]
         request = OffsetFetchRequest(
             groups=[
-                OffsetFetchRequest.Group(group_id=f"{group}-x", topics=asked),
+                OffsetFetchRequest.Group(group_id=f"{group}-x", topics=requested),
                 OffsetFetchRequest.Group(group_id=f"{group}-x", topics=None),
             ]
         )
-        yield version, [(g.error_code, told(g.topics)) for g in side.ask(request, version).groups]
+        yield version, [(g.error_code, fields(g.topics)) for g in side.request(request, version).groups]
 
 
 def small_apis(side: Side) -> Iterator[Any]:
     for version in range(4):
-        found = side.ask(FindCoordinatorRequest(key="g", key_type=0), version)
+        found = side.request(FindCoordinatorRequest(key="g", key_type=0), version)
         yield version, found.error_code, found.node_id
-    many = side.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b"]), 4)
+    many = side.request(FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b"]), 4)
     yield [(c.key, c.error_code, c.node_id) for c in many.coordinators]
     for timeout_ms in (0, -1, 900_001):
-        asked = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=timeout_ms)
-        yield side.ask(asked, 5).error_code
+        requested = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=timeout_ms)
+        yield side.request(requested, 5).error_code
     plain_id = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0, producer_id=5, producer_epoch=3)
-    answers = [side.until_coordinated(lambda: side.ask(plain_id, 5)) for _ in range(2)]
-    yield [(a.error_code, a.producer_epoch) for a in answers], answers[0].producer_id != answers[1].producer_id
-    yield side.ask(InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000), 5).error_code
+    responses = [side.until_coordinated(lambda: side.request(plain_id, 5)) for _ in range(2)]
+    yield [(a.error_code, a.producer_epoch) for a in responses], responses[0].producer_id != responses[1].producer_id
+    yield side.request(InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000), 5).error_code
     for version, kind in [(0, 1), (1, 1), (2, 1), (1, 2)]:
         request = DescribeClusterRequest(endpoint_type=kind, include_cluster_authorized_operations=True)
-        told = side.ask(request, version)
-        yield told.error_code, len(told.brokers), told.cluster_authorized_operations
+        response = side.request(request, version)
+        yield response.error_code, len(response.brokers), response.cluster_authorized_operations
 
 
 def epochs(side: Side) -> Iterator[Any]:
     name, id = side.topic()
     side.produce((name, id), plain(b"v", b"w"))
 
-    def ask(epoch: int, current: int = -1, topic: str = name, partition: int = 0, version: int = 4) -> Any:
-        asked = OffsetForLeaderEpochRequest.Topic.Partition(
+    def send(epoch: int, current: int = -1, topic: str = name, partition: int = 0, version: int = 4) -> Any:
+        requested = OffsetForLeaderEpochRequest.Topic.Partition(
             partition=partition, current_leader_epoch=current, leader_epoch=epoch
         )
-        topics = [OffsetForLeaderEpochRequest.Topic(topic=topic, partitions=[asked])]
-        (found,) = side.ask(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics), version).topics[0].partitions
+        topics = [OffsetForLeaderEpochRequest.Topic(topic=topic, partitions=[requested])]
+        (found,) = side.request(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics), version).topics[0].partitions
         return found.error_code, found.leader_epoch, found.end_offset
 
     for version in (2, 3, 4):
-        yield version, [ask(epoch, version=version) for epoch in (-1, 0, 1, 5)]
-    yield [ask(0, current) for current in (0, 1)], ask(0, topic="nowhere"), ask(0, partition=1)
+        yield version, [send(epoch, version=version) for epoch in (-1, 0, 1, 5)]
+    yield (
+        [send(0, current) for current in (0, 1)],
+        send(0, topic="nowhere"),
+        send(0, partition=1),
+    )
 
 
 def deletion_of_records(side: Side) -> Iterator[Any]:
@@ -356,41 +362,52 @@ def deletion_of_records(side: Side) -> Iterator[Any]:
     for _ in range(3):
         side.produce((name, id), plain(b"v", b"w"))
 
-    def ask(offset: int, topic: str = name, partition: int = 0) -> Any:
-        asked = DeleteRecordsRequest.Topic.Partition(partition_index=partition, offset=offset)
-        topics = [DeleteRecordsRequest.Topic(name=topic, partitions=[asked])]
-        (found,) = side.ask(DeleteRecordsRequest(topics=topics, timeout_ms=5000)).topics[0].partitions
+    def send(offset: int, topic: str = name, partition: int = 0) -> Any:
+        requested = DeleteRecordsRequest.Topic.Partition(partition_index=partition, offset=offset)
+        topics = [DeleteRecordsRequest.Topic(name=topic, partitions=[requested])]
+        (found,) = side.request(DeleteRecordsRequest(topics=topics, timeout_ms=5000)).topics[0].partitions
         return found.error_code, found.low_watermark
 
-    yield [ask(offset) for offset in (3, 1, 7, -2, -1)], ask(0, "nowhere"), ask(0, partition=1)
+    yield (
+        [send(offset) for offset in (3, 1, 7, -2, -1)],
+        send(0, "nowhere"),
+        send(0, partition=1),
+    )
     yield side.fetch((name, id), 5)[0], side.fetch((name, id), 6)
     yield side.produce((name, id), plain(b"v"))
-    yield ask(0, side.topic(configs={"cleanup.policy": "compact"})[0])
+    yield send(0, side.topic(configs={"cleanup.policy": "compact"})[0])
 
 
 def more_partitions(side: Side) -> Iterator[Any]:
     name, _ = side.topic(2)
 
-    def ask(count: int, topic: str = name, assigned: list[list[int]] | None = None) -> Any:
+    def send(count: int, topic: str = name, assigned: list[list[int]] | None = None) -> Any:
         assignments = None
         if assigned is not None:
             assignments = [CreatePartitionsRequest.Topic.Assignment(broker_ids=ids) for ids in assigned]
         topics = [CreatePartitionsRequest.Topic(name=topic, count=count, assignments=assignments)]
-        (found,) = side.ask(CreatePartitionsRequest(topics=topics, timeout_ms=5000, validate_only=False)).results
+        (found,) = side.request(CreatePartitionsRequest(topics=topics, timeout_ms=5000, validate_only=False)).results
         return found.error_code
 
-    yield [ask(count) for count in (2, 1, 0, -1)], ask(3, "nowhere")
-    yield ask(4, assigned=[[1]]), ask(3, assigned=[]), ask(3, assigned=[[9]]), ask(3, assigned=[[1, 1]])
-    yield ask(3), ask(4, assigned=[[1]])
+    yield [send(count) for count in (2, 1, 0, -1)], send(3, "nowhere")
+    yield (
+        send(4, assigned=[[1]]),
+        send(3, assigned=[]),
+        send(3, assigned=[[9]]),
+        send(3, assigned=[[1, 1]]),
+    )
+    yield send(3), send(4, assigned=[[1]])
     side.until_led(name, 4)
 
 
 def configs(side: Side) -> Iterator[Any]:
     name, _ = side.topic(configs={"retention.ms": "1000"})
 
-    def ask(version: int, names: list[str] | None = None, type: int = 2, resource: str = name, **more: bool) -> Any:
-        asked = DescribeConfigsRequest.Resource(resource_type=type, resource_name=resource, configuration_keys=names)
-        (found,) = side.ask(DescribeConfigsRequest(resources=[asked], **more), version).results
+    def send(version: int, names: list[str] | None = None, type: int = 2, resource: str = name, **more: bool) -> Any:
+        requested = DescribeConfigsRequest.Resource(
+            resource_type=type, resource_name=resource, configuration_keys=names
+        )
+        (found,) = side.request(DescribeConfigsRequest(resources=[requested], **more), version).results
         # The source of these two depends on how the real broker was started.
         shown = {
             c.name: (
@@ -402,10 +419,10 @@ def configs(side: Side) -> Iterator[Any]:
         return found.error_code, dict(sorted(shown.items()))
 
     for version in range(1, 5):
-        yield version, ask(version)
-    yield ask(4, ["retention.ms", "nonsense"]), ask(4, [])
-    yield ask(4, resource="nowhere"), ask(4, resource="a/b"), ask(4, type=99)[0]
-    yield ask(4, type=4, resource="9")[0], ask(4, ["num.partitions"], type=4, resource="1")[0]
+        yield version, send(version)
+    yield send(4, ["retention.ms", "nonsense"]), send(4, [])
+    yield send(4, resource="nowhere"), send(4, resource="a/b"), send(4, type=99)[0]
+    yield send(4, type=4, resource="9")[0], send(4, ["num.partitions"], type=4, resource="1")[0]
 
     def alter(*changes: tuple[str, int, str | None], resource: str = name, type: int = 2) -> Any:
         altered = [
@@ -415,7 +432,7 @@ def configs(side: Side) -> Iterator[Any]:
             IncrementalAlterConfigsRequest.Resource(resource_type=type, resource_name=resource, configs=altered)
         ]
         request = IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
-        return codes(side.ask(request).responses)
+        return codes(side.request(request).responses)
 
     yield "wrong", alter(("nonsense", 0, "1")), alter(("retention.ms", 0, "x")), alter(("retention.ms", 2, "1"))
     yield "wrong", alter(("retention.ms", 0, None))
@@ -423,9 +440,15 @@ def configs(side: Side) -> Iterator[Any]:
     yield "wrong", alter(("retention.ms", 0, "1"), ("retention.ms", 0, "2"))
     yield "right", alter(("max.message.bytes", 0, "500"), ("retention.ms", 1, None), ("cleanup.policy", 2, "compact"))
     wanted = ["max.message.bytes", "retention.ms", "cleanup.policy"]
-    yield "right", side.until(lambda: ask(4, wanted), lambda told: told[1]["max.message.bytes"][0] == "500")
+    yield (
+        "right",
+        side.until(lambda: send(4, wanted), lambda fields: fields[1]["max.message.bytes"][0] == "500"),
+    )
     yield "right", alter(("cleanup.policy", 3, "delete"))
-    yield "right", side.until(lambda: ask(4, wanted), lambda told: told[1]["cleanup.policy"][0] == "compact")
+    yield (
+        "right",
+        side.until(lambda: send(4, wanted), lambda fields: fields[1]["cleanup.policy"][0] == "compact"),
+    )
 
 
 def groups_as_seen_from_outside(side: Side) -> Iterator[Any]:
@@ -434,7 +457,7 @@ def groups_as_seen_from_outside(side: Side) -> Iterator[Any]:
     group, empty = side.case, f"{side.case}-empty"
 
     def describe(version: int, *names: str) -> Any:
-        found = side.ask(DescribeGroupsRequest(groups=list(names)), version).groups
+        found = side.request(DescribeGroupsRequest(groups=list(names)), version).groups
         return sorted(
             (g.group_id, g.error_code, g.error_message, g.group_state, g.protocol_type, g.protocol_data,
              [(m.client_id, m.client_host, m.member_metadata, m.member_assignment) for m in g.members])
@@ -442,20 +465,20 @@ def groups_as_seen_from_outside(side: Side) -> Iterator[Any]:
         )  # fmt: skip
 
     def listed(version: int, **more: Any) -> Any:
-        found = side.ask(ListGroupsRequest(**more), version)
+        found = side.request(ListGroupsRequest(**more), version)
         mine = [g for g in found.groups if g.group_id.startswith(group)]
         return found.error_code, sorted((g.group_id, g.protocol_type, g.group_state, g.group_type) for g in mine)
 
     def forget(name: str, *topics: str) -> Any:
-        asked = [
+        requested = [
             OffsetDeleteRequest.Topic(name=t, partitions=[OffsetDeleteRequest.Topic.Partition(partition_index=0)])
             for t in topics
         ]
-        found = side.ask(OffsetDeleteRequest(group_id=name, topics=asked))
+        found = side.request(OffsetDeleteRequest(group_id=name, topics=requested))
         return found.error_code, [codes(t.partitions) for t in found.topics]
 
     def delete(*names: str) -> Any:
-        results = side.ask(DeleteGroupsRequest(groups_names=list(names))).results
+        results = side.request(DeleteGroupsRequest(groups_names=list(names))).results
         return sorted((result.group_id, result.error_code) for result in results)
 
     subscription = encode_versioned(ConsumerProtocolSubscription(topics=[topic]), 1)
@@ -487,5 +510,5 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_both_answer_alike(sides: tuple[Side, Side], case: Callable[[Side], Iterator[Any]]) -> None:
-    real, embedded = told_by(sides, case)
+    real, embedded = results_by_side(sides, case)
     assert embedded == real

@@ -38,7 +38,7 @@ def offsets(
     return [stored.base_offset for stored in found]
 
 
-def test_offsets_are_given_in_order_and_stand_in_the_bytes() -> None:
+def test_offsets_are_assigned_in_order_and_written_into_the_bytes() -> None:
     log = make_log()
     write(log, batch_of([1, 2, 3]), batch_of([4]), batch_of([5, 6]), epoch=3)
     assert (log.start_offset, log.end_offset, log.high_watermark, log.last_stable_offset) == (0, 6, 6, 6)
@@ -63,7 +63,9 @@ def test_offsets_are_given_in_order_and_stand_in_the_bytes() -> None:
         (0, 2, 6, True, [0, 3]),
     ],
 )
-def test_read(offset: int, max_batches: int, upper_bound: int, at_least_one: bool, expected: list[int]) -> None:
+def test_read_respects_offset_size_and_upper_bound(
+    offset: int, max_batches: int, upper_bound: int, at_least_one: bool, expected: list[int]
+) -> None:
     log = make_log()
     write(log, batch_of([1, 2, 3]), batch_of([4]), batch_of([5, 6]))
     sizes = [len(stored.data) for stored in log]
@@ -72,7 +74,7 @@ def test_read(offset: int, max_batches: int, upper_bound: int, at_least_one: boo
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 7, 100])
-def test_reading_outside_the_log(offset: int) -> None:
+def test_reading_outside_the_log_is_out_of_range(offset: int) -> None:
     log = make_log()
     write(log, batch_of([1, 2, 3]), batch_of([4, 5, 6]))
     log.delete_before(3)
@@ -81,7 +83,7 @@ def test_reading_outside_the_log(offset: int) -> None:
     assert raised.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_bytes_between_counts_what_read_would_give() -> None:
+def test_bytes_between_counts_what_read_returns() -> None:
     log = make_log()
     write(log, batch_of([1, 2, 3]), batch_of([4]), batch_of([5, 6]))
     for offset in range(7):
@@ -101,7 +103,7 @@ def test_bytes_between_counts_what_read_would_give() -> None:
     ],
 )
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
-def test_find_time_when_timestamps_are_out_of_order(
+def test_find_time_works_with_timestamps_out_of_order(
     time: int, expected: tuple[int, int, int], compression: Compression
 ) -> None:
     log = make_log()
@@ -110,7 +112,7 @@ def test_find_time_when_timestamps_are_out_of_order(
     assert log.find_time(time, upper_bound=6) == TimestampAndOffset(*expected)
 
 
-def test_find_time_sees_only_what_is_between_start_and_until() -> None:
+def test_find_time_searches_between_start_and_upper_bound() -> None:
     log = make_log()
     write(log, batch_of([10, 20, 30]), batch_of([40]))
     assert log.find_time(30, upper_bound=2) == TimestampAndOffset(-1, -1, -1)
@@ -118,14 +120,14 @@ def test_find_time_sees_only_what_is_between_start_and_until() -> None:
     assert log.find_time(0, upper_bound=4) == TimestampAndOffset(30, 2, 0)
 
 
-def test_find_max_time_is_the_first_of_the_highest() -> None:
+def test_find_max_time_returns_the_first_of_the_highest() -> None:
     log = make_log()
     assert log.find_max_time() == TimestampAndOffset(-1, -1, -1)
     write(log, batch_of([10, 50, 50]), batch_of([20, 50]))
     assert log.find_max_time() == TimestampAndOffset(50, 1, 0)
 
 
-def test_log_append_time_stands_in_the_records_and_in_the_answer() -> None:
+def test_log_append_time_is_in_the_records_and_in_the_result() -> None:
     log = make_log(message_timestamp_type="LogAppendTime")
     appended = log.append([batch_of([10, 20])], leader_epoch=0, now_ms=777)
     assert appended.log_append_time_ms == 777
@@ -136,7 +138,7 @@ def test_log_append_time_stands_in_the_records_and_in_the_answer() -> None:
     assert make_log().append([batch_of([10])], leader_epoch=0, now_ms=777).log_append_time_ms == -1
 
 
-def test_a_duplicate_is_answered_with_its_first_place() -> None:
+def test_a_duplicate_returns_the_offsets_of_its_first_copy() -> None:
     log = make_log()
     batch = batch_of([1, 2, 3], producer_id=9, producer_epoch=0, base_sequence=0)
     first = log.append([batch], leader_epoch=0, now_ms=NOW_MS)
@@ -145,7 +147,7 @@ def test_a_duplicate_is_answered_with_its_first_place() -> None:
     assert log.end_offset == 3
 
 
-def test_a_full_storage_refuses_and_frees_when_records_go() -> None:
+def test_a_full_storage_rejects_records_until_others_are_deleted() -> None:
     storage = Storage(500)
     options = Options()
     log = PartitionLog(options, TopicSettings.parse(options, {}), storage)
@@ -181,7 +183,7 @@ class TestTransactions:
             kind, producer_id=producer, producer_epoch=epoch, coordinator_epoch=0, leader_epoch=0, now_ms=NOW_MS
         )
 
-    def test_stable_is_what_no_open_transaction_touches(self) -> None:
+    def test_the_last_stable_offset_is_before_every_open_transaction(self) -> None:
         log = self.written()
         assert (log.end_offset, log.last_stable_offset) == (8, 7)
         self.end(log, "commit", 2)
@@ -191,11 +193,11 @@ class TestTransactions:
     @pytest.mark.parametrize(
         ("first", "last", "listed"), [(0, 7, [(1, 0)]), (4, 5, [(1, 0)]), (6, 7, []), (0, 0, [(1, 0)])]
     )
-    def test_aborted_transactions_of_a_range(self, first: int, last: int, listed: list[tuple[int, int]]) -> None:
+    def test_aborted_transactions_overlap_the_range(self, first: int, last: int, listed: list[tuple[int, int]]) -> None:
         found = self.written().aborted_between(first, last)
         assert [(aborted.producer_id, aborted.first_offset) for aborted in found] == listed
 
-    def test_a_marker_of_an_old_epoch_is_refused(self) -> None:
+    def test_a_marker_of_an_old_epoch_is_rejected(self) -> None:
         log = self.written()
         batch = batch_of([1], producer_id=2, producer_epoch=5, base_sequence=0, is_transactional=True)
         log.append([batch], leader_epoch=0, now_ms=NOW_MS)
@@ -207,7 +209,7 @@ class TestTransactions:
         kinds = [s.batch().control().kind for s in self.written() if s.is_control]
         assert kinds == ["abort", "commit"]
 
-    def test_truncation_takes_back_what_was_known(self) -> None:
+    def test_truncation_rebuilds_producers_and_transactions(self) -> None:
         log = self.written()
         log.truncate(5)
         assert (log.end_offset, log.high_watermark, log.last_stable_offset) == (5, 5, 0)
@@ -229,26 +231,26 @@ class TestEpochs:
         ("epoch", "expected"),
         [(0, (0, 3)), (1, (0, 3)), (2, (2, 5)), (3, (2, 5)), (5, (5, 6)), (9, (-1, -1)), (-1, (-1, -1))],
     )
-    def test_end_of_epoch(self, epoch: int, expected: tuple[int, int]) -> None:
+    def test_end_of_epoch_follows_kip_101(self, epoch: int, expected: tuple[int, int]) -> None:
         assert self.written().end_of_epoch(epoch) == expected
 
-    def test_epoch_at(self) -> None:
+    def test_epoch_at_returns_the_writing_epoch(self) -> None:
         assert [self.written().epoch_at(offset) for offset in range(7)] == [0, 0, 0, 2, 2, 5, 5]
         assert make_log().epoch_at(0) == -1
 
-    def test_an_epoch_without_records_leaves_no_trace(self) -> None:
+    def test_an_epoch_without_records_is_dropped(self) -> None:
         log = self.written()
         log.begin_epoch(6)
         log.begin_epoch(7)
         assert log.epochs == [(0, 0), (2, 3), (5, 5), (7, 6)]
 
-    def test_truncation(self) -> None:
+    def test_truncation_drops_later_epochs(self) -> None:
         log = self.written()
         log.truncate(4)
         assert log.epochs == [(0, 0), (2, 3)]
         assert log.end_of_epoch(2) == (2, 4)
 
-    def test_deleting_moves_the_begin_of_the_first_epoch_left(self) -> None:
+    def test_deletion_moves_the_start_of_the_first_remaining_epoch(self) -> None:
         log = self.written()
         log.delete_before(4)
         assert log.epochs == [(2, 4), (5, 5)]
@@ -269,7 +271,7 @@ class TestRetention:
             ({"retention_bytes": "0", "cleanup_policy": "compact"}, 0, 0),
         ],
     )
-    def test_by_time_and_by_size(self, configs: dict[str, str], now_ms: int, start: int) -> None:
+    def test_retention_applies_by_time_and_by_size(self, configs: dict[str, str], now_ms: int, start: int) -> None:
         log = make_log(**configs)
         write(log, batch_of([100]), batch_of([200]), batch_of([300]))
         log.retain(now_ms)
@@ -277,14 +279,14 @@ class TestRetention:
         assert log.end_offset == 3
         assert log.size_bytes == sum(len(stored.data) for stored in log)
 
-    def test_nothing_beyond_the_high_watermark_goes(self) -> None:
+    def test_retention_stops_at_the_high_watermark(self) -> None:
         log = make_log(retention_bytes="0")
         write(log, batch_of([1]))
         log.append([batch_of([2])], leader_epoch=0, now_ms=0)
         log.retain(0)
         assert log.start_offset == 1
 
-    def test_delete_before(self) -> None:
+    def test_delete_before_moves_the_start(self) -> None:
         log = make_log()
         write(log, batch_of([1, 2, 3]), batch_of([4]))
         assert log.delete_before(2) == 2

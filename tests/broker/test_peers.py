@@ -72,7 +72,7 @@ def fill(cluster: Cluster, topic: str, items: Sequence[Item], codec: Compression
 
 
 @pytest.mark.parametrize("make", PEERS)
-def test_what_a_peer_writes_is_in_the_log(cluster: Cluster, make: Callable[[], Any]) -> None:
+def test_records_written_by_a_peer_are_in_the_log(cluster: Cluster, make: Callable[[], Any]) -> None:
     peer = make()
     items = items_for(peer)
     codecs = [(codec, True) for codec in CODECS] if make is not Console else [("zstd", True)]
@@ -87,7 +87,7 @@ def test_what_a_peer_writes_is_in_the_log(cluster: Cluster, make: Callable[[], A
 
 
 @pytest.mark.parametrize("make", PEERS)
-def test_what_is_in_the_log_a_peer_reads(cluster: Cluster, make: Callable[[], Any]) -> None:
+def test_a_peer_reads_the_records_in_the_log(cluster: Cluster, make: Callable[[], Any]) -> None:
     peer = make()
     items = ITEMS if peer.has_headers else LINES
     for codec in CODECS:
@@ -97,7 +97,7 @@ def test_what_is_in_the_log_a_peer_reads(cluster: Cluster, make: Callable[[], An
 
 @pytest.mark.live
 @pytest.mark.parametrize("version", OLD_KAFKAS)
-def test_kafkas_old_console_tools(start: StartCluster, version: str) -> None:
+def test_old_console_tools_write_and_read(start: StartCluster, version: str) -> None:
     cluster = start(1, topics={"t": 1})
     console = Console(version)
     console.write(cluster.bootstrap, "t", LINES, codec="gzip", idempotent=False)
@@ -245,7 +245,7 @@ class TestGroups:
         assert cluster.committed("g") == {("t", partition): len(LINES) for partition in range(3)}
 
 
-def test_no_loss_and_order_while_brokers_stop_and_come_back(start: StartCluster) -> None:
+def test_no_record_is_lost_or_reordered_while_brokers_restart(start: StartCluster) -> None:
     """3 of 3 brokers go, one after the other, under an idempotent producer with five requests in flight."""
     cluster = start(3, topics={"t": 6})
     producer = Confluent().producer(
@@ -363,8 +363,8 @@ class TestAdministration:
         Kcat()
         fill(cluster, "t", LINES, Compression.NONE)
         assert 'topic "t" with 3 partitions' in run(["kcat", "-b", cluster.bootstrap, "-L"])
-        asked = [option for place in ("t:0:-1", "t:0:-2", f"t:0:{WRITTEN_MS}") for option in ("-t", place)]
-        found = [run(["kcat", "-b", cluster.bootstrap, "-Q", *asked[n : n + 2]]).split()[-1] for n in (0, 2, 4)]
+        queries = [option for partition in ("t:0:-1", "t:0:-2", f"t:0:{WRITTEN_MS}") for option in ("-t", partition)]
+        found = [run(["kcat", "-b", cluster.bootstrap, "-Q", *queries[n : n + 2]]).split()[-1] for n in (0, 2, 4)]
         assert found == [str(len(LINES)), "0", "0"]
 
 

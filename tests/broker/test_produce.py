@@ -18,7 +18,7 @@ class TestProduceAndFetch:
         ("version", "codec"),
         [(v, codec) for v in ProduceRequest.VERSIONS for codec in CODECS if v >= 7 or codec is not Compression.ZSTD],
     )
-    def test_every_version_and_codec_arrives(self, version: int, codec: Compression) -> None:
+    def test_every_version_and_codec_is_stored(self, version: int, codec: Compression) -> None:
         bench = Bench()
         magic = 2 if version >= 3 else version // 2
         results = [bench.produce(batch(b"one", b"two", magic=magic, compression=codec), version) for _ in range(2)]
@@ -45,14 +45,14 @@ class TestProduceAndFetch:
         assert offsets == [1, 2]
 
     @pytest.mark.parametrize(("version", "error"), [(9, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (10, ErrorCode.NONE)])
-    def test_zstd_that_the_topic_wants_is_kept_from_old_clients(self, version: int, error: ErrorCode) -> None:
+    def test_old_clients_get_an_error_for_a_zstd_topic(self, version: int, error: ErrorCode) -> None:
         bench = Bench(configs={"compression.type": "zstd"})
         bench.produce(batch(b"v"))
         assert bench.fetch(0, version).error_code == error
 
     @pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
     @pytest.mark.parametrize("codec", CODECS)
-    def test_the_topic_may_choose_the_codec(self, wanted: str, codec: Compression) -> None:
+    def test_the_topic_config_selects_the_codec(self, wanted: str, codec: Compression) -> None:
         bench = Bench(configs={"compression.type": wanted})
         fields: dict[str, Any] = {"producer_id": 5, "producer_epoch": 1, "base_sequence": 0}
         bench.produce(batch(b"one", b"two", compression=codec, **fields))
@@ -61,27 +61,27 @@ class TestProduceAndFetch:
         assert (stored.producer_id, stored.producer_epoch, stored.base_sequence, stored.count) == (5, 1, 0, 2)
         assert bench.values(stored.raw) == [b"one", b"two"]
 
-    def test_magic_1_may_come_with_version_2_only(self) -> None:
+    def test_magic_1_needs_version_2(self) -> None:
         bench = Bench()
         assert bench.produce(batch(b"v", magic=1), 1).error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
         assert bench.produce(batch(b"v", magic=0), 2).error_code == ErrorCode.NONE
 
-    def test_a_message_set_of_many_messages_is_one_batch(self) -> None:
+    def test_a_message_set_becomes_one_batch(self) -> None:
         bench = Bench()
         assert bench.produce(batch(b"a", b"b", b"c", magic=1), 2).error_code == 0
         assert len(list(bench.topic.partitions[0].log)) == 1
 
     @pytest.mark.parametrize("acks", [0, 1, -1])
-    def test_acks(self, acks: int) -> None:
+    def test_every_acks_appends_and_only_acks_0_has_no_response(self, acks: int) -> None:
         bench = Bench()
-        asked = bench.ask(bench.leader("t"), bench.produce_request(batch(b"v"), acks=acks))
+        sent = bench.send(bench.leader("t"), bench.produce_request(batch(b"v"), acks=acks))
         assert bench.topic.partitions[0].log.end_offset == 1
-        assert [type(outcome).__name__ for outcome in asked.outcomes] == ["NoReply" if acks == 0 else "Reply"]
+        assert [type(outcome).__name__ for outcome in sent.outcomes] == ["NoReply" if acks == 0 else "Reply"]
 
-    def test_acks_0_hears_of_an_error_by_a_closed_connection(self) -> None:
+    def test_an_error_with_acks_0_closes_the_connection(self) -> None:
         bench = Bench()
-        asked = bench.ask(bench.follower, bench.produce_request(batch(b"v"), acks=0))
-        assert [type(outcome).__name__ for outcome in asked.outcomes] == ["CloseConnection"]
+        sent = bench.send(bench.follower, bench.produce_request(batch(b"v"), acks=0))
+        assert [type(outcome).__name__ for outcome in sent.outcomes] == ["CloseConnection"]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ class TestProduceAndFetch:
     [case[1:] for case in BAD_RECORDS],
     ids=[case[0] for case in BAD_RECORDS],
 )
-def test_records_that_are_refused(
+def test_invalid_records_are_rejected(
     records: bytes, version: int, configs: dict[str, str | None], error: ErrorCode
 ) -> None:
     bench = Bench(configs=configs)
@@ -107,19 +107,19 @@ class TestProduceErrors:
             ({"acks": 2}, 13, ErrorCode.INVALID_REQUIRED_ACKS),
         ],
     )
-    def test_requests_that_are_refused(self, more: dict[str, Any], version: int, error: ErrorCode) -> None:
+    def test_invalid_requests_are_rejected(self, more: dict[str, Any], version: int, error: ErrorCode) -> None:
         assert Bench().produce(GOOD, version, **more).error_code == error
 
-    def test_a_partition_that_does_not_exist(self) -> None:
+    def test_a_missing_partition_is_an_error(self) -> None:
         bench = Bench()
-        response = bench.answer(bench.leader("t"), bench.produce_request(GOOD, partition=1))
+        response = bench.request(bench.leader("t"), bench.produce_request(GOOD, partition=1))
         assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     @pytest.mark.parametrize("version", [9, 10, 13])
-    def test_a_broker_that_does_not_lead_names_the_one_that_does(self, version: int) -> None:
+    def test_a_broker_that_does_not_lead_names_the_leader(self, version: int) -> None:
         bench = Bench()
         leader = bench.leader("t")
-        response = bench.answer(bench.follower, bench.produce_request(GOOD), version)
+        response = bench.request(bench.follower, bench.produce_request(GOOD), version)
         result = response.responses[0].partition_responses[0]
         assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         hint = (result.current_leader.leader_id, result.current_leader.leader_epoch)
@@ -127,13 +127,13 @@ class TestProduceErrors:
         named = [(node.node_id, node.host) for node in response.node_endpoints]
         assert named == ([(leader, f"broker-{leader}")] if version >= 10 else [])
 
-    def test_too_few_replicas(self) -> None:
+    def test_too_few_in_sync_replicas_reject_acks_all(self) -> None:
         bench = Bench(configs={"min.insync.replicas": "3"})
         bench.state.stop_node(bench.follower, 0.0)
         assert bench.produce(GOOD).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert bench.produce(GOOD, acks=1).error_code == ErrorCode.NONE
 
-    def test_a_full_storage(self) -> None:
+    def test_a_full_storage_is_an_error(self) -> None:
         assert Bench(storage_bytes_max=10).produce(GOOD).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -141,19 +141,19 @@ class TestIdempotence:
     def batch(self, sequence: int, epoch: int = 0) -> bytes:
         return batch(b"v", producer_id=5, producer_epoch=epoch, base_sequence=sequence)
 
-    def test_a_retry_is_answered_like_the_first_time(self) -> None:
+    def test_a_retry_returns_the_same_offset(self) -> None:
         bench = Bench()
         for _ in range(2):
             result = bench.produce(self.batch(0))
             assert (result.error_code, result.base_offset) == (0, 0)
         assert bench.topic.partitions[0].log.end_offset == 1
 
-    def test_gaps_and_old_epochs(self) -> None:
+    def test_sequence_gaps_and_old_epochs_are_rejected(self) -> None:
         bench = Bench()
         codes = [bench.produce(self.batch(*at)).error_code for at in [(0, 1), (2, 1), (1, 1), (2, 0), (0, 2)]]
         assert codes == [0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0, ErrorCode.INVALID_PRODUCER_EPOCH, 0]
 
-    def test_a_leader_keeps_what_the_former_knew(self) -> None:
+    def test_a_new_leader_keeps_the_producer_state(self) -> None:
         bench = Bench()
         bench.produce(self.batch(0))
         bench.state.stop_node(bench.leader("t"), 0.0)
@@ -165,7 +165,7 @@ class TestReplication:
     def test_acks_all_waits_for_the_followers_and_acks_1_does_not(self) -> None:
         bench = Bench(replication_ms=100)
         leader = bench.leader("t")
-        waiting = bench.ask(leader, bench.produce_request(GOOD))
+        waiting = bench.send(leader, bench.produce_request(GOOD))
         assert bench.produce(GOOD, acks=1).base_offset == 2
         assert waiting.is_pending
         assert bench.fetch().high_watermark == 0
@@ -173,12 +173,12 @@ class TestReplication:
         assert waiting.response.responses[0].partition_responses[0].base_offset == 0
         assert bench.fetch().high_watermark == 4
 
-    def test_a_leader_that_falls_loses_what_was_not_replicated_and_says_so(self) -> None:
+    def test_a_stopped_leader_loses_what_was_not_replicated_and_the_request_fails(self) -> None:
         bench = Bench(replication_ms=100)
         bench.produce(GOOD, acks=1)
         bench.advance(0.2)
         old = bench.leader("t")
-        waiting = bench.ask(old, bench.produce_request(GOOD))
+        waiting = bench.send(old, bench.produce_request(GOOD))
         assert bench.produce(GOOD, acks=1).base_offset == 4
         bench.state.stop_node(old, bench.now)
         result = waiting.response.responses[0].partition_responses[0]
@@ -189,8 +189,8 @@ class TestReplication:
         bench.advance(1)  # what was on its way to the followers of the old leader means nothing now
         assert bench.fetch(2).high_watermark == 2
 
-    def test_time_is_up(self) -> None:
+    def test_acks_all_times_out(self) -> None:
         bench = Bench(replication_ms=5_000)
-        waiting = bench.ask(bench.leader("t"), bench.produce_request(GOOD))
+        waiting = bench.send(bench.leader("t"), bench.produce_request(GOOD))
         bench.advance(1.1)
         assert waiting.response.responses[0].partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT

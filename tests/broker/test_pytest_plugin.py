@@ -26,7 +26,7 @@ def run(folder: Path, source: str) -> tuple[dict[str, int], str]:
     return {word: int(number) for number, word in counted}, done.stdout
 
 
-def test_the_example_of_the_documents(tmp_path: Path) -> None:
+def test_the_documented_example_works(tmp_path: Path) -> None:
     (example,) = re.findall(r"```py\n(.*?)```", (ROOT / "docs" / "howto" / "test.md").read_text(), re.DOTALL)
     counts, printed = run(tmp_path, example)
     assert counts == {"passed": 2}, printed
@@ -75,13 +75,13 @@ def test_a_positional_argument(kafka_cluster):
     assert "kafka_cluster takes keyword arguments only, not 3" in printed
 
 
-def test_pytest_finds_it() -> None:
+def test_pytest_finds_the_plugin() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     assert "kwire = kwire.pytest_plugin" in setup["options.entry_points"]["pytest11"]
 
 
-def test_it_costs_nothing_where_no_test_asks_for_it() -> None:
+def test_the_plugin_imports_kwire_only_on_use() -> None:
     code = "import sys, kwire.pytest_plugin; print(*[name for name in sys.modules if name.startswith('kwire')])"
     printed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert set(printed.split()) <= {"kwire", "kwire.pytest_plugin", "kwire.version"}

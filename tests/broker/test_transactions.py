@@ -44,7 +44,7 @@ class Room(Bench):
         return made
 
     def route(self, request: Request[Any], version: int) -> Any:
-        return self.answer(self.broker_for(request), request, version)
+        return self.request(self.broker_for(request), request, version)
 
     def broker_for(self, request: Request[Any]) -> int:
         if isinstance(request, ProduceRequest):
@@ -58,7 +58,7 @@ class Room(Bench):
         key: str = getattr(request, "transactional_id")  # noqa: B009 - the other APIs of transactions have it
         return self.coordinator(key)
 
-    def known(self, id: str = "tx") -> Transaction:
+    def transaction(self, id: str = "tx") -> Transaction:
         found = self.state.transactions.get(id)
         assert found is not None
         return found
@@ -93,8 +93,8 @@ Step = tuple[str, Callable[[Tx, Room], Any], Any, TransactionState]
 S = TransactionState
 
 
-def end(wish: bool, version: int, ago: int = 0) -> Callable[[Tx, Room], Any]:
-    return lambda tx, room: tx.end(wish, version, epoch=tx.epoch - ago if ago else None)
+def end(commit: bool, version: int, ago: int = 0) -> Callable[[Tx, Room], Any]:
+    return lambda tx, room: tx.end(commit, version, epoch=tx.epoch - ago if ago else None)
 
 
 def add(tx: Tx, room: Room) -> Any:
@@ -141,42 +141,42 @@ NEW_STEPS: list[Step] = [
 
 
 @pytest.mark.parametrize("steps", [OLD_STEPS, NEW_STEPS], ids=["old", "new"])
-def test_what_end_txn_comes_to_in_each_state(steps: Sequence[Step]) -> None:
+def test_end_txn_in_each_state(steps: Sequence[Step]) -> None:
     room = Room()
     tx = room.tx()
-    for name, act, told, state in steps:
-        assert (act(tx, room), room.known().state) == (told, state), name
+    for name, action, expected, state in steps:
+        assert (action(tx, room), room.transaction().state) == (expected, state), name
 
 
 @pytest.mark.parametrize(
-    ("wish", "version", "told"),
+    ("commit", "version", "expected"),
     [
         (COMMIT, OLD, E.CONCURRENT_TRANSACTIONS),
         (ABORT, OLD, E.INVALID_TXN_STATE),
         (COMMIT, NEW, E.PRODUCER_FENCED),
     ],
 )
-def test_while_the_markers_are_under_way(wish: bool, version: int, told: int) -> None:
+def test_end_txn_while_markers_are_being_written(commit: bool, version: int, expected: int) -> None:
     room = Room(transaction_marker_ms=20)
     tx = room.tx()
     tx.add(("t", 0))
     assert tx.produce(room.t, version=11) == 0
     assert tx.end(COMMIT, OLD) == (0, 0)
-    assert room.known().state is S.PREPARE_COMMIT
+    assert room.transaction().state is S.PREPARE_COMMIT
     assert (room.seen(), room.markers()) == ([], [])
-    assert tx.end(wish, version, patient=False)[0] == told
+    assert tx.end(commit, version, patient=False)[0] == expected
     assert tx.add(("t", 0)) == [E.CONCURRENT_TRANSACTIONS]
     assert tx.add_group("g") == E.CONCURRENT_TRANSACTIONS
     assert tx.init(patient=False)[0] == E.CONCURRENT_TRANSACTIONS
     assert tx.commit_offsets("g", ("t", 0)) == [E.CONCURRENT_TRANSACTIONS]
     room.advance(0.02)
-    assert (room.seen(), room.known().state) == ([b"v"], S.COMPLETE_COMMIT)
+    assert (room.seen(), room.transaction().state) == ([b"v"], S.COMPLETE_COMMIT)
     assert tx.add(("t", 0)) == [0]
 
 
 @pytest.mark.parametrize("version", [11, 12, 13])
-def test_a_write_while_the_last_transaction_completes(version: int) -> None:
-    """Produce v11 is told what every client tries again; v12 what it is."""
+def test_a_write_while_the_last_transaction_completes_is_retriable(version: int) -> None:
+    """Produce v11 is expected what every client tries again; v12 what it is."""
     room = Room(partitions=2, transaction_marker_ms=20)
     tx = room.tx()
     assert tx.produce(room.t) == 0
@@ -190,22 +190,22 @@ def test_a_write_while_the_last_transaction_completes(version: int) -> None:
 
 
 class TestEpochs:
-    def test_every_end_of_the_new_protocol_brings_one_and_markers_carry_it(self) -> None:
+    def test_each_end_of_the_new_protocol_bumps_the_epoch_and_markers_carry_it(self) -> None:
         room = Room()
         tx = room.tx()
-        for wish in (COMMIT, ABORT):
-            assert tx.produce(room.t, b"committed" if wish else b"aborted") == 0
-            tx.end(wish)
+        for commit in (COMMIT, ABORT):
+            assert tx.produce(room.t, b"committed" if commit else b"aborted") == 0
+            tx.end(commit)
         assert [(offset, epoch, marker.kind) for offset, epoch, marker in room.markers()] == [
             (1, 1, "commit"), (3, 2, "abort"),
         ]  # fmt: skip
         assert room.seen() == [b"committed"]
         assert tx.produce(room.t, epoch=1, sequence=1) == E.INVALID_PRODUCER_EPOCH  # a write from the past
 
-    def test_the_last_one_leads_to_a_new_producer_id(self) -> None:
+    def test_the_last_epoch_leads_to_a_new_producer_id(self) -> None:
         room = Room()
         tx = room.tx()
-        room.known().epoch = tx.epoch = LAST_EPOCH
+        room.transaction().epoch = tx.epoch = LAST_EPOCH
         old = tx.pid
         assert tx.produce(room.t) == 0
         assert tx.end(COMMIT) == (0, -LAST_EPOCH)
@@ -218,40 +218,40 @@ class TestEpochs:
         assert tx.produce(room.t) == 0
         assert tx.end(ABORT) == (0, 1)
 
-    def test_answered_before_the_markers_are_written(self) -> None:
+    def test_end_txn_returns_the_new_id_before_the_markers_are_written(self) -> None:
         room = Room(transaction_marker_ms=20)
         tx = room.tx()
-        room.known().epoch = tx.epoch = LAST_EPOCH
+        room.transaction().epoch = tx.epoch = LAST_EPOCH
         tx.produce(room.t)
         assert tx.end(COMMIT) == (0, -LAST_EPOCH)
-        assert room.known().identity == ProducerIdAndEpoch(0, EPOCH_MAX)
+        assert room.transaction().identity == ProducerIdAndEpoch(0, EPOCH_MAX)
         room.advance(0.02)
-        assert room.known().identity == ProducerIdAndEpoch(1, 0)
+        assert room.transaction().identity == ProducerIdAndEpoch(1, 0)
 
     @pytest.mark.parametrize("names_its_epoch", [False, True])
-    def test_by_init_too(self, names_its_epoch: bool) -> None:
+    def test_init_producer_id_returns_a_new_id_after_the_last_epoch(self, names_its_epoch: bool) -> None:
         room = Room()
         tx = room.tx()
-        room.known().epoch = tx.epoch = LAST_EPOCH
+        room.transaction().epoch = tx.epoch = LAST_EPOCH
         had = (tx.pid, tx.epoch)
         assert tx.init(expected=had if names_its_epoch else (-1, -1)) == (0, 0)
         assert tx.pid == had[0] + 1
         assert tx.init(expected=had)[0] == (0 if names_its_epoch else E.PRODUCER_FENCED)  # a retry of it, or a zombie
 
     @pytest.mark.parametrize("names_its_epoch", [False, True])
-    def test_after_a_timeout_at_the_last_one(self, names_its_epoch: bool) -> None:
+    def test_a_timeout_at_the_last_epoch_leads_to_a_new_producer_id(self, names_its_epoch: bool) -> None:
         room = Room()
         tx = room.tx(timeout_ms=100)
-        room.known().epoch = tx.epoch = LAST_EPOCH
+        room.transaction().epoch = tx.epoch = LAST_EPOCH
         tx.add(("t", 0))
         room.advance(0.1)
-        assert room.known().identity == ProducerIdAndEpoch(0, EPOCH_MAX)
+        assert room.transaction().identity == ProducerIdAndEpoch(0, EPOCH_MAX)
         assert tx.init(expected=(0, LAST_EPOCH) if names_its_epoch else (-1, -1)) == (0, 0)
         assert tx.pid == 1
 
 
 @pytest.mark.parametrize(
-    ("expected", "told"),
+    ("claimed", "expected"),
     [
         ((-1, -1), (0, 2)),
         ((0, 1), (0, 2)),
@@ -262,14 +262,14 @@ class TestEpochs:
         ((0, -1), (E.INVALID_REQUEST, -1)),
     ],
 )
-def test_who_may_go_on_by_naming_its_epoch(expected: tuple[int, int], told: tuple[int, int]) -> None:
+def test_init_producer_id_with_a_claimed_epoch(claimed: tuple[int, int], expected: tuple[int, int]) -> None:
     room = Room()
     tx = room.tx()
     tx.init(expected=(0, 0))
-    assert tx.init(expected=expected) == told
+    assert tx.init(expected=claimed) == expected
 
 
-def test_two_phase_commit_is_not_served() -> None:
+def test_two_phase_commit_is_rejected() -> None:
     room = Room()
     codes = []
     for field in ("keep_prepared_txn", "enable2_pc", None):
@@ -282,7 +282,7 @@ def test_two_phase_commit_is_not_served() -> None:
 
 class TestInitAborts:
     @pytest.mark.parametrize("marker_ms", [0, 50])
-    def test_the_open_transaction(self, marker_ms: int) -> None:
+    def test_the_open_transaction_is_aborted(self, marker_ms: int) -> None:
         room = Room(transaction_marker_ms=marker_ms)
         killed, heir = room.tx(), room.tx(begin=False)
         assert killed.produce(room.t, b"never") == 0
@@ -299,7 +299,7 @@ class TestInitAborts:
         room.advance(marker_ms / 1000)
         assert room.seen() == [b"seen"]
 
-    def test_a_producer_that_names_its_epoch_goes_on(self) -> None:
+    def test_a_producer_that_names_its_epoch_continues(self) -> None:
         room = Room()
         tx = room.tx()
         tx.produce(room.t)
@@ -309,21 +309,21 @@ class TestInitAborts:
 
 
 class TestTimeouts:
-    @pytest.mark.parametrize(("version", "told"), [(1, 47), (OLD, 90), (NEW, 48)])
-    def test_never_a_false_success(self, version: int, told: int) -> None:
+    @pytest.mark.parametrize(("version", "expected"), [(1, 47), (OLD, 90), (NEW, 48)])
+    def test_a_commit_after_the_timeout_fails(self, version: int, expected: int) -> None:
         room = Room()
         tx = room.tx(timeout_ms=1_000)
         tx.add(("t", 0))
         room.advance(0.9)
         assert tx.produce(room.t, version=11) == 0
-        assert room.known().state is S.ONGOING
+        assert room.transaction().state is S.ONGOING
         room.advance(0.1)
-        assert room.known().state is S.COMPLETE_ABORT
-        assert tx.end(COMMIT, version) == (told, 0)
+        assert room.transaction().state is S.COMPLETE_ABORT
+        assert tx.end(COMMIT, version) == (expected, 0)
         assert tx.produce(room.t, sequence=1) == E.INVALID_PRODUCER_EPOCH
         assert room.seen() == []
 
-    def test_counted_from_the_first_addition_and_stopped_by_the_end(self) -> None:
+    def test_the_timeout_runs_from_the_first_addition_to_the_end(self) -> None:
         room = Room()
         tx = room.tx(timeout_ms=1_000)
         room.advance(5)
@@ -332,10 +332,10 @@ class TestTimeouts:
             room.advance(0.9)
             assert tx.end(COMMIT) == (0, 1)
         room.advance(5)
-        assert room.known().state is S.COMPLETE_COMMIT
+        assert room.transaction().state is S.COMPLETE_COMMIT
         assert len(room.state.timers) == len(Room().state.timers)
 
-    def test_the_client_aborts_and_goes_on(self) -> None:
+    def test_the_client_can_abort_and_continue(self) -> None:
         room = Room()
         tx = room.tx(timeout_ms=1_000)
         tx.produce(room.t)
@@ -343,7 +343,7 @@ class TestTimeouts:
         assert tx.end(ABORT) == (0, 1)
         assert tx.produce(room.t) == 0
 
-    def test_a_transactional_id_is_forgotten(self) -> None:
+    def test_an_unused_transactional_id_expires(self) -> None:
         room = Room(transactional_id_expiration_ms=1_000_000, retention_check_ms=100_000)
         open_one, idle = room.tx("open", timeout_ms=900_000), room.tx("idle")
         room.advance(500)
@@ -354,7 +354,7 @@ class TestTimeouts:
 
 
 class TestMarkers:
-    def test_wait_for_a_leader(self) -> None:
+    def test_markers_wait_for_a_leader(self) -> None:
         room = Room(partitions=3, default_replication_factor=1)
         tx = room.tx()
         for partition in (0, 1, 2):
@@ -362,26 +362,26 @@ class TestMarkers:
         gone = room.leader("t", 1)
         room.state.stop_node(gone, room.now)
         assert tx.end(COMMIT) == (0, 1)
-        assert room.known().state is S.PREPARE_COMMIT
+        assert room.transaction().state is S.PREPARE_COMMIT
         assert [len(room.markers(n)) for n in range(3)] == [1, 0, 1]
         assert tx.produce(room.t) == E.CONCURRENT_TRANSACTIONS
         room.state.start_node(gone, room.now)
         assert [len(room.markers(n)) for n in range(3)] == [1, 1, 1]
-        assert room.known().state is S.COMPLETE_COMMIT
+        assert room.transaction().state is S.COMPLETE_COMMIT
 
-    def test_are_written_again_when_a_leader_falls_before_they_are_replicated(self) -> None:
+    def test_markers_are_written_again_if_the_leader_stops_before_replication(self) -> None:
         room = Room(replication_ms=100)
         tx = room.tx()
-        waiting = room.ask(room.leader("t"), self.write(tx))
+        waiting = room.send(room.leader("t"), self.write(tx))
         room.advance(0.1)
         assert not waiting.is_pending
         assert tx.end(COMMIT) == (0, 1)
         assert [offset for offset, _, _ in room.markers()] == [1]
-        assert (room.known().state, room.seen()) == (S.PREPARE_COMMIT, [])
+        assert (room.transaction().state, room.seen()) == (S.PREPARE_COMMIT, [])
         room.state.stop_node(room.leader("t"), room.now)
         assert [offset for offset, _, _ in room.markers()] == [1]
         room.advance(0.1)
-        assert (room.known().state, room.seen()) == (S.COMPLETE_COMMIT, [b"v"])
+        assert (room.transaction().state, room.seen()) == (S.COMPLETE_COMMIT, [b"v"])
 
     def write(self, tx: Tx) -> ProduceRequest:
         caught: list[Any] = []
@@ -396,26 +396,26 @@ class TestMarkers:
         assert isinstance(request, ProduceRequest)
         return request
 
-    def test_of_a_topic_that_is_deleted_are_not_missed(self) -> None:
+    def test_deleted_topics_need_no_markers(self) -> None:
         room = Room(transaction_marker_ms=10)
         tx = room.tx()
         assert tx.produce(room.t) == 0
         tx.end(COMMIT)
         room.state.delete_topic(room.topic, room.now)
         room.advance(0.01)
-        assert room.known().state is S.COMPLETE_COMMIT
+        assert room.transaction().state is S.COMPLETE_COMMIT
 
-    def test_a_deletion_while_they_wait_for_a_leader(self) -> None:
+    def test_a_topic_may_be_deleted_while_markers_wait_for_a_leader(self) -> None:
         room = Room(default_replication_factor=1)
         tx = room.tx()
         tx.produce(room.t)
         room.state.stop_node(room.leader("t"), room.now)
         tx.end(COMMIT)
-        assert room.known().state is S.PREPARE_COMMIT
+        assert room.transaction().state is S.PREPARE_COMMIT
         room.state.delete_topic(room.topic, room.now)
-        assert room.known().state is S.COMPLETE_COMMIT
+        assert room.transaction().state is S.COMPLETE_COMMIT
 
-    def test_of_two_transactions_in_one_partition(self) -> None:
+    def test_two_transactions_in_one_partition_end_independently(self) -> None:
         room = Room()
         one, two = room.tx("one"), room.tx("two")
         for step in (one, two, one):
@@ -427,11 +427,11 @@ class TestMarkers:
 
 
 class TestCoordinators:
-    def test_another_broker_says_so(self) -> None:
+    def test_another_broker_returns_not_coordinator(self) -> None:
         room = Room()
         tx = room.tx()
         other = next(id for id in room.brokers if id != room.coordinator("tx"))
-        tx.ask = lambda request, version: room.answer(other, request, version)
+        tx.send = lambda request, version: room.request(other, request, version)
         wrong = E.NOT_COORDINATOR
         assert tx.init()[0] == wrong
         assert tx.add(("t", 0)) == [wrong]
@@ -439,15 +439,15 @@ class TestCoordinators:
         assert tx.add(("t", 0), version=5, verify=True) == [wrong]
         assert tx.add_group("g") == wrong
         assert tx.end(COMMIT)[0] == wrong
-        described = room.answer(other, DescribeTransactionsRequest(transactional_ids=["tx"])).transaction_states
+        described = room.request(other, DescribeTransactionsRequest(transactional_ids=["tx"])).transaction_states
         assert [one.error_code for one in described] == [wrong]
-        listed = room.answer(other, ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
+        listed = room.request(other, ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
         assert listed.transaction_states == []
         group = next(name for name in map(str, range(99)) if room.coordinator(name) != other)
         assert tx.commit_offsets(group, ("t", 0)) == [wrong]
 
     @pytest.mark.parametrize("marker_ms", [0, 50])
-    def test_one_that_stops_leaves_its_transactions_to_the_next(self, marker_ms: int) -> None:
+    def test_the_next_coordinator_continues_the_transactions(self, marker_ms: int) -> None:
         room = Room(partitions=3, transaction_marker_ms=marker_ms)
         tx = room.tx()
         first = room.coordinator("tx")
@@ -459,29 +459,29 @@ class TestCoordinators:
         assert tx.end(COMMIT) == (0, 1)
         room.state.start_node(first, room.now)
         room.advance(0.05)
-        assert room.known().state is S.COMPLETE_COMMIT
+        assert room.transaction().state is S.COMPLETE_COMMIT
         epochs = {marker.coordinator_epoch for n in range(3) for _, _, marker in room.markers(n)}
         assert epochs == {2 if marker_ms else 1}
         assert tx.end(COMMIT, epoch=0) == (0, 1)
 
-    def test_a_transaction_times_out_under_the_next_one(self) -> None:
+    def test_a_transaction_times_out_under_the_next_coordinator(self) -> None:
         room = Room()
         tx = room.tx(timeout_ms=1_000)
         tx.produce(room.t)
         room.state.stop_node(room.coordinator("tx"), room.now)
         room.advance(1)
-        assert room.known().state is S.COMPLETE_ABORT
+        assert room.transaction().state is S.COMPLETE_ABORT
 
 
 class TestOffsets:
     PLACE = ("t", 0)
 
     @pytest.mark.parametrize("version", [4, 5])
-    @pytest.mark.parametrize(("wish", "told"), [(COMMIT, (0, 7)), (ABORT, (0, 3))])
-    def test_count_from_the_commit_on(self, wish: bool, told: tuple[int, int], version: int) -> None:
+    @pytest.mark.parametrize(("commit", "expected"), [(COMMIT, (0, 7)), (ABORT, (0, 3))])
+    def test_offsets_become_visible_at_the_commit(self, commit: bool, expected: tuple[int, int], version: int) -> None:
         room = Room()
         tx = room.tx()
-        for offset, ends_with in ((3, COMMIT), (7, wish)):
+        for offset, ends_with in ((3, COMMIT), (7, commit)):
             if version < 5:
                 assert tx.commit_offsets("g", self.PLACE, version=version) == [E.TRANSACTION_ABORTABLE]
                 assert tx.add_group("g") == 0
@@ -490,9 +490,9 @@ class TestOffsets:
             before = -1 if offset == 3 else 3
             assert tx.offsets_of("g", self.PLACE, stable=False) == [(0, before)]
             assert tx.end(ends_with) == (0, 1)
-        assert tx.offsets_of("g", self.PLACE) == [told]
+        assert tx.offsets_of("g", self.PLACE) == [expected]
 
-    def test_of_two_producers_in_one_group(self) -> None:
+    def test_two_producers_commit_offsets_in_one_group(self) -> None:
         room = Room(partitions=2)
         one, two = room.tx("one"), room.tx("two")
         one.commit_offsets("g", ("t", 0), offset=1)
@@ -502,14 +502,14 @@ class TestOffsets:
         two.end(COMMIT)
         assert one.offsets_of("g", ("t", 0), ("t", 1)) == [(0, 1), (0, 2)]
 
-    def test_by_topic_id(self) -> None:
+    def test_offsets_are_committed_by_topic_id(self) -> None:
         room = Room()
         tx = room.tx()
         assert tx.commit_offsets("g", self.PLACE, version=6, id=room.topic.id, offset=9) == [0]
         tx.end(COMMIT)
         assert tx.offsets_of("g", self.PLACE) == [(0, 9)]
 
-    def test_of_a_timed_out_transaction_are_dropped(self) -> None:
+    def test_offsets_of_a_timed_out_transaction_are_dropped(self) -> None:
         room = Room()
         tx = room.tx(timeout_ms=1_000)
         tx.commit_offsets("g", self.PLACE)
@@ -520,31 +520,31 @@ class TestOffsets:
         ("group", "partition"),
         [("", 0), ("g", 3), ("test", 48), ("x" * 99, 18), ("gr\u00fcppe", 12), ("\U0001f600", 49)],
     )
-    def test_the_partition_of_a_group_is_by_javas_hash(self, group: str, partition: int) -> None:
+    def test_javas_hash_selects_the_partition_of_a_group(self, group: str, partition: int) -> None:
         assert offsets_partition(group) == partition
 
 
-def test_the_older_protocol_is_verified_unless_told_not_to() -> None:
-    for verify, told in ((True, E.TRANSACTION_ABORTABLE), (False, 0)):
+def test_writes_of_the_older_protocol_are_verified_by_default() -> None:
+    for verify, expected in ((True, E.TRANSACTION_ABORTABLE), (False, 0)):
         room = Room(verify_transactional_writes=verify)
-        assert room.tx().produce(room.t, version=11) == told
+        assert room.tx().produce(room.t, version=11) == expected
 
 
-def test_a_duplicate_within_the_transaction_is_answered_like_the_first() -> None:
+def test_a_duplicate_in_a_transaction_succeeds_like_the_first() -> None:
     room = Room()
     tx = room.tx()
     assert [tx.produce(room.t, sequence=0) for _ in range(2)] == [0, 0]
     assert room.topic.partitions[0].log.end_offset == 1
 
 
-def test_a_write_outside_of_the_transaction_while_it_is_open() -> None:
+def test_a_non_transactional_write_during_the_transaction_is_rejected() -> None:
     room = Room()
     tx = room.tx()
     tx.produce(room.t)
     assert tx.produce(room.t, sequence=1, transactional=False) == E.INVALID_TXN_STATE
 
 
-def test_limits() -> None:
+def test_transactional_ids_and_timeouts_are_limited() -> None:
     room = Room(max_transactional_ids=1)
     room.tx("one")
     assert room.tx("two", begin=False).init()[0] == E.COORDINATOR_NOT_AVAILABLE
@@ -563,6 +563,6 @@ def test_a_delayed_end_of_the_older_protocol_ends_the_next_transaction() -> None
         assert tx.end(COMMIT, version)[0] == 0
         tx.add(("t", 0))
         tx.produce(room.t, b"second", version=11)
-        told = room.route(late, version).error_code
+        expected = room.route(late, version).error_code
         wanted = (0, [b"first", b"second"]) if version == OLD else (E.PRODUCER_FENCED, [b"first"])
-        assert (told, room.seen()) == wanted
+        assert (expected, room.seen()) == wanted

@@ -55,11 +55,11 @@ def by_confluent(bootstrap: str) -> bool:
     write(one, "zombie")
     one.flush(PATIENCE_SECONDS)
     two = make()
-    with pytest.raises(confluent_kafka.KafkaException) as told:
+    with pytest.raises(confluent_kafka.KafkaException) as raised:
         one.commit_transaction(PATIENCE_SECONDS)
     write(two, "heir")
     two.commit_transaction(PATIENCE_SECONDS)
-    return bool(told.value.args[0].fatal())
+    return bool(raised.value.args[0].fatal())
 
 
 @leaks()
@@ -87,14 +87,14 @@ def by_kafka_python(bootstrap: str) -> bool:
     write(one, "zombie")
     one.flush(PATIENCE_SECONDS)
     two = make()
-    with pytest.raises(kafka.errors.KafkaError) as told:
+    with pytest.raises(kafka.errors.KafkaError) as raised:
         one.commit_transaction()
     one.close(0)
     write(two, "heir")
     two.commit_transaction()
     two.close()
     fenced = (kafka.errors.ProducerFencedError, kafka.errors.InvalidProducerEpochError)
-    return isinstance(told.value, fenced)
+    return isinstance(raised.value, fenced)
 
 
 def by_aiokafka(bootstrap: str) -> bool:
@@ -117,13 +117,13 @@ def by_aiokafka(bootstrap: str) -> bool:
             await (one.commit_transaction() if step == "commit" else one.abort_transaction())
         await write(one, "zombie")
         two = await make()
-        with pytest.raises(aiokafka.errors.KafkaError) as told:
+        with pytest.raises(aiokafka.errors.KafkaError) as raised:
             await one.commit_transaction()
         await write(two, "heir")
         await two.commit_transaction()
         await two.stop()
         await one.stop()
-        return isinstance(told.value, aiokafka.errors.ProducerFenced)
+        return isinstance(raised.value, aiokafka.errors.ProducerFenced)
 
     return asyncio.run(asyncio.wait_for(main(), PATIENCE_SECONDS))
 
@@ -132,9 +132,9 @@ def by_java(bootstrap: str) -> bool:
     jars = fetch_jars("kafka-clients", "4.4.0")
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     source = str(ROOT / "tests" / "broker" / "Transactions.java")
-    told, *seen = run(["java", *options, "-cp", f"{jars}/*", source, bootstrap, "tx"]).splitlines()
+    raised, *seen = run(["java", *options, "-cp", f"{jars}/*", source, bootstrap, "tx"]).splitlines()
     assert seen == [value.format(0) for value in COMMITTED]
-    return told == "fenced"
+    return raised == "fenced"
 
 
 PEERS = [

@@ -1,6 +1,6 @@
 """A transactional producer for tests, one request at a time: what it asks, and what matters of the answers.
 
-`ask(request, version)` answers the response, whichever broker or cluster is behind it, and may choose the broker.
+`send(request, version)` answers the response, whichever broker or cluster is behind it, and may choose the broker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kwire.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kwire.records import encode_batch
 
 CONCURRENT = 51
-Ask = Callable[..., Any]
+Send = Callable[..., Any]
 NOBODY = (-1, -1)
 
 
@@ -31,8 +31,8 @@ class Topic(NamedTuple):
 class Tx:
     """`pid` and `epoch` are what it was given last; a call may name others, as a zombie does."""
 
-    def __init__(self, ask: Ask, id: str, *, now_ms: int, timeout_ms: int = 60_000) -> None:
-        self.ask = ask
+    def __init__(self, send: Send, id: str, *, now_ms: int, timeout_ms: int = 60_000) -> None:
+        self.send = send
         self.id = id
         self.now_ms = now_ms
         self.timeout_ms = timeout_ms
@@ -44,55 +44,59 @@ class Tx:
         request = InitProducerIdRequest(transactional_id=self.id, transaction_timeout_ms=self.timeout_ms)
         if version >= 3:
             request.producer_id, request.producer_epoch = expected
-        told = self.ask(request, version)
-        while told.error_code == CONCURRENT and patient:
-            told = self.ask(request, version)
-        if not told.error_code:
-            self.pid, self.epoch = told.producer_id, told.producer_epoch
-        return told.error_code, told.producer_epoch
+        response = self.send(request, version)
+        while response.error_code == CONCURRENT and patient:
+            response = self.send(request, version)
+        if not response.error_code:
+            self.pid, self.epoch = response.producer_id, response.producer_epoch
+        return response.error_code, response.producer_epoch
 
     def add(
-        self, *places: tuple[str, int], version: int = 3, pid: int | None = None, epoch: int | None = None,
+        self, *partitions: tuple[str, int], version: int = 3, pid: int | None = None, epoch: int | None = None,
         verify: bool = False,
     ) -> list[int]:  # fmt: skip
-        topics = [AddPartitionsToTxnTopic(name=name, partitions=[index]) for name, index in places]
-        who = self._who(pid, epoch)
+        topics = [AddPartitionsToTxnTopic(name=name, partitions=[index]) for name, index in partitions]
+        identity = self._identity(pid, epoch)
         if version < 4:
             request = AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=self.id, v3_and_below_producer_id=who[0],
-                v3_and_below_producer_epoch=who[1], v3_and_below_topics=topics,
+                v3_and_below_transactional_id=self.id, v3_and_below_producer_id=identity[0],
+                v3_and_below_producer_epoch=identity[1], v3_and_below_topics=topics,
             )  # fmt: skip
         else:
-            one = AddPartitionsToTxnRequest.Transaction(
-                transactional_id=self.id, producer_id=who[0], producer_epoch=who[1], verify_only=verify, topics=topics
+            transaction = AddPartitionsToTxnRequest.Transaction(
+                transactional_id=self.id,
+                producer_id=identity[0],
+                producer_epoch=identity[1],
+                verify_only=verify,
+                topics=topics,
             )
-            request = AddPartitionsToTxnRequest(transactions=[one])
-        told = self.ask(request, version)
-        topics_told = [topic for result in told.results_by_transaction for topic in result.topic_results]
+            request = AddPartitionsToTxnRequest(transactions=[transaction])
+        response = self.send(request, version)
+        results = [topic for result in response.results_by_transaction for topic in result.topic_results]
         codes = {
             (topic.name, p.partition_index): p.partition_error_code
-            for topic in told.results_by_topic_v3_and_below or topics_told
+            for topic in response.results_by_topic_v3_and_below or results
             for p in topic.results_by_partition
         }
-        return [codes[place] for place in places]
+        return [codes[partition] for partition in partitions]
 
     def produce(
         self, topic: Topic, value: bytes = b"v", version: int = 12, *, partition: int = 0, pid: int | None = None,
         epoch: int | None = None, sequence: int | None = None, transactional: bool = True, id: str | None = None,
     ) -> int:  # fmt: skip
         """The sequence is the next one of this epoch, unless it is given."""
-        who = self._who(pid, epoch)
-        at = (topic.name, partition, who[1])
+        identity = self._identity(pid, epoch)
+        at = (topic.name, partition, identity[1])
         records = encode_batch(
-            [(self.now_ms, b"k", value, ())], producer_id=who[0], producer_epoch=who[1],
+            [(self.now_ms, b"k", value, ())], producer_id=identity[0], producer_epoch=identity[1],
             base_sequence=self.sequences.get(at, 0) if sequence is None else sequence, is_transactional=transactional,
         )  # fmt: skip
         data = ProduceRequest.Topic.Partition(index=partition, records=records)
-        asked = ProduceRequest.Topic(name=topic.name, topic_id=topic.id, partition_data=[data])
+        topic_data = ProduceRequest.Topic(name=topic.name, topic_id=topic.id, partition_data=[data])
         request = ProduceRequest(
-            transactional_id=self.id if id is None else id, acks=-1, timeout_ms=1000, topic_data=[asked]
+            transactional_id=self.id if id is None else id, acks=-1, timeout_ms=1000, topic_data=[topic_data]
         )
-        code: int = self.ask(request, version).responses[0].partition_responses[0].error_code
+        code: int = self.send(request, version).responses[0].partition_responses[0].error_code
         if not code and sequence is None:
             self.sequences[at] = self.sequences.get(at, 0) + 1
         return code
@@ -101,33 +105,35 @@ class Tx:
         self, commit: bool, version: int = 5, *, pid: int | None = None, epoch: int | None = None, patient: bool = True
     ) -> tuple[int, int]:
         """(error, epoch by how much more than the one that was named); the new one is taken over."""
-        who = self._who(pid, epoch)
-        request = EndTxnRequest(transactional_id=self.id, producer_id=who[0], producer_epoch=who[1], committed=commit)
-        told = self.ask(request, version)
-        while told.error_code == CONCURRENT and patient:
-            told = self.ask(request, version)
-        if told.error_code or version < 5:
-            return told.error_code, 0
+        identity = self._identity(pid, epoch)
+        request = EndTxnRequest(
+            transactional_id=self.id, producer_id=identity[0], producer_epoch=identity[1], committed=commit
+        )
+        response = self.send(request, version)
+        while response.error_code == CONCURRENT and patient:
+            response = self.send(request, version)
+        if response.error_code or version < 5:
+            return response.error_code, 0
         if epoch is None:
-            self.pid, self.epoch = told.producer_id, told.producer_epoch
-        return 0, told.producer_epoch - who[1]
+            self.pid, self.epoch = response.producer_id, response.producer_epoch
+        return 0, response.producer_epoch - identity[1]
 
     def add_group(self, group: str, version: int = 3, *, pid: int | None = None, epoch: int | None = None) -> int:
-        who = self._who(pid, epoch)
+        identity = self._identity(pid, epoch)
         request = AddOffsetsToTxnRequest(
-            transactional_id=self.id, producer_id=who[0], producer_epoch=who[1], group_id=group
+            transactional_id=self.id, producer_id=identity[0], producer_epoch=identity[1], group_id=group
         )
-        code: int = self.ask(request, version).error_code
+        code: int = self.send(request, version).error_code
         return code
 
     def commit_offsets(
-        self, group: str, *places: tuple[str, int], version: int = 5, offset: int = 5, pid: int | None = None,
+        self, group: str, *partitions: tuple[str, int], version: int = 5, offset: int = 5, pid: int | None = None,
         epoch: int | None = None, generation: int = -1, member_id: str = "", metadata: str = "",
         instance_id: str | None = None, id: UUID | None = None,
     ) -> list[int]:  # fmt: skip
-        who = self._who(pid, epoch)
+        identity = self._identity(pid, epoch)
         request = TxnOffsetCommitRequest(
-            transactional_id=self.id, group_id=group, producer_id=who[0], producer_epoch=who[1],
+            transactional_id=self.id, group_id=group, producer_id=identity[0], producer_epoch=identity[1],
             topics=[
                 TxnOffsetCommitRequest.Topic(
                     name=name, topic_id=id or UUID(int=0),
@@ -137,27 +143,29 @@ class Tx:
                         )
                     ],
                 )
-                for name, index in places
+                for name, index in partitions
             ],
         )  # fmt: skip
         if version >= 3:
             request.generation_id_or_member_epoch, request.member_id = generation, member_id
             request.group_instance_id = instance_id
-        told = self.ask(request, version)
-        codes = {(t.name, p.partition_index): p.error_code for t in told.topics for p in t.partitions}
-        return [codes["" if version >= 6 else name, index] for name, index in places]
+        response = self.send(request, version)
+        codes = {(t.name, p.partition_index): p.error_code for t in response.topics for p in t.partitions}
+        return [codes["" if version >= 6 else name, index] for name, index in partitions]
 
-    def offsets_of(self, group: str, *places: tuple[str, int], stable: bool = True) -> list[tuple[int, int]]:
+    def offsets_of(self, group: str, *partitions: tuple[str, int], stable: bool = True) -> list[tuple[int, int]]:
         """(error, offset) of each."""
-        topics = [OffsetFetchRequest.Group.Topic(name=name, partition_indexes=[index]) for name, index in places]
+        topics = [OffsetFetchRequest.Group.Topic(name=name, partition_indexes=[index]) for name, index in partitions]
         request = OffsetFetchRequest(
             require_stable=stable, groups=[OffsetFetchRequest.Group(group_id=group, topics=topics)]
         )
-        (told,) = self.ask(request, 9).groups
+        (response,) = self.send(request, 9).groups
         codes = {
-            (t.name, p.partition_index): (p.error_code, p.committed_offset) for t in told.topics for p in t.partitions
+            (t.name, p.partition_index): (p.error_code, p.committed_offset)
+            for t in response.topics
+            for p in t.partitions
         }
-        return [codes[place] for place in places]
+        return [codes[partition] for partition in partitions]
 
-    def _who(self, pid: int | None, epoch: int | None) -> tuple[int, int]:
+    def _identity(self, pid: int | None, epoch: int | None) -> tuple[int, int]:
         return self.pid if pid is None else pid, self.epoch if epoch is None else epoch

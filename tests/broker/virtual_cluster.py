@@ -15,7 +15,7 @@ R = TypeVar("R", bound=Response)
 WALL_MS = 1_700_000_000_000
 
 
-class Asked:
+class SentRequest:
     """A request that was handed to a broker."""
 
     def __init__(self, request: Request[Any], version: int) -> None:
@@ -42,9 +42,11 @@ class VirtualCluster:
         self.brokers = {node.id: Broker(node.id, self.state, HANDLERS) for node in nodes}
         self.now = 0.0
 
-    def ask(self, node: int, request: Request[Any], version: int | None = None, *, client_id: str = "test") -> Asked:
+    def send(
+        self, node: int, request: Request[Any], version: int | None = None, *, client_id: str = "test"
+    ) -> SentRequest:
         version = type(request).VERSIONS[-1] if version is None else version
-        asked = Asked(request, version)
+        asked = SentRequest(request, version)
         decoded = type(request).decode(request.encode(version), version)
         context = RequestContext(
             decoded, version, client_id=client_id, client_host="10.0.0.1", on_complete=asked.outcomes.append
@@ -52,8 +54,8 @@ class VirtualCluster:
         self.brokers[node].handle(context, self.now)
         return asked
 
-    def answer(self, node: int, request: Request[R], version: int | None = None, **more: Any) -> R:
-        response: R = self.ask(node, request, version, **more).response
+    def request(self, node: int, request: Request[R], version: int | None = None, **more: Any) -> R:
+        response: R = self.send(node, request, version, **more).response
         return response
 
     def advance(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Sequences and epochs, as one partition sees its producers: a table of (known, batch, verdict)."""
+"""Sequences and epochs, as one partition sees its producers: a table of (known, batch, expected)."""
 
 from __future__ import annotations
 
@@ -46,16 +46,18 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("writes", "batch", "verdict"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_check(writes: list[tuple[int, int, int]], batch: tuple[int, int, int], verdict: object) -> None:
+@pytest.mark.parametrize(("writes", "batch", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_a_batch_is_new_a_duplicate_or_rejected(
+    writes: list[tuple[int, int, int]], batch: tuple[int, int, int], expected: object
+) -> None:
     known = producers_after(writes)
-    if isinstance(verdict, ErrorCode):
+    if isinstance(expected, ErrorCode):
         with pytest.raises(BrokerError) as raised:
             known.check(PID, *batch, log_is_new=False)
-        assert raised.value.code == verdict
+        assert raised.value.code == expected
     else:
         found = known.check(PID, *batch, log_is_new=False)
-        assert (found and found.base_offset) == verdict
+        assert (found and found.base_offset) == expected
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_check(writes: list[tuple[int, int, int]], batch: tuple[int, int, int], 
         (FirstSequence.ZERO_IN_NEW_LOG, 5, False, True),
     ],
 )
-def test_the_first_sequence_of_an_unknown_producer(
+def test_the_first_sequence_option_limits_unknown_producers(
     rule: FirstSequence, first: int, log_is_new: bool, accepted: bool
 ) -> None:
     known = ProducerStateManager(first_sequence=rule, max_producers=100)
@@ -79,7 +81,7 @@ def test_the_first_sequence_of_an_unknown_producer(
         assert raised.value.code == OUT_OF_ORDER
 
 
-def test_after_a_marker_alone_an_epoch_begins_at_0() -> None:
+def test_an_epoch_with_only_a_marker_starts_at_0() -> None:
     known = producers_after([(0, 0, 9)])
     known.end_transaction(PID, 1, 0, now_ms=0)
     assert known.check(PID, 1, 0, 4, log_is_new=False) is None
@@ -87,7 +89,7 @@ def test_after_a_marker_alone_an_epoch_begins_at_0() -> None:
         known.check(PID, 1, 10, 14, log_is_new=False)
 
 
-def test_transactions_open_and_end() -> None:
+def test_transactions_start_and_end() -> None:
     known = ProducerStateManager(first_sequence=FirstSequence.ANY, max_producers=100)
     for id, offset in [(1, 10), (2, 20), (1, 30)]:
         known.update(id, 0, BatchMetadata(offset, offset, offset, offset, -1), transactional=True, now_ms=0)
@@ -99,7 +101,7 @@ def test_transactions_open_and_end() -> None:
     assert known.first_open_offset() is None
 
 
-def test_the_longest_idle_is_forgotten_but_never_one_with_an_open_transaction() -> None:
+def test_the_longest_idle_producer_is_removed_unless_its_transaction_is_open() -> None:
     known = ProducerStateManager(first_sequence=FirstSequence.ANY, max_producers=3)
     for id in (1, 2, 3):
         known.update(id, 0, BatchMetadata(0, 0, id, id, -1), transactional=id == 1, now_ms=id)
@@ -110,5 +112,5 @@ def test_the_longest_idle_is_forgotten_but_never_one_with_an_open_transaction() 
     assert [producer.producer_id for producer in known] == [1, 4]
 
 
-def test_following_wraps() -> None:
+def test_next_sequence_wraps() -> None:
     assert [next_sequence(n) for n in (-1, 0, INT_MAX - 1, INT_MAX)] == [0, 1, INT_MAX, 0]

@@ -33,11 +33,11 @@ class Side:
         self.case = ""
         self.made = 0
         # Kafka makes its topic of offsets when first asked for a coordinator.
-        self.until_coordinated(lambda: self.ask(FindCoordinatorRequest(key="g", key_type=0), 3))
+        self.until_coordinated(lambda: self.request(FindCoordinatorRequest(key="g", key_type=0), 3))
 
-    def ask(self, request: Request[R], version: int | None = None) -> R:
+    def request(self, request: Request[R], version: int | None = None) -> R:
         """A connection that Kafka closes is opened again by the next question."""
-        response: R = self.client.ask(request, version)
+        response: R = self.client.request(request, version)
         assert response is not None, self.client.cause
         return response
 
@@ -46,18 +46,18 @@ class Side:
         name = f"{self.case}-{self.made}"
         chosen = [CreateTopicsRequest.Topic.Config(name=name, value=value) for name, value in configs.items()]
         topic = CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1, configs=chosen)
-        (made,) = self.ask(CreateTopicsRequest(topics=[topic])).topics
+        (made,) = self.request(CreateTopicsRequest(topics=[topic])).topics
         assert made.error_code == 0, made
         self.until_led(name, partitions)
         return name, made.topic_id
 
     def until_led(self, name: str, partitions: int = 1) -> None:
         """Kafka's broker learns a moment after its controller has made a topic that it leads it."""
-        asked = [ListOffsetsRequest.Topic.Partition(partition_index=p, timestamp=-1) for p in range(partitions)]
-        topic = ListOffsetsRequest.Topic(name=name, partitions=asked)
+        requested = [ListOffsetsRequest.Topic.Partition(partition_index=p, timestamp=-1) for p in range(partitions)]
+        topic = ListOffsetsRequest.Topic(name=name, partitions=requested)
         for _ in range(10_000):
-            answer = self.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), 9)
-            if not any(codes(answer.topics[0].partitions)):
+            response = self.request(ListOffsetsRequest(replica_id=-1, topics=[topic]), 9)
+            if not any(codes(response.topics[0].partitions)):
                 return
         raise AssertionError(f"{name} has no leaders")
 
@@ -65,8 +65,8 @@ class Side:
         self, topic: tuple[str, UUID], records: bytes | None, version: int = 12, *, acks: int = -1, partition: int = 0
     ) -> tuple[Any, ...]:
         data = ProduceRequest.Topic.Partition(index=partition, records=records)
-        asked = ProduceRequest.Topic(name=topic[0], topic_id=topic[1], partition_data=[data])
-        response = self.ask(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[asked]), version)
+        requested = ProduceRequest.Topic(name=topic[0], topic_id=topic[1], partition_data=[data])
+        response = self.request(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[requested]), version)
         (result,) = response.responses[0].partition_responses
         return result.error_code, result.base_offset, result.log_start_offset, result.log_append_time_ms >= 0
 
@@ -74,16 +74,16 @@ class Side:
         self, topic: tuple[str, UUID], offset: int, version: int = 17, *, limit: int = 1 << 20, epoch: int = -1,
         committed: bool = False, session: tuple[int, int] = (0, -1), partition: int = 0, last_epoch: int = -1,
     ) -> Any:  # fmt: skip
-        asked = FetchRequest.Topic.Partition(
+        requested = FetchRequest.Topic.Partition(
             partition=partition, fetch_offset=offset, partition_max_bytes=limit, current_leader_epoch=epoch,
             last_fetched_epoch=last_epoch,
         )  # fmt: skip
         request = FetchRequest(
             max_wait_ms=100, min_bytes=1, isolation_level=int(committed), session_id=session[0],
             session_epoch=session[1],
-            topics=[FetchRequest.Topic(topic=topic[0], topic_id=topic[1], partitions=[asked])],
+            topics=[FetchRequest.Topic(topic=topic[0], topic_id=topic[1], partitions=[requested])],
         )  # fmt: skip
-        response = self.ask(request, version)
+        response = self.request(request, version)
         if response.error_code:
             return response.error_code
         (result,) = response.responses[0].partitions
@@ -98,21 +98,21 @@ class Side:
             "protocols": [JoinGroupRequest.Protocol(name="range", metadata=b"sub")], **more,
         }  # fmt: skip
         request = JoinGroupRequest(group_id=group, member_id=member_id, **fields)
-        return self.until_coordinated(lambda: self.ask(request, version))
+        return self.until_coordinated(lambda: self.request(request, version))
 
-    def until_coordinated(self, ask: Callable[[], Any]) -> Any:
+    def until_coordinated(self, send: Callable[[], Any]) -> Any:
         for _ in range(10_000):
-            response = ask()
+            response = send()
             if getattr(response, "error_code", 0) not in RETRIABLE:
                 return response
         raise AssertionError("the coordinator does not come up")
 
-    def until(self, ask: Callable[[], Any], is_right: Callable[[Any], bool]) -> Any:
+    def until(self, send: Callable[[], Any], is_expected: Callable[[Any], bool]) -> Any:
         """Kafka's broker learns a moment after its controller of what was altered."""
         for _ in range(10_000):
-            told = ask()
-            if is_right(told):
-                return told
+            response = send()
+            if is_expected(response):
+                return response
         raise AssertionError("it did not take effect")
 
     def joined(self, group: str) -> Any:
@@ -127,34 +127,34 @@ class Side:
             group_id=group, generation_id=joined.generation_id if generation is None else generation,
             assignments=[SyncGroupRequest.Assignment(member_id=joined.member_id, assignment=b"part")], **fields,
         )  # fmt: skip
-        return self.ask(request).error_code
+        return self.request(request).error_code
 
     def beat(self, group: str, joined: Any, **more: Any) -> int:
         fields = {"generation_id": joined.generation_id, "member_id": joined.member_id, **more}
-        return self.ask(HeartbeatRequest(group_id=group, **fields)).error_code
+        return self.request(HeartbeatRequest(group_id=group, **fields)).error_code
 
     def commit(
         self, group: str, topic: str, offset: int = 5, *, generation: int = -1, member_id: str = "",
         metadata: str = "", partition: int = 0, version: int = 9,
     ) -> int:  # fmt: skip
-        one = OffsetCommitRequest.Topic.Partition(
+        partition_data = OffsetCommitRequest.Topic.Partition(
             partition_index=partition, committed_offset=offset, committed_metadata=metadata
         )
         request = OffsetCommitRequest(
             group_id=group, generation_id_or_member_epoch=generation, member_id=member_id,
-            topics=[OffsetCommitRequest.Topic(name=topic, partitions=[one])],
+            topics=[OffsetCommitRequest.Topic(name=topic, partitions=[partition_data])],
         )  # fmt: skip
-        return self.ask(request, version).topics[0].partitions[0].error_code
+        return self.request(request, version).topics[0].partitions[0].error_code
 
 
 def codes(results: list[Any]) -> list[int]:
     return [result.error_code for result in results]
 
 
-def told_by(sides: tuple[Side, Side], case: Callable[[Side], Iterator[Any]]) -> list[list[Any]]:
+def results_by_side(sides: tuple[Side, Side], case: Callable[[Side], Iterator[Any]]) -> list[list[Any]]:
     """What a case tells of either."""
-    told = []
+    response = []
     for side in sides:
         side.case = case.__name__
-        told.append(list(case(side)))
-    return told
+        response.append(list(case(side)))
+    return response
