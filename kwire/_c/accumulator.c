@@ -1,7 +1,7 @@
 /* RecordAccumulator and its topics: see kwire/producer/accumulator.py.
  *
- * No Python code runs between looking at an accumulator and changing it, so that the GIL is all the lock there is. Where
- * Python is called in between (`may_share`), everything is looked at again afterwards.
+ * No Python code runs between looking at an accumulator and changing it, so that the GIL is all the lock there is.
+ * Where Python is called in between (`may_share`), everything is looked at again afterwards.
  */
 #include "module.h"
 #include "batch_builder.h"
@@ -18,7 +18,7 @@ static void
 free_topic(PyObject *capsule)
 {
     topic_t *topic = PyCapsule_GetPointer(capsule, NULL);
-    for (int index = 0; index < topic->open_room; index++) {
+    for (int index = 0; index < topic->open_capacity; index++) {
         Py_XDECREF(OBJECT(topic->open[index]));
     }
     Py_XDECREF(OBJECT(topic->undesignated));
@@ -29,25 +29,25 @@ free_topic(PyObject *capsule)
 }
 
 topic_t *
-look_up_topic(door_t *door, PyObject *name)
+look_up_topic(accumulator_t *accumulator, PyObject *name)
 {
-    PyObject *capsule = PyDict_GetItemWithError(door->topics, name);
+    PyObject *capsule = PyDict_GetItemWithError(accumulator->topics, name);
     if (capsule == NULL) {
         return NULL;
     }
     topic_t *topic = PyCapsule_GetPointer(capsule, NULL);
-    PyObject *old_name = door->last_name;
+    PyObject *old_name = accumulator->last_name;
     Py_INCREF(name);
-    door->last_name = name;
-    door->last = topic;
+    accumulator->last_name = name;
+    accumulator->last = topic;
     Py_XDECREF(old_name); /* a str: nothing runs */
     return topic;
 }
 
 topic_t *
-get_topic(door_t *door, PyObject *name)
+get_topic(accumulator_t *accumulator, PyObject *name)
 {
-    topic_t *topic = find_topic(door, name);
+    topic_t *topic = find_topic(accumulator, name);
     if (topic != NULL || PyErr_Occurred()) {
         return topic;
     }
@@ -56,57 +56,57 @@ get_topic(door_t *door, PyObject *name)
         PyErr_NoMemory();
         return NULL;
     }
-    topic->bytes_max = door->batch_bytes;
+    topic->bytes_max = accumulator->batch_bytes;
     PyObject *capsule = PyCapsule_New(topic, NULL, free_topic);
     if (capsule == NULL) {
         PyMem_Free(topic);
         return NULL;
     }
-    int failed = PyDict_SetItem(door->topics, name, capsule) < 0;
+    int failed = PyDict_SetItem(accumulator->topics, name, capsule) < 0;
     Py_DECREF(capsule);
     return failed ? NULL : topic;
 }
 
 /* Nobody has a topic at hand while this runs, or it refuses: what is freed here, nobody looks at again. */
 PyObject *
-door_forget(door_t *door, PyObject *name)
+accumulator_forget(accumulator_t *accumulator, PyObject *name)
 {
     if (!PyUnicode_Check(name)) {
         PyErr_SetString(PyExc_TypeError, "a topic is a str");
         return NULL;
     }
-    topic_t *topic = find_topic(door, name);
+    topic_t *topic = find_topic(accumulator, name);
     if (topic == NULL) {
         return PyErr_Occurred() ? NULL : PyBool_FromLong(1);
     }
-    if (door->users || topic->used_bytes || topic->is_awaited) {
+    if (accumulator->users || topic->used_bytes || topic->is_awaited) {
         Py_RETURN_FALSE;
     }
-    door->last = NULL;
-    Py_CLEAR(door->last_name);
-    return PyDict_DelItem(door->topics, name) < 0 ? NULL : PyBool_FromLong(1);
+    accumulator->last = NULL;
+    Py_CLEAR(accumulator->last_name);
+    return PyDict_DelItem(accumulator->topics, name) < 0 ? NULL : PyBool_FromLong(1);
 }
 
-run_t **
-place_of(topic_t *topic, int slot)
+builder_t **
+open_slot(topic_t *topic, int slot)
 {
     if (slot < 0) {
         return slot == UNROUTED ? &topic->unrouted : &topic->undesignated;
     }
-    if (slot >= topic->open_room) {
+    if (slot >= topic->open_capacity) {
         if (slot >= PARTITIONS_MAX) {
             return NULL;
         }
-        int room = slot + 1 > topic->count ? slot + 1 : topic->count;
-        room = room > PARTITIONS_MAX ? PARTITIONS_MAX : room;
-        run_t **open = PyMem_Realloc(topic->open, (size_t)room * sizeof(run_t *));
+        int capacity = slot + 1 > topic->count ? slot + 1 : topic->count;
+        capacity = capacity > PARTITIONS_MAX ? PARTITIONS_MAX : capacity;
+        builder_t **open = PyMem_Realloc(topic->open, (size_t)capacity * sizeof(builder_t *));
         if (open == NULL) {
             PyErr_NoMemory();
             return NULL;
         }
-        memset(open + topic->open_room, 0, (size_t)(room - topic->open_room) * sizeof(run_t *));
+        memset(open + topic->open_capacity, 0, (size_t)(capacity - topic->open_capacity) * sizeof(builder_t *));
         topic->open = open;
-        topic->open_room = room;
+        topic->open_capacity = capacity;
     }
     return &topic->open[slot];
 }
@@ -153,119 +153,123 @@ slot_by_turn(topic_t *topic)
     return chosen;
 }
 
-/* ---- into a run -------------------------------------------------------------------------------------------------- */
+/* ---- into a builder
+ * -------------------------------------------------------------------------------------------------- */
 
-run_t *
-joined(door_t *door, PyObject *name, topic_t *topic, int slot, Py_ssize_t size, PyObject *terms, PyObject *since,
-       int *is_new, int *is_full)
+builder_t *
+joined(accumulator_t *accumulator, PyObject *name, topic_t *topic, int slot, Py_ssize_t size, PyObject *terms,
+       PyObject *since, int *is_new, int *is_full)
 {
-    run_t **place;
+    builder_t **future;
     for (;;) {
-        place = place_of(topic, slot);
-        if (place == NULL && PyErr_Occurred()) {
+        future = open_slot(topic, slot);
+        if (future == NULL && PyErr_Occurred()) {
             return NULL;
         }
-        run_t *run = place == NULL ? NULL : *place;
-        if (run == NULL || run->is_closed) {
+        builder_t *builder = future == NULL ? NULL : *future;
+        if (builder == NULL || builder->is_closed) {
             break;
         }
-        if (run_size(run) + size > run->bytes_max) {
-            run->is_closed = 1;
+        if (builder_size(builder) + size > builder->bytes_max) {
+            builder->is_closed = 1;
             *is_full = 1;
-            topic->hint = run->room;
+            topic->hint = builder->capacity;
             break;
         }
-        if (run->terms == Py_None && terms == Py_None) {
-            return run;
+        if (builder->terms == Py_None && terms == Py_None) {
+            return builder;
         }
-        Py_INCREF(OBJECT(run));
-        PyObject *answer = PyObject_CallFunctionObjArgs(door->may_share, run->terms, terms, NULL);
-        int may_share = answer == NULL ? -1 : PyObject_IsTrue(answer);
-        Py_XDECREF(answer);
-        place = place_of(topic, slot); /* it may have moved, and the run may have been filled, closed or replaced */
-        int is_same = place != NULL && *place == run && !run->is_closed && run_size(run) + size <= run->bytes_max;
+        Py_INCREF(OBJECT(builder));
+        PyObject *result = PyObject_CallFunctionObjArgs(accumulator->may_share, builder->terms, terms, NULL);
+        int may_share = result == NULL ? -1 : PyObject_IsTrue(result);
+        Py_XDECREF(result);
+        future =
+            open_slot(topic, slot); /* it may have moved, and the builder may have been filled, closed or replaced */
+        int is_same = future != NULL && *future == builder && !builder->is_closed &&
+                      builder_size(builder) + size <= builder->bytes_max;
         if (may_share == 0 && is_same) {
-            run->is_closed = 1;
+            builder->is_closed = 1;
             *is_full = 1;
         }
-        Py_DECREF(OBJECT(run)); /* the place has it */
+        Py_DECREF(OBJECT(builder)); /* the future has it */
         if (may_share < 0) {
             return NULL;
         }
         if (is_same) {
             if (may_share) {
-                return run;
+                return builder;
             }
             break;
         }
     }
-    run_t *run = (run_t *)run_new(door->run_type, name, slot, topic->bytes_max, terms, door->dispatch, door->remade_type);
-    if (run == NULL || PyList_Append(door->fresh, (PyObject *)run) < 0) {
-        Py_XDECREF(OBJECT(run));
+    builder_t *builder = (builder_t *)builder_new(accumulator->builder_type, name, slot, topic->bytes_max, terms,
+                                                  accumulator->dispatch, accumulator->plain_future_type);
+    if (builder == NULL || PyList_Append(accumulator->fresh, (PyObject *)builder) < 0) {
+        Py_XDECREF(OBJECT(builder));
         return NULL;
     }
     Py_INCREF(since);
-    Py_DECREF(run->since); /* None */
-    run->since = since;
+    Py_DECREF(builder->since); /* None */
+    builder->since = since;
     *is_new = 1;
-    if (place == NULL) {
-        Py_DECREF(OBJECT(run)); /* the list has it */
-        return run;
+    if (future == NULL) {
+        Py_DECREF(OBJECT(builder)); /* the list has it */
+        return builder;
     }
-    run_t *before = *place;
-    *place = run;
+    builder_t *before = *future;
+    *future = builder;
     Py_XDECREF(OBJECT(before)); /* whoever drains has it, or the list */
-    return run;
+    return builder;
 }
 
 int
-put(door_t *door, topic_t *topic, run_t *run, int slot, const entry_t *entry, Py_ssize_t size)
+put(accumulator_t *accumulator, topic_t *topic, builder_t *builder, int slot, const entry_t *entry, Py_ssize_t size)
 {
-    if (run_put(run, entry, size, topic->hint) < 0) {
-        if (run->count == 0) {
-            run_t **place = place_of(topic, slot);
-            if (place != NULL && *place == run) {
-                *place = NULL;
-                Py_DECREF(OBJECT(run));
+    if (builder_put(builder, entry, size, topic->hint) < 0) {
+        if (builder->count == 0) {
+            builder_t **future = open_slot(topic, slot);
+            if (future != NULL && *future == builder) {
+                *future = NULL;
+                Py_DECREF(OBJECT(builder));
             }
-            Py_ssize_t last = PyList_Size(door->fresh) - 1;
-            PyList_SetSlice(door->fresh, last, last + 1, NULL);
+            Py_ssize_t last = PyList_Size(accumulator->fresh) - 1;
+            PyList_SetSlice(accumulator->fresh, last, last + 1, NULL);
         }
         return -1;
     }
     if (slot >= PARTITIONS_MAX) {
-        run->is_closed = 1;
+        builder->is_closed = 1;
     }
-    if (run->is_closed) {
-        topic->hint = run->room;
+    if (builder->is_closed) {
+        topic->hint = builder->capacity;
     }
-    door_sum(door, run);
+    accumulator_sum(accumulator, builder);
     return 0;
 }
 
 int
-must_wake(door_t *door, int is_new, int is_full)
+must_wake(accumulator_t *accumulator, int is_new, int is_full)
 {
-    if (door->is_woken || !(is_full || (is_new && !door->gathers))) {
+    if (accumulator->is_woken || !(is_full || (is_new && !accumulator->gathers))) {
         return 0;
     }
-    door->is_woken = 1;
+    accumulator->is_woken = 1;
     return 1;
 }
 
-/* An exception that is there stays. One from the call, which can only be an interrupt, may have come before the bell was
- * rung; nobody else rings for this record, so it is rung again. */
+/* An exception that is there stays. One from the call, which can only be an interrupt, may have come before the bell
+ * was rung; nobody else rings for this record, so it is rung again. */
 int
-wake(door_t *door)
+wake(accumulator_t *accumulator)
 {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    PyObject *answer = PyObject_CallNoArgs(door->wakeup);
-    if (answer == NULL && type == NULL) {
+    PyObject *result = PyObject_CallNoArgs(accumulator->wakeup);
+    if (result == NULL && type == NULL) {
         PyErr_Fetch(&type, &value, &traceback);
-        answer = PyObject_CallNoArgs(door->wakeup);
+        result = PyObject_CallNoArgs(accumulator->wakeup);
     }
-    Py_XDECREF(answer);
+    Py_XDECREF(result);
     PyErr_Restore(type, value, traceback);
     return type == NULL ? 0 : -1;
 }
@@ -308,15 +312,15 @@ tail_size(bytes_t at, bytes_t end, span *key, int *has_headers)
 
 /* Hands what came after its records to where these are now. */
 static int
-move_late(run_t *run, const child_t *children)
+move_late(builder_t *builder, const child_t *children)
 {
-    for (Py_ssize_t index = 0; run->late != NULL && index < PyList_Size(run->late); index++) {
-        PyObject *one = PyList_GetItem(run->late, index);
+    for (Py_ssize_t index = 0; builder->waiters != NULL && index < PyList_Size(builder->waiters); index++) {
+        PyObject *one = PyList_GetItem(builder->waiters, index);
         const child_t *child = &children[PyLong_AsUnsignedLong(PyTuple_GetItem(one, 0))];
         PyObject *moved = Py_BuildValue("(IOOO)", child->number, PyTuple_GetItem(one, 1), PyTuple_GetItem(one, 2),
                                         PyTuple_GetItem(one, 3));
-        if (moved == NULL || (child->run->late == NULL && (child->run->late = PyList_New(0)) == NULL) ||
-            PyList_Append(child->run->late, moved) < 0) {
+        if (moved == NULL || (child->builder->waiters == NULL && (child->builder->waiters = PyList_New(0)) == NULL) ||
+            PyList_Append(child->builder->waiters, moved) < 0) {
             Py_XDECREF(moved);
             return -1;
         }
@@ -326,18 +330,18 @@ move_late(run_t *run, const child_t *children)
 }
 
 static int
-route_run(door_t *door, topic_t *topic, run_t *run)
+route_run(accumulator_t *accumulator, topic_t *topic, builder_t *builder)
 {
-    run->is_closed = 1;
-    child_t *children = PyMem_Calloc(run->count ? run->count : 1, sizeof(child_t));
+    builder->is_closed = 1;
+    child_t *children = PyMem_Calloc(builder->count ? builder->count : 1, sizeof(child_t));
     if (children == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    Py_ssize_t left = run->buffered_bytes;
-    bytes_t at = run->data + BATCH_OVERHEAD, end = at + run->used;
+    Py_ssize_t left = builder->buffered_bytes;
+    bytes_t at = builder->data + BATCH_OVERHEAD, end = at + builder->used;
     uint32_t done = 0, mark = 0;
-    for (; done < run->count; done++) {
+    for (; done < builder->count; done++) {
         int64_t n = 0;
         entry_t entry = {0};
         int is_new, is_full;
@@ -345,14 +349,15 @@ route_run(door_t *door, topic_t *topic, run_t *run)
         bytes_t next = pos + n;
         pos = get_varint(get_varint(pos + 1, next, &n), next, &n);
         Py_ssize_t size = tail_size(pos, next, &entry.key, &entry.has_headers);
-        while (mark + 1 < run->marks_used && run->marks[mark + 1].from <= done) {
+        while (mark + 1 < builder->marks_used && builder->marks[mark + 1].from <= done) {
             mark++;
         }
-        entry.timestamp = run->marks[mark].timestamp;
+        entry.timestamp = builder->marks[mark].timestamp;
         entry.tail = (span){(const char *)pos, next - pos};
-        int slot = slot_of(door, topic, entry.key);
-        run_t *child = joined(door, run->topic, topic, slot, size, run->terms, run->since, &is_new, &is_full);
-        if (child == NULL || put(door, topic, child, slot, &entry, size) < 0) {
+        int slot = slot_of(accumulator, topic, entry.key);
+        builder_t *child =
+            joined(accumulator, builder->topic, topic, slot, size, builder->terms, builder->since, &is_new, &is_full);
+        if (child == NULL || put(accumulator, topic, child, slot, &entry, size) < 0) {
             break;
         }
         Py_INCREF(OBJECT(child));
@@ -360,33 +365,34 @@ route_run(door_t *door, topic_t *topic, run_t *run)
         left -= size;
         at = next;
     }
-    if (done < run->count || move_late(run, children) < 0) {
+    if (done < builder->count || move_late(builder, children) < 0) {
         for (uint32_t index = 0; index < done; index++) {
-            Py_DECREF(OBJECT(children[index].run));
+            Py_DECREF(OBJECT(children[index].builder));
         }
         PyMem_Free(children);
         return -1;
     }
-    if (run->count) {
-        children[run->count - 1].run->buffered_bytes += left; /* what came in is what is given back */
+    if (builder->count) {
+        children[builder->count - 1].builder->buffered_bytes += left; /* what came in is what is given back */
     }
-    run->children = children;
-    int failed = callbacks_move(run, children) < 0; /* nothing runs between these two: a place that ends finds its note */
-    run_forget(run);
+    builder->children = children;
+    int failed =
+        callbacks_move(builder, children) < 0; /* nothing runs between these two: a future that ends finds its note */
+    builder_forget(builder);
     return failed ? -1 : 0;
 }
 
 /* (topic, count, ring, waiting, apart) */
 PyObject *
-door_route(door_t *door, PyObject *args)
+accumulator_route(accumulator_t *accumulator, PyObject *args)
 {
-    PyObject *name, *ring_object, *waiting_object, *ring = NULL, *waiting = NULL, *answer = NULL;
+    PyObject *name, *ring_object, *waiting_object, *ring = NULL, *waiting = NULL, *result = NULL;
     int count, apart, *numbers = NULL;
     if (!PyArg_ParseTuple(args, "UiOOp", &name, &count, &ring_object, &waiting_object, &apart)) {
         return NULL;
     }
-    door->users++;
-    topic_t *topic = get_topic(door, name);
+    accumulator->users++;
+    topic_t *topic = get_topic(accumulator, name);
     PyObject *others = PyList_New(0), *untaken = PyList_New(0);
     ring = PySequence_List(ring_object);
     waiting = PySequence_List(waiting_object);
@@ -403,7 +409,7 @@ door_route(door_t *door, PyObject *args)
         numbers[index] = (int)PyLong_AsLong(PyList_GetItem(ring, index));
     }
     for (Py_ssize_t index = 0; index < PyList_Size(waiting); index++) {
-        if (!Py_IS_TYPE(PyList_GetItem(waiting, index), door->run_type)) {
+        if (!Py_IS_TYPE(PyList_GetItem(waiting, index), accumulator->builder_type)) {
             PyErr_SetString(PyExc_TypeError, "only runs wait");
         }
     }
@@ -416,23 +422,24 @@ door_route(door_t *door, PyObject *args)
     topic->ring_used = (int)ring_used;
     numbers = NULL;
     if (count) {
-        for (Py_ssize_t index = 0; index < PyList_Size(door->fresh); index++) {
-            PyObject *run = PyList_GetItem(door->fresh, index);
-            int is_one = ((run_t *)run)->partition == UNROUTED && find_topic(door, ((run_t *)run)->topic) == topic;
-            if (PyList_Append(is_one ? untaken : others, run) < 0) {
+        for (Py_ssize_t index = 0; index < PyList_Size(accumulator->fresh); index++) {
+            PyObject *builder = PyList_GetItem(accumulator->fresh, index);
+            int is_one = ((builder_t *)builder)->partition == UNROUTED &&
+                         find_topic(accumulator, ((builder_t *)builder)->topic) == topic;
+            if (PyList_Append(is_one ? untaken : others, builder) < 0) {
                 goto done;
             }
         }
-        PyList_SetSlice(door->fresh, 0, PyList_Size(door->fresh), others);
-        run_t *open = topic->unrouted;
+        PyList_SetSlice(accumulator->fresh, 0, PyList_Size(accumulator->fresh), others);
+        builder_t *open = topic->unrouted;
         topic->unrouted = NULL;
         Py_XDECREF(OBJECT(open));
         for (Py_ssize_t index = 0; index < PyList_Size(waiting); index++) {
-            if (route_run(door, topic, (run_t *)PyList_GetItem(waiting, index)) < 0) {
+            if (route_run(accumulator, topic, (builder_t *)PyList_GetItem(waiting, index)) < 0) {
                 goto done;
             }
         }
-        for (int index = 0; apart && index < topic->open_room; index++) {
+        for (int index = 0; apart && index < topic->open_capacity; index++) {
             if (topic->open[index] != NULL) {
                 topic->open[index]->is_closed = 1;
             }
@@ -441,210 +448,210 @@ door_route(door_t *door, PyObject *args)
             topic->undesignated->is_closed = 1;
         }
         for (Py_ssize_t index = 0; index < PyList_Size(untaken); index++) {
-            if (route_run(door, topic, (run_t *)PyList_GetItem(untaken, index)) < 0) {
+            if (route_run(accumulator, topic, (builder_t *)PyList_GetItem(untaken, index)) < 0) {
                 goto done;
             }
         }
     }
-    answer = Py_None;
-    Py_INCREF(answer);
+    result = Py_None;
+    Py_INCREF(result);
 done:
-    door->users--;
+    accumulator->users--;
     PyMem_Free(numbers);
     Py_XDECREF(others);
     Py_XDECREF(untaken);
     Py_XDECREF(ring);
     Py_XDECREF(waiting);
-    return answer;
+    return result;
 }
 
 /* (topic, partition | None, timestamp, key, value, headers, size, terms) -> (run, number) | None */
 static PyObject *
-door_append(door_t *door, PyObject *args)
+accumulator_append(accumulator_t *accumulator, PyObject *args)
 {
     PyObject *name, *partition, *key, *value, *terms;
     entry_t entry = {0};
     long long timestamp;
     Py_ssize_t size;
-    int64_t asked = 0;
+    int64_t requested = 0;
     if (!PyArg_ParseTuple(args, "UOLOOO!nO", &name, &partition, &timestamp, &key, &value, &PyTuple_Type, &entry.headers,
                           &size, &terms)) {
         return NULL;
     }
     entry.timestamp = timestamp;
     if (!is_nullable_bytes(key, &entry.key) || !is_nullable_bytes(value, &entry.value) ||
-        (partition != Py_None && !is_int(partition, INT32_MAX, &asked))) {
+        (partition != Py_None && !is_int(partition, INT32_MAX, &requested))) {
         PyErr_SetString(PyExc_TypeError, "a record has bytes or None, and a partition from 0 to 2**31 - 1 or None");
         return NULL;
     }
-    topic_t *topic = get_topic(door, name);
+    topic_t *topic = get_topic(accumulator, name);
     if (topic == NULL) {
         return NULL;
     }
-    if (!has_room(door, topic, size)) {
+    if (!fits(accumulator, topic, size)) {
         Py_RETURN_NONE;
     }
-    int slot = partition == Py_None ? slot_of(door, topic, entry.key) : (int)asked, is_new = 0, is_full = 0;
-    door->users++;
-    run_t *run = joined(door, name, topic, slot, size, terms, Py_None, &is_new, &is_full);
-    int failed = run == NULL || put(door, topic, run, slot, &entry, size) < 0;
-    door->users--;
+    int slot = partition == Py_None ? slot_of(accumulator, topic, entry.key) : (int)requested, is_new = 0, is_full = 0;
+    accumulator->users++;
+    builder_t *builder = joined(accumulator, name, topic, slot, size, terms, Py_None, &is_new, &is_full);
+    int failed = builder == NULL || put(accumulator, topic, builder, slot, &entry, size) < 0;
+    accumulator->users--;
     if (failed) {
         return NULL;
     }
-    use(door, topic, size);
-    uint32_t number = run->count - 1;
-    Py_INCREF(OBJECT(run));
-    PyObject *answer = NULL;
-    if (!must_wake(door, is_new, is_full || run->is_closed) || wake(door) == 0) {
-        answer = Py_BuildValue("(OI)", run, number);
+    use(accumulator, topic, size);
+    uint32_t number = builder->count - 1;
+    Py_INCREF(OBJECT(builder));
+    PyObject *result = NULL;
+    if (!must_wake(accumulator, is_new, is_full || builder->is_closed) || wake(accumulator) == 0) {
+        result = Py_BuildValue("(OI)", builder, number);
     }
-    Py_DECREF(OBJECT(run));
-    return answer;
+    Py_DECREF(OBJECT(builder));
+    return result;
 }
 
-/* ---- many at once: for _bulk.c ------------------------------------------------------------------------------------ */
+/* ---- many at once: for bulk.c ------------------------------------------------------------------------------------ */
 
 topic_t *
-door_topic(door_t *door, PyObject *name)
+accumulator_topic(accumulator_t *accumulator, PyObject *name)
 {
-    return get_topic(door, name);
+    return get_topic(accumulator, name);
 }
 
 Py_ssize_t
-door_record_bytes_max(const door_t *door)
+accumulator_record_bytes_max(const accumulator_t *accumulator)
 {
-    return door->record_bytes_max;
+    return accumulator->record_bytes_max;
 }
 
 Py_ssize_t
-door_room(const door_t *door, const topic_t *topic)
+accumulator_capacity(const accumulator_t *accumulator, const topic_t *topic)
 {
-    return room_of(door, topic);
+    return available_to(accumulator, topic);
 }
 
 int
-door_is_first(const door_t *door, const topic_t *topic, Py_ssize_t size)
+accumulator_is_first(const accumulator_t *accumulator, const topic_t *topic, Py_ssize_t size)
 {
-    return is_first(door, topic, size);
+    return is_first(accumulator, topic, size);
 }
 
 void
-door_hold_topics(door_t *door, int change)
+accumulator_hold_topics(accumulator_t *accumulator, int change)
 {
-    door->users += change;
+    accumulator->users += change;
 }
 
 void
-door_use(door_t *door, topic_t *topic, Py_ssize_t size)
+accumulator_use(accumulator_t *accumulator, topic_t *topic, Py_ssize_t size)
 {
-    use(door, topic, size);
+    use(accumulator, topic, size);
 }
 
 void
-door_sum(const door_t *door, run_t *run)
+accumulator_sum(const accumulator_t *accumulator, builder_t *builder)
 {
-    if (door->sums) {
-        run_sum(run);
+    if (accumulator->sums) {
+        builder_sum(builder);
     }
 }
 
 int
-door_takes_turns(const door_t *door)
+accumulator_takes_turns(const accumulator_t *accumulator)
 {
-    return door->hash == TURNS;
+    return accumulator->hash == TURNS;
 }
 
 int
-door_slot(const door_t *door, topic_t *topic, span key)
+accumulator_slot(const accumulator_t *accumulator, topic_t *topic, span key)
 {
-    return slot_of(door, topic, key);
+    return slot_of(accumulator, topic, key);
 }
 
 int
-door_admit(door_t *door, PyObject *name, topic_t *topic, int slot, const entry_t *entry, Py_ssize_t size, run_t **run,
-           news_t *news)
+accumulator_admit(accumulator_t *accumulator, PyObject *name, topic_t *topic, int slot, const entry_t *entry,
+                  Py_ssize_t size, builder_t **builder, wakeup_t *wakeup_of)
 {
-    *run = joined(door, name, topic, slot, size, Py_None, Py_None, &news->is_new, &news->is_full);
-    if (*run == NULL || put(door, topic, *run, slot, entry, size) < 0) {
+    *builder = joined(accumulator, name, topic, slot, size, Py_None, Py_None, &wakeup_of->is_new, &wakeup_of->is_full);
+    if (*builder == NULL || put(accumulator, topic, *builder, slot, entry, size) < 0) {
         return -1;
     }
-    use(door, topic, size);
-    news->is_full |= (*run)->is_closed;
+    use(accumulator, topic, size);
+    wakeup_of->is_full |= (*builder)->is_closed;
     return 0;
 }
 
 int
-door_tell(door_t *door, const news_t *news)
+accumulator_tell(accumulator_t *accumulator, const wakeup_t *wakeup_of)
 {
-    return must_wake(door, news->is_new, news->is_full) ? wake(door) : 0;
+    return must_wake(accumulator, wakeup_of->is_new, wakeup_of->is_full) ? wake(accumulator) : 0;
 }
 
 /* ---- for who drains ---------------------------------------------------------------------------------------------- */
 
 static PyObject *
-door_take(door_t *door, PyObject *Py_UNUSED(none))
+accumulator_take(accumulator_t *accumulator, PyObject *Py_UNUSED(none))
 {
     PyObject *fresh = PyList_New(0);
     if (fresh == NULL) {
         return NULL;
     }
-    PyObject *taken = door->fresh;
-    door->fresh = fresh;
-    door->is_woken = door->gathers = 0;
+    PyObject *taken = accumulator->fresh;
+    accumulator->fresh = fresh;
+    accumulator->is_woken = accumulator->gathers = 0;
     return taken;
 }
 
 static PyObject *
-door_untaken(door_t *door, PyObject *Py_UNUSED(none))
+accumulator_untaken(accumulator_t *accumulator, PyObject *Py_UNUSED(none))
 {
     Py_ssize_t total = 0;
-    for (Py_ssize_t index = 0; index < PyList_Size(door->fresh); index++) {
-        total += (Py_ssize_t)((run_t *)PyList_GetItem(door->fresh, index))->count;
+    for (Py_ssize_t index = 0; index < PyList_Size(accumulator->fresh); index++) {
+        total += (Py_ssize_t)((builder_t *)PyList_GetItem(accumulator->fresh, index))->count;
     }
     return PyLong_FromSsize_t(total);
 }
 
 static PyObject *
-door_gather(door_t *door, PyObject *Py_UNUSED(none))
+accumulator_gather(accumulator_t *accumulator, PyObject *Py_UNUSED(none))
 {
-    door->gathers = 1;
+    accumulator->gathers = 1;
     Py_RETURN_NONE;
 }
 
 static PyObject *
-door_release(door_t *door, PyObject *args)
+accumulator_release(accumulator_t *accumulator, PyObject *args)
 {
     PyObject *name;
     Py_ssize_t size;
     if (!PyArg_ParseTuple(args, "Un", &name, &size)) {
         return NULL;
     }
-    topic_t *topic = find_topic(door, name);
+    topic_t *topic = find_topic(accumulator, name);
     if (topic == NULL || size > topic->used_bytes) {
         if (!PyErr_Occurred()) {
             PyErr_SetString(PyExc_AssertionError, "more memory was given back than was taken");
         }
         return NULL;
     }
-    use(door, topic, -size);
+    use(accumulator, topic, -size);
     Py_RETURN_NONE;
 }
 
 static PyObject *
-door_held(door_t *door, PyObject *name)
+accumulator_held(accumulator_t *accumulator, PyObject *name)
 {
-    topic_t *topic = PyUnicode_Check(name) ? find_topic(door, name) : NULL;
+    topic_t *topic = PyUnicode_Check(name) ? find_topic(accumulator, name) : NULL;
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(topic == NULL ? 0 : topic->used_bytes);
 }
 
 /* -> (topic, bytes) */
 static PyObject *
-door_largest(door_t *door, PyObject *Py_UNUSED(none))
+accumulator_largest(accumulator_t *accumulator, PyObject *Py_UNUSED(none))
 {
     PyObject *name, *capsule, *largest = NULL;
     Py_ssize_t at = 0, most = -1;
-    while (PyDict_Next(door->topics, &at, &name, &capsule)) {
+    while (PyDict_Next(accumulator->topics, &at, &name, &capsule)) {
         const topic_t *topic = PyCapsule_GetPointer(capsule, NULL);
         if (topic->used_bytes > most) {
             largest = name;
@@ -655,14 +662,14 @@ door_largest(door_t *door, PyObject *Py_UNUSED(none))
 }
 
 static PyObject *
-door_await(door_t *door, PyObject *args)
+accumulator_await(accumulator_t *accumulator, PyObject *args)
 {
     PyObject *name;
     int is_awaited;
     if (!PyArg_ParseTuple(args, "Up", &name, &is_awaited)) {
         return NULL;
     }
-    topic_t *topic = get_topic(door, name);
+    topic_t *topic = get_topic(accumulator, name);
     if (topic == NULL) {
         return NULL;
     }
@@ -671,14 +678,14 @@ door_await(door_t *door, PyObject *args)
 }
 
 static PyObject *
-door_limit(door_t *door, PyObject *args)
+accumulator_limit(accumulator_t *accumulator, PyObject *args)
 {
     PyObject *name;
     Py_ssize_t bytes_max;
     if (!PyArg_ParseTuple(args, "Un", &name, &bytes_max)) {
         return NULL;
     }
-    topic_t *topic = get_topic(door, name);
+    topic_t *topic = get_topic(accumulator, name);
     if (topic == NULL) {
         return NULL;
     }
@@ -689,155 +696,166 @@ door_limit(door_t *door, PyObject *args)
 /* ---- the type ---------------------------------------------------------------------------------------------------- */
 
 static PyObject *
-door_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+accumulator_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"place", "dispatch", "batch_bytes", "bytes_max", "record_bytes_max", "key_hash",
-                               "may_share", "time_ms", "wakeup", "refer", "by_system", "sums", NULL};
-    PyObject *place, *dispatch, *may_share, *time_ms, *wakeup, *refer;
+    static char *keywords[] = {"place",     "dispatch",  "batch_bytes", "bytes_max", "record_bytes_max",
+                               "key_hash",  "may_share", "time_ms",     "wakeup",    "refer",
+                               "by_system", "sums",      NULL};
+    PyObject *future, *dispatch, *may_share, *time_ms, *wakeup, *slow_path;
     const char *hash;
     Py_ssize_t batch_bytes, bytes_max, record_bytes_max;
     int by_system, sums;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOnnnzOOOOpp", keywords, &place, &dispatch, &batch_bytes, &bytes_max,
-                                     &record_bytes_max, &hash, &may_share, &time_ms, &wakeup, &refer, &by_system, &sums)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$OOnnnzOOOOpp", keywords, &future, &dispatch, &batch_bytes,
+                                     &bytes_max, &record_bytes_max, &hash, &may_share, &time_ms, &wakeup, &slow_path,
+                                     &by_system, &sums)) {
         return NULL;
     }
     PyObject *module = PyType_GetModule(type);
-    PyObject *run_type = module == NULL ? NULL : PyObject_GetAttrString(module, "BatchBuilder");
-    PyObject *base = run_type == NULL ? NULL : PyObject_GetAttrString(module, "RecordFuture");
-    door_t *door = NULL;
-    int is_remade = 0;
-    if (base != NULL && (!PyType_Check(place) || !PyType_IsSubtype((PyTypeObject *)place, (PyTypeObject *)base))) {
-        PyErr_SetString(PyExc_TypeError, "place is to be a kind of RecordFuture");
+    PyObject *builder_type = module == NULL ? NULL : PyObject_GetAttrString(module, "BatchBuilder");
+    PyObject *base = builder_type == NULL ? NULL : PyObject_GetAttrString(module, "RecordFuture");
+    accumulator_t *accumulator = NULL;
+    int is_plain = 0;
+    if (base != NULL && (!PyType_Check(future) || !PyType_IsSubtype((PyTypeObject *)future, (PyTypeObject *)base))) {
+        PyErr_SetString(PyExc_TypeError, "place must be a subclass of RecordFuture");
     }
-    else if (base != NULL && (is_remade = is_remade_type((PyTypeObject *)place)) >= 0) {
-        door = (door_t *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    else if (base != NULL && (is_plain = is_plain_future_type((PyTypeObject *)future)) >= 0) {
+        accumulator = (accumulator_t *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     }
     Py_XDECREF(base);
-    if (door == NULL) {
-        Py_XDECREF(run_type);
+    if (accumulator == NULL) {
+        Py_XDECREF(builder_type);
         return NULL;
     }
     memory_enter(MEMORY_OF_RUNS);
-    door->run_type = (PyTypeObject *)run_type;
-    door->place_type = (PyTypeObject *)place;
-    door->remade_type = is_remade ? door->place_type : NULL;
-    door->dispatch = dispatch;
-    door->may_share = may_share;
-    door->time_ms = time_ms;
-    door->wakeup = wakeup;
-    door->refer = refer;
-    PyObject *held[] = {place, dispatch, may_share, time_ms, wakeup, refer};
+    accumulator->builder_type = (PyTypeObject *)builder_type;
+    accumulator->future_type = (PyTypeObject *)future;
+    accumulator->plain_future_type = is_plain ? accumulator->future_type : NULL;
+    accumulator->dispatch = dispatch;
+    accumulator->may_share = may_share;
+    accumulator->time_ms = time_ms;
+    accumulator->wakeup = wakeup;
+    accumulator->slow_path = slow_path;
+    PyObject *held[] = {future, dispatch, may_share, time_ms, wakeup, slow_path};
     for (size_t index = 0; index < sizeof(held) / sizeof(held[0]); index++) {
         Py_INCREF(held[index]);
     }
-    door->batch_bytes = batch_bytes;
-    door->bytes_max = bytes_max;
-    door->record_bytes_max = record_bytes_max;
-    door->hash = hash == NULL ? TURNS : strcmp(hash, "crc32") == 0 ? CRC32 : strcmp(hash, "") == 0 ? KEYS_IGNORED : MURMUR2;
-    door->by_system = (char)by_system;
-    door->sums = (char)sums;
-    door->fresh = PyList_New(0);
-    door->topics = PyDict_New();
-    if (door->fresh == NULL || door->topics == NULL) {
-        Py_DECREF(OBJECT(door));
+    accumulator->batch_bytes = batch_bytes;
+    accumulator->bytes_max = bytes_max;
+    accumulator->record_bytes_max = record_bytes_max;
+    accumulator->hash = hash == NULL                 ? TURNS
+                        : strcmp(hash, "crc32") == 0 ? CRC32
+                        : strcmp(hash, "") == 0      ? KEYS_IGNORED
+                                                     : MURMUR2;
+    accumulator->by_system = (char)by_system;
+    accumulator->sums = (char)sums;
+    accumulator->fresh = PyList_New(0);
+    accumulator->topics = PyDict_New();
+    if (accumulator->fresh == NULL || accumulator->topics == NULL) {
+        Py_DECREF(OBJECT(accumulator));
         return NULL;
     }
-    return (PyObject *)door;
+    return (PyObject *)accumulator;
 }
 
 static int
-door_traverse(door_t *door, visitproc visit, void *arg)
+accumulator_traverse(accumulator_t *accumulator, visitproc visit, void *arg)
 {
-    Py_VISIT(Py_TYPE(OBJECT(door)));
-    Py_VISIT(door->dispatch);
-    Py_VISIT(door->may_share);
-    Py_VISIT(door->time_ms);
-    Py_VISIT(door->wakeup);
-    Py_VISIT(door->refer);
-    Py_VISIT(door->fresh);
-    Py_VISIT(door->topics);
-    Py_VISIT(door->place_type);
-    Py_VISIT(door->run_type);
+    Py_VISIT(Py_TYPE(OBJECT(accumulator)));
+    Py_VISIT(accumulator->dispatch);
+    Py_VISIT(accumulator->may_share);
+    Py_VISIT(accumulator->time_ms);
+    Py_VISIT(accumulator->wakeup);
+    Py_VISIT(accumulator->slow_path);
+    Py_VISIT(accumulator->fresh);
+    Py_VISIT(accumulator->topics);
+    Py_VISIT(accumulator->future_type);
+    Py_VISIT(accumulator->builder_type);
     return 0;
 }
 
 static int
-door_clear(door_t *door)
+accumulator_clear(accumulator_t *accumulator)
 {
-    door->is_open = 0; /* `send` needs what is let go */
-    door->last = NULL;
-    Py_CLEAR(door->last_name);
-    Py_CLEAR(door->keywords.names);
-    Py_CLEAR(door->dispatch);
-    Py_CLEAR(door->may_share);
-    Py_CLEAR(door->time_ms);
-    Py_CLEAR(door->wakeup);
-    Py_CLEAR(door->refer);
-    Py_CLEAR(door->fresh);
-    Py_CLEAR(door->topics);
+    accumulator->is_open = 0; /* `send` needs what is let go */
+    accumulator->last = NULL;
+    Py_CLEAR(accumulator->last_name);
+    Py_CLEAR(accumulator->keywords.names);
+    Py_CLEAR(accumulator->dispatch);
+    Py_CLEAR(accumulator->may_share);
+    Py_CLEAR(accumulator->time_ms);
+    Py_CLEAR(accumulator->wakeup);
+    Py_CLEAR(accumulator->slow_path);
+    Py_CLEAR(accumulator->fresh);
+    Py_CLEAR(accumulator->topics);
     return 0;
 }
 
 static void
-door_dealloc(door_t *door)
+accumulator_dealloc(accumulator_t *accumulator)
 {
-    PyTypeObject *type = Py_TYPE(OBJECT(door));
-    PyObject_GC_UnTrack(door);
-    door_clear(door);
+    PyTypeObject *type = Py_TYPE(OBJECT(accumulator));
+    PyObject_GC_UnTrack(accumulator);
+    accumulator_clear(accumulator);
     memory_leave(MEMORY_OF_RUNS);
-    Py_CLEAR(door->place_type);
-    Py_CLEAR(door->run_type);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(door);
+    Py_CLEAR(accumulator->future_type);
+    Py_CLEAR(accumulator->builder_type);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(accumulator);
     Py_DECREF(type);
 }
 
-static PyMethodDef door_methods[] = {
-    {"send", (PyCFunction)(void (*)(void))door_send, METH_FASTCALL | METH_KEYWORDS,
+static PyMethodDef accumulator_methods[] = {
+    {"send", (PyCFunction)(void (*)(void))accumulator_send, METH_FASTCALL | METH_KEYWORDS,
      "send($self, /, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None)\n"
      "--\n\nHand over one record; see kwire.Producer.send."},
-    {"append", (PyCFunction)(void (*)(void))door_append, METH_VARARGS, "Take a record in; None: there is no room."},
-    {"append_many", (PyCFunction)(void (*)(void))door_append_many, METH_VARARGS, "(topic, columns, start, end)"},
-    {"take", (PyCFunction)(void (*)(void))door_take, METH_NOARGS, "The runs that are new since the last time."},
-    {"untaken", (PyCFunction)(void (*)(void))door_untaken, METH_NOARGS, "How many records are in those."},
-    {"gather", (PyCFunction)(void (*)(void))door_gather, METH_NOARGS, "Wake only for a full run."},
-    {"release", (PyCFunction)(void (*)(void))door_release, METH_VARARGS, "(topic, bytes): give back memory."},
-    {"held", (PyCFunction)(void (*)(void))door_held, METH_O, "How much of the memory a topic holds, in bytes."},
-    {"largest", (PyCFunction)(void (*)(void))door_largest, METH_NOARGS, "The topic that holds most, and how much."},
-    {"set_awaited", (PyCFunction)(void (*)(void))door_await, METH_VARARGS, "(topic, is_awaited)"},
-    {"limit", (PyCFunction)(void (*)(void))door_limit, METH_VARARGS, "(topic, bytes_max)"},
-    {"forget", (PyCFunction)door_forget, METH_O, "Drop what is known of a topic; False: not now."},
-    {"route", (PyCFunction)(void (*)(void))door_route, METH_VARARGS, "(topic, count, ring, waiting, apart)"},
+    {"append", (PyCFunction)(void (*)(void))accumulator_append, METH_VARARGS,
+     "Append a record; None: there is no memory for it."},
+    {"append_many", (PyCFunction)(void (*)(void))accumulator_append_many, METH_VARARGS, "(topic, columns, start, end)"},
+    {"take", (PyCFunction)(void (*)(void))accumulator_take, METH_NOARGS,
+     "The builders that are new since the last call."},
+    {"untaken", (PyCFunction)(void (*)(void))accumulator_untaken, METH_NOARGS, "How many records are in those."},
+    {"gather", (PyCFunction)(void (*)(void))accumulator_gather, METH_NOARGS, "Wake only for a full builder."},
+    {"release", (PyCFunction)(void (*)(void))accumulator_release, METH_VARARGS, "(topic, bytes): give back memory."},
+    {"held", (PyCFunction)(void (*)(void))accumulator_held, METH_O, "How much of the memory a topic holds, in bytes."},
+    {"largest", (PyCFunction)(void (*)(void))accumulator_largest, METH_NOARGS,
+     "The topic that holds most, and how much."},
+    {"set_awaited", (PyCFunction)(void (*)(void))accumulator_await, METH_VARARGS, "(topic, is_awaited)"},
+    {"limit", (PyCFunction)(void (*)(void))accumulator_limit, METH_VARARGS, "(topic, bytes_max)"},
+    {"forget", (PyCFunction)accumulator_forget, METH_O, "Drop what is known of a topic; False: not now."},
+    {"route", (PyCFunction)(void (*)(void))accumulator_route, METH_VARARGS, "(topic, count, ring, waiting, apart)"},
     {NULL, NULL, 0, NULL},
 };
 
-static PyMemberDef door_members[] = {
-    {"is_open", T_BOOL, offsetof(door_t, is_open), 0, NULL},
-    {"is_short", T_BOOL, offsetof(door_t, is_short), 0, NULL},
-    {"bytes_max", T_PYSSIZET, offsetof(door_t, bytes_max), 0, NULL},
-    {"used_bytes", T_PYSSIZET, offsetof(door_t, used_bytes), READONLY, NULL},
+static PyMemberDef accumulator_members[] = {
+    {"is_open", T_BOOL, offsetof(accumulator_t, is_open), 0, NULL},
+    {"is_short", T_BOOL, offsetof(accumulator_t, is_short), 0, NULL},
+    {"bytes_max", T_PYSSIZET, offsetof(accumulator_t, bytes_max), 0, NULL},
+    {"used_bytes", T_PYSSIZET, offsetof(accumulator_t, used_bytes), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyType_Slot door_slots[] = {
-    {Py_tp_new, door_make},
-    {Py_tp_traverse, door_traverse},
-    {Py_tp_clear, door_clear},
-    {Py_tp_dealloc, door_dealloc},
-    {Py_tp_methods, door_methods},
-    {Py_tp_members, door_members},
+static PyType_Slot accumulator_slots[] = {
+    {Py_tp_new, accumulator_make},
+    {Py_tp_traverse, accumulator_traverse},
+    {Py_tp_clear, accumulator_clear},
+    {Py_tp_dealloc, accumulator_dealloc},
+    {Py_tp_methods, accumulator_methods},
+    {Py_tp_members, accumulator_members},
     {0, NULL},
 };
 
-static PyType_Spec door_spec = {
-    "kwire.wire._speedups.RecordAccumulator", sizeof(door_t), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE, door_slots,
+static PyType_Spec accumulator_spec = {
+    "kwire.wire._speedups.RecordAccumulator",
+    sizeof(accumulator_t),
+    0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    accumulator_slots,
 };
 
 int
 add_accumulator(PyObject *module)
 {
     add_topics();
-    PyObject *type = add_send() < 0 ? NULL : PyType_FromModuleAndSpec(module, &door_spec, NULL);
+    PyObject *type = add_send() < 0 ? NULL : PyType_FromModuleAndSpec(module, &accumulator_spec, NULL);
     if (type == NULL) {
         return -1;
     }

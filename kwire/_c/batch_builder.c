@@ -1,8 +1,8 @@
 /* BatchBuilder: see kwire/producer/batch_builder.py.
  *
- * Records stand in a builder in their final form, so that a batch needs no more than a header. No Python code runs between
- * looking at a builder and changing it, so the GIL is all the lock there is: `resolve` writes the outcome and takes the
- * waiters in one step, `add_waiter` looks for the outcome and adds the waiter in one step.
+ * Records stand in a builder in their final form, so that a batch needs no more than a header. No Python code runs
+ * between looking at a builder and changing it, so the GIL is all the lock there is: `resolve` writes the outcome and
+ * takes the waiters in one step, `add_waiter` looks for the outcome and adds the waiter in one step.
  */
 #include "module.h"
 #include "batch_builder.h"
@@ -10,18 +10,18 @@
 #include "buffers.h"
 #include <structmember.h>
 
-#define FIRST_ROOM 512
+#define FIRST_CAPACITY 512
 
 /* ---- filling ---------------------------------------------------------------------------------------------------- */
 
 int
-grow(void **array, uint32_t used, uint32_t *room, size_t size)
+grow(void **array, uint32_t used, uint32_t *capacity, size_t size)
 {
-    if (used < *room) {
+    if (used < *capacity) {
         return 0;
     }
-    uint32_t wanted = *room ? *room * 2 : 4;
-    if (wanted < *room) {
+    uint32_t wanted = *capacity ? *capacity * 2 : 4;
+    if (wanted < *capacity) {
         PyErr_NoMemory();
         return -1;
     }
@@ -31,32 +31,33 @@ grow(void **array, uint32_t used, uint32_t *room, size_t size)
         return -1;
     }
     *array = grown;
-    *room = wanted;
+    *capacity = wanted;
     return 0;
 }
 
 static int
-make_room(run_t *run, size_t size, size_t hint)
+reserve(builder_t *builder, size_t size, size_t hint)
 {
-    size_t needed = BATCH_OVERHEAD + run->used + size;
-    if (needed <= run->room) {
+    size_t needed = BATCH_OVERHEAD + builder->used + size;
+    if (needed <= builder->capacity) {
         return 0;
     }
-    size_t room = run->room ? run->room * 2 : (hint > FIRST_ROOM ? hint : FIRST_ROOM);
-    size_t full = (size_t)run->bytes_max;
-    if (room > full && full >= needed) {
-        room = full; /* it closes before it needs more */
+    size_t capacity = builder->capacity ? builder->capacity * 2 : (hint > FIRST_CAPACITY ? hint : FIRST_CAPACITY);
+    size_t full = (size_t)builder->bytes_max;
+    if (capacity > full && full >= needed) {
+        capacity = full; /* it closes before it needs more */
     }
-    if (room < needed) {
-        room = needed;
+    if (capacity < needed) {
+        capacity = needed;
     }
-    unsigned char *data = memory_grow(run->data, run->room, run->data == NULL ? 0 : BATCH_OVERHEAD + run->used, &room);
+    unsigned char *data = memory_grow(builder->data, builder->capacity,
+                                      builder->data == NULL ? 0 : BATCH_OVERHEAD + builder->used, &capacity);
     if (data == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    run->data = data;
-    run->room = room;
+    builder->data = data;
+    builder->capacity = capacity;
     return 0;
 }
 
@@ -90,15 +91,15 @@ put_headers(unsigned char *at, PyObject *headers)
 }
 
 int
-run_put(run_t *run, const entry_t *entry, Py_ssize_t counted, size_t room_hint)
+builder_put(builder_t *builder, const entry_t *entry, Py_ssize_t counted, size_t capacity_hint)
 {
     int64_t after = 0;
-    int is_marked = run->count == 0 || entry->timestamp != run->last_timestamp;
-    if (run->count && __builtin_sub_overflow(entry->timestamp, run->base_timestamp, &after)) {
-        PyErr_SetString(PyExc_ValueError, "timestamps of a run are too far apart");
+    int is_marked = builder->count == 0 || entry->timestamp != builder->last_timestamp;
+    if (builder->count && __builtin_sub_overflow(entry->timestamp, builder->base_timestamp, &after)) {
+        PyErr_SetString(PyExc_ValueError, "timestamps of a batch are too far apart");
         return -1;
     }
-    size_t size = 1 + varint_size(after) + varint_size(run->count);
+    size_t size = 1 + varint_size(after) + varint_size(builder->count);
     if (entry->tail.at != NULL) {
         size += (size_t)entry->tail.size;
     }
@@ -108,160 +109,164 @@ run_put(run_t *run, const entry_t *entry, Py_ssize_t counted, size_t room_hint)
             return -1;
         }
     }
-    if (size > INT32_MAX - BATCH_OVERHEAD - run->used || run->count == INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "a run holds less than 2 GiB");
+    if (size > INT32_MAX - BATCH_OVERHEAD - builder->used || builder->count == INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "a batch holds less than 2 GiB");
         return -1;
     }
-    if (make_room(run, size + varint_size((int64_t)size), room_hint) < 0 ||
-        (is_marked && grow((void **)&run->marks, run->marks_used, &run->marks_room, sizeof(mark_t)) < 0)) {
+    if (reserve(builder, size + varint_size((int64_t)size), capacity_hint) < 0 ||
+        (is_marked &&
+         grow((void **)&builder->marks, builder->marks_used, &builder->marks_capacity, sizeof(mark_t)) < 0)) {
         return -1;
     }
-    run->is_closed |= run_size(run) + counted >= run->bytes_max;
-    unsigned char *start = run->data + BATCH_OVERHEAD + run->used;
+    builder->is_closed |= builder_size(builder) + counted >= builder->bytes_max;
+    unsigned char *start = builder->data + BATCH_OVERHEAD + builder->used;
     unsigned char *at = put_varint(start, (int64_t)size);
     *at++ = 0; /* attributes */
-    at = put_varint(put_varint(at, after), run->count);
+    at = put_varint(put_varint(at, after), builder->count);
     if (entry->tail.at != NULL) {
         memcpy(at, entry->tail.at, (size_t)entry->tail.size);
         at += entry->tail.size;
-        run->has_headers |= entry->has_headers;
+        builder->has_headers |= entry->has_headers;
     }
     else {
         at = put_headers(put_span(put_span(at, entry->key), entry->value), entry->headers);
-        run->has_headers |= entry->headers != NULL && PyTuple_Size(entry->headers) > 0;
+        builder->has_headers |= entry->headers != NULL && PyTuple_Size(entry->headers) > 0;
     }
-    run->used += (size_t)(at - start);
+    builder->used += (size_t)(at - start);
     if (is_marked) {
-        run->marks[run->marks_used++] = (mark_t){run->count, entry->timestamp};
-        run->last_timestamp = entry->timestamp;
-        if (run->count == 0) {
-            run->base_timestamp = run->max_timestamp = entry->timestamp;
+        builder->marks[builder->marks_used++] = (mark_t){builder->count, entry->timestamp};
+        builder->last_timestamp = entry->timestamp;
+        if (builder->count == 0) {
+            builder->base_timestamp = builder->max_timestamp = entry->timestamp;
         }
-        else if (entry->timestamp > run->max_timestamp) {
-            run->max_timestamp = entry->timestamp;
+        else if (entry->timestamp > builder->max_timestamp) {
+            builder->max_timestamp = entry->timestamp;
         }
     }
-    run->count++;
-    run->buffered_bytes += counted;
+    builder->count++;
+    builder->buffered_bytes += counted;
     return 0;
 }
 
 /* ---- making and ending ------------------------------------------------------------------------------------------ */
 
 PyObject *
-run_new(PyTypeObject *type, PyObject *topic, int partition, Py_ssize_t bytes_max, PyObject *terms, PyObject *dispatch,
-        PyTypeObject *place_type)
+builder_new(PyTypeObject *type, PyObject *topic, int partition, Py_ssize_t bytes_max, PyObject *terms,
+            PyObject *dispatch, PyTypeObject *future_type)
 {
-    run_t *run = (run_t *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0); /* all else is 0 */
-    if (run == NULL) {
+    builder_t *builder = (builder_t *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0); /* all else is 0 */
+    if (builder == NULL) {
         return NULL;
     }
-    run->topic = topic;
-    run->terms = terms;
-    run->dispatch = dispatch;
-    run->since = Py_None;
+    builder->topic = topic;
+    builder->terms = terms;
+    builder->dispatch = dispatch;
+    builder->since = Py_None;
     Py_INCREF(topic);
     Py_INCREF(terms);
     Py_INCREF(dispatch);
     Py_INCREF(Py_None);
-    run->future_type = place_type;
-    Py_XINCREF(OBJECT(place_type));
-    run->partition = partition;
-    run->bytes_max = bytes_max;
-    run->base_timestamp = run->max_timestamp = -1;
-    return (PyObject *)run;
+    builder->future_type = future_type;
+    Py_XINCREF(OBJECT(future_type));
+    builder->partition = partition;
+    builder->bytes_max = bytes_max;
+    builder->base_timestamp = builder->max_timestamp = -1;
+    return (PyObject *)builder;
 }
 
 static PyObject *
-run_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+builder_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"topic", "partition", "bytes_max", "terms", "dispatch", NULL};
     PyObject *topic, *terms = Py_None, *dispatch = Py_None;
     int partition;
     Py_ssize_t bytes_max;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Uin|OO", names, &topic, &partition, &bytes_max, &terms, &dispatch)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Uin|OO", names, &topic, &partition, &bytes_max, &terms,
+                                     &dispatch)) {
         return NULL;
     }
-    return run_new(type, topic, partition, bytes_max < 1 ? 1 : bytes_max, terms, dispatch, NULL);
+    return builder_new(type, topic, partition, bytes_max < 1 ? 1 : bytes_max, terms, dispatch, NULL);
 }
 
 static void
-free_data(run_t *run)
+free_data(builder_t *builder)
 {
-    run->is_freed = 1;
-    if (run->exports == 0 && run->data != NULL) {
-        memory_give(run->data, run->room);
-        run->data = NULL;
-        run->room = 0;
+    builder->is_freed = 1;
+    if (builder->exports == 0 && builder->data != NULL) {
+        memory_give(builder->data, builder->capacity);
+        builder->data = NULL;
+        builder->capacity = 0;
     }
 }
 
 void
-run_forget(run_t *run)
+builder_forget(builder_t *builder)
 {
-    PyObject *late = run->late;
-    run->late = NULL;
-    free_data(run);
-    callbacks_clear(&run->callbacks);
-    Py_XDECREF(late);
+    PyObject *waiters = builder->waiters;
+    builder->waiters = NULL;
+    free_data(builder);
+    callbacks_clear(&builder->callbacks);
+    Py_XDECREF(waiters);
 }
 
 static void
-run_dealloc(run_t *run)
+builder_dealloc(builder_t *builder)
 {
-    PyTypeObject *type = Py_TYPE(OBJECT(run));
-    for (uint32_t index = 0; index < run->parts_used; index++) {
-        Py_XDECREF(run->parts[index].error);
+    PyTypeObject *type = Py_TYPE(OBJECT(builder));
+    for (uint32_t index = 0; index < builder->parts_used; index++) {
+        Py_XDECREF(builder->parts[index].error);
     }
-    for (uint32_t index = 0; run->children != NULL && index < run->count; index++) {
-        Py_XDECREF(OBJECT(run->children[index].run));
+    for (uint32_t index = 0; builder->children != NULL && index < builder->count; index++) {
+        Py_XDECREF(OBJECT(builder->children[index].builder));
     }
-    callbacks_clear(&run->callbacks);
-    Py_XDECREF(OBJECT(run->future_type));
-    Py_XDECREF(run->topic);
-    Py_XDECREF(run->terms);
-    Py_XDECREF(run->dispatch);
-    Py_XDECREF(run->since);
-    Py_XDECREF(run->late);
-    if (run->data != NULL) {
-        memory_give(run->data, run->room);
+    callbacks_clear(&builder->callbacks);
+    Py_XDECREF(OBJECT(builder->future_type));
+    Py_XDECREF(builder->topic);
+    Py_XDECREF(builder->terms);
+    Py_XDECREF(builder->dispatch);
+    Py_XDECREF(builder->since);
+    Py_XDECREF(builder->waiters);
+    if (builder->data != NULL) {
+        memory_give(builder->data, builder->capacity);
     }
-    PyMem_Free(run->marks);
-    PyMem_Free(run->parts);
-    PyMem_Free(run->children);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(run);
+    PyMem_Free(builder->marks);
+    PyMem_Free(builder->parts);
+    PyMem_Free(builder->children);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(builder);
     Py_DECREF(type);
 }
 
-/* ---- the bytes of a closed run ------------------------------------------------------------------------------------ */
+/* ---- the bytes of a closed builder
+ * ------------------------------------------------------------------------------------ */
 
 static int
-run_getbuffer(run_t *run, Py_buffer *view, int flags)
+builder_getbuffer(builder_t *builder, Py_buffer *view, int flags)
 {
-    if (!run->is_closed || run->data == NULL || run->is_freed) {
-        PyErr_SetString(PyExc_BufferError, "a run has bytes when it is closed and not dropped");
+    if (!builder->is_closed || builder->data == NULL || builder->is_freed) {
+        PyErr_SetString(PyExc_BufferError, "a builder has bytes when it is closed and not dropped");
         return -1;
     }
-    if (PyBuffer_FillInfo(view, (PyObject *)run, run->data, (Py_ssize_t)(BATCH_OVERHEAD + run->used), 1, flags) < 0) {
+    if (PyBuffer_FillInfo(view, (PyObject *)builder, builder->data, (Py_ssize_t)(BATCH_OVERHEAD + builder->used), 1,
+                          flags) < 0) {
         return -1;
     }
-    run->exports++;
+    builder->exports++;
     return 0;
 }
 
 static void
-run_releasebuffer(run_t *run, Py_buffer *Py_UNUSED(view))
+builder_releasebuffer(builder_t *builder, Py_buffer *Py_UNUSED(view))
 {
-    run->exports--;
-    if (run->is_freed) {
-        free_data(run);
+    builder->exports--;
+    if (builder->is_freed) {
+        free_data(builder);
     }
 }
 
 static PyObject *
-run_body(run_t *run, PyObject *Py_UNUSED(none))
+builder_body(builder_t *builder, PyObject *Py_UNUSED(none))
 {
-    PyObject *whole = PyMemoryView_FromObject((PyObject *)run);
+    PyObject *whole = PyMemoryView_FromObject((PyObject *)builder);
     if (whole == NULL) {
         return NULL;
     }
@@ -275,33 +280,33 @@ run_body(run_t *run, PyObject *Py_UNUSED(none))
 }
 
 int64_t
-run_timestamp(const run_t *run, uint32_t number)
+builder_timestamp(const builder_t *builder, uint32_t number)
 {
-    uint32_t low = 0, high = run->marks_used;
+    uint32_t low = 0, high = builder->marks_used;
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
-        if (run->marks[middle].from <= number) {
+        if (builder->marks[middle].from <= number) {
             low = middle;
         }
         else {
             high = middle;
         }
     }
-    return run->marks[low].timestamp;
+    return builder->marks[low].timestamp;
 }
 
 /* (timestamp, key, value, headers) of the record at `*at`, which this file wrote. */
 static PyObject *
-row_at(const run_t *run, bytes_t *at, uint32_t number)
+row_at(const builder_t *builder, bytes_t *at, uint32_t number)
 {
-    bytes_t end = run->data + BATCH_OVERHEAD + run->used;
+    bytes_t end = builder->data + BATCH_OVERHEAD + builder->used;
     int64_t ignored;
     bytes_t pos = get_varint(*at, end, &ignored) + 1;
     pos = get_varint(get_varint(pos, end, &ignored), end, &ignored);
     PyObject *key = NULL, *value = NULL, *headers = NULL, *row = NULL;
     if (get_nullable_bytes(&pos, end, &key) == 1 && get_nullable_bytes(&pos, end, &value) == 1 &&
         get_headers(&pos, end, &headers) == 1) {
-        row = Py_BuildValue("(LOOO)", (long long)run_timestamp(run, number), key, value, headers);
+        row = Py_BuildValue("(LOOO)", (long long)builder_timestamp(builder, number), key, value, headers);
     }
     Py_XDECREF(key);
     Py_XDECREF(value);
@@ -311,55 +316,57 @@ row_at(const run_t *run, bytes_t *at, uint32_t number)
 }
 
 static PyObject *
-run_rows(run_t *run, PyObject *args)
+builder_rows(builder_t *builder, PyObject *args)
 {
     Py_ssize_t start = 0;
     PyObject *end_or_none = Py_None;
     if (!PyArg_ParseTuple(args, "|nO", &start, &end_or_none)) {
         return NULL;
     }
-    if (!run->is_closed) {
-        PyErr_SetString(PyExc_AssertionError, "a run has rows when it is closed");
+    if (!builder->is_closed) {
+        PyErr_SetString(PyExc_AssertionError, "a builder has rows when it is closed");
         return NULL;
     }
-    Py_ssize_t end = end_or_none == Py_None ? (Py_ssize_t)run->count : PyNumber_AsSsize_t(end_or_none, NULL);
+    Py_ssize_t end = end_or_none == Py_None ? (Py_ssize_t)builder->count : PyNumber_AsSsize_t(end_or_none, NULL);
     if (end == -1 && PyErr_Occurred()) {
         return NULL;
     }
     PyObject *rows = PyList_New(0);
-    if (rows == NULL || run->data == NULL || run->is_freed) {
+    if (rows == NULL || builder->data == NULL || builder->is_freed) {
         return rows;
     }
-    /* Making objects may collect garbage, and that run code that drops the run: so it is held, and looked at again. */
-    size_t place = 0;
-    for (uint32_t number = 0; number < run->count && number < end; number++) {
-        bytes_t at = run->data + BATCH_OVERHEAD + place, limit = run->data + BATCH_OVERHEAD + run->used;
+    /* Making objects may collect garbage, and that runs code that drops the builder: so it is held, and looked at
+     * again. */
+    size_t future = 0;
+    for (uint32_t number = 0; number < builder->count && number < end; number++) {
+        bytes_t at = builder->data + BATCH_OVERHEAD + future, limit = builder->data + BATCH_OVERHEAD + builder->used;
         int64_t size = 0;
         bytes_t body = get_varint(at, limit, &size);
-        place = (size_t)(body - run->data) - BATCH_OVERHEAD + (size_t)size;
+        future = (size_t)(body - builder->data) - BATCH_OVERHEAD + (size_t)size;
         if (number < start) {
             continue;
         }
-        run->exports++;
-        PyObject *row = row_at(run, &at, number);
-        run_releasebuffer(run, NULL);
+        builder->exports++;
+        PyObject *row = row_at(builder, &at, number);
+        builder_releasebuffer(builder, NULL);
         if (row == NULL || PyList_Append(rows, row) < 0) {
             Py_XDECREF(row);
             Py_DECREF(rows);
             return NULL;
         }
         Py_DECREF(row);
-        if (run->data == NULL) {
+        if (builder->data == NULL) {
             break;
         }
     }
     return rows;
 }
 
-/* ---- the rest of BatchBuilder --------------------------------------------------------------------------------------------- */
+/* ---- the rest of BatchBuilder
+ * --------------------------------------------------------------------------------------------- */
 
 static PyObject *
-run_append(run_t *run, PyObject *args)
+builder_append(builder_t *builder, PyObject *args)
 {
     entry_t entry = {0};
     long long timestamp;
@@ -369,107 +376,108 @@ run_append(run_t *run, PyObject *args)
         return NULL;
     }
     entry.timestamp = timestamp;
-    if (run->is_closed || !is_nullable_bytes(key, &entry.key) || !is_nullable_bytes(value, &entry.value)) {
-        PyErr_SetString(PyExc_AssertionError, "an open run takes bytes or None");
+    if (builder->is_closed || !is_nullable_bytes(key, &entry.key) || !is_nullable_bytes(value, &entry.value)) {
+        PyErr_SetString(PyExc_AssertionError, "an open builder takes bytes or None");
         return NULL;
     }
-    return run_put(run, &entry, counted, 0) < 0 ? NULL : PyLong_FromUnsignedLong(run->count - 1);
+    return builder_put(builder, &entry, counted, 0) < 0 ? NULL : PyLong_FromUnsignedLong(builder->count - 1);
 }
 
 static PyObject *
-run_close(run_t *run, PyObject *Py_UNUSED(none))
+builder_close(builder_t *builder, PyObject *Py_UNUSED(none))
 {
-    run->is_closed = 1;
+    builder->is_closed = 1;
     Py_RETURN_NONE;
 }
 
 static PyObject *
-run_drop(run_t *run, PyObject *count)
+builder_drop(builder_t *builder, PyObject *count)
 {
     unsigned long n = PyLong_AsUnsignedLong(count);
     if (n == (unsigned long)-1 && PyErr_Occurred()) {
         return NULL;
     }
-    run->dropped += (uint32_t)n;
-    if (run->dropped >= run->count) {
-        free_data(run);
+    builder->dropped += (uint32_t)n;
+    if (builder->dropped >= builder->count) {
+        free_data(builder);
     }
     Py_RETURN_NONE;
 }
 
 static PyObject *
-run_size_bytes(run_t *run, void *Py_UNUSED(closure))
+builder_size_bytes(builder_t *builder, void *Py_UNUSED(closure))
 {
-    return PyLong_FromSsize_t(run_size(run));
+    return PyLong_FromSsize_t(builder_size(builder));
 }
 
 static Py_ssize_t
-run_length(run_t *run)
+builder_length(builder_t *builder)
 {
-    return (Py_ssize_t)run->count;
+    return (Py_ssize_t)builder->count;
 }
 
-static PyMethodDef run_methods[] = {
-    {"append", (PyCFunction)(void (*)(void))run_append, METH_VARARGS, "(timestamp, key, value, headers, counted)"},
-    {"close", (PyCFunction)(void (*)(void))run_close, METH_NOARGS, "No record joins it from now on."},
-    {"rows", (PyCFunction)(void (*)(void))run_rows, METH_VARARGS, "(start=0, end=None)"},
-    {"body", (PyCFunction)(void (*)(void))run_body, METH_NOARGS, "Its records as in an uncompressed v2 batch."},
-    {"batch", (PyCFunction)(void (*)(void))run_batch, METH_VARARGS, "(attributes, producer_id, epoch, sequence)"},
-    {"drop", (PyCFunction)(void (*)(void))run_drop, METH_O, "So many more will not be asked for again."},
-    {"resolve", (PyCFunction)(void (*)(void))run_resolve, METH_VARARGS, "(start, end, base, append_time, error)"},
-    {"done", (PyCFunction)(void (*)(void))run_done, METH_O, "Whether a record's outcome is known."},
-    {"outcome", (PyCFunction)(void (*)(void))run_outcome, METH_O, "(partition, offset, timestamp, error) | None"},
-    {"outcomes", (PyCFunction)(void (*)(void))run_outcomes, METH_VARARGS, "(start, end) -> what is known of those"},
-    {"report", (PyCFunction)(void (*)(void))run_report, METH_VARARGS, "(number, place, callback) -> bool"},
-    {"add_waiter", (PyCFunction)(void (*)(void))run_add_waiter, METH_VARARGS, "(number, place, call, dispatch)"},
+static PyMethodDef builder_methods[] = {
+    {"append", (PyCFunction)(void (*)(void))builder_append, METH_VARARGS, "(timestamp, key, value, headers, counted)"},
+    {"close", (PyCFunction)(void (*)(void))builder_close, METH_NOARGS, "No record joins it from now on."},
+    {"rows", (PyCFunction)(void (*)(void))builder_rows, METH_VARARGS, "(start=0, end=None)"},
+    {"body", (PyCFunction)(void (*)(void))builder_body, METH_NOARGS, "Its records as in an uncompressed v2 batch."},
+    {"batch", (PyCFunction)(void (*)(void))builder_batch, METH_VARARGS, "(attributes, producer_id, epoch, sequence)"},
+    {"drop", (PyCFunction)(void (*)(void))builder_drop, METH_O, "So many more will not be asked for again."},
+    {"resolve", (PyCFunction)(void (*)(void))builder_resolve, METH_VARARGS, "(start, end, base, append_time, error)"},
+    {"done", (PyCFunction)(void (*)(void))builder_done, METH_O, "Whether a record's outcome is known."},
+    {"outcome", (PyCFunction)(void (*)(void))builder_outcome, METH_O, "(partition, offset, timestamp, error) | None"},
+    {"outcomes", (PyCFunction)(void (*)(void))builder_outcomes, METH_VARARGS, "(start, end) -> what is known of those"},
+    {"report", (PyCFunction)(void (*)(void))builder_report, METH_VARARGS, "(number, future, callback) -> bool"},
+    {"add_waiter", (PyCFunction)(void (*)(void))builder_add_waiter, METH_VARARGS, "(number, future, call, dispatch)"},
     {NULL, NULL, 0, NULL},
 };
 
-static PyMemberDef run_members[] = {
-    {"topic", T_OBJECT_EX, offsetof(run_t, topic), READONLY, NULL},
-    {"terms", T_OBJECT_EX, offsetof(run_t, terms), READONLY, NULL},
-    {"dispatch", T_OBJECT_EX, offsetof(run_t, dispatch), READONLY, NULL},
-    {"since", T_OBJECT_EX, offsetof(run_t, since), 0, NULL},
-    {"partition", T_INT, offsetof(run_t, partition), 0, NULL},
-    {"is_closed", T_BOOL, offsetof(run_t, is_closed), READONLY, NULL},
-    {"has_headers", T_BOOL, offsetof(run_t, has_headers), READONLY, NULL},
-    {"buffered_bytes", T_PYSSIZET, offsetof(run_t, buffered_bytes), READONLY, NULL},
-    {"bytes_max", T_PYSSIZET, offsetof(run_t, bytes_max), READONLY, NULL},
-    {"base_timestamp", T_LONGLONG, offsetof(run_t, base_timestamp), READONLY, NULL},
-    {"max_timestamp", T_LONGLONG, offsetof(run_t, max_timestamp), READONLY, NULL},
+static PyMemberDef builder_members[] = {
+    {"topic", T_OBJECT_EX, offsetof(builder_t, topic), READONLY, NULL},
+    {"terms", T_OBJECT_EX, offsetof(builder_t, terms), READONLY, NULL},
+    {"dispatch", T_OBJECT_EX, offsetof(builder_t, dispatch), READONLY, NULL},
+    {"since", T_OBJECT_EX, offsetof(builder_t, since), 0, NULL},
+    {"partition", T_INT, offsetof(builder_t, partition), 0, NULL},
+    {"is_closed", T_BOOL, offsetof(builder_t, is_closed), READONLY, NULL},
+    {"has_headers", T_BOOL, offsetof(builder_t, has_headers), READONLY, NULL},
+    {"buffered_bytes", T_PYSSIZET, offsetof(builder_t, buffered_bytes), READONLY, NULL},
+    {"bytes_max", T_PYSSIZET, offsetof(builder_t, bytes_max), READONLY, NULL},
+    {"base_timestamp", T_LONGLONG, offsetof(builder_t, base_timestamp), READONLY, NULL},
+    {"max_timestamp", T_LONGLONG, offsetof(builder_t, max_timestamp), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyGetSetDef run_properties[] = {
-    {"size_bytes", (getter)run_size_bytes, NULL, NULL, NULL},
+static PyGetSetDef builder_properties[] = {
+    {"size_bytes", (getter)builder_size_bytes, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyType_Slot run_slots[] = {
-    {Py_tp_new, run_make},
-    {Py_tp_dealloc, run_dealloc},
-    {Py_tp_methods, run_methods},
-    {Py_tp_members, run_members},
-    {Py_tp_getset, run_properties},
-    {Py_sq_length, run_length},
-    {Py_bf_getbuffer, run_getbuffer},
-    {Py_bf_releasebuffer, run_releasebuffer},
+static PyType_Slot builder_slots[] = {
+    {Py_tp_new, builder_make},
+    {Py_tp_dealloc, builder_dealloc},
+    {Py_tp_methods, builder_methods},
+    {Py_tp_members, builder_members},
+    {Py_tp_getset, builder_properties},
+    {Py_sq_length, builder_length},
+    {Py_bf_getbuffer, builder_getbuffer},
+    {Py_bf_releasebuffer, builder_releasebuffer},
     {0, NULL},
 };
 
-static PyType_Spec run_spec = {
-    "kwire.wire._speedups.BatchBuilder", sizeof(run_t), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, run_slots,
+static PyType_Spec builder_spec = {
+    "kwire.wire._speedups.BatchBuilder",           sizeof(builder_t), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, builder_slots,
 };
 
 int
 add_builders(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&run_spec);
+    PyObject *type = PyType_FromSpec(&builder_spec);
     if (type == NULL) {
         return -1;
     }
-    int failed = PyModule_AddObjectRef(module, "BatchBuilder", type) < 0 || add_reports(module) < 0 ||
-                 add_places(module, (PyTypeObject *)type) < 0;
+    int failed = PyModule_AddObjectRef(module, "BatchBuilder", type) < 0 || add_delivery(module) < 0 ||
+                 add_futures(module, (PyTypeObject *)type) < 0;
     Py_DECREF(type);
     return failed ? -1 : 0;
 }
@@ -492,69 +500,71 @@ put_number(unsigned char *at, int64_t n, int size)
 }
 
 void
-run_sum(run_t *run)
+builder_sum(builder_t *builder)
 {
-    if (run->data != NULL && run->used - run->summed >= SUMMED_MIN) {
-        run->sum = crc32c_state(run->sum, run->data + BATCH_OVERHEAD + run->summed, run->used - run->summed);
-        run->summed = run->used;
+    if (builder->data != NULL && builder->used - builder->summed >= SUMMED_MIN) {
+        builder->sum = crc32c_state(builder->sum, builder->data + BATCH_OVERHEAD + builder->summed,
+                                    builder->used - builder->summed);
+        builder->summed = builder->used;
     }
 }
 
-/* Of a closed run. */
+/* Of a closed builder. */
 static void
-sum_rest(run_t *run)
+sum_rest(builder_t *builder)
 {
-    bytes_t at = run->data + BATCH_OVERHEAD + run->summed;
-    const size_t size = run->used - run->summed;
-    uint32_t state = run->sum;
+    bytes_t at = builder->data + BATCH_OVERHEAD + builder->summed;
+    const size_t size = builder->used - builder->summed;
+    uint32_t state = builder->sum;
     if (size < CRC_WITHOUT_LOCK_MIN) {
         state = crc32c_state(state, at, size);
     }
     else {
-        run->exports++; /* it is not given back meanwhile */
+        builder->exports++; /* it is not given back meanwhile */
         Py_BEGIN_ALLOW_THREADS
         state = crc32c_state(state, at, size);
         Py_END_ALLOW_THREADS
-        run->exports--;
+        builder->exports--;
     }
-    run->sum = state;
-    run->summed = run->used;
+    builder->sum = state;
+    builder->summed = builder->used;
 }
 
 /* All but the CRC. */
 static void
-put_header(unsigned char *at, const run_t *run, int attributes, int64_t producer_id, int producer_epoch, int base_sequence)
+put_header(unsigned char *at, const builder_t *builder, int attributes, int64_t producer_id, int producer_epoch,
+           int base_sequence)
 {
     at = put_number(at, 0, 8); /* base offset */
-    at = put_number(at, (int64_t)(BATCH_OVERHEAD - LENGTH_COVERS_FROM + run->used), 4);
+    at = put_number(at, (int64_t)(BATCH_OVERHEAD - LENGTH_COVERS_FROM + builder->used), 4);
     at = put_number(at, -1, 4); /* leader epoch */
     at = put_number(at, MAGIC, 1);
     at = put_number(at, 0, CHECKED_AT - CRC_AT);
     at = put_number(at, attributes, 2);
-    at = put_number(at, (int64_t)run->count - 1, 4);
-    at = put_number(at, run->base_timestamp, 8);
-    at = put_number(at, run->max_timestamp, 8);
+    at = put_number(at, (int64_t)builder->count - 1, 4);
+    at = put_number(at, builder->base_timestamp, 8);
+    at = put_number(at, builder->max_timestamp, 8);
     at = put_number(at, producer_id, 8);
     at = put_number(at, producer_epoch, 2);
     at = put_number(at, base_sequence, 4);
-    put_number(at, run->count, 4);
+    put_number(at, builder->count, 4);
 }
 
-/* The memory that the batch is to be made in: the run's own, unless somebody holds that as it was. `*copy` is then a
- * copy of it. NULL with an exception. */
+/* The memory that the batch is to be made in: the builder's own, unless somebody holds that as it was. `*copy` is then
+ * a copy of it. NULL with an exception. */
 static unsigned char *
-memory_of(run_t *run, PyObject **copy)
+memory_of(builder_t *builder, PyObject **copy)
 {
-    if (run->exports == 0) {
-        return run->data;
+    if (builder->exports == 0) {
+        return builder->data;
     }
-    *copy = PyBytes_FromStringAndSize((const char *)run->data, (Py_ssize_t)(BATCH_OVERHEAD + run->used));
+    *copy = PyBytes_FromStringAndSize((const char *)builder->data, (Py_ssize_t)(BATCH_OVERHEAD + builder->used));
     return *copy == NULL ? NULL : (unsigned char *)PyBytes_AsString(*copy);
 }
 
 /* (attributes, producer_id, producer_epoch, base_sequence) -> bytes-like */
 PyObject *
-run_batch(run_t *run, PyObject *args)
+builder_batch(builder_t *builder, PyObject *args)
 {
     short attributes, producer_epoch;
     int base_sequence;
@@ -562,75 +572,75 @@ run_batch(run_t *run, PyObject *args)
     if (!PyArg_ParseTuple(args, "hLhi", &attributes, &producer_id, &producer_epoch, &base_sequence)) {
         return NULL;
     }
-    if (!run->is_closed || run->data == NULL || run->is_freed) {
+    if (!builder->is_closed || builder->data == NULL || builder->is_freed) {
         PyErr_SetString(PyExc_AssertionError, "a run is a batch when it is closed and not dropped");
         return NULL;
     }
     PyObject *copy = NULL;
-    unsigned char *data = memory_of(run, &copy);
+    unsigned char *data = memory_of(builder, &copy);
     if (data == NULL) {
         return NULL;
     }
-    put_header(data, run, attributes, producer_id, producer_epoch, base_sequence);
-    sum_rest(run);
+    put_header(data, builder, attributes, producer_id, producer_epoch, base_sequence);
+    sum_rest(builder);
     uint32_t state = crc32c_state(~(uint32_t)0, data + CHECKED_AT, BATCH_OVERHEAD - CHECKED_AT);
-    put_number(data + CRC_AT, ~(crc32c_zeros(state, run->used) ^ run->sum), CHECKED_AT - CRC_AT);
-    return copy == NULL ? PyMemoryView_FromObject(OBJECT(run)) : copy;
+    put_number(data + CRC_AT, ~(crc32c_zeros(state, builder->used) ^ builder->sum), CHECKED_AT - CRC_AT);
+    return copy == NULL ? PyMemoryView_FromObject(OBJECT(builder)) : copy;
 }
 
 const part_t *
-run_part(const run_t *run, uint32_t number)
+builder_part(const builder_t *builder, uint32_t number)
 {
-    for (uint32_t index = 0; index < run->parts_used; index++) {
-        if (run->parts[index].start <= number && number < run->parts[index].end) {
-            return &run->parts[index];
+    for (uint32_t index = 0; index < builder->parts_used; index++) {
+        if (builder->parts[index].start <= number && number < builder->parts[index].end) {
+            return &builder->parts[index];
         }
     }
     return NULL;
 }
 
 static int
-is_done(run_t *run, uint32_t number)
+is_done(builder_t *builder, uint32_t number)
 {
-    const run_t *there = followed(run, &number);
-    return run_part(there, number) != NULL;
+    const builder_t *there = followed(builder, &number);
+    return builder_part(there, number) != NULL;
 }
 
 PyObject *
-run_done(run_t *run, PyObject *number)
+builder_done(builder_t *builder, PyObject *number)
 {
     unsigned long n = PyLong_AsUnsignedLong(number);
     if (n == (unsigned long)-1 && PyErr_Occurred()) {
         return NULL;
     }
-    return PyBool_FromLong(n < run->count && is_done(run, (uint32_t)n));
+    return PyBool_FromLong(n < builder->count && is_done(builder, (uint32_t)n));
 }
 
 PyObject *
-run_outcome(run_t *self, PyObject *number_object)
+builder_outcome(builder_t *self, PyObject *number_object)
 {
     unsigned long n = PyLong_AsUnsignedLong(number_object);
     if (n == (unsigned long)-1 && PyErr_Occurred()) {
         return NULL;
     }
     uint32_t number = (uint32_t)n;
-    const run_t *run = followed(self, &number);
-    const part_t *part = n < self->count ? run_part(run, number) : NULL;
+    const builder_t *builder = followed(self, &number);
+    const part_t *part = n < self->count ? builder_part(builder, number) : NULL;
     if (part == NULL) {
         Py_RETURN_NONE;
     }
     int64_t offset = part->base_offset < 0 ? -1 : part->base_offset + number - part->start;
-    int64_t timestamp = part->append_time < 0 ? run_timestamp(run, number) : part->append_time;
+    int64_t timestamp = part->append_time < 0 ? builder_timestamp(builder, number) : part->append_time;
     PyObject *error = part->error == NULL ? Py_None : part->error;
-    return Py_BuildValue("(iLLO)", run->partition, (long long)offset, (long long)timestamp, error);
+    return Py_BuildValue("(iLLO)", builder->partition, (long long)offset, (long long)timestamp, error);
 }
 
 /* Takes the late ones of start .. end - 1 out of `late` into `taken`; None where there are none. */
 static PyObject *
-take_late(PyObject *late, PyObject *taken, PyObject *left, uint32_t start, uint32_t end)
+take_waiters(PyObject *waiters, PyObject *taken, PyObject *left, uint32_t start, uint32_t end)
 {
-    for (Py_ssize_t index = 0; index < PyList_Size(late); index++) {
-        PyObject *one = PyList_GetItem(late, index);
+    for (Py_ssize_t index = 0; index < PyList_Size(waiters); index++) {
+        PyObject *one = PyList_GetItem(waiters, index);
         unsigned long number = PyLong_AsUnsignedLong(PyTuple_GetItem(one, 0));
         if (PyList_Append(start <= number && number < end ? taken : left, one) < 0) {
             return NULL;
@@ -640,7 +650,7 @@ take_late(PyObject *late, PyObject *taken, PyObject *left, uint32_t start, uint3
 }
 
 PyObject *
-run_resolve(run_t *run, PyObject *args)
+builder_resolve(builder_t *builder, PyObject *args)
 {
     unsigned int start, end;
     long long base_offset, append_time;
@@ -649,58 +659,58 @@ run_resolve(run_t *run, PyObject *args)
         return NULL;
     }
     /* All that is needed is made first: making it may run other code. */
-    PyObject *taken = PyList_New(0), *left = PyList_New(0), *answer = NULL;
-    reports_t *reports = run->callbacks.used ? reports_new(run) : NULL;
-    part_t *parts = PyMem_Realloc(run->parts, (run->parts_used + 1) * sizeof(part_t));
-    run->parts = parts == NULL ? run->parts : parts;
+    PyObject *taken = PyList_New(0), *left = PyList_New(0), *result = NULL;
+    delivery_t *delivery = builder->callbacks.used ? delivery_new(builder) : NULL;
+    part_t *parts = PyMem_Realloc(builder->parts, (builder->parts_used + 1) * sizeof(part_t));
+    builder->parts = parts == NULL ? builder->parts : parts;
     if (taken == NULL || left == NULL || parts == NULL || PyErr_Occurred()) {
         if (!PyErr_Occurred()) {
             PyErr_NoMemory();
         }
         goto done;
     }
-    for (uint32_t index = 0; index < run->parts_used; index++) {
+    for (uint32_t index = 0; index < builder->parts_used; index++) {
         if (start < parts[index].end && parts[index].start < end) {
             PyErr_SetString(PyExc_AssertionError, "a record resolves exactly once");
             goto done;
         }
     }
-    if (!run->is_closed || end > run->count) {
-        PyErr_SetString(PyExc_AssertionError, "a run resolves when it is closed");
+    if (!builder->is_closed || end > builder->count) {
+        PyErr_SetString(PyExc_AssertionError, "a builder resolves when it is closed");
         goto done;
     }
-    PyObject *late = Py_None;
-    if ((reports != NULL && reports_reserve(reports, start, end) < 0) ||
-        (run->late != NULL && (late = take_late(run->late, taken, left, start, end)) == NULL)) {
+    PyObject *waiters = Py_None;
+    if ((delivery != NULL && delivery_reserve(delivery, start, end) < 0) ||
+        (builder->waiters != NULL && (waiters = take_waiters(builder->waiters, taken, left, start, end)) == NULL)) {
         goto done;
     }
-    parts[run->parts_used++] = (part_t){start, end, base_offset, append_time, error == Py_None ? NULL : error};
+    parts[builder->parts_used++] = (part_t){start, end, base_offset, append_time, error == Py_None ? NULL : error};
     if (error != Py_None) {
         Py_INCREF(error);
     }
-    run->resolved += end > start ? end - start : 0;
-    PyObject *before = run->late;
-    run->late = NULL;
+    builder->resolved += end > start ? end - start : 0;
+    PyObject *before = builder->waiters;
+    builder->waiters = NULL;
     if (PyList_Size(left)) {
-        run->late = left;
+        builder->waiters = left;
         Py_INCREF(left);
     }
-    int has_reports = reports != NULL && reports_take(reports, start, end);
-    answer = PyTuple_Pack(2, has_reports ? OBJECT(reports) : Py_None, late);
+    int has_callbacks = delivery != NULL && delivery_take(delivery, start, end);
+    result = PyTuple_Pack(2, has_callbacks ? OBJECT(delivery) : Py_None, waiters);
     Py_XDECREF(before);
 done:
-    Py_XDECREF(OBJECT(reports));
+    Py_XDECREF(OBJECT(delivery));
     Py_XDECREF(taken);
     Py_XDECREF(left);
-    return answer;
+    return result;
 }
 
 PyObject *
-run_add_waiter(run_t *self, PyObject *args)
+builder_add_waiter(builder_t *self, PyObject *args)
 {
     unsigned int number;
-    PyObject *place, *call, *dispatch;
-    if (!PyArg_ParseTuple(args, "IOOO", &number, &place, &call, &dispatch)) {
+    PyObject *future, *call, *dispatch;
+    if (!PyArg_ParseTuple(args, "IOOO", &number, &future, &call, &dispatch)) {
         return NULL;
     }
     PyObject *fresh = PyList_New(0);
@@ -708,29 +718,29 @@ run_add_waiter(run_t *self, PyObject *args)
         return NULL;
     }
     PyObject *item = NULL;
-    run_t *run;
-    for (;;) { /* making the item may run code that moves the record to another run */
+    builder_t *builder;
+    for (;;) { /* making the item may run code that moves the record to another builder */
         uint32_t there = number;
-        run = (run_t *)followed(self, &there);
+        builder = (builder_t *)followed(self, &there);
         if (item != NULL && PyLong_AsUnsignedLong(PyTuple_GetItem(item, 0)) == there) {
             break;
         }
         Py_XDECREF(item);
-        item = Py_BuildValue("(IOOO)", there, place, call, dispatch);
+        item = Py_BuildValue("(IOOO)", there, future, call, dispatch);
         if (item == NULL) {
             Py_DECREF(fresh);
             return NULL;
         }
     }
-    int is_told = !is_done(self, number), failed = 0;
-    if (is_told) {
-        if (run->late == NULL) {
-            run->late = fresh;
+    int is_added = !is_done(self, number), failed = 0;
+    if (is_added) {
+        if (builder->waiters == NULL) {
+            builder->waiters = fresh;
             Py_INCREF(fresh);
         }
-        failed = PyList_Append(run->late, item) < 0;
+        failed = PyList_Append(builder->waiters, item) < 0;
     }
     Py_DECREF(item);
     Py_DECREF(fresh);
-    return failed ? NULL : PyBool_FromLong(is_told);
+    return failed ? NULL : PyBool_FromLong(is_added);
 }

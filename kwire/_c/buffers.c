@@ -14,7 +14,7 @@
 
 typedef struct {
     unsigned char *data;
-    size_t room;
+    size_t capacity;
 } block_t;
 
 static block_t blocks[BLOCKS_MAX];
@@ -38,21 +38,21 @@ memory_leave(memory_use use)
     users[use]--;
     while (kept_bytes > kept_max()) {
         block_t block = blocks[--blocks_used];
-        kept_bytes -= block.room;
+        kept_bytes -= block.capacity;
         PyMem_Free(block.data);
     }
 }
 
 /* The block that was given last, of those that have what is wanted and not twice as much; NULL for none. */
 static unsigned char *
-kept_block(size_t *room)
+kept_block(size_t *capacity)
 {
     for (size_t index = blocks_used; index-- > 0;) {
         block_t block = blocks[index];
-        if (block.room >= *room && block.room / 2 < *room) {
+        if (block.capacity >= *capacity && block.capacity / 2 < *capacity) {
             memmove(&blocks[index], &blocks[index + 1], (--blocks_used - index) * sizeof(block_t));
-            kept_bytes -= block.room;
-            *room = block.room;
+            kept_bytes -= block.capacity;
+            *capacity = block.capacity;
             return block.data;
         }
     }
@@ -60,11 +60,11 @@ kept_block(size_t *room)
 }
 
 unsigned char *
-memory_grow(unsigned char *data, size_t before, size_t used, size_t *room)
+memory_grow(unsigned char *data, size_t before, size_t used, size_t *capacity)
 {
-    unsigned char *grown = *room < BLOCK_MIN ? NULL : kept_block(room);
+    unsigned char *grown = *capacity < BLOCK_MIN ? NULL : kept_block(capacity);
     if (grown == NULL) {
-        return PyMem_Realloc(data, *room);
+        return PyMem_Realloc(data, *capacity);
     }
     if (data != NULL) {
         memcpy(grown, data, used);
@@ -85,34 +85,33 @@ highest(void)
 }
 
 void
-memory_give(unsigned char *data, size_t room)
+memory_give(unsigned char *data, size_t capacity)
 {
-    if (room < BLOCK_MIN || room > kept_max()) {
+    if (capacity < BLOCK_MIN || capacity > kept_max()) {
         PyMem_Free(data);
         return;
     }
-    while (blocks_used == BLOCKS_MAX || (blocks_used && kept_bytes + room > kept_max())) {
+    while (blocks_used == BLOCKS_MAX || (blocks_used && kept_bytes + capacity > kept_max())) {
         block_t *other = &blocks[highest()];
         if (data > other->data) {
             PyMem_Free(data);
             return;
         }
         PyMem_Free(other->data);
-        kept_bytes -= other->room;
+        kept_bytes -= other->capacity;
         *other = blocks[--blocks_used];
     }
-    blocks[blocks_used++] = (block_t){data, room};
-    kept_bytes += room;
+    blocks[blocks_used++] = (block_t){data, capacity};
+    kept_bytes += capacity;
 }
 
 /* Smaller ones are bytes: the allocator keeps their memory by itself. */
 #define SLAB_BYTES_MIN (64 * 1024)
 
 typedef struct {
-    PyObject_HEAD
-    unsigned char *bytes;
+    PyObject_HEAD unsigned char *bytes;
     Py_ssize_t size;
-    size_t room;
+    size_t capacity;
 } slab;
 
 static void
@@ -121,7 +120,7 @@ free_slab(PyObject *object)
     slab *self = (slab *)object;
     PyTypeObject *type = Py_TYPE(object);
     if (self->bytes != NULL) {
-        memory_give(self->bytes, self->room);
+        memory_give(self->bytes, self->capacity);
     }
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
@@ -168,8 +167,8 @@ new_room(PyTypeObject *slab_type, Py_ssize_t size, PyObject **object)
     while (step < (size_t)size / 16) {
         step *= 2;
     }
-    made->room = ((size_t)size / step + 1) * step;
-    made->bytes = memory_grow(NULL, 0, 0, &made->room);
+    made->capacity = ((size_t)size / step + 1) * step;
+    made->bytes = memory_grow(NULL, 0, 0, &made->capacity);
     if (made->bytes == NULL) {
         Py_DECREF((PyObject *)made);
         PyErr_NoMemory();

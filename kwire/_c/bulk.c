@@ -1,7 +1,6 @@
-/* Many records at once, in C: `all_bytes`, `RecordAccumulator.append_many`, `BatchBuilder.outcomes`; `_door.py` and `_bulk.py` are their specification.
+/* Many records in one call: `all_bytes`, `RecordAccumulator.append_many` and `BatchBuilder.outcomes`.
  *
- * Keys and values go from a list of bytes, or from Arrow's buffers, straight into runs. Objects are made only after the
- * last record is in, so that nothing else runs in between but what the door itself asks (`may_share`).
+ * See ManyColumns in kwire/producer/accumulator.py for the columns.
  */
 #include "module.h"
 #include "batch_builder.h"
@@ -47,7 +46,8 @@ close_columns(columns_t *columns)
 static int
 outside(void)
 {
-    PyErr_SetString(PyExc_ValueError, "a column ends before its last record, or an item or a number is outside of its bounds");
+    PyErr_SetString(PyExc_ValueError,
+                    "a column ends before its last record, or an item or a number is outside of its bounds");
     return -1;
 }
 
@@ -215,16 +215,16 @@ get_record(const columns_t *columns, Py_ssize_t index, entry_t *entry, Py_ssize_
 /* ---- where they are ---------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    run_t *run; /* owned */
+    builder_t *builder; /* owned */
     uint32_t first, count;
 } stretch_t;
 
 typedef struct {
     stretch_t *stretches;
-    uint32_t used, room, last; /* `last`: that of the last record */
-    uint32_t *order;           /* the stretch of each record, once they are of several slots; else NULL */
-    uint32_t *by_slot;         /* the last stretch of a slot and 1, from UNROUTED on; as `order` */
-    int slots, slot;           /* how many `by_slot` has; of the last record */
+    uint32_t used, capacity, last; /* `last`: that of the last record */
+    uint32_t *order;               /* the stretch of each record, once they are of several slots; else NULL */
+    uint32_t *by_slot;             /* the last stretch of a slot and 1, from UNROUTED on; as `order` */
+    int slots, slot;               /* how many `by_slot` has; of the last record */
     int is_mixed;
 } placed_t;
 
@@ -262,7 +262,7 @@ grow_slots(placed_t *placed, int slot)
 
 /* Room for one more of the call's `count`, before anything is changed. */
 static int
-make_room(placed_t *placed, int slot, Py_ssize_t count)
+reserve(placed_t *placed, int slot, Py_ssize_t count)
 {
     if (placed->used && slot != placed->slot && placed->order == NULL) {
         if (begin_order(placed, count) < 0) {
@@ -279,10 +279,11 @@ make_room(placed_t *placed, int slot, Py_ssize_t count)
         grow_slots(placed, slot) < 0) {
         return -1;
     }
-    return grow((void **)&placed->stretches, placed->used, &placed->room, sizeof(stretch_t));
+    return grow((void **)&placed->stretches, placed->used, &placed->capacity, sizeof(stretch_t));
 }
 
-/* The stretch that ends with the last record of an open run, which is this slot's for all that is known here; else -1. */
+/* The span that ends with the last record of an open builder, which is this slot's for all that is known here; else
+ * -1. */
 static int64_t
 open_stretch(const placed_t *placed, int slot)
 {
@@ -295,15 +296,15 @@ open_stretch(const placed_t *placed, int slot)
     return (int64_t)slot - UNROUTED < placed->slots ? (int64_t)placed->by_slot[slot - UNROUTED] - 1 : -1;
 }
 
-/* Notes that the run of a slot has one more, the next of the call; there is room. */
+/* Notes that the builder of a slot has one more, the next of the call; there is room. */
 static void
-note(placed_t *placed, int64_t known, run_t *run, int slot, Py_ssize_t number)
+note(placed_t *placed, int64_t known, builder_t *builder, int slot, Py_ssize_t number)
 {
-    const stretch_t *stretch = known < 0 ? NULL : &placed->stretches[known];
-    if (stretch == NULL || stretch->run != run || stretch->first + stretch->count != run->count - 1) {
-        Py_INCREF(OBJECT(run));
+    const stretch_t *call = known < 0 ? NULL : &placed->stretches[known];
+    if (call == NULL || call->builder != builder || call->first + call->count != builder->count - 1) {
+        Py_INCREF(OBJECT(builder));
         known = placed->used++;
-        placed->stretches[known] = (stretch_t){run, run->count - 1, 0};
+        placed->stretches[known] = (stretch_t){builder, builder->count - 1, 0};
         if ((int64_t)slot - UNROUTED < placed->slots) {
             placed->by_slot[slot - UNROUTED] = placed->used;
         }
@@ -321,7 +322,7 @@ static void
 free_placed(placed_t *placed)
 {
     for (uint32_t at = 0; at < placed->used; at++) {
-        Py_DECREF(OBJECT(placed->stretches[at].run));
+        Py_DECREF(OBJECT(placed->stretches[at].builder));
     }
     PyMem_Free(placed->stretches);
     PyMem_Free(placed->order);
@@ -334,7 +335,7 @@ answer_of(const placed_t *placed, Py_ssize_t start, Py_ssize_t count, Py_ssize_t
     PyObject *stretches = PyList_New(0);
     for (uint32_t at = 0; stretches != NULL && at < placed->used; at++) {
         const stretch_t *one = &placed->stretches[at];
-        PyObject *item = Py_BuildValue("(OII)", one->run, one->first, one->count);
+        PyObject *item = Py_BuildValue("(OII)", one->builder, one->first, one->count);
         if (item == NULL || PyList_Append(stretches, item) < 0) {
             Py_CLEAR(stretches);
         }
@@ -351,35 +352,39 @@ answer_of(const placed_t *placed, Py_ssize_t start, Py_ssize_t count, Py_ssize_t
 
 /* ---- into runs --------------------------------------------------------------------------------------------------- */
 
-/* Whether all records have no more than a value, and one time and partition: where one is put, all are, until the run ends.
- * Not where they take turns. */
+/* Whether all records have no more than a value, and one time and partition: where one is put, all are, until the
+ * builder ends. Not where they take turns. */
 static int
-are_values(const door_t *door, const columns_t *columns)
+are_values(const accumulator_t *accumulator, const columns_t *columns)
 {
     return columns->keys.list == NULL && columns->keys.ends.obj == NULL && columns->headers == NULL &&
            columns->timestamps.each.obj == NULL && columns->partitions.each.obj == NULL &&
-           (columns->partitions.all != CHOSEN || !door_takes_turns(door));
+           (columns->partitions.all != CHOSEN || !accumulator_takes_turns(accumulator));
 }
 
-/* So much is written before the door looks at it: the processor's nearest memory still has it then. */
+/* So much is written before the accumulator looks at it: the processor's nearest memory still has it then. */
 #define AT_ONCE_MAX (48 * 1024)
 
-/* `run_put_plain` for values from `index` on, of which none counts as more than `size_max` and all together as `room`, and
- * not too many at once; answers the first that is not in. */
+/* `builder_put_plain` for values from `index` on, of which none counts as more than `size_max` and all together as
+ * `room`, and not too many at once; returns the first that is not in. */
 static Py_ssize_t
-put_values(run_t *run, const columns_t *columns, Py_ssize_t index, Py_ssize_t end, Py_ssize_t size_max, Py_ssize_t room)
+put_values(builder_t *builder, const columns_t *columns, Py_ssize_t index, Py_ssize_t end, Py_ssize_t size_max,
+           Py_ssize_t capacity)
 {
-    Py_ssize_t left = run->bytes_max - run_size(run) - 1, memory = (Py_ssize_t)run->room - run_size(run);
+    Py_ssize_t left = builder->bytes_max - builder_size(builder) - 1,
+               memory = (Py_ssize_t)builder->capacity - builder_size(builder);
     left = left < memory ? left : memory;
     left = left < AT_ONCE_MAX ? left : AT_ONCE_MAX;
-    if (run->is_closed || run->terms != Py_None || run->last_timestamp != columns->timestamps.all) {
+    if (builder->is_closed || builder->terms != Py_None || builder->last_timestamp != columns->timestamps.all) {
         return index;
     }
-    const Py_ssize_t room_before = room;
+    const Py_ssize_t room_before = capacity;
     unsigned char alike[16] = {0}; /* attributes, time */
-    const size_t alike_size = (size_t)(put_varint(alike + 1, run->last_timestamp - run->base_timestamp) - alike);
-    unsigned char *const start = run->data + BATCH_OVERHEAD + run->used, *const limit = start + left, *at = start;
-    uint32_t count = run->count;
+    const size_t alike_size =
+        (size_t)(put_varint(alike + 1, builder->last_timestamp - builder->base_timestamp) - alike);
+    unsigned char *const start = builder->data + BATCH_OVERHEAD + builder->used, *const limit = start + left,
+                         *at = start;
+    uint32_t count = builder->count;
     for (; index < end; index++, count++) {
         span value;
         if (get_cell(&columns->values, index, &value) < 0) {
@@ -387,10 +392,10 @@ put_values(run_t *run, const columns_t *columns, Py_ssize_t index, Py_ssize_t en
             break;
         }
         Py_ssize_t size = counted_record((span){NULL, -1}, value);
-        if (size > limit - at || size > room || size > size_max) {
+        if (size > limit - at || size > capacity || size > size_max) {
             break;
         }
-        room -= size;
+        capacity -= size;
         at = put_varint(at, (int64_t)(alike_size + varint_size(count) + 1 + span_size(value) + 1));
         memcpy(at, alike, sizeof(alike)); /* a record counts as more than this */
         at = put_varint(at + alike_size, count);
@@ -398,63 +403,64 @@ put_values(run_t *run, const columns_t *columns, Py_ssize_t index, Py_ssize_t en
         at = put_span(at, value);
         *at++ = 0; /* no headers */
     }
-    run->used += (size_t)(at - start);
-    run->count = count;
-    run->buffered_bytes += room_before - room;
+    builder->used += (size_t)(at - start);
+    builder->count = count;
+    builder->buffered_bytes += room_before - capacity;
     return index;
 }
 
-/* Takes in start .. end - 1, as far as there is room and none is too large; -1 with an exception. `*after`: the first that
- * is not in. */
+/* Takes in start .. end - 1, as far as there is room and none is too large; -1 with an exception. `*after`: the first
+ * that is not in. */
 static int
-take_in(door_t *door, PyObject *name, topic_t *topic, const columns_t *columns, Py_ssize_t start, Py_ssize_t end,
-        placed_t *placed, news_t *news, Py_ssize_t *after, Py_ssize_t *too_large)
+take_in(accumulator_t *accumulator, PyObject *name, topic_t *topic, const columns_t *columns, Py_ssize_t start,
+        Py_ssize_t end, placed_t *placed, wakeup_t *wakeup_of, Py_ssize_t *after, Py_ssize_t *too_large)
 {
-    const Py_ssize_t size_max = door_record_bytes_max(door);
-    const int is_alike = are_values(door, columns);
-    Py_ssize_t room = door_room(door, topic), used = 0;
+    const Py_ssize_t size_max = accumulator_record_bytes_max(accumulator);
+    const int is_alike = are_values(accumulator, columns);
+    Py_ssize_t capacity = accumulator_capacity(accumulator, topic), used = 0;
     int failed = 0;
     Py_ssize_t index = start;
     for (; index < end; index++) {
         entry_t entry = {0};
         Py_ssize_t size;
-        int64_t asked;
-        if ((failed = get_record(columns, index, &entry, &size, &asked)) < 0) {
+        int64_t requested;
+        if ((failed = get_record(columns, index, &entry, &size, &requested)) < 0) {
             break;
         }
-        if (size > size_max || (size > room && (used || !door_is_first(door, topic, size)))) {
+        if (size > size_max || (size > capacity && (used || !accumulator_is_first(accumulator, topic, size)))) {
             *too_large = size > size_max ? size : 0;
             break;
         }
-        int slot = asked == CHOSEN ? door_slot(door, topic, entry.key) : (int)asked;
+        int slot = requested == CHOSEN ? accumulator_slot(accumulator, topic, entry.key) : (int)requested;
         int64_t known = open_stretch(placed, slot);
-        run_t *run = known < 0 ? NULL : placed->stretches[known].run;
-        if (run != NULL && run->terms == Py_None && run_put_plain(run, &entry, size)) {
+        builder_t *builder = known < 0 ? NULL : placed->stretches[known].builder;
+        if (builder != NULL && builder->terms == Py_None && builder_put_plain(builder, &entry, size)) {
             used += size;
-            room -= size;
+            capacity -= size;
         }
         else {
-            door_use(door, topic, used);
+            accumulator_use(accumulator, topic, used);
             used = 0;
-            if ((failed = make_room(placed, slot, end - start)) < 0 ||
-                (failed = door_admit(door, name, topic, slot, &entry, size, &run, news)) < 0) {
+            if ((failed = reserve(placed, slot, end - start)) < 0 ||
+                (failed = accumulator_admit(accumulator, name, topic, slot, &entry, size, &builder, wakeup_of)) < 0) {
                 break;
             }
-            room = door_room(door, topic);
+            capacity = accumulator_capacity(accumulator, topic);
         }
-        note(placed, known, run, slot, index - start);
+        note(placed, known, builder, slot, index - start);
         if (is_alike) {
-            Py_ssize_t before = run->buffered_bytes, next = put_values(run, columns, index + 1, end, size_max, room);
-            used += run->buffered_bytes - before;
-            room -= run->buffered_bytes - before;
+            Py_ssize_t before = builder->buffered_bytes,
+                       next = put_values(builder, columns, index + 1, end, size_max, capacity);
+            used += builder->buffered_bytes - before;
+            capacity -= builder->buffered_bytes - before;
             placed->stretches[placed->last].count += (uint32_t)(next - index - 1);
             index = next - 1;
-            door_sum(door, placed->stretches[placed->last].run);
+            accumulator_sum(accumulator, placed->stretches[placed->last].builder);
         }
     }
-    door_use(door, topic, used);
+    accumulator_use(accumulator, topic, used);
     for (uint32_t at = 0; at < placed->used; at++) {
-        door_sum(door, placed->stretches[at].run);
+        accumulator_sum(accumulator, placed->stretches[at].builder);
     }
     *after = index;
     return failed;
@@ -462,9 +468,9 @@ take_in(door_t *door, PyObject *name, topic_t *topic, const columns_t *columns, 
 
 /* (topic, columns, start, end) -> (after, too large, [(run, first, count)], order | None) */
 PyObject *
-door_append_many(door_t *door, PyObject *args)
+accumulator_append_many(accumulator_t *accumulator, PyObject *args)
 {
-    PyObject *name, *given, *answer = NULL;
+    PyObject *name, *given, *result = NULL;
     Py_ssize_t start, end, after = 0, too_large = 0;
     if (!PyArg_ParseTuple(args, "UO!nn", &name, &PyTuple_Type, &given, &start, &end)) {
         return NULL;
@@ -475,23 +481,23 @@ door_append_many(door_t *door, PyObject *args)
     }
     columns_t columns = {0};
     placed_t placed = {0};
-    news_t news = {0};
+    wakeup_t wakeup_of = {0};
     topic_t *topic = NULL;
-    door_hold_topics(door, 1);
-    if (open_columns(given, &columns) == 0 && (topic = door_topic(door, name)) != NULL) {
-        int outcome = take_in(door, name, topic, &columns, start, end, &placed, &news, &after, &too_large);
+    accumulator_hold_topics(accumulator, 1);
+    if (open_columns(given, &columns) == 0 && (topic = accumulator_topic(accumulator, name)) != NULL) {
+        int outcome = take_in(accumulator, name, topic, &columns, start, end, &placed, &wakeup_of, &after, &too_large);
         if (outcome < 0 && after > start) {
             PyErr_Clear(); /* those before it are in: it is found again when it comes first */
             outcome = 0;
         }
-        if (outcome == 0 && door_tell(door, &news) == 0) {
-            answer = answer_of(&placed, start, after - start, too_large);
+        if (outcome == 0 && accumulator_tell(accumulator, &wakeup_of) == 0) {
+            result = answer_of(&placed, start, after - start, too_large);
         }
     }
-    door_hold_topics(door, -1);
+    accumulator_hold_topics(accumulator, -1);
     free_placed(&placed);
     close_columns(&columns);
-    return answer;
+    return result;
 }
 
 /* ---- what became of them ----------------------------------------------------------------------------------------- */
@@ -499,12 +505,12 @@ door_append_many(door_t *door, PyObject *args)
 /* Adds what is known of start .. end - 1, which are told as `told` and on. Making an object may run code that resolves
  * more: so each part is looked for anew. */
 static int
-add_parts(const run_t *run, uint32_t start, uint32_t end, uint32_t told, PyObject *found)
+add_parts(const builder_t *builder, uint32_t start, uint32_t end, uint32_t told, PyObject *found)
 {
     for (uint32_t at = start; at < end;) {
         const part_t *next = NULL;
-        for (uint32_t index = 0; index < run->parts_used; index++) {
-            const part_t *part = &run->parts[index];
+        for (uint32_t index = 0; index < builder->parts_used; index++) {
+            const part_t *part = &builder->parts[index];
             if (part->start < end && part->end > at && (next == NULL || part->start < next->start)) {
                 next = part;
             }
@@ -515,8 +521,8 @@ add_parts(const run_t *run, uint32_t start, uint32_t end, uint32_t told, PyObjec
         part_t part = *next;
         uint32_t first = part.start > at ? part.start : at, last = part.end < end ? part.end : end;
         long long offset = part.base_offset < 0 ? -1 : part.base_offset + (first - part.start);
-        PyObject *item = Py_BuildValue("(IIiLLO)", first - start + told, last - start + told, run->partition, offset,
-                                       (long long)part.append_time, part.error == NULL ? Py_None : part.error);
+        PyObject *item = Py_BuildValue("(IIiLLO)", first - start + told, last - start + told, builder->partition,
+                                       offset, (long long)part.append_time, part.error == NULL ? Py_None : part.error);
         int failed = item == NULL || PyList_Append(found, item) < 0;
         Py_XDECREF(item);
         if (failed) {
@@ -528,13 +534,13 @@ add_parts(const run_t *run, uint32_t start, uint32_t end, uint32_t told, PyObjec
 }
 
 PyObject *
-run_outcomes(run_t *run, PyObject *args)
+builder_outcomes(builder_t *builder, PyObject *args)
 {
     unsigned int start, end;
     if (!PyArg_ParseTuple(args, "II", &start, &end)) {
         return NULL;
     }
-    if (end > run->count) {
+    if (end > builder->count) {
         PyErr_SetString(PyExc_IndexError, "the run has no such record");
         return NULL;
     }
@@ -543,17 +549,17 @@ run_outcomes(run_t *run, PyObject *args)
         return NULL;
     }
     int failed = 0;
-    if (run->children == NULL) {
-        failed = add_parts(run, start, end, start, found) < 0;
+    if (builder->children == NULL) {
+        failed = add_parts(builder, start, end, start, found) < 0;
     }
-    while (run->children != NULL && !failed && start < end) {
-        child_t child = run->children[start];
+    while (builder->children != NULL && !failed && start < end) {
+        child_t child = builder->children[start];
         uint32_t after = start + 1;
-        while (after < end && run->children[after].run == child.run &&
-               run->children[after].number == child.number + (after - start)) {
+        while (after < end && builder->children[after].builder == child.builder &&
+               builder->children[after].number == child.number + (after - start)) {
             after++;
         }
-        failed = add_parts(child.run, child.number, child.number + (after - start), start, found) < 0;
+        failed = add_parts(child.builder, child.number, child.number + (after - start), start, found) < 0;
         start = after;
     }
     if (failed) {

@@ -1,8 +1,8 @@
 /* The time of day in milliseconds, for many records in each of them.
  *
- * To ask the system takes 24 ns here, a third of `send`. The processor's counter takes 10; where it counts evenly, it tells
- * that a millisecond that the system told is not over: less than half of what was left of it has passed. So the answer
- * is the system's at any time, but for a clock that is set meanwhile: that is seen a millisecond late at most.
+ * To ask the system takes 24 ns here, a third of `send`. The processor's counter takes 10; where it counts evenly, it
+ * tells that a millisecond that the system told is not over: less than half of what was left of it has passed. So the
+ * answer is the system's at any time, but for a clock that is set meanwhile: that is seen a millisecond late at most.
  */
 #ifndef KWIRE_CLOCK_H
 #define KWIRE_CLOCK_H

@@ -1,8 +1,8 @@
-/* Pieces as columns in Arrow's layout, without a Python object a record. See _consume.h and `_cursor.columns`. */
+/* Consumed records as columns in Arrow's layout, without a Python object per record: see `columns` in reader.py. */
 #include "reader.h"
 
 typedef struct {
-    const piece *of;
+    const slice *of;
     const char *topic;
     Py_ssize_t topic_size;
 } part;
@@ -37,7 +37,7 @@ count_in(column *self, int64_t size)
 }
 
 static void
-count_headers(table *self, const place *where)
+count_headers(table *self, const layout *where)
 {
     bytes_t at = where->headers;
     int64_t size;
@@ -57,7 +57,7 @@ count_headers(table *self, const place *where)
 static void
 count_piece(table *self, const part *from, int has_headers)
 {
-    const piece *of = from->of;
+    const slice *of = from->of;
     self->rows += of->count;
     self->topic.rows += of->count;
     self->topic.size += (int64_t)from->topic_size * of->count;
@@ -72,8 +72,8 @@ count_piece(table *self, const part *from, int has_headers)
     }
     walk on = of->on;
     for (Py_ssize_t index = 0; index < of->count; index++) {
-        place where;
-        take_place(&on, &where);
+        layout where;
+        next_layout(&on, &where);
         count_in(&self->key, where.key_size);
         count_in(&self->value, where.value_size);
         if (has_headers) {
@@ -135,7 +135,7 @@ put_in(column *self, bytes_t from, int64_t size)
 }
 
 static void
-put_headers(table *self, const place *where)
+put_headers(table *self, const layout *where)
 {
     bytes_t at = where->headers;
     int64_t size;
@@ -168,24 +168,25 @@ put_constant(column *self, const char *bytes, int64_t size, int64_t count)
     self->at += whole;
 }
 
-/* The records of a piece, from row `row` on. */
+/* The records of a slice, from row `row` on. */
 static void
 put_piece(table *self, const part *from, int64_t row)
 {
-    const cursor *of = from->of->from;
+    const reader *of = from->of->from;
     const int64_t end = row + from->of->count;
     put_constant(&self->topic, from->topic, from->topic_size, end - row);
     for (int64_t index = row; index < end; index++) {
         self->partitions[index] = of->partition;
         self->types[index] = of->timestamp_type;
     }
-    /* What is written through is of the loop's own, or the compiler would have to read all of it again after each byte. */
+    /* What is written through is of the loop's own, or the compiler would have to read all of it again after each byte.
+     */
     walk on = from->of->on;
     column key = self->key, value = self->value;
     int64_t *offsets = self->offsets, *timestamps = self->timestamps;
     for (; row < end; row++) {
-        place where;
-        take_place(&on, &where);
+        layout where;
+        next_layout(&on, &where);
         offsets[row] = where.offset;
         timestamps[row] = where.timestamp;
         put_in(&key, where.key, where.key_size);
@@ -258,17 +259,17 @@ table_value(const table *self, int has_headers)
                          column_value(&self->value), headers);
 }
 
-/* The parts that a tuple of pieces makes; 0 where one is of another kind, and -1 is an exception. */
+/* The parts that a tuple of slices makes; 0 where one is of another kind, and -1 is an exception. */
 static int
-get_parts(PyObject *pieces, PyObject *type, part *parts)
+get_parts(PyObject *slices, PyObject *type, part *parts)
 {
-    for (Py_ssize_t index = 0; index < PyTuple_Size(pieces); index++) {
-        PyObject *item = PyTuple_GetItem(pieces, index);
+    for (Py_ssize_t index = 0; index < PyTuple_Size(slices); index++) {
+        PyObject *item = PyTuple_GetItem(slices, index);
         if ((PyObject *)Py_TYPE(item) != type) {
             return 0;
         }
-        parts[index].of = (piece *)item;
-        parts[index].topic = PyUnicode_AsUTF8AndSize(((piece *)item)->from->topic, &parts[index].topic_size);
+        parts[index].of = (slice *)item;
+        parts[index].topic = PyUnicode_AsUTF8AndSize(((slice *)item)->from->topic, &parts[index].topic_size);
         if (parts[index].topic == NULL) {
             return -1;
         }
@@ -304,21 +305,21 @@ columns_of(PyTypeObject *slab_type, const part *parts, Py_ssize_t count, int has
     return value;
 }
 
-/* (pieces: sequence of RecordSlice, has_headers: bool) -> tuple of buffers | None; see `_cursor.columns` */
+/* (slices: sequence of RecordSlice, has_headers: bool) -> tuple of buffers | None; see `columns` in reader.py */
 PyObject *
 columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 2) {
         Py_RETURN_NONE;
     }
-    PyObject *pieces = PySequence_Tuple(args[0]); /* which cannot change while the lock is given up */
-    PyObject *type = pieces == NULL ? NULL : PyObject_GetAttrString(module, "RecordSlice");
+    PyObject *slices = PySequence_Tuple(args[0]); /* which cannot change while the lock is given up */
+    PyObject *type = slices == NULL ? NULL : PyObject_GetAttrString(module, "RecordSlice");
     PyObject *slab_type = type == NULL ? NULL : PyObject_GetAttrString(module, "Slab");
-    Py_ssize_t count = slab_type == NULL ? 0 : PyTuple_Size(pieces);
+    Py_ssize_t count = slab_type == NULL ? 0 : PyTuple_Size(slices);
     part *parts = slab_type == NULL ? NULL : PyMem_Malloc((size_t)(count ? count : 1) * sizeof(part));
     PyObject *value = NULL;
     if (parts != NULL) {
-        int outcome = get_parts(pieces, type, parts);
+        int outcome = get_parts(slices, type, parts);
         if (outcome >= 0) {
             value = outcome == 0 ? Py_NewRef(Py_None)
                                  : columns_of((PyTypeObject *)slab_type, parts, count, args[1] == Py_True);
@@ -330,6 +331,6 @@ columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     PyMem_Free(parts);
     Py_XDECREF(slab_type);
     Py_XDECREF(type);
-    Py_XDECREF(pieces);
+    Py_XDECREF(slices);
     return value;
 }

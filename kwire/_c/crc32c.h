@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <string.h>
 
-
 #define CASTAGNOLI 0x82F63B78u
 
 static uint32_t crc_table[8][256];
@@ -75,8 +74,8 @@ has_crc_instruction(void)
 
 static uint32_t (*crc_fastest)(uint32_t, bytes_t, size_t) = crc_by_table;
 
-/* The state after one stretch of data, carried over the next as if that were zeros, and the state that the next makes of
- * 0, put together by exclusive or, are the state after both. Carrying is linear, hence by tables. */
+/* The state after one stretch of data, carried over the next as if that were zeros, and the state that the next makes
+ * of 0, put together by exclusive or, are the state after both. Carrying is linear, hence by tables. */
 typedef struct {
     size_t size;           /* of a stretch, in bytes */
     uint32_t over[4][256]; /* by each byte of a state: what it becomes a stretch of zeros later */

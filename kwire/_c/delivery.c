@@ -1,18 +1,18 @@
 /* RecordFuture and the delivery callbacks of a batch builder: see kwire/producer/batch_builder.py.
  *
  * There may be a callback for every record, and then it is mostly the same for all: so calls are kept by stretches of
- * records. Most futures are thrown away at once. So none is kept for its callback alone where another that equals it can
- * be made when it is called.
+ * records. Most futures are thrown away at once. So none is kept for its callback alone where another that equals it
+ * can be made when it is called.
  */
 #include "module.h"
 #include "batch_builder.h"
 #include <structmember.h>
 
 /* The same in every interpreter that imports the module. */
-static PyTypeObject *run_type, *future_type;
+static PyTypeObject *builder_type, *future_type;
 
 int
-is_remade_type(PyTypeObject *type)
+is_plain_future_type(PyTypeObject *type)
 {
     PyObject *size = PyObject_GetAttrString(OBJECT(type), "__basicsize__");
     Py_ssize_t bytes = size == NULL ? -1 : PyLong_AsSsize_t(size);
@@ -20,44 +20,44 @@ is_remade_type(PyTypeObject *type)
     if (bytes == -1 && PyErr_Occurred()) {
         return -1;
     }
-    return bytes == sizeof(place_t) && !(PyType_GetFlags(type) & Py_TPFLAGS_HAVE_GC);
+    return bytes == sizeof(future_t) && !(PyType_GetFlags(type) & Py_TPFLAGS_HAVE_GC);
 }
 
-place_t *
-future_new(PyTypeObject *type, run_t *run, uint32_t number)
+future_t *
+future_new(PyTypeObject *type, builder_t *builder, uint32_t number)
 {
-    place_t *future = (place_t *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    future_t *future = (future_t *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (future != NULL) {
-        future->run = (run_t *)Py_XNewRef(OBJECT(run));
+        future->builder = (builder_t *)Py_XNewRef(OBJECT(builder));
         future->number = number;
     }
     return future;
 }
 
 static int
-place_init(place_t *place, PyObject *args, PyObject *Py_UNUSED(kwargs))
+future_init(future_t *future, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *run;
+    PyObject *builder;
     unsigned int number;
-    if (!PyArg_ParseTuple(args, "O!I", run_type, &run, &number)) {
+    if (!PyArg_ParseTuple(args, "O!I", builder_type, &builder, &number)) {
         return -1;
     }
-    if (place->run != NULL) {
-        PyErr_SetString(PyExc_TypeError, "a place stays the one that it is"); /* its run may have noted it */
+    if (future->builder != NULL) {
+        PyErr_SetString(PyExc_TypeError, "a future stays the one that it is");
         return -1;
     }
-    Py_INCREF(run);
-    place->run = (run_t *)run;
-    place->number = number;
+    Py_INCREF(builder);
+    future->builder = (builder_t *)builder;
+    future->number = number;
     return 0;
 }
 
 static void
-place_dealloc(place_t *place)
+future_dealloc(future_t *future)
 {
-    PyTypeObject *type = Py_TYPE(OBJECT(place));
-    Py_XDECREF(OBJECT(place->run));
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(place);
+    PyTypeObject *type = Py_TYPE(OBJECT(future));
+    Py_XDECREF(OBJECT(future->builder));
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(future);
     Py_DECREF(type);
 }
 
@@ -68,34 +68,34 @@ future_compare(PyObject *self, PyObject *other, int operator)
     if (!PyObject_TypeCheck(other, future_type) || (operator != Py_EQ && operator != Py_NE)) {
         Py_RETURN_NOTIMPLEMENTED;
     }
-    const place_t *one = (place_t *)self, *two = (place_t *)other;
-    int is_same = one->run == two->run && one->number == two->number;
+    const future_t *one = (future_t *)self, *two = (future_t *)other;
+    int is_same = one->builder == two->builder && one->number == two->number;
     return PyBool_FromLong(is_same == (operator == Py_EQ));
 }
 
 static Py_hash_t
-future_hash(place_t *self)
+future_hash(future_t *self)
 {
-    Py_hash_t hash = (Py_hash_t)((uintptr_t)self->run >> 4) ^ (Py_hash_t)self->number * 1000003;
+    Py_hash_t hash = (Py_hash_t)((uintptr_t)self->builder >> 4) ^ (Py_hash_t)self->number * 1000003;
     return hash == -1 ? -2 : hash;
 }
 
-/* The part that has a place's outcome; NULL while there is none. */
+/* The part that has a future's outcome; NULL while there is none. */
 static const part_t *
-part_of_place(const place_t *place)
+part_of_future(const future_t *future)
 {
-    if (place->run == NULL) {
+    if (future->builder == NULL) {
         return NULL;
     }
-    uint32_t number = place->number;
-    const run_t *run = followed(place->run, &number);
-    return run_part(run, number);
+    uint32_t number = future->number;
+    const builder_t *builder = followed(future->builder, &number);
+    return builder_part(builder, number);
 }
 
 static PyObject *
-place_done(place_t *place, PyObject *Py_UNUSED(none))
+future_done(future_t *future, PyObject *Py_UNUSED(none))
 {
-    return PyBool_FromLong(part_of_place(place) != NULL);
+    return PyBool_FromLong(part_of_future(future) != NULL);
 }
 
 /* The argument of `exception`, None if it is not given; NULL with an exception. */
@@ -115,22 +115,22 @@ timeout_of(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 }
 
 static PyObject *
-place_exception(place_t *place, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+future_exception(future_t *future, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *timeout = nargs || kwnames != NULL ? timeout_of(args, nargs, kwnames) : Py_None;
     if (timeout == NULL) {
         return NULL;
     }
-    const part_t *part = part_of_place(place);
+    const part_t *part = part_of_future(future);
     if (part == NULL) {
-        PyObject *waited = PyObject_CallMethod((PyObject *)place, "_wait", "O", timeout);
+        PyObject *waited = PyObject_CallMethod((PyObject *)future, "_wait", "O", timeout);
         if (waited == NULL) {
             return NULL;
         }
         Py_DECREF(waited);
-        part = part_of_place(place);
+        part = part_of_future(future);
         if (part == NULL) {
-            PyErr_SetString(PyExc_AssertionError, "who has waited knows the outcome");
+            PyErr_SetString(PyExc_AssertionError, "the wait ended without an outcome");
             return NULL;
         }
     }
@@ -139,96 +139,98 @@ place_exception(place_t *place, PyObject *const *args, Py_ssize_t nargs, PyObjec
     }
     PyObject *shared = part->error;
     Py_INCREF(shared);
-    PyObject *error = PyObject_CallMethod((PyObject *)place, "_own", "O", shared);
+    PyObject *error = PyObject_CallMethod((PyObject *)future, "_own", "O", shared);
     Py_DECREF(shared);
     return error;
 }
 
 static PyObject *
-place_own(PyObject *Py_UNUSED(place), PyObject *error)
+future_own(PyObject *Py_UNUSED(future), PyObject *error)
 {
     Py_INCREF(error);
     return error;
 }
 
-static PyMethodDef place_methods[] = {
-    {"exception", (PyCFunction)(void (*)(void))place_exception, METH_FASTCALL | METH_KEYWORDS,
+static PyMethodDef future_methods[] = {
+    {"exception", (PyCFunction)(void (*)(void))future_exception, METH_FASTCALL | METH_KEYWORDS,
      "exception($self, /, timeout=None)\n--\n\n"
-     "Wait as `result` does; answer the error instead of raising it, or None."},
-    {"_own", place_own, METH_O, "What to hand out of an error that records share: for the heir to say."},
-    {"done", (PyCFunction)(void (*)(void))place_done, METH_NOARGS, "Whether the outcome is known; never blocks."},
+     "Wait as `result` does; return the error instead of raising it, or None."},
+    {"_own", future_own, METH_O, "The exception to raise for an error that records share; subclasses decide."},
+    {"done", (PyCFunction)(void (*)(void))future_done, METH_NOARGS, "Whether the outcome is known; never blocks."},
     {NULL, NULL, 0, NULL},
 };
 
-static PyMemberDef place_members[] = {
-    {"_run", T_OBJECT_EX, offsetof(place_t, run), READONLY, NULL},
-    {"_number", T_UINT, offsetof(place_t, number), READONLY, NULL},
+static PyMemberDef future_members[] = {
+    {"_run", T_OBJECT_EX, offsetof(future_t, builder), READONLY, NULL},
+    {"_number", T_UINT, offsetof(future_t, number), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyType_Slot place_slots[] = {
-    {Py_tp_init, place_init},
-    {Py_tp_dealloc, place_dealloc},
-    {Py_tp_methods, place_methods},
-    {Py_tp_members, place_members},
+static PyType_Slot future_slots[] = {
+    {Py_tp_init, future_init},
+    {Py_tp_dealloc, future_dealloc},
+    {Py_tp_methods, future_methods},
+    {Py_tp_members, future_members},
     {Py_tp_richcompare, future_compare},
     {Py_tp_hash, future_hash},
     {0, NULL},
 };
 
-static PyType_Spec place_spec = {
-    "kwire.wire._speedups.RecordFuture", sizeof(place_t), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, place_slots,
+static PyType_Spec future_spec = {
+    "kwire.wire._speedups.RecordFuture", sizeof(future_t), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, future_slots,
 };
 
 /* (name) -> a class derived from RecordFuture
  *
  * One that is written in Python has a part for the garbage collector, which would look at each record that waits, again
- * and again, and could not follow it anyway: a run is not the collector's. */
+ * and again, and could not follow it anyway: a builder is not the collector's. */
 static PyObject *
 future_class(PyObject *module, PyObject *full_name)
 {
-    PyType_Slot slots[] = {{Py_tp_dealloc, place_dealloc}, {Py_tp_methods, place_methods}, {0, NULL}};
-    return derived_class(module, "RecordFuture", full_name, sizeof(place_t), slots);
+    PyType_Slot slots[] = {{Py_tp_dealloc, future_dealloc}, {Py_tp_methods, future_methods}, {0, NULL}};
+    return derived_class(module, "RecordFuture", full_name, sizeof(future_t), slots);
 }
 
-static PyMethodDef place_functions[] = {
+static PyMethodDef future_functions[] = {
     {"future_class", future_class, METH_O, "future_class(full_name, /) -> type"},
     {NULL, NULL, 0, NULL},
 };
 
 int
-add_places(PyObject *module, PyTypeObject *type_of_runs)
+add_futures(PyObject *module, PyTypeObject *type_of_runs)
 {
-    run_type = type_of_runs;
-    PyObject *type = PyType_FromSpec(&place_spec);
+    builder_type = type_of_runs;
+    PyObject *type = PyType_FromSpec(&future_spec);
     future_type = (PyTypeObject *)Py_XNewRef(type);
     if (type == NULL) {
         return -1;
     }
-    int failed = PyModule_AddFunctions(module, place_functions) < 0 || PyModule_AddObjectRef(module, "RecordFuture", type) < 0;
+    int failed =
+        PyModule_AddFunctions(module, future_functions) < 0 || PyModule_AddObjectRef(module, "RecordFuture", type) < 0;
     Py_DECREF(type);
     return failed ? -1 : 0;
 }
 
 #define FUTURES_MIN 64
 
-/* ---- of a builder ------------------------------------------------------------------------------------------------- */
+/* ---- of a builder -------------------------------------------------------------------------------------------------
+ */
 
 static int
 reserve_futures(callbacks_t *all, uint32_t count)
 {
-    if (count <= all->futures_room) {
+    if (count <= all->futures_capacity) {
         return 0;
     }
-    uint32_t room = all->futures_room ? all->futures_room * 2 : FUTURES_MIN;
-    room = room < count ? count : room;
-    PyObject **futures = PyMem_Realloc(all->futures, (size_t)room * sizeof(PyObject *));
+    uint32_t capacity = all->futures_capacity ? all->futures_capacity * 2 : FUTURES_MIN;
+    capacity = capacity < count ? count : capacity;
+    PyObject **futures = PyMem_Realloc(all->futures, (size_t)capacity * sizeof(PyObject *));
     if (futures == NULL) {
         PyErr_NoMemory();
         return -1;
     }
     all->futures = futures;
-    all->futures_room = room;
+    all->futures_capacity = capacity;
     return 0;
 }
 
@@ -238,7 +240,7 @@ callbacks_add(callbacks_t *all, uint32_t number, PyObject *future, PyObject *cal
     call_t *last = all->used ? &all->calls[all->used - 1] : NULL;
     int is_next = last != NULL && last->callback == callback && last->to == number;
     if ((future != NULL && reserve_futures(all, number + 1) < 0) ||
-        (!is_next && grow((void **)&all->calls, all->used, &all->room, sizeof(call_t)) < 0)) {
+        (!is_next && grow((void **)&all->calls, all->used, &all->capacity, sizeof(call_t)) < 0)) {
         return -1;
     }
     if (future != NULL) {
@@ -284,15 +286,15 @@ take_kept(callbacks_t *all, uint32_t number)
 }
 
 int
-callbacks_move(run_t *run, const child_t *children)
+callbacks_move(builder_t *builder, const child_t *children)
 {
-    callbacks_t *all = &run->callbacks;
+    callbacks_t *all = &builder->callbacks;
     for (uint32_t index = 0; index < all->used; index++) {
         const call_t *call = &all->calls[index];
         for (uint32_t number = call->from; number < call->to; number++) {
             const child_t *child = &children[number];
             PyObject *future = take_kept(all, number);
-            int failed = callbacks_add(&child->run->callbacks, child->number, future, call->callback) < 0;
+            int failed = callbacks_add(&child->builder->callbacks, child->number, future, call->callback) < 0;
             Py_XDECREF(future);
             if (failed) {
                 return -1;
@@ -304,42 +306,42 @@ callbacks_move(run_t *run, const child_t *children)
 
 /* (number, future, callback) -> bool */
 PyObject *
-run_report(run_t *run, PyObject *args)
+builder_report(builder_t *builder, PyObject *args)
 {
     unsigned int number;
     PyObject *future, *callback;
     if (!PyArg_ParseTuple(args, "IOO", &number, &future, &callback)) {
         return NULL;
     }
-    const callbacks_t *all = &run->callbacks;
-    if (number >= run->count || run->children != NULL || run_part(run, number) != NULL ||
+    const callbacks_t *all = &builder->callbacks;
+    if (number >= builder->count || builder->children != NULL || builder_part(builder, number) != NULL ||
         (all->used && all->calls[all->used - 1].to > number)) {
         Py_RETURN_FALSE;
     }
-    return callbacks_add(&run->callbacks, number, future, callback) < 0 ? NULL : Py_NewRef(Py_True);
+    return callbacks_add(&builder->callbacks, number, future, callback) < 0 ? NULL : Py_NewRef(Py_True);
 }
 
 /* ---- taken out --------------------------------------------------------------------------------------------------- */
 
-static PyTypeObject *reports_type; /* the same in every interpreter that imports the module */
+static PyTypeObject *delivery_type; /* the same in every interpreter that imports the module */
 
-reports_t *
-reports_new(run_t *run)
+delivery_t *
+delivery_new(builder_t *builder)
 {
-    reports_t *reports = (reports_t *)((allocfunc)PyType_GetSlot(reports_type, Py_tp_alloc))(reports_type, 0);
-    if (reports != NULL) {
-        Py_INCREF(OBJECT(run));
-        reports->run = run;
+    delivery_t *delivery = (delivery_t *)((allocfunc)PyType_GetSlot(delivery_type, Py_tp_alloc))(delivery_type, 0);
+    if (delivery != NULL) {
+        Py_INCREF(OBJECT(builder));
+        delivery->builder = builder;
     }
-    return reports;
+    return delivery;
 }
 
 int
-reports_reserve(reports_t *reports, uint32_t start, uint32_t end)
+delivery_reserve(delivery_t *delivery, uint32_t start, uint32_t end)
 {
-    const callbacks_t *of_run = &reports->run->callbacks;
-    callbacks_t *all = &reports->all;
-    if (start == 0 && end == reports->run->count) {
+    const callbacks_t *of_run = &delivery->builder->callbacks;
+    callbacks_t *all = &delivery->all;
+    if (start == 0 && end == delivery->builder->count) {
         return 0;
     }
     all->calls = PyMem_Calloc(of_run->used + 1, sizeof(call_t));
@@ -351,7 +353,7 @@ reports_reserve(reports_t *reports, uint32_t start, uint32_t end)
     return 0;
 }
 
-/* Takes those of a part of the run; their stretches stay there until all is resolved. */
+/* Takes those of a part of the builder; their stretches stay there until all is resolved. */
 static void
 take_part(callbacks_t *from, callbacks_t *into, uint32_t start, uint32_t end)
 {
@@ -373,18 +375,18 @@ take_part(callbacks_t *from, callbacks_t *into, uint32_t start, uint32_t end)
 }
 
 int
-reports_take(reports_t *reports, uint32_t start, uint32_t end)
+delivery_take(delivery_t *delivery, uint32_t start, uint32_t end)
 {
-    callbacks_t *all = &reports->all;
-    run_t *run = reports->run;
-    if (start == 0 && end == run->count) {
-        *all = run->callbacks;
-        run->callbacks = (callbacks_t){0};
+    callbacks_t *all = &delivery->all;
+    builder_t *builder = delivery->builder;
+    if (start == 0 && end == builder->count) {
+        *all = builder->callbacks;
+        builder->callbacks = (callbacks_t){0};
     }
     else {
-        take_part(&run->callbacks, all, start, end);
-        if (run->resolved == run->count) {
-            callbacks_clear(&run->callbacks);
+        take_part(&builder->callbacks, all, start, end);
+        if (builder->resolved == builder->count) {
+            callbacks_clear(&builder->callbacks);
         }
     }
     return all->used > 0;
@@ -392,23 +394,25 @@ reports_take(reports_t *reports, uint32_t start, uint32_t end)
 
 /* A reference to the future of a record: the one that is kept, or one that equals the one that was not. */
 static PyObject *
-take_future(run_t *run, callbacks_t *all, uint32_t number)
+take_future(builder_t *builder, callbacks_t *all, uint32_t number)
 {
     PyObject *kept = take_kept(all, number);
-    return kept != NULL ? kept : OBJECT(future_new(run->future_type, run, number));
+    return kept != NULL ? kept : OBJECT(future_new(builder->future_type, builder, number));
 }
 
-/* ---- DeliveryCallbacks ----------------------------------------------------------------------------------------------------- */
+/* ---- DeliveryCallbacks
+ * ----------------------------------------------------------------------------------------------------- */
 
 static PyObject *
-reports_list(reports_t *self, PyObject *Py_UNUSED(none))
+delivery_list(delivery_t *self, PyObject *Py_UNUSED(none))
 {
     callbacks_t *all = &self->all;
     PyObject *list = PyList_New(0);
     for (uint32_t index = 0; list != NULL && index < all->used; index++) {
         for (uint32_t number = all->calls[index].from; list != NULL && number < all->calls[index].to; number++) {
             PyObject *kept = number - all->first < all->futures_used ? all->futures[number - all->first] : NULL;
-            PyObject *future = kept != NULL ? Py_NewRef(kept) : OBJECT(future_new(self->run->future_type, self->run, number));
+            PyObject *future =
+                kept != NULL ? Py_NewRef(kept) : OBJECT(future_new(self->builder->future_type, self->builder, number));
             PyObject *item = future == NULL ? NULL : Py_BuildValue("(INO)", number, future, all->calls[index].callback);
             if (item == NULL || PyList_Append(list, item) < 0) {
                 Py_CLEAR(list);
@@ -435,29 +439,29 @@ caught(void)
 }
 
 static int
-call(PyObject *callback, PyObject *future, PyObject *on_error)
+call_back(PyObject *callback, PyObject *future, PyObject *on_error)
 {
-    PyObject *answer = PyObject_CallFunctionObjArgs(callback, future, NULL);
-    if (answer == NULL && PyErr_ExceptionMatches(PyExc_Exception)) {
+    PyObject *result = PyObject_CallFunctionObjArgs(callback, future, NULL);
+    if (result == NULL && PyErr_ExceptionMatches(PyExc_Exception)) {
         PyObject *error = caught();
-        answer = error == NULL ? NULL : PyObject_CallFunctionObjArgs(on_error, error, future, NULL);
+        result = error == NULL ? NULL : PyObject_CallFunctionObjArgs(on_error, error, future, NULL);
         Py_XDECREF(error);
     }
-    Py_XDECREF(answer);
-    return answer == NULL ? -1 : 0;
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
 }
 
 static PyObject *
-reports_tell(reports_t *self, PyObject *on_error)
+delivery_tell(delivery_t *self, PyObject *on_error)
 {
     callbacks_t all = self->all;
     self->all = (callbacks_t){0}; /* each is called once, whatever happens here */
     int failed = 0;
     for (uint32_t index = 0; !failed && index < all.used; index++) {
-        const call_t *stretch = &all.calls[index];
-        for (uint32_t number = stretch->from; !failed && number < stretch->to; number++) {
-            PyObject *future = take_future(self->run, &all, number);
-            failed = future == NULL || call(stretch->callback, future, on_error) < 0;
+        const call_t *call = &all.calls[index];
+        for (uint32_t number = call->from; !failed && number < call->to; number++) {
+            PyObject *future = take_future(self->builder, &all, number);
+            failed = future == NULL || call_back(call->callback, future, on_error) < 0;
             Py_XDECREF(future);
         }
     }
@@ -472,35 +476,38 @@ reports_tell(reports_t *self, PyObject *on_error)
 }
 
 static void
-reports_dealloc(reports_t *self)
+delivery_dealloc(delivery_t *self)
 {
     PyTypeObject *type = Py_TYPE(OBJECT(self));
     callbacks_clear(&self->all);
-    Py_XDECREF(OBJECT(self->run));
+    Py_XDECREF(OBJECT(self->builder));
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }
 
-static PyMethodDef reports_methods[] = {
-    {"all", (PyCFunction)(void (*)(void))reports_list, METH_NOARGS, "(number, place, callback) of each"},
-    {"tell", (PyCFunction)(void (*)(void))reports_tell, METH_O, "tell(on_error): call them all"},
+static PyMethodDef delivery_methods[] = {
+    {"all", (PyCFunction)(void (*)(void))delivery_list, METH_NOARGS, "(number, future, callback) of each"},
+    {"tell", (PyCFunction)(void (*)(void))delivery_tell, METH_O, "tell(on_error): call them all"},
     {NULL, NULL, 0, NULL},
 };
 
-static PyType_Slot reports_slots[] = {
-    {Py_tp_dealloc, reports_dealloc},
-    {Py_tp_methods, reports_methods},
+static PyType_Slot delivery_slots[] = {
+    {Py_tp_dealloc, delivery_dealloc},
+    {Py_tp_methods, delivery_methods},
     {0, NULL},
 };
 
-static PyType_Spec reports_spec = {
-    "kwire.wire._speedups.DeliveryCallbacks", sizeof(reports_t), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    reports_slots,
+static PyType_Spec delivery_spec = {
+    "kwire.wire._speedups.DeliveryCallbacks",
+    sizeof(delivery_t),
+    0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    delivery_slots,
 };
 
 int
-add_reports(PyObject *module)
+add_delivery(PyObject *module)
 {
-    reports_type = (PyTypeObject *)PyType_FromSpec(&reports_spec);
-    return reports_type == NULL ? -1 : PyModule_AddObjectRef(module, "DeliveryCallbacks", (PyObject *)reports_type);
+    delivery_type = (PyTypeObject *)PyType_FromSpec(&delivery_spec);
+    return delivery_type == NULL ? -1 : PyModule_AddObjectRef(module, "DeliveryCallbacks", (PyObject *)delivery_type);
 }

@@ -30,8 +30,8 @@ is_record(PyObject *record, int64_t base_timestamp, int64_t delta, new_record *f
         return 0;
     }
     Py_ssize_t count = PyTuple_Size(found->headers);
-    found->size = 1 + varint_size(found->after) + varint_size(delta) + span_size(found->key) +
-                  span_size(found->value) + varint_size(count);
+    found->size = 1 + varint_size(found->after) + varint_size(delta) + span_size(found->key) + span_size(found->value) +
+                  varint_size(count);
     for (Py_ssize_t index = 0; index < count; index++) {
         span name = {NULL, -1}, value = {NULL, -1};
         if (!is_header(found->headers, index, &name, &value)) {

@@ -3,8 +3,8 @@
  * The Python files are the specification. A function returns None for whatever is unusual (wrong data, other types than
  * bytes, int, str and tuple, numbers beyond 64 bits) and leaves it to Python, so that there is one set of errors.
  *
- * Limited API of Python 3.11, so that one build serves all versions. No Python code runs between looking at an object and
- * using it: types are exact, and the GIL is held but where large buffers, exported to us, are read or written.
+ * Limited API of Python 3.11, so that one build serves all versions. No Python code runs between looking at an object
+ * and using it: types are exact, and the GIL is held but where large buffers, exported to us, are read or written.
  */
 #include "module.h"
 
@@ -26,8 +26,8 @@ derived_class(PyObject *module, const char *base, PyObject *full_name, size_t si
 static int
 execute(PyObject *module)
 {
-    static int (*const ADD[])(PyObject *) = {add_checksums, add_encoder, add_decoder, add_buffers,       add_reader,
-                                             add_builders,  add_accumulator, add_bulk, add_sockets};
+    static int (*const ADD[])(PyObject *) = {add_checksums, add_encoder,     add_decoder, add_buffers, add_reader,
+                                             add_builders,  add_accumulator, add_bulk,    add_sockets};
     for (size_t index = 0; index < sizeof(ADD) / sizeof(*ADD); index++) {
         if (ADD[index](module) < 0) {
             return -1;
@@ -39,7 +39,15 @@ execute(PyObject *module)
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, execute}, {0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_speedups", "The hot loops of kwire in C; see kwire/wire/accel.py.", 0, NULL, slots, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT,
+    "_speedups",
+    "The hot loops of kwire in C; see kwire/wire/accel.py.",
+    0,
+    NULL,
+    slots,
+    NULL,
+    NULL,
+    NULL,
 };
 
 PyMODINIT_FUNC

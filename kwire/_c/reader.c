@@ -1,7 +1,7 @@
 /* RecordReader, RecordSlice and RecordIterator: see kwire/records/reader.py.
  *
- * The first part walks over all records of a batch once, after which each position in it is known to be right; it needs no
- * GIL.
+ * The first part walks over all records of a batch once, after which each position in it is known to be right; it needs
+ * no GIL.
  */
 #include "reader.h"
 #include "buffers.h"
@@ -174,12 +174,12 @@ look_through_batches(bytes_t at, bytes_t data_end, int64_t position, int check_c
     return found;
 }
 
-/* ---- cursors --------------------------------------------------------------------------------------------------- */
+/* ---- readers --------------------------------------------------------------------------------------------------- */
 
 static PyObject *
 reader_next(PyObject *object)
 {
-    cursor *self = (cursor *)object;
+    reader *self = (reader *)object;
     if (self->handed == self->count) {
         return NULL;
     }
@@ -193,7 +193,7 @@ reader_next(PyObject *object)
 
 /* As many of the next records as are wanted and left; -1 with an exception. */
 static Py_ssize_t
-count_of(const cursor *self, PyObject *wanted)
+count_of(const reader *self, PyObject *wanted)
 {
     Py_ssize_t count = PyLong_AsSsize_t(wanted), left = self->count - self->handed;
     if (count == -1 && PyErr_Occurred()) {
@@ -203,26 +203,26 @@ count_of(const cursor *self, PyObject *wanted)
 }
 
 static PyObject *
-cursor_cut(PyObject *object, PyObject *wanted)
+reader_cut(PyObject *object, PyObject *wanted)
 {
-    cursor *self = (cursor *)object;
+    reader *self = (reader *)object;
     Py_ssize_t count = count_of(self, wanted), left = self->count - self->handed;
     if (count < 0) {
         return NULL;
     }
-    piece *made = (piece *)((allocfunc)PyType_GetSlot(self->piece_type, Py_tp_alloc))(self->piece_type, 0);
+    slice *made = (slice *)((allocfunc)PyType_GetSlot(self->slice_type, Py_tp_alloc))(self->slice_type, 0);
     if (made == NULL) {
         return NULL;
     }
-    made->from = (cursor *)Py_NewRef(object);
+    made->from = (reader *)Py_NewRef(object);
     made->on = self->on;
     made->count = count;
     made->all = made->count == self->count ? &self->all : NULL;
     self->handed += made->count;
-    if (made->count < left && made->count > 0) { /* a cursor at its end is nowhere between records */
-        place where;
+    if (made->count < left && made->count > 0) { /* a reader at its end is nowhere between records */
+        layout where;
         for (Py_ssize_t index = 0; index < made->count; index++) {
-            take_place(&self->on, &where);
+            next_layout(&self->on, &where);
         }
         self->last_offset = where.offset;
     }
@@ -230,9 +230,9 @@ cursor_cut(PyObject *object, PyObject *wanted)
 }
 
 static PyObject *
-piece_records(PyObject *object, PyObject *Py_UNUSED(nothing))
+slice_records(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
-    piece *self = (piece *)object;
+    slice *self = (slice *)object;
     walk on = self->on;
     PyObject *records = PyList_New(self->count);
     for (Py_ssize_t index = 0; records != NULL && index < self->count; index++) {
@@ -249,13 +249,13 @@ piece_records(PyObject *object, PyObject *Py_UNUSED(nothing))
 
 /* As `cut`, and what is cut as a list at once, which spares a second walk. */
 static PyObject *
-cursor_take(PyObject *object, PyObject *wanted)
+reader_take(PyObject *object, PyObject *wanted)
 {
-    cursor *self = (cursor *)object;
+    reader *self = (reader *)object;
     if (PyType_GetFlags(self->kind) & Py_TPFLAGS_HAVE_GC) {
         /* To make such a record may run anybody's code, which may take from here too. */
-        PyObject *cut = cursor_cut(object, wanted);
-        PyObject *records = cut == NULL ? NULL : piece_records(cut, NULL);
+        PyObject *cut = reader_cut(object, wanted);
+        PyObject *records = cut == NULL ? NULL : slice_records(cut, NULL);
         Py_XDECREF(cut);
         return records;
     }
@@ -263,7 +263,7 @@ cursor_take(PyObject *object, PyObject *wanted)
     PyObject *records = count < 0 ? NULL : PyList_New(count);
     if (records != NULL && count > self->count - self->handed) { /* the list's may too, before it is there */
         Py_DECREF(records);
-        return cursor_take(object, wanted);
+        return reader_take(object, wanted);
     }
     for (Py_ssize_t index = 0; records != NULL && index < count; index++) {
         PyObject *one = reader_next(object);
@@ -278,7 +278,7 @@ cursor_take(PyObject *object, PyObject *wanted)
 }
 
 static PyObject *
-row_of(const place *where)
+row_of(const layout *where)
 {
     PyObject *key = bytes_or_none(where->key, where->key_size);
     PyObject *value = key == NULL ? NULL : bytes_or_none(where->value, where->value_size);
@@ -293,14 +293,14 @@ row_of(const place *where)
 }
 
 static PyObject *
-piece_rows(PyObject *object, PyObject *Py_UNUSED(nothing))
+slice_rows(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
-    piece *self = (piece *)object;
+    slice *self = (slice *)object;
     walk on = self->on;
     PyObject *rows = PyList_New(self->count);
     for (Py_ssize_t index = 0; rows != NULL && index < self->count; index++) {
-        place where;
-        take_place(&on, &where);
+        layout where;
+        next_layout(&on, &where);
         PyObject *row = row_of(&where);
         if (row == NULL) {
             Py_CLEAR(rows);
@@ -313,30 +313,30 @@ piece_rows(PyObject *object, PyObject *Py_UNUSED(nothing))
 }
 
 static Py_ssize_t
-piece_length(PyObject *object)
+slice_length(PyObject *object)
 {
-    return ((piece *)object)->count;
+    return ((slice *)object)->count;
 }
 
 static PyObject *
-piece_cursor(PyObject *object, void *Py_UNUSED(closure))
+slice_reader(PyObject *object, void *Py_UNUSED(closure))
 {
-    return Py_NewRef((PyObject *)((piece *)object)->from);
+    return Py_NewRef((PyObject *)((slice *)object)->from);
 }
 
 static void
 free_piece(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
-    Py_XDECREF((PyObject *)((piece *)object)->from);
+    Py_XDECREF((PyObject *)((slice *)object)->from);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
 
 static PyObject *
-cursor_detach(PyObject *object, PyObject *Py_UNUSED(nothing))
+reader_detach(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
-    cursor *self = (cursor *)object;
+    reader *self = (reader *)object;
     while (self->alive != NULL) {
         if (detach_record(self->alive) < 0) {
             return NULL;
@@ -346,16 +346,16 @@ cursor_detach(PyObject *object, PyObject *Py_UNUSED(nothing))
 }
 
 static Py_ssize_t
-cursor_length(PyObject *object)
+reader_length(PyObject *object)
 {
-    cursor *self = (cursor *)object;
+    reader *self = (reader *)object;
     return self->count - self->handed;
 }
 
 static PyObject *
-cursor_position(PyObject *object, void *Py_UNUSED(closure))
+reader_position(PyObject *object, void *Py_UNUSED(closure))
 {
-    cursor *self = (cursor *)object;
+    reader *self = (reader *)object;
     if (self->handed == self->count) {
         return Py_NewRef(self->next_offset);
     }
@@ -363,45 +363,45 @@ cursor_position(PyObject *object, void *Py_UNUSED(closure))
 }
 
 static PyObject *
-cursor_stop(PyObject *object, PyObject *Py_UNUSED(nothing))
+reader_stop(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
-    cursor *self = (cursor *)object;
-    PyObject *position = cursor_position(object, NULL);
+    reader *self = (reader *)object;
+    PyObject *position = reader_position(object, NULL);
     self->handed = self->count;
     return position;
 }
 
 static PyObject *
-cursor_size_bytes(PyObject *object, void *Py_UNUSED(closure))
+reader_size_bytes(PyObject *object, void *Py_UNUSED(closure))
 {
-    return PyLong_FromSsize_t(((cursor *)object)->size);
+    return PyLong_FromSsize_t(((reader *)object)->size);
 }
 
 static PyObject *
-cursor_topic(PyObject *object, void *Py_UNUSED(closure))
+reader_topic(PyObject *object, void *Py_UNUSED(closure))
 {
-    return Py_NewRef(((cursor *)object)->topic);
+    return Py_NewRef(((reader *)object)->topic);
 }
 
 static PyObject *
-cursor_partition(PyObject *object, void *Py_UNUSED(closure))
+reader_partition(PyObject *object, void *Py_UNUSED(closure))
 {
-    return PyLong_FromLong(((cursor *)object)->partition);
+    return PyLong_FromLong(((reader *)object)->partition);
 }
 
 static PyObject *
-cursor_timestamp_type(PyObject *object, void *Py_UNUSED(closure))
+reader_timestamp_type(PyObject *object, void *Py_UNUSED(closure))
 {
-    return PyLong_FromLong(((cursor *)object)->timestamp_type);
+    return PyLong_FromLong(((reader *)object)->timestamp_type);
 }
 
 static void
-free_cursor(PyObject *object)
+free_reader(PyObject *object)
 {
-    cursor *self = (cursor *)object;
+    reader *self = (reader *)object;
     PyTypeObject *type = Py_TYPE(object);
     Py_XDECREF((PyObject *)self->kind);
-    Py_XDECREF((PyObject *)self->piece_type);
+    Py_XDECREF((PyObject *)self->slice_type);
     Py_XDECREF(self->topic);
     PyBuffer_Release(&self->data);
     Py_XDECREF(self->start);
@@ -410,50 +410,53 @@ free_cursor(PyObject *object)
     Py_DECREF(type);
 }
 
-static PyMethodDef cursor_methods[] = {
-    {"cut", cursor_cut, METH_O, "cut(count) -> RecordSlice of the next records, which count as handed out"},
-    {"take", cursor_take, METH_O, "take(count) -> list of the next records, which count as handed out"},
-    {"stop", cursor_stop, METH_NOARGS, "stop() -> the position; nothing more is handed out"},
-    {"detach", cursor_detach, METH_NOARGS, "detach(): records that are alive get bytes of their own"},
+static PyMethodDef reader_methods[] = {
+    {"cut", reader_cut, METH_O, "cut(count) -> RecordSlice of the next records, which count as handed out"},
+    {"take", reader_take, METH_O, "take(count) -> list of the next records, which count as handed out"},
+    {"stop", reader_stop, METH_NOARGS, "stop() -> the position; nothing more is handed out"},
+    {"detach", reader_detach, METH_NOARGS, "detach(): records that are alive get bytes of their own"},
     {NULL, NULL, 0, NULL},
 };
 
-static PyGetSetDef cursor_attributes[] = {
-    {"position", cursor_position, NULL, NULL, NULL},
-    {"size_bytes", cursor_size_bytes, NULL, NULL, NULL},
-    {"topic", cursor_topic, NULL, NULL, NULL},
-    {"partition", cursor_partition, NULL, NULL, NULL},
-    {"timestamp_type", cursor_timestamp_type, NULL, NULL, NULL},
+static PyGetSetDef reader_attributes[] = {
+    {"position", reader_position, NULL, NULL, NULL},
+    {"size_bytes", reader_size_bytes, NULL, NULL, NULL},
+    {"topic", reader_topic, NULL, NULL, NULL},
+    {"partition", reader_partition, NULL, NULL, NULL},
+    {"timestamp_type", reader_timestamp_type, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyType_Slot cursor_slots[] = {
-    {Py_tp_methods, cursor_methods},
-    {Py_tp_getset, cursor_attributes},
+static PyType_Slot reader_slots[] = {
+    {Py_tp_methods, reader_methods},
+    {Py_tp_getset, reader_attributes},
     {Py_tp_iter, PyObject_SelfIter},
     {Py_tp_iternext, reader_next},
-    {Py_sq_length, cursor_length},
-    {Py_tp_dealloc, free_cursor},
+    {Py_sq_length, reader_length},
+    {Py_tp_dealloc, free_reader},
     {Py_tp_doc, "The records of a batch, handed out one after the other."},
     {0, NULL},
 };
 
-PyType_Spec cursor_spec = {
-    "kwire.wire._speedups.RecordReader", sizeof(cursor), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, cursor_slots,
+PyType_Spec reader_spec = {
+    "kwire.wire._speedups.RecordReader",
+    sizeof(reader),
+    0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    reader_slots,
 };
 
-/* Whose records a cursor hands out, which its makers have in common. */
+/* Whose records a reader hands out, which its makers have in common. */
 typedef struct {
     PyTypeObject *kind;
     PyObject *topic;
     int64_t partition, position;
     PyObject *start;
-} reader;
+} source;
 
-/* From (kind, topic, partition, position); 0 for what is to be left to the specification, and -1 is an exception. */
+/* From (kind, topic, partition, position); 0 for what is to be left to Python, and -1 is an exception. */
 static int
-get_reader(PyObject *module, PyObject *kind, PyObject *topic, PyObject *partition, PyObject *position, reader *made)
+get_source(PyObject *module, PyObject *kind, PyObject *topic, PyObject *partition, PyObject *position, source *made)
 {
     if (!PyType_Check(kind) || !PyUnicode_CheckExact(topic) || !is_int64(partition, &made->partition) ||
         !is_int64(position, &made->position) || made->partition != (int32_t)made->partition) {
@@ -469,22 +472,22 @@ get_reader(PyObject *module, PyObject *kind, PyObject *topic, PyObject *partitio
 }
 
 /* Takes the buffer in any case; the caller fills in what is not the reader's. */
-static cursor *
-new_cursor(PyObject *module, const reader *by, Py_buffer *data)
+static reader *
+new_reader(PyObject *module, const source *by, Py_buffer *data)
 {
     PyObject *type = PyObject_GetAttrString(module, "RecordReader");
-    PyObject *piece_type = type == NULL ? NULL : PyObject_GetAttrString(module, "RecordSlice");
-    cursor *made = NULL;
-    if (piece_type != NULL) {
-        made = (cursor *)((allocfunc)PyType_GetSlot((PyTypeObject *)type, Py_tp_alloc))((PyTypeObject *)type, 0);
+    PyObject *slice_type = type == NULL ? NULL : PyObject_GetAttrString(module, "RecordSlice");
+    reader *made = NULL;
+    if (slice_type != NULL) {
+        made = (reader *)((allocfunc)PyType_GetSlot((PyTypeObject *)type, Py_tp_alloc))((PyTypeObject *)type, 0);
     }
     Py_XDECREF(type);
     if (made == NULL) {
-        Py_XDECREF(piece_type);
+        Py_XDECREF(slice_type);
         PyBuffer_Release(data);
         return NULL;
     }
-    made->piece_type = (PyTypeObject *)piece_type;
+    made->slice_type = (PyTypeObject *)slice_type;
     made->kind = (PyTypeObject *)Py_NewRef((PyObject *)by->kind);
     made->allocate = (allocfunc)PyType_GetSlot(made->kind, Py_tp_alloc);
     made->topic = Py_NewRef(by->topic);
@@ -498,12 +501,12 @@ new_cursor(PyObject *module, const reader *by, Py_buffer *data)
 /* (kind, topic, partition, timestamp_type, position, next_offset,
  *  data, pos, count, base_offset, base_timestamp, last_delta, timestamp | None) -> RecordReader | None */
 PyObject *
-open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+open_reader(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     int64_t timestamp_type, pos, count;
     walk on = {0};
     totals all = {0};
-    reader by;
+    source by;
     if (nargs != 13 || !is_int64(args[3], &timestamp_type) || !PyLong_CheckExact(args[5]) ||
         !PyObject_CheckBuffer(args[6]) || !is_int64(args[7], &pos) || !is_int64(args[8], &count) ||
         !is_int64(args[9], &on.from.base_offset) || !is_int64(args[10], &on.from.base_timestamp) ||
@@ -514,7 +517,7 @@ open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (on.from.has_timestamp && !is_int64(args[12], &on.from.timestamp)) {
         Py_RETURN_NONE;
     }
-    int is_reader = get_reader(module, args[0], args[1], args[2], args[4], &by);
+    int is_reader = get_source(module, args[0], args[1], args[2], args[4], &by);
     if (is_reader <= 0) {
         return is_reader < 0 ? NULL : Py_NewRef(Py_None);
     }
@@ -536,7 +539,7 @@ open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         PyBuffer_Release(&data);
         Py_RETURN_NONE;
     }
-    cursor *made = new_cursor(module, &by, &data);
+    reader *made = new_reader(module, &by, &data);
     if (made != NULL) {
         made->timestamp_type = (int32_t)timestamp_type;
         made->next_offset = Py_NewRef(args[5]);
@@ -548,16 +551,17 @@ open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return (PyObject *)made;
 }
 
-/* (kind, topic, partition, position, data, pos, check_crc, enough) -> (RecordReader, end) | None; see `_cursor.open_batches` */
+/* (kind, topic, partition, position, data, pos, check_crc, enough) -> (RecordReader, end) | None; see
+ * `open_batches` in reader.py */
 PyObject *
 open_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     int64_t pos, enough;
-    reader by;
+    source by;
     if (nargs != 8 || !PyObject_CheckBuffer(args[4]) || !is_int64(args[5], &pos) || !is_int64(args[7], &enough)) {
         Py_RETURN_NONE;
     }
-    int is_reader = get_reader(module, args[0], args[1], args[2], args[3], &by), check_crc = args[6] == Py_True;
+    int is_reader = get_source(module, args[0], args[1], args[2], args[3], &by), check_crc = args[6] == Py_True;
     if (is_reader <= 0) {
         return is_reader < 0 ? NULL : Py_NewRef(Py_None);
     }
@@ -576,7 +580,7 @@ open_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         PyBuffer_Release(&data);
         Py_RETURN_NONE;
     }
-    cursor *made = new_cursor(module, &by, &data);
+    reader *made = new_reader(module, &by, &data);
     if (made == NULL) {
         return NULL;
     }
@@ -591,40 +595,43 @@ open_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return pair;
 }
 
-static PyMethodDef piece_methods[] = {
-    {"records", piece_records, METH_NOARGS, "records() -> list"},
-    {"rows", piece_rows, METH_NOARGS, "rows() -> list of tuples"},
+static PyMethodDef slice_methods[] = {
+    {"records", slice_records, METH_NOARGS, "records() -> list"},
+    {"rows", slice_rows, METH_NOARGS, "rows() -> list of tuples"},
     {NULL, NULL, 0, NULL},
 };
 
-static PyGetSetDef piece_attributes[] = {
-    {"cursor", piece_cursor, NULL, NULL, NULL},
+static PyGetSetDef slice_attributes[] = {
+    {"cursor", slice_reader, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyType_Slot piece_slots[] = {
-    {Py_tp_methods, piece_methods},
-    {Py_tp_getset, piece_attributes},
-    {Py_sq_length, piece_length},
+static PyType_Slot slice_slots[] = {
+    {Py_tp_methods, slice_methods},
+    {Py_tp_getset, slice_attributes},
+    {Py_sq_length, slice_length},
     {Py_tp_dealloc, free_piece},
     {Py_tp_doc, "Some records of a cursor, to be made when they are asked for."},
     {0, NULL},
 };
 
-PyType_Spec piece_spec = {
-    "kwire.wire._speedups.RecordSlice", sizeof(piece), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, piece_slots,
+PyType_Spec slice_spec = {
+    "kwire.wire._speedups.RecordSlice",
+    sizeof(slice),
+    0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    slice_slots,
 };
 
 /* ---- iteration ------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    PyObject_HEAD
-    PyObject *reading; /* the cursor, or NULL */
-    int is_done;       /* it needs no memory for records any more */
-} stream;
+    PyObject_HEAD PyObject *reading; /* the reader, or NULL */
+    int is_done;                     /* it needs no memory for records any more */
+} iterator;
 
 static PyObject *
-new_stream(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(keywords))
+new_iterator(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(keywords))
 {
     PyObject *made = ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (made != NULL) {
@@ -634,9 +641,9 @@ new_stream(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(ke
 }
 
 static PyObject *
-end_stream(PyObject *object, PyObject *Py_UNUSED(nothing))
+end_iterator(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
-    stream *self = (stream *)object;
+    iterator *self = (iterator *)object;
     if (!self->is_done) {
         self->is_done = 1;
         memory_leave(MEMORY_OF_RECORDS);
@@ -645,9 +652,9 @@ end_stream(PyObject *object, PyObject *Py_UNUSED(nothing))
 }
 
 static PyObject *
-stream_next(PyObject *object)
+iterator_next(PyObject *object)
 {
-    stream *self = (stream *)object;
+    iterator *self = (iterator *)object;
     for (;;) {
         if (self->reading != NULL) {
             PyObject *from = Py_NewRef(self->reading); /* it may be taken away meanwhile */
@@ -673,61 +680,62 @@ stream_next(PyObject *object)
 }
 
 static PyObject *
-stream_reading(PyObject *object, void *Py_UNUSED(closure))
+iterator_reading(PyObject *object, void *Py_UNUSED(closure))
 {
-    PyObject *reading = ((stream *)object)->reading;
+    PyObject *reading = ((iterator *)object)->reading;
     return Py_NewRef(reading == NULL ? Py_None : reading);
 }
 
 static int
-stream_read(PyObject *object, PyObject *cursor_or_none, void *Py_UNUSED(closure))
+iterator_read(PyObject *object, PyObject *reader_or_none, void *Py_UNUSED(closure))
 {
-    stream *self = (stream *)object;
+    iterator *self = (iterator *)object;
     PyObject *old = self->reading;
-    self->reading = cursor_or_none == NULL || cursor_or_none == Py_None ? NULL : Py_NewRef(cursor_or_none);
+    self->reading = reader_or_none == NULL || reader_or_none == Py_None ? NULL : Py_NewRef(reader_or_none);
     Py_XDECREF(old);
     return 0;
 }
 
 static void
-free_stream(PyObject *object)
+free_iterator(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
-    Py_XDECREF(((stream *)object)->reading);
-    Py_DECREF(end_stream(object, NULL));
+    Py_XDECREF(((iterator *)object)->reading);
+    Py_DECREF(end_iterator(object, NULL));
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
 
-static PyMethodDef stream_methods[] = {
-    {"_end", end_stream, METH_NOARGS, "_end(): nothing more will be read"},
+static PyMethodDef iterator_methods[] = {
+    {"_end", end_iterator, METH_NOARGS, "_end(): nothing more will be read"},
     {NULL, NULL, 0, NULL},
 };
 
-static PyGetSetDef stream_attributes[] = {
-    {"_reading", stream_reading, stream_read, NULL, NULL},
+static PyGetSetDef iterator_attributes[] = {
+    {"_reading", iterator_reading, iterator_read, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyType_Slot stream_slots[] = {
-    {Py_tp_new, new_stream},
-    {Py_tp_methods, stream_methods},
-    {Py_tp_getset, stream_attributes},
+static PyType_Slot iterator_slots[] = {
+    {Py_tp_new, new_iterator},
+    {Py_tp_methods, iterator_methods},
+    {Py_tp_getset, iterator_attributes},
     {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, stream_next},
-    {Py_tp_dealloc, free_stream},
-    {Py_tp_doc, "Iterates over cursors that `_next_cursor` answers."},
+    {Py_tp_iternext, iterator_next},
+    {Py_tp_dealloc, free_iterator},
+    {Py_tp_doc, "Iterate over the records of the readers that `_next_cursor` returns."},
     {0, NULL},
 };
 
-static PyType_Spec stream_spec = {
-    "kwire.wire._speedups.RecordIterator", sizeof(stream), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, stream_slots,
+static PyType_Spec iterator_spec = {
+    "kwire.wire._speedups.RecordIterator",    sizeof(iterator), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, iterator_slots,
 };
 
 /* ---- the module -------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef functions[] = {
-    {"open_cursor", (PyCFunction)(void (*)(void))open_cursor, METH_FASTCALL,
+    {"open_cursor", (PyCFunction)(void (*)(void))open_reader, METH_FASTCALL,
      "(kind, topic, partition, timestamp_type, position, next_offset, data, pos, count, base_offset, base_timestamp, "
      "last_delta, timestamp, /)"},
     {"open_batches", (PyCFunction)(void (*)(void))open_batches, METH_FASTCALL,
@@ -744,9 +752,9 @@ add_reader(PyObject *module)
         const char *name;
         PyType_Spec *spec;
     } TYPES[] = {{"RecordFields", &record_spec},
-                 {"RecordReader", &cursor_spec},
-                 {"RecordSlice", &piece_spec},
-                 {"RecordIterator", &stream_spec}};
+                 {"RecordReader", &reader_spec},
+                 {"RecordSlice", &slice_spec},
+                 {"RecordIterator", &iterator_spec}};
     for (size_t index = 0; index < sizeof(TYPES) / sizeof(*TYPES); index++) {
         PyObject *type = PyType_FromSpec(TYPES[index].spec);
         int outcome = type == NULL ? -1 : PyModule_AddObjectRef(module, TYPES[index].name, type);

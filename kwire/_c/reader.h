@@ -1,14 +1,14 @@
 /* What the sources of the consumer's part share: records made lazily from a batch, and how to walk over them.
  *
- * `_cursor.py` is the specification. `open_cursor` looks once at all records of a batch and answers None for whatever is
- * out of the ordinary, as decode_records does; from then on every place in the batch is known to be right. Nothing is
- * remembered of that walk: to walk again, without checks, costs less than the memory for an index.
+ * kwire/records/reader.py is the specification. `open_cursor` walks over all records of a batch once and returns None
+ * for whatever is unusual, as decode_records does; from then on every position in the batch is known to be right.
+ * Nothing is remembered of that walk: to walk again, without checks, costs less than the memory for an index.
  *
- * A record refers to its cursor, which holds the bytes of the batch and knows, without owning them, the records that it
+ * A record refers to its reader, which holds the bytes of the batch and knows, without owning them, the records that it
  * has handed out: `detach` gives those that are still alive a copy of their own bytes, so that one record that somebody
  * keeps does not keep what it was fetched with.
  *
- * The interpreter's lock is held but while a batch is looked through and while columns are filled: that reads buffers
+ * the GIL is held but while a batch is looked through and while columns are filled: that reads buffers
  * which are exported to us, and writes into others that nobody else has seen yet.
  */
 #include "module.h"
@@ -24,18 +24,17 @@ typedef struct {
     int64_t offset, timestamp;
     bytes_t key, value, headers, end;
     int32_t key_size, value_size, header_count;
-} place;
+} layout;
 
-typedef struct cursor cursor;
+typedef struct reader reader;
 
 typedef struct record {
-    PyObject_HEAD
-    PyObject *home; /* the cursor; or, detached, bytes of its own; NULL where there is nothing lazy */
+    PyObject_HEAD PyObject *home; /* the reader; or, detached, bytes of its own; NULL where there is nothing lazy */
     PyObject *topic;
     PyObject *key, *value, *headers; /* once made */
     PyObject *assigned;              /* a dict of what was set from Python, or NULL */
-    place where;
-    struct record *previous, *next; /* those alive of the same cursor */
+    layout where;
+    struct record *previous, *next; /* those alive of the same reader */
     int is_detached;
     int32_t partition, timestamp_type;
 } record;
@@ -45,7 +44,7 @@ typedef struct {
     int has_timestamp; /* one for all records */
 } origin;
 
-/* A place between two records; behind the last of a batch the header of the next may follow. */
+/* A position between two records; behind the last of a batch the header of the next may follow. */
 typedef struct {
     bytes_t at;
     Py_ssize_t left; /* records of this batch */
@@ -57,9 +56,8 @@ typedef struct {
     int64_t key_bytes, value_bytes, null_keys, null_values;
 } totals;
 
-struct cursor {
-    PyObject_HEAD
-    PyTypeObject *piece_type, *kind; /* kind: of the records */
+struct reader {
+    PyObject_HEAD PyTypeObject *slice_type, *kind; /* kind: of the records */
     allocfunc allocate;
     PyObject *topic;
     Py_buffer data;
@@ -73,14 +71,13 @@ struct cursor {
     int32_t partition, timestamp_type;
 };
 
-/* Some records of a cursor. */
+/* Some records of a reader. */
 typedef struct {
-    PyObject_HEAD
-    cursor *from;
+    PyObject_HEAD reader *from;
     walk on; /* the first */
     Py_ssize_t count;
     const totals *all; /* or NULL where they are not known */
-} piece;
+} slice;
 
 /* The varint at `at`, in a batch that was looked through. */
 static inline bytes_t
@@ -106,9 +103,9 @@ known_span(bytes_t at, bytes_t *start, int32_t *size)
     return *start + (found > 0 ? found : 0);
 }
 
-/* The place of the record at `at`, in a batch that was looked through, and where the next begins. */
+/* The layout of the record at `at`, in a batch that was looked through, and where the next begins. */
 static inline bytes_t
-get_place(bytes_t at, const origin *from, place *found)
+get_layout(bytes_t at, const origin *from, layout *found)
 {
     int64_t size, after, delta, header_count;
     at = known_varint(at, &size);
@@ -144,25 +141,26 @@ walk_into(bytes_t header)
     return (walk){
         .at = header + BATCH_OVERHEAD_BYTES,
         .left = (Py_ssize_t)big_endian(header + 57, 4),
-        .from = {
-            .base_offset = big_endian(header, 8),
-            .last_delta = big_endian(header + 23, 4),
-            .base_timestamp = big_endian(header + 27, 8),
-            .timestamp = big_endian(header + 35, 8),
-            .has_timestamp = header[22] & LOG_APPEND_BIT,
-        },
+        .from =
+            {
+                .base_offset = big_endian(header, 8),
+                .last_delta = big_endian(header + 23, 4),
+                .base_timestamp = big_endian(header + 27, 8),
+                .timestamp = big_endian(header + 35, 8),
+                .has_timestamp = header[22] & LOG_APPEND_BIT,
+            },
     };
 }
 
 /* The next record, of which there must be one. */
 static inline void
-take_place(walk *on, place *found)
+next_layout(walk *on, layout *found)
 {
     while (on->left == 0) {
         *on = walk_into(on->at);
     }
     on->left--;
-    on->at = get_place(on->at, &on->from, found);
+    on->at = get_layout(on->at, &on->from, found);
 }
 
 static inline PyObject *
@@ -184,33 +182,33 @@ typedef struct {
 } stretch;
 
 /* _look.c */
-/* Whether all records of a batch are right and end where it ends. Those before `position`, which a batch has that is sent
- * whole, are passed over, and what the others come to is added to `all`. */
+/* Whether all records of a batch are right and end where it ends. Those before `position`, which a batch has that is
+ * sent whole, are passed over, and what the others come to is added to `all`. */
 int look_through(walk *on, bytes_t end, int64_t position, totals *all);
-/* As many batches as can be taken together, from the one at `at` on, until they have `enough` bytes. The first may begin
- * before `position`, and each follows the one before. None (`end` is `at`) if the first is for the specification to judge. */
+/* As many batches as can be taken together, from the one at `at` on, until they have `enough` bytes. The first may
+ * begin before `position`, and each follows the one before. None (`end` is `at`) if the first is for the specification
+ * to judge. */
 stretch look_through_batches(bytes_t at, bytes_t data_end, int64_t position, int check_crc, int64_t enough);
 
-/* _consumed.c */
+/* record_fields.c */
 extern PyType_Spec record_spec;
 PyObject *record_class(PyObject *module, PyObject *full_name);
-PyObject *headers_of(const place *where);
+PyObject *headers_of(const layout *where);
 int detach_record(record *self); /* -1 is an exception */
-record *new_record(cursor *from, walk *on);
+record *new_record(reader *from, walk *on);
 void keep_idle(PyTypeObject *kind);
 
-/* _cursor.c */
-extern PyType_Spec cursor_spec, piece_spec;
-PyObject *open_cursor(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+/* reader.c */
+extern PyType_Spec reader_spec, slice_spec;
+PyObject *open_reader(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *open_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
-/* _slab.c */
+/* buffers.c */
 extern PyType_Spec slab_spec;
 /* Memory to be written, and the object, bytes or a slab, that has it; NULL is an exception. */
 unsigned char *new_room(PyTypeObject *slab_type, Py_ssize_t size, PyObject **object);
-PyObject *room(PyObject *module, PyObject *wanted);
 
-/* _columns.c */
+/* columns.c */
 PyObject *columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 #ifdef __GNUC__

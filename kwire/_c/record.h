@@ -85,7 +85,7 @@ get_varint(bytes_t at, bytes_t end, int64_t *n)
     return NULL;
 }
 
-/* Of objects. These answer 0 for what is to be left to the specification; no exception is set then. */
+/* Of objects. These answer 0 for what is to be left to Python; no exception is set then. */
 
 typedef struct {
     const char *at; /* NULL for null */
@@ -150,7 +150,7 @@ is_header(PyObject *headers, Py_ssize_t index, span *name, span *value)
            is_nullable_bytes(PyTuple_GetItem(header, 1), value);
 }
 
-/* Below, 1 is done, 0 is left to the specification, and -1 is an exception. */
+/* Below, 1 is done, 0 is left to Python, and -1 is an exception. */
 
 static inline int
 get_nullable_bytes(bytes_t *at, bytes_t end, PyObject **found)

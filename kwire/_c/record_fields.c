@@ -1,4 +1,4 @@
-/* A consumed record in C: its fields are made from the batch when they are asked for. See _consume.h. */
+/* A consumed record: its fields are made from the batch when they are read. See RecordFields in reader.py. */
 #include "reader.h"
 
 enum field { TOPIC, PARTITION, OFFSET, TIMESTAMP_MS, TIMESTAMP_TYPE, KEY, VALUE, HEADERS };
@@ -25,7 +25,7 @@ header_at(bytes_t *at)
 }
 
 PyObject *
-headers_of(const place *where)
+headers_of(const layout *where)
 {
     PyObject *headers = PyTuple_New(where->header_count);
     bytes_t at = where->headers;
@@ -45,7 +45,7 @@ static PyObject *
 made(record *self, PyObject **kept, enum field field)
 {
     if (*kept == NULL) {
-        const place *where = &self->where;
+        const layout *where = &self->where;
         *kept = field == KEY     ? bytes_or_none(where->key, where->key_size)
                 : field == VALUE ? bytes_or_none(where->value, where->value_size)
                                  : headers_of(where);
@@ -112,7 +112,7 @@ set_field(PyObject *object, PyObject *value, void *closure)
     return PyDict_SetItemString(self->assigned, name, value);
 }
 
-/* The cursor forgets the record, which goes or gets bytes of its own. */
+/* The reader forgets the record, which goes or gets bytes of its own. */
 static void
 unlink_record(record *self)
 {
@@ -120,7 +120,7 @@ unlink_record(record *self)
         self->previous->next = self->next;
     }
     else {
-        ((cursor *)self->home)->alive = self->next;
+        ((reader *)self->home)->alive = self->next;
     }
     if (self->next != NULL) {
         self->next->previous = self->previous;
@@ -128,11 +128,11 @@ unlink_record(record *self)
     self->previous = self->next = NULL;
 }
 
-/* The record gets a copy of its own bytes, and lets go of the cursor. */
+/* The record gets a copy of its own bytes, and lets go of the reader. */
 int
 detach_record(record *self)
 {
-    place *where = &self->where;
+    layout *where = &self->where;
     bytes_t start = where->key;
     PyObject *own = PyBytes_FromStringAndSize((const char *)start, where->end - start);
     if (own == NULL) {
@@ -181,7 +181,7 @@ keep_idle(PyTypeObject *kind)
 }
 
 record *
-new_record(cursor *from, walk *on)
+new_record(reader *from, walk *on)
 {
     record *made = from->kind == idle.kind ? idle.first : NULL;
     if (made != NULL) {
@@ -197,7 +197,7 @@ new_record(cursor *from, walk *on)
     }
     if (made != NULL) {
         bytes_t at = on->at;
-        take_place(on, &made->where);
+        next_layout(on, &made->where);
         __builtin_prefetch(on->at + RECORDS_AHEAD * (on->at - at));
         made->home = Py_NewRef((PyObject *)from);
         made->topic = Py_NewRef(from->topic);

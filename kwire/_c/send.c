@@ -12,9 +12,9 @@
 static PyObject *names[ARGUMENTS]; /* interned */
 
 static PyObject *
-referred(door_t *door, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+by_slow_path(accumulator_t *accumulator, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *positional = PyTuple_New(nargs), *keywords = kwnames == NULL ? NULL : PyDict_New(), *answer = NULL;
+    PyObject *positional = PyTuple_New(nargs), *keywords = kwnames == NULL ? NULL : PyDict_New(), *result = NULL;
     if (positional == NULL || (kwnames != NULL && keywords == NULL)) {
         goto done;
     }
@@ -27,14 +27,15 @@ referred(door_t *door, PyObject *const *args, Py_ssize_t nargs, PyObject *kwname
             goto done;
         }
     }
-    answer = PyObject_Call(door->refer, positional, keywords);
+    result = PyObject_Call(accumulator->slow_path, positional, keywords);
 done:
     Py_XDECREF(positional);
     Py_XDECREF(keywords);
-    return answer;
+    return result;
 }
 
-/* Where a call's keywords belong; a call in a loop has the same tuple of them each time. 0 for what is to be referred. */
+/* Where a call's keywords belong; a call in a loop has the same tuple of them each time. 0 for what goes to the slow
+ * path. */
 static int
 learn_keywords(keywords_t *keywords, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -61,7 +62,7 @@ learn_keywords(keywords_t *keywords, Py_ssize_t nargs, PyObject *kwnames)
     return 1;
 }
 
-/* The arguments by their place, NULL or None for those left out; 0 for what is to be referred. */
+/* The arguments by their position, NULL or None for those left out; 0 for what goes to the slow path. */
 static inline int
 arguments(keywords_t *keywords, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **found)
 {
@@ -128,7 +129,8 @@ is_data(PyObject *object, span *found, held_t *held)
     return PyUnicode_CheckExact(object) ? is_text(object, found) : is_buffer(object, found, held);
 }
 
-/* The pairs as they are now, so that nobody changes them meanwhile; NULL, perhaps with an exception, for anything else. */
+/* The pairs as they are now, so that nobody changes them meanwhile; NULL, perhaps with an exception, for anything else.
+ */
 static PyObject *
 pairs_of(PyObject *headers)
 {
@@ -190,58 +192,60 @@ is_int(PyObject *object, int64_t limit, int64_t *found)
 }
 
 static int
-is_now(door_t *door, int64_t *found)
+is_now(accumulator_t *accumulator, int64_t *found)
 {
-    if (door->by_system) {
-        *found = daytime_ms(&door->daytime);
+    if (accumulator->by_system) {
+        *found = daytime_ms(&accumulator->daytime);
         return *found >= 0;
     }
-    PyObject *answer = PyObject_CallNoArgs(door->time_ms);
-    if (answer == NULL) {
+    PyObject *result = PyObject_CallNoArgs(accumulator->time_ms);
+    if (result == NULL) {
         PyErr_Clear();
         return 0;
     }
-    int is_fine = is_int(answer, INT64_MAX, found);
-    Py_DECREF(answer);
+    int is_fine = is_int(result, INT64_MAX, found);
+    Py_DECREF(result);
     return is_fine;
 }
 
-/* The open run of a slot, if a record may join it just so; borrowed. */
-static inline run_t *
-open_run(const topic_t *topic, int slot)
+/* The open builder of a slot, if a record may join it just so; borrowed. */
+static inline builder_t *
+open_builder(const topic_t *topic, int slot)
 {
-    run_t *run = slot >= 0 ? (slot < topic->open_room ? topic->open[slot] : NULL)
-                           : (slot == UNROUTED ? topic->unrouted : topic->undesignated);
-    return run != NULL && run->terms == Py_None ? run : NULL;
+    builder_t *builder = slot >= 0 ? (slot < topic->open_capacity ? topic->open[slot] : NULL)
+                                   : (slot == UNROUTED ? topic->unrouted : topic->undesignated);
+    return builder != NULL && builder->terms == Py_None ? builder : NULL;
 }
 
-/* A place that is still nowhere. */
-static inline place_t *
-new_place(const door_t *door)
+/* A future that is still nowhere. */
+static inline future_t *
+new_future(const accumulator_t *accumulator)
 {
-    return future_new(door->place_type, NULL, 0);
+    return future_new(accumulator->future_type, NULL, 0);
 }
 
-/* As `run_put_plain` does not: begins a run, fills one, gives it memory. The run (borrowed), or NULL with an exception. */
-static run_t *
-send_slowly(door_t *door, PyObject *name, topic_t *topic, int slot, const entry_t *entry, Py_ssize_t size, int *wakes)
+/* As `builder_put_plain` does not: begins a builder, fills one, gives it memory. The builder (borrowed), or NULL with
+ * an exception. */
+static builder_t *
+send_slowly(accumulator_t *accumulator, PyObject *name, topic_t *topic, int slot, const entry_t *entry, Py_ssize_t size,
+            int *wakes)
 {
     int is_new = 0, is_full = 0;
-    run_t *run = joined(door, name, topic, slot, size, Py_None, Py_None, &is_new, &is_full);
-    if (run == NULL || put(door, topic, run, slot, entry, size) < 0) {
+    builder_t *builder = joined(accumulator, name, topic, slot, size, Py_None, Py_None, &is_new, &is_full);
+    if (builder == NULL || put(accumulator, topic, builder, slot, entry, size) < 0) {
         return NULL;
     }
-    *wakes = must_wake(door, is_new, is_full || run->is_closed);
-    return run;
+    *wakes = must_wake(accumulator, is_new, is_full || builder->is_closed);
+    return builder;
 }
 
-/* What a record is and counts as; 0 for what is to be referred. */
+/* What a record is and counts as; 0 for what goes to the slow path. */
 static inline int
-is_record(door_t *door, PyObject *const *given, entry_t *entry, Py_ssize_t *size, held_t *held)
+is_record(accumulator_t *accumulator, PyObject *const *given, entry_t *entry, Py_ssize_t *size, held_t *held)
 {
     if (!is_data(given[VALUE], &entry->value, held) || !is_data(given[KEY], &entry->key, held) ||
         (given[TIMESTAMP] != NULL ? !is_int(given[TIMESTAMP], INT64_MAX, &entry->timestamp)
-                                  : !is_now(door, &entry->timestamp))) {
+                                  : !is_now(accumulator, &entry->timestamp))) {
         return 0;
     }
     *size = counted_record(entry->key, entry->value);
@@ -253,9 +257,9 @@ is_record(door_t *door, PyObject *const *given, entry_t *entry, Py_ssize_t *size
     return is_fine;
 }
 
-/* Takes a record in, and answers its place; NULL with an exception, or without one for what is to be referred. */
+/* Takes a record in, and returns its future; NULL with an exception, or without one for what goes to the slow path. */
 static inline PyObject *
-entered(door_t *door, PyObject *const *given, const entry_t *entry, Py_ssize_t size)
+entered(accumulator_t *accumulator, PyObject *const *given, const entry_t *entry, Py_ssize_t size)
 {
     int64_t partition = 0;
     if (given[TOPIC] == NULL || !PyUnicode_CheckExact(given[TOPIC]) ||
@@ -263,62 +267,64 @@ entered(door_t *door, PyObject *const *given, const entry_t *entry, Py_ssize_t s
         (given[ON_DELIVERY] != NULL && !PyCallable_Check(given[ON_DELIVERY]))) {
         return NULL;
     }
-    place_t *place = new_place(door); /* the last that may run other code */
-    if (place == NULL) {
+    future_t *future = new_future(accumulator); /* the last that may run other code */
+    if (future == NULL) {
         return NULL;
     }
-    topic_t *topic = find_topic(door, given[TOPIC]);
-    if (topic == NULL || size > door->record_bytes_max || !has_room(door, topic, size) || topic->is_awaited ||
-        !door->is_open) {
-        Py_DECREF(OBJECT(place));
+    topic_t *topic = find_topic(accumulator, given[TOPIC]);
+    if (topic == NULL || size > accumulator->record_bytes_max || !fits(accumulator, topic, size) || topic->is_awaited ||
+        !accumulator->is_open) {
+        Py_DECREF(OBJECT(future));
         return NULL;
     }
-    int slot = given[PARTITION] != NULL ? (int)partition : slot_of(door, topic, entry->key), wakes = 0, failed = 0;
-    run_t *run = open_run(topic, slot);
-    if (run == NULL || !run_put_plain(run, entry, size)) {
-        door->users++;
-        run = send_slowly(door, given[TOPIC], topic, slot, entry, size, &wakes);
-        door->users--;
-        if (run == NULL) {
-            Py_DECREF(OBJECT(place));
+    int slot = given[PARTITION] != NULL ? (int)partition : slot_of(accumulator, topic, entry->key), wakes = 0,
+        failed = 0;
+    builder_t *builder = open_builder(topic, slot);
+    if (builder == NULL || !builder_put_plain(builder, entry, size)) {
+        accumulator->users++;
+        builder = send_slowly(accumulator, given[TOPIC], topic, slot, entry, size, &wakes);
+        accumulator->users--;
+        if (builder == NULL) {
+            Py_DECREF(OBJECT(future));
             return NULL;
         }
     }
-    use(door, topic, size);
-    Py_INCREF(OBJECT(run));
-    place->run = run;
-    place->number = run->count - 1;
+    use(accumulator, topic, size);
+    Py_INCREF(OBJECT(builder));
+    future->builder = builder;
+    future->number = builder->count - 1;
     if (given[ON_DELIVERY] != NULL) {
-        int is_kept = door->remade_type == NULL || slot == UNROUTED;
-        failed = callbacks_add(&run->callbacks, place->number, is_kept ? OBJECT(place) : NULL, given[ON_DELIVERY]) < 0;
+        int is_kept = accumulator->plain_future_type == NULL || slot == UNROUTED;
+        failed =
+            callbacks_add(&builder->callbacks, future->number, is_kept ? OBJECT(future) : NULL, given[ON_DELIVERY]) < 0;
     }
     if (wakes) {
-        failed |= wake(door) < 0;
+        failed |= wake(accumulator) < 0;
     }
     if (failed) {
-        Py_DECREF(OBJECT(place));
+        Py_DECREF(OBJECT(future));
         return NULL;
     }
-    return (PyObject *)place;
+    return (PyObject *)future;
 }
 
 PyObject *
-door_send(door_t *door, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+accumulator_send(accumulator_t *accumulator, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *given[ARGUMENTS] = {NULL}, *place = NULL;
+    PyObject *given[ARGUMENTS] = {NULL}, *future = NULL;
     entry_t entry = {0};
     held_t held;
     held.views_used = 0;
     held.headers = NULL;
     Py_ssize_t size = 0;
-    if (door->is_open && arguments(&door->keywords, args, nargs, kwnames, given) &&
-        is_record(door, given, &entry, &size, &held)) {
-        place = entered(door, given, &entry, size);
+    if (accumulator->is_open && arguments(&accumulator->keywords, args, nargs, kwnames, given) &&
+        is_record(accumulator, given, &entry, &size, &held)) {
+        future = entered(accumulator, given, &entry, size);
     }
     if (held.views_used || held.headers != NULL) {
         let_go(&held);
     }
-    return place != NULL || PyErr_Occurred() ? place : referred(door, args, nargs, kwnames);
+    return future != NULL || PyErr_Occurred() ? future : by_slow_path(accumulator, args, nargs, kwnames);
 }
 
 int

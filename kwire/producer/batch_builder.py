@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, pairwise, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kwire.records.compression import Compression, compress
-from kwire.records.encoder import encode_columns, encode_records
+from kwire.records.encoder import encode_each
 from kwire.records.header import TRANSACTIONAL, batch_header
 from kwire.records.rows import BATCH_OVERHEAD_BYTES, Headers, NewRecord
 from kwire.records.sizes import VALUE_RECORDS, lead_bytes, record_bytes
@@ -163,16 +163,16 @@ class BatchBuilder:
         return self._rows()[start:end]
 
     def _rows(self) -> list[NewRecord]:
-        timestamps: list[int] = []
-        for (first, after), timestamp in zip(pairwise([*self._marks, self._count]), self._mark_times, strict=True):
-            timestamps += [timestamp] * (after - first)
-        headers: list[Headers] = [()] * self._count
-        for number, own in self._headers.items():
-            headers[number] = own
-        return list(zip(timestamps, self._all_keys(), self._values, headers, strict=True))
+        return list(self._each())
 
-    def _all_keys(self) -> list[bytes | None]:
-        return self._keys + [None] * (self._count - len(self._keys))
+    def _each(self) -> Iterator[NewRecord]:
+        counts = (after - first for first, after in pairwise([*self._marks, self._count]))
+        timestamps = chain.from_iterable(map(repeat, self._mark_times, counts))
+        keys = chain(self._keys, repeat(None, self._count - len(self._keys)))
+        headers: Iterable[Headers] = repeat((), self._count)
+        if self._headers:
+            headers = [self._headers.get(number, ()) for number in range(self._count)]
+        return zip(timestamps, keys, self._values, headers, strict=True)
 
     def body(self) -> Bytes:
         """Its records as they stand in an uncompressed v2 batch."""
@@ -200,9 +200,7 @@ class BatchBuilder:
 
     def _encode(self) -> bytearray:
         """The body behind room for the header."""
-        if self._headers:
-            return bytearray(BATCH_OVERHEAD_BYTES) + encode_records(self._rows(), self.base_timestamp)
-        return encode_columns(self._all_keys(), self._values, self._marks, self._mark_times, BATCH_OVERHEAD_BYTES)
+        return bytearray().join([bytes(BATCH_OVERHEAD_BYTES), *encode_each(self._each(), self.base_timestamp)])
 
     def drop(self, count: int) -> None:
         """So many more of its records will not be asked for again; when that is all, their memory is given back."""

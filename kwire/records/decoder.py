@@ -1,24 +1,18 @@
-"""Records of a v2 batch from bytes, in Python.
+"""Records of a v2 batch from bytes.
 
-Two ways, alternating: one record after the other whatever they are, and all at once for a run of records that are alike
-(see `_alike`).
-
-Nothing is believed: every length is compared with what is there before anything of that size is made. Wrong data is
+Every length is compared with what is there before anything of that size is made. Wrong data is
 CorruptRecordsError, with the offset of the record in the data given.
 """
 
 from __future__ import annotations
 
 from kwire.errors import CorruptRecordsError
-from kwire.records.alike import RUN_MIN, Origin, decode_run
 from kwire.records.rows import Header, Row
 from kwire.wire.accel import speedups
 from kwire.wire.buffers import Bytes
 
 # Length, attributes, timestamp, offset, lengths of key and value, count of headers.
 RECORD_BYTES_MIN = 7
-# How many records are read singly before a run is looked for again.
-_BETWEEN_RUNS = 64
 
 
 def decode_records(
@@ -39,31 +33,8 @@ def decode_records(
     if not 0 <= count <= (len(data) - pos) // RECORD_BYTES_MIN:
         raise CorruptRecordsError(f"{count} records cannot be in {len(data) - pos} bytes", offset=pos)
     rows: list[Row] = []
-    origin = base_offset, base_timestamp, last_delta, timestamp
-    while len(rows) < count:
-        # One record tells what to look for: where enough like it follow, all of them are read at once.
-        start = pos
-        pos = _decode_each(rows, data, pos, 1, origin)
-        left = count - len(rows)
-        if left >= RUN_MIN:
-            found, pos = decode_run(data, start, pos, left, origin)
-            rows += found
-            if found:
-                continue
-        pos = _decode_each(rows, data, pos, min(_BETWEEN_RUNS, left), origin)
-    if pos != len(data):
-        raise CorruptRecordsError(f"{len(data) - pos} bytes are left after the last of {count} records", offset=pos)
-    return rows
-
-
-def _decode_each(rows: list[Row], data: bytes, pos: int, count: int, origin: Origin) -> int:
-    """Append `count` records to `rows` and answer where the last ends.
-
-    Varints of one and two bytes are read in line: to call a function for each would double the time.
-    """
-    append = rows.append
+    append = rows.append  # varints of one and two bytes are read in line: a call for each would double the time
     size, start = len(data), pos
-    base_offset, base_timestamp, last_delta, timestamp = origin
     try:
         for _ in range(count):
             start = pos
@@ -112,7 +83,9 @@ def _decode_each(rows: list[Row], data: bytes, pos: int, count: int, origin: Ori
             append((base_offset + delta, when, key, value, headers))
     except IndexError:
         raise CorruptRecordsError("the data ends inside a record", offset=start) from None
-    return pos
+    if pos != size:
+        raise CorruptRecordsError(f"{size - pos} bytes are left after the last of {count} records", offset=pos)
+    return rows
 
 
 def _undone(zigzag: int) -> int:

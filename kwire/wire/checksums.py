@@ -14,21 +14,14 @@ from kwire.wire.buffers import Bytes
 
 @cache  # on first use: importing one of them may take longer than importing all of kwire
 def _fastest_crc32c() -> Callable[..., int]:
-    """Return the function of the package crc32c, else crcmod's if its C extension is there, else the one in Python.
-
-    Measured in one run, in ns a byte of 262,144: 0.04, 2.2 and 8.7.
-    """
+    """Return the function of the package crc32c, else crcmod's: 0.04 and 2.2 ns a byte, without its C extension 75."""
     function: Callable[..., int]
     if find_spec("crc32c") is not None:
         function = importlib.import_module("crc32c").crc32c
-    elif find_spec("crcmod._crcfunext") is not None:
+    else:
         import crcmod
 
         function = crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
-    else:
-        from kwire.wire import _lanes  # its tables take a few milliseconds
-
-        function = _lanes.crc32c
     return function
 
 

@@ -78,7 +78,7 @@ def speedups() -> ModuleType:
 # The modules that have counterparts in C, those first that others import.
 TWINS = (
     "kwire.wire.accel", "kwire.wire.buffers", "kwire.wire.checksums", "kwire.net.sockets", "kwire.records.encoder",
-    "kwire.records.alike", "kwire.records.decoder", "kwire.records.reader", "kwire.producer.batch_builder",
+    "kwire.records.decoder", "kwire.records.reader", "kwire.producer.batch_builder",
     "kwire.producer.accumulator",
 )  # fmt: skip
 

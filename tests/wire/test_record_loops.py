@@ -1,15 +1,14 @@
-"""The record loops in Python: the ways for records that are alike answer what the general ones do."""
+"""The record loops in Python: what was encoded is decoded, and what is wrong is found."""
 
 from __future__ import annotations
 
 import random
-from typing import Any, cast
 
 import pytest
 
 from kwire.errors import CorruptRecordsError
 from kwire.records.rows import NewRecord, Row
-from tests.wire.speedups import python
+from tests.wire.speedups import needs_c, python, speedups
 
 NOON = 1_700_000_000_000
 
@@ -50,78 +49,35 @@ LISTS: dict[str, list[NewRecord]] = {
 }
 
 
-ENCODER, DECODER = python.module("kwire.records.encoder"), python.module("kwire.records.decoder")
-encode_records, decode_records = ENCODER.encode_records, DECODER.decode_records
-
-
-def one_by_one(data: bytes, count: int, timestamp: int | None) -> list[Row]:
-    rows: list[Row] = []
-    assert DECODER._decode_each(rows, data, 0, count, (500, NOON, count, timestamp)) == len(data)
-    return rows
-
-
-def at_once(data: bytes, count: int, timestamp: int | None) -> list[Row]:
-    rows: list[Row] = decode_records(data, 0, count, 500, NOON, count, timestamp)
-    return rows
+encode_records, decode_records = python.encode_records, python.decode_records
 
 
 @pytest.mark.parametrize("timestamp", [None, 77])
 @pytest.mark.parametrize("records", LISTS.values(), ids=LISTS)
-def test_the_ways_agree(records: list[NewRecord], timestamp: int | None) -> None:
+def test_what_was_encoded_is_decoded(records: list[NewRecord], timestamp: int | None) -> None:
     encoded = encode_records(records, NOON)
-    assert encoded == encode_records(records, NOON, range(len(records)))  # deltas given: the general way
-    rows = at_once(encoded, len(records), timestamp)
-    assert rows == one_by_one(encoded, len(records), timestamp)
-    if timestamp is None:
-        assert [row[1:] for row in rows] == records
+    assert encoded == encode_records(records, NOON, range(len(records)))
+    rows = decode_records(encoded, 0, len(records), 500, NOON, len(records), timestamp)
+    assert [row[0] for row in rows] == [*range(500, 500 + len(records))]
+    assert [row[2:] for row in rows] == [record[1:] for record in records]
+    assert [row[1] for row in rows] == [record[0] if timestamp is None else timestamp for record in records]
 
 
-def test_the_ways_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quick way that is never taken would agree too."""
-    single: list[int] = []
-    each = DECODER._decode_each
-
-    def counted(rows: list[Row], data: bytes, pos: int, count: int, origin: Any) -> int:
-        single.append(count)
-        return cast("int", each(rows, data, pos, count, origin))
-
-    monkeypatch.setattr(DECODER, "_decode_each", counted)
-    decode_records(encode_records(LISTS["same size"], NOON), 0, 300, 0, NOON, 299, None)
-    assert sum(single) <= 4
-    ways: list[str] = []
-    for way in ("_encode_alike", "_encode_unlike", "_encode_each"):
-        taken = getattr(ENCODER, way)
-
-        def noted(*args: Any, way: str = way, taken: Any = taken) -> Any:
-            ways.append(way)
-            return taken(*args)
-
-        monkeypatch.setattr(ENCODER, way, noted)
-    expected = {
-        "same size": "_encode_alike", "one is longer": "_encode_unlike", "keys": "_encode_unlike",
-        "one has a key": "_encode_unlike", "one is null": "_encode_unlike",
-        "each record another time, two bytes": "_encode_each",
-    }  # fmt: skip
-    for name in expected:
-        encode_records(LISTS[name], NOON)
-    assert ways == list(expected.values())
-
-
+@needs_c
 @pytest.mark.parametrize("size", [3, 60])
 @pytest.mark.parametrize("key", [None, b"", b"key"])
 def test_any_byte_changed(size: int, key: bytes | None) -> None:
-    """Among records that are alike, one byte that is not: the same answer as one by one."""
+    """One changed byte: C finds the same records, or leaves what is wrong to Python, which says so."""
     encoded = encode_records(alike(70, size, key), NOON)
     for at in range(0, len(encoded), 3):
         damaged = bytearray(encoded)
         damaged[at] ^= 1 << at % 8
-        outcomes: list[list[Row] | None] = []
-        for decode in (at_once, one_by_one):
-            try:
-                outcomes.append(decode(bytes(damaged), 70, None))
-            except (CorruptRecordsError, AssertionError):
-                outcomes.append(None)
-        assert outcomes[0] == outcomes[1], at
+        expected: list[Row] | None
+        try:
+            expected = decode_records(bytes(damaged), 0, 70, 500, NOON, 70, None)
+        except CorruptRecordsError:
+            expected = None
+        assert speedups().decode_records(bytes(damaged), 0, 70, 500, NOON, 70, None) == expected, at
 
 
 def test_offset_deltas_with_gaps() -> None:
