@@ -104,8 +104,8 @@ def _topics(given: dict[str, Any]) -> list[str]:
     if not bootstrap or (username and sasl is None):
         return []
     connection = ConnectionOptions(bootstrap, _TIMEOUT_SECONDS, tls, sasl, named_values(given.get("extra") or ()))
-    with closing(LoopThread(connection.config())) as runtime:
-        found = request_metadata(runtime, None, _TIMEOUT_SECONDS).topics
+    with closing(LoopThread(connection.config())) as loop_thread:
+        found = request_metadata(loop_thread, None, _TIMEOUT_SECONDS).topics
     return sorted(topic.name for topic in found if topic.name and not topic.is_internal)
 
 

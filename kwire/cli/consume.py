@@ -76,7 +76,7 @@ def command(
     if raw and template is not None:
         raise click.UsageError("give either --raw or -F, not both")
     wanted = [_topic(text) for text in topics]
-    where = parse_start(start)
+    start_at = parse_start(start)
     write = _writer(output, template, raw, delimiter, null)
     from kwire.consumer import Consumer
 
@@ -85,9 +85,11 @@ def command(
     with Consumer(**options) as consumer:
         partitions = _partitions(consumer, wanted, connection.timeout)
         ends = (
-            consumer.end_offsets(partitions, connection.timeout) if exit_at_end or isinstance(where, _BeforeEnd) else {}
+            consumer.end_offsets(partitions, connection.timeout)
+            if exit_at_end or isinstance(start_at, _BeforeEnd)
+            else {}
         )
-        starts = _starts(consumer, partitions, where, ends, connection.timeout)
+        starts = _starts(consumer, partitions, start_at, ends, connection.timeout)
         if exit_at_end:
             _check_within(starts, ends)
         consumer.assign([(*key, starts[key]) for key in partitions])
@@ -160,13 +162,13 @@ def _partitions(
 
 
 def _starts(
-    consumer: Consumer, partitions: list[TopicPartition], where: StartOffset | _BeforeEnd,
+    consumer: Consumer, partitions: list[TopicPartition], start_at: StartOffset | _BeforeEnd,
     ends: dict[TopicPartition, int], timeout: float,
 ) -> dict[TopicPartition, StartOffset]:  # fmt: skip
-    if not isinstance(where, _BeforeEnd):
-        return dict.fromkeys(partitions, where)
+    if not isinstance(start_at, _BeforeEnd):
+        return dict.fromkeys(partitions, start_at)
     begins = consumer.beginning_offsets(partitions, timeout)
-    return {key: max(begins[key], ends[key] - int(where)) for key in partitions}
+    return {key: max(begins[key], ends[key] - int(start_at)) for key in partitions}
 
 
 def _check_within(starts: dict[TopicPartition, StartOffset], ends: dict[TopicPartition, int]) -> None:
@@ -251,8 +253,8 @@ def _line_formatter(is_coloured: bool) -> Callable[[ConsumerRecord], str]:
         return click.style(text, **how) if is_coloured else text
 
     def show(record: ConsumerRecord) -> str:
-        place = f"{record.topic}:{record.partition} @{record.offset}"
-        cells = [style(place, fg="cyan"), style(utc_text(record.timestamp_ms) or "-", dim=True)]
+        position = f"{record.topic}:{record.partition} @{record.offset}"
+        cells = [style(position, fg="cyan"), style(utc_text(record.timestamp_ms) or "-", dim=True)]
         cells.append(style(bytes_text(record.key), fg="green"))
         cells.append(bytes_text(record.value))
         if record.headers:

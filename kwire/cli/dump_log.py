@@ -25,7 +25,7 @@ from kwire.records import Batch, Record
 Line = tuple[str, dict[str, Any]]
 # Columns by the kind of line: heading, width.
 _COLUMNS: dict[str, list[tuple[str, int]]] = {
-    "batch": [("position", 10), ("offsets", 21), ("records", 7), ("bytes", 8), ("newest", 24), ("facts", 0)],
+    "batch": [("position", 10), ("offsets", 21), ("records", 7), ("bytes", 8), ("newest", 24), ("details", 0)],
     "entry in index": [("offset", 12), ("position", 12)],
     "entry in timeindex": [("time", 24), ("timestamp ms", 14), ("offset", 12)],
     "aborted": [("producer", 12), ("first", 12), ("last", 12), ("last stable", 12)],
@@ -71,8 +71,8 @@ class LogReport:
 
     def _problem(self, path: Path, problem: KwireError) -> None:
         if not self._output.is_table:
-            shown = {"message": problem.message, **problem.where, "remedy": problem.remedy}
-            self._output.json({"file": str(path), "kind": "problem", **shown})
+            json_fields = {"message": problem.message, **problem.where, "remedy": problem.remedy}
+            self._output.json({"file": str(path), "kind": "problem", **json_fields})
             return
         if self._is_check:
             self._text(str(path), bold=True)
@@ -144,45 +144,54 @@ def _shown(name: str, columns: str, fields: dict[str, Any]) -> str:
         timestamp = fields["timestamp_ms"]
         return _aligned(columns, [utc_text(timestamp), str(timestamp), str(fields["offset"])])
     if name == "producer":
-        shown = {**fields, "timestamp_ms": utc_text(fields["timestamp_ms"])}
-        del shown["coordinator_epoch"]
+        json_fields = {**fields, "timestamp_ms": utc_text(fields["timestamp_ms"])}
+        del json_fields["coordinator_epoch"]
         if fields["current_txn_first_offset"] < 0:
-            shown["current_txn_first_offset"] = ""
-        return _aligned(columns, [str(value) for value in shown.values()])
+            json_fields["current_txn_first_offset"] = ""
+        return _aligned(columns, [str(value) for value in json_fields.values()])
     if columns in _COLUMNS:
         return _aligned(columns, [str(value) for value in fields.values()])
     return "  ".join(f"{name}: {_value(value)}" for name, value in fields.items())
 
 
 def _batch_cells(fields: dict[str, Any]) -> list[str]:
-    facts = [f"v{fields['magic']}"]
+    details = [f"v{fields['magic']}"]
     if not fields["is_valid"]:
-        facts.insert(0, "DAMAGED")
+        details.insert(0, "DAMAGED")
     if fields["compression"] != "none":
-        facts.append(fields["compression"])
+        details.append(fields["compression"])
     if fields["partition_leader_epoch"] >= 0:
-        facts.append(f"epoch {fields['partition_leader_epoch']}")
+        details.append(f"epoch {fields['partition_leader_epoch']}")
     if fields["producer_id"] >= 0:
-        facts.append(f"producer {fields['producer_id']}/{fields['producer_epoch']}")
+        details.append(f"producer {fields['producer_id']}/{fields['producer_epoch']}")
         if fields["base_sequence"] >= 0:
-            facts.append(f"sequence {fields['base_sequence']}")
-    facts += [text for name, text in (("is_transactional", "transactional"), ("is_control", "control")) if fields[name]]
+            details.append(f"sequence {fields['base_sequence']}")
+    details += [
+        text for name, text in (("is_transactional", "transactional"), ("is_control", "control")) if fields[name]
+    ]
     first, last = fields["base_offset"], fields["last_offset"]
     offsets = str(first) if first == last else f"{first}-{last}"
     newest = utc_text(fields["max_timestamp_ms"])
-    return [str(fields["position"]), offsets, str(fields["count"]), str(fields["size_bytes"]), newest, ", ".join(facts)]
+    return [
+        str(fields["position"]),
+        offsets,
+        str(fields["count"]),
+        str(fields["size_bytes"]),
+        newest,
+        ", ".join(details),
+    ]
 
 
 def _record_text(fields: dict[str, Any]) -> str:
-    said = [f"{'':>10}  @{fields['offset']}", utc_text(fields["timestamp_ms"]) or "-"]
+    parts = [f"{'':>10}  @{fields['offset']}", utc_text(fields["timestamp_ms"]) or "-"]
     if "control" in fields:
         control = fields["control"]
-        said.append(f"control {control.get('name', control['type'])} {_value(control.get('data', {}))}")
+        parts.append(f"control {control.get('name', control['type'])} {_value(control.get('data', {}))}")
     else:
-        said += [_value(fields["key"]), _value(fields["value"])]
+        parts += [_value(fields["key"]), _value(fields["value"])]
     if "headers" in fields:
-        said.append(_value(fields["headers"]))
-    return "  ".join(said)
+        parts.append(_value(fields["headers"]))
+    return "  ".join(parts)
 
 
 def _value(value: Any) -> str:
@@ -234,12 +243,12 @@ def command(
     """
     if topic_text is not None and topic_text.startswith("__") and topic_text not in INTERNAL_TOPICS:
         raise click.UsageError(f"--topic {topic_text}: Kafka's own topics are {', '.join(sorted(INTERNAL_TOPICS))}")
-    sheet = LogReport(output, is_check=is_check)
+    report = LogReport(output, is_check=is_check)
     problems = files = 0
     for path, kind in _files(paths):
         files += 1
         dump = _LogFile(path, topic_text or topic_of(path), is_deep or has_data, has_data)
-        problems += sheet.show(path, kind, dump.lines(kind))
+        problems += report.show(path, kind, dump.lines(kind))
     output.note(f"{counted(files, 'file')}, {counted(problems, 'problem')}")
     return ExitCode.UNDECODABLE if problems else ExitCode.OK
 
@@ -312,22 +321,22 @@ class _LogFile:
 
     def _records(self, batch: Batch, position: int) -> Iterator[Line | KwireError]:
         for record in batch.records():
-            shown: dict[str, Any] = {"offset": record.offset, "timestamp_ms": record.timestamp_ms}
+            json_fields: dict[str, Any] = {"offset": record.offset, "timestamp_ms": record.timestamp_ms}
             try:
                 if batch.is_control:
-                    shown["control"] = control_to_json(record.key, record.value)
+                    json_fields["control"] = control_to_json(record.key, record.value)
                 elif self._topic in INTERNAL_TOPICS:
                     assert self._topic is not None
-                    shown |= record_to_json(self._topic, record.key, record.value)
+                    json_fields |= record_to_json(self._topic, record.key, record.value)
                 else:
-                    shown |= _as_bytes(record)
+                    json_fields |= _as_bytes(record)
             except DecodeError as error:
                 where = f"{error.where.get('path', 'record')} of offset {record.offset}"
                 yield DecodeError(error.message, offset=position, path=where)
-                shown |= _as_bytes(record)
+                json_fields |= _as_bytes(record)
             if record.headers:
-                shown["headers"] = headers_to_json(record.headers)
-            yield "record", shown
+                json_fields["headers"] = headers_to_json(record.headers)
+            yield "record", json_fields
 
     def _index(self, file: BinaryIO) -> Iterator[Line | KwireError]:
         with _MatchingLog(self._path) as log:

@@ -78,13 +78,13 @@ def as_json(code: ErrorCode) -> dict[str, Any]:
 
 
 def _describe(code: ErrorCode, output: Output) -> None:
-    facts = [
+    details = [
         ("code", f"{int(code)} {code.name}"),
         ("retriable", "yes: the same request may succeed later" if code.is_retriable else "no"),
         ("metadata", "refresh it before trying again" if code.invalidates_metadata else "stays valid"),
         ("raises", f"kwire.errors.{type(broker_error(code)).__name__}"),
         ("usual cause", code.usual_cause),
     ]
-    for name, fact in facts:
-        if fact:
-            output.text(f"{name + ':':<13}{fact}")
+    for name, text in details:
+        if text:
+            output.text(f"{name + ':':<13}{text}")

@@ -66,15 +66,15 @@ def error_lines(error: KwireError) -> list[str]:
     lines = [_without(error.message, causes)]
     if isinstance(error, RequestTimeoutError) and any(isinstance(cause, _UNREACHED) for cause in causes):
         lines = ["no broker could be reached in time"]
-    if place := _place(error):
+    if place := _place_text(error):
         lines.append(f"  at:  {place}")
-    said = lines[0]
+    texts = lines[0]
     for cause in causes:
         text = _without(cause.message, causes)
-        if text not in said:
-            place = _place(cause)
+        if text not in texts:
+            place = _place_text(cause)
             lines.append(f"  why: {text} [{place}]" if place else f"  why: {text}")
-            said += text
+            texts += text
     # The innermost remedy fits the real cause: "nothing listens there", not "check the brokers".
     remedies = [one.remedy for one in (error, *causes) if one.remedy]
     if remedies:
@@ -106,7 +106,7 @@ def _without(message: str, causes: list[KwireError]) -> str:
     return message
 
 
-def _place(error: KwireError) -> str:
+def _place_text(error: KwireError) -> str:
     # KwireError puts the place in brackets after its message.
     return str(KwireError("").at(**error.where))[2:-1] if error.where else ""
 

@@ -50,11 +50,11 @@ def _headers(record: FormattedRecord, null: bytes | None) -> bytes:
 
     A null header is its name alone, as `kwire produce -H NAME` takes it, unless --null is given.
     """
-    shown = []
+    parts = []
     for name, value in record.headers:
         text = null if value is None else value
-        shown.append(name.encode() if text is None else name.encode() + b"=" + text)
-    return b",".join(shown)
+        parts.append(name.encode() if text is None else name.encode() + b"=" + text)
+    return b",".join(parts)
 
 
 def _tokens(chosen: bytes | None) -> dict[bytes, Renderer]:

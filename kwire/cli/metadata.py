@@ -48,8 +48,8 @@ def command(topics: tuple[str, ...], has_partitions: bool, connection: Connectio
     """
     from kwire.cluster import LoopThread
 
-    with closing(LoopThread(connection.config())) as runtime:
-        response = request_metadata(runtime, topics or None, connection.timeout)
+    with closing(LoopThread(connection.config())) as loop_thread:
+        response = request_metadata(loop_thread, topics or None, connection.timeout)
     found = sorted(response.topics, key=lambda topic: topic.name or "")
     if output.is_table:
         _show(response, found, bool(topics) or has_partitions, output)
@@ -59,7 +59,7 @@ def command(topics: tuple[str, ...], has_partitions: bool, connection: Connectio
     return ExitCode.KAFKA if topics and any(map(_has_error, found)) else ExitCode.OK
 
 
-def request_metadata(runtime: LoopThread, topics: Sequence[str] | None, timeout: float) -> MetadataResponse:
+def request_metadata(loop_thread: LoopThread, topics: Sequence[str] | None, timeout: float) -> MetadataResponse:
     """Request the metadata of some topics, or of all. Creates none."""
     from kwire.cluster import ToAny
 
@@ -72,7 +72,7 @@ def request_metadata(runtime: LoopThread, topics: Sequence[str] | None, timeout:
             topics=[MetadataRequest.Topic(name=name) for name in names], allow_auto_topic_creation=False
         )
 
-    response = runtime.request(ToAny(), MetadataRequest, build, timeout)
+    response = loop_thread.request(ToAny(), MetadataRequest, build, timeout)
     if topics is not None:
         by_name = {topic.name: topic for topic in response.topics}
         response.topics = [by_name.get(name) or _unknown(name) for name in topics]
@@ -136,48 +136,48 @@ def _show(response: MetadataResponse, topics: list[Topic], has_partitions: bool,
     elif has_partitions:
         _show_partitions(topics, output)
     else:
-        columns = ["topic", "partitions", "replicas", "trouble"]
+        columns = ["topic", "partitions", "replicas", "problems"]
         rows_of_topics = (_topic_row(topic) for topic in topics)
         output.table(columns, rows_of_topics, right=["partitions", "replicas"])
 
 
 def _topic_row(topic: Topic) -> list[object]:
     replicas = {len(partition.replica_nodes) for partition in topic.partitions}
-    trouble = [error_name(topic.error_code)] if topic.error_code else []
+    problems = [error_name(topic.error_code)] if topic.error_code else []
     leaderless = sum(partition.leader_id < 0 for partition in topic.partitions)
     behind = sum(len(partition.isr_nodes) < len(partition.replica_nodes) for partition in topic.partitions)
     if leaderless:
-        trouble.append(f"{leaderless} without leader")
+        problems.append(f"{leaderless} without leader")
     if behind:
-        trouble.append(f"{behind} under-replicated")
-    shown = f"{min(replicas)}-{max(replicas)}" if len(replicas) > 1 else "".join(map(str, replicas))
-    return [topic.name, len(topic.partitions), shown, _alarm(", ".join(trouble), is_grave=bool(leaderless))]
+        problems.append(f"{behind} under-replicated")
+    counts = f"{min(replicas)}-{max(replicas)}" if len(replicas) > 1 else "".join(map(str, replicas))
+    return [topic.name, len(topic.partitions), counts, _warning(", ".join(problems), is_severe=bool(leaderless))]
 
 
 def _show_partitions(topics: list[Topic], output: Output) -> None:
     rows: list[list[object]] = []
     for topic in topics:
         if topic.error_code:
-            rows.append([topic.name, "", "", "", "", "", _alarm(error_name(topic.error_code), is_grave=True)])
+            rows.append([topic.name, "", "", "", "", "", _warning(error_name(topic.error_code), is_severe=True)])
         rows.extend([topic.name, *_partition_row(partition)] for partition in _in_order(topic))
-    columns = ["topic", "partition", "leader", "epoch", "replicas", "in sync", "trouble"]
+    columns = ["topic", "partition", "leader", "epoch", "replicas", "in sync", "problems"]
     output.table(columns, rows, right=["partition", "leader", "epoch"])
 
 
 def _partition_row(partition: Partition) -> list[object]:
-    trouble = [error_name(partition.error_code)] if partition.error_code else []
+    problems = [error_name(partition.error_code)] if partition.error_code else []
     if len(partition.isr_nodes) < len(partition.replica_nodes):
-        trouble.append("under-replicated")
+        problems.append("under-replicated")
     if partition.offline_replicas:
-        trouble.append(f"offline {_ids(partition.offline_replicas)}")
+        problems.append(f"offline {_ids(partition.offline_replicas)}")
     has_leader = partition.leader_id >= 0
     return [
         partition.partition_index,
-        partition.leader_id if has_leader else _alarm("none", is_grave=True),
+        partition.leader_id if has_leader else _warning("none", is_severe=True),
         partition.leader_epoch if partition.leader_epoch >= 0 else "",
         _ids(partition.replica_nodes),
         _ids(partition.isr_nodes),
-        _alarm(", ".join(trouble), is_grave=not has_leader),
+        _warning(", ".join(problems), is_severe=not has_leader),
     ]
 
 
@@ -185,5 +185,5 @@ def _ids(nodes: Iterable[int]) -> str:
     return ",".join(map(str, nodes))
 
 
-def _alarm(text: str, *, is_grave: bool) -> Text:
-    return styled(text, "red" if is_grave else "yellow")
+def _warning(text: str, *, is_severe: bool) -> Text:
+    return styled(text, "red" if is_severe else "yellow")

@@ -160,7 +160,7 @@ def _header(text: str) -> tuple[str, bytes | None]:
 
 
 def _input(files: Iterable[BinaryIO], has_lines: bool, delimiter: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield (where it was, bytes) of each record."""
+    """Yield (input name, bytes) of each record."""
     files = list(files)
     if not files:
         for number, piece in enumerate(split_records(sys.stdin.buffer, delimiter), 1):
@@ -216,18 +216,20 @@ class _Delivery:
         options.update(connection.extra)
         self.producer = Producer(**options)
         known = ClientConfig.option_names()
-        with closing(LoopThread(ClientConfig(**{name: options[name] for name in options if name in known}))) as runtime:
-            request_metadata(runtime, [], connection.timeout)
+        with closing(
+            LoopThread(ClientConfig(**{name: options[name] for name in options if name in known}))
+        ) as loop_thread:
+            request_metadata(loop_thread, [], connection.timeout)
 
     def run(self, parser: _RecordParser, values: Iterator[tuple[str, bytes]], count: int | None) -> ExitCode:
         status = ExitCode.OK
         sent = 0
         try:
-            for where, piece in values:
+            for input_name, piece in values:
                 try:
-                    self._send(parser.record(piece), where)
+                    self._send(parser.record(piece), input_name)
                 except EncodeError as error:
-                    raise _at(error, where) from None
+                    raise _at(error, input_name) from None
                 sent += 1
                 if sent == count or self.stdout_closed:
                     break
@@ -247,47 +249,47 @@ class _Delivery:
             return exit_code(self.first_error)
         return status
 
-    def _send(self, record: RecordToSend, where: str) -> None:
+    def _send(self, record: RecordToSend, input_name: str) -> None:
         size = len(record.key or b"") + len(record.value or b"")
         try:
             self.producer.send(
                 self.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms,
-                on_delivery=lambda response: self._done(response, where, size),
+                on_delivery=lambda response: self._done(response, input_name, size),
             )  # fmt: skip
         except KwireError as error:
             # Rejected at once, such as a record that is too large: only this record fails.
-            self._failed(error, where)
+            self._failed(error, input_name)
         except ValueError as error:
             raise EncodeError(str(error)) from None
         self.accepted += 1
 
-    def _done(self, response: Any, where: str, size: int) -> None:
+    def _done(self, response: Any, input_name: str, size: int) -> None:
         error = response.exception(0)
         if error is not None:
-            self._failed(error, where)
+            self._failed(error, input_name)
             return
-        place = response.result(0)
+        metadata = response.result(0)
         with self.changed:
             self.delivered += 1
             self.changed.notify()
             self.delivered_bytes += size
             if self.has_report:
                 self._write(
-                    {"input": where, "topic": place.topic, "partition": place.partition, "offset": place.offset,
-                     "timestamp_ms": place.timestamp_ms}
+                    {"input": input_name, "topic": metadata.topic, "partition": metadata.partition,
+                     "offset": metadata.offset, "timestamp_ms": metadata.timestamp_ms}
                 )  # fmt: skip
 
-    def _failed(self, error: KwireError, where: str) -> None:
+    def _failed(self, error: KwireError, input_name: str) -> None:
         with self.changed:
             self.failed += 1
             self.changed.notify()
             self.first_error = self.first_error or error
             if self.failed <= _ERRORS_SHOWN_MAX:
                 first, *others = error_lines(error)
-                click.echo("\n".join([f"kwire: {where}: {first}", *others]), err=True)
+                click.echo("\n".join([f"kwire: {input_name}: {first}", *others]), err=True)
             if self.has_report:
                 possibly = getattr(error, "possibly_persisted", False)
-                self._write({"input": where, "error": str(error), "possibly_persisted": possibly})
+                self._write({"input": input_name, "error": str(error), "possibly_persisted": possibly})
 
     def _write(self, line: dict[str, Any]) -> None:
         try:
@@ -297,13 +299,13 @@ class _Delivery:
 
     def _summarise(self) -> None:
         with self.changed:
-            said = f"{counted(self.delivered, 'record')}, {counted(self.delivered_bytes, 'byte')} to {self.topic}"
-            self.output.note(f"{said}; {self.failed} failed" if self.failed else said)
+            summary = f"{counted(self.delivered, 'record')}, {counted(self.delivered_bytes, 'byte')} to {self.topic}"
+            self.output.note(f"{summary}; {self.failed} failed" if self.failed else summary)
 
     def close(self) -> None:
         if self.producer is not None:
             self.producer.close(0)
 
 
-def _at(error: EncodeError, where: str) -> EncodeError:
-    return EncodeError(f"{where}: {error.message}", remedy=error.remedy).at(**error.where)
+def _at(error: EncodeError, input_name: str) -> EncodeError:
+    return EncodeError(f"{input_name}: {error.message}", remedy=error.remedy).at(**error.where)

@@ -99,12 +99,12 @@ def lines(cls: Any, version: int | None, depth: int = 0, prefix: str = "") -> It
 
 def _show(cls: Any, version: int | None, output: Output) -> None:
     title = f"{cls.__name__}{'' if version is None else f' v{version}'}"
-    facts = [f"key {cls.API_KEY}", f"versions {range_text(cls.VERSIONS)}"]
+    details = [f"key {cls.API_KEY}", f"versions {range_text(cls.VERSIONS)}"]
     if cls.FLEXIBLE is not None and cls.FLEXIBLE in cls.VERSIONS:
-        facts.append(f"flexible since {cls.FLEXIBLE}")
+        details.append(f"flexible since {cls.FLEXIBLE}")
     found = list(lines(cls, version))
     heading = styled(title, "bold")
-    heading.append(f"  {', '.join(facts)}", "not bold")
+    heading.append(f"  {', '.join(details)}", "not bold")
     output.draw(heading)
     if not found:
         output.draw("no fields")
@@ -160,7 +160,7 @@ def _ends(versions: range) -> list[int]:
 def _field_to_json(line: Line, cls: Any) -> dict[str, Any]:
     field = line.field
     last = cls.VERSIONS.stop - 1
-    shown: dict[str, Any] = {
+    json_field: dict[str, Any] = {
         "path": line.path,
         "type": type_name(field.type),
         "versions": [field.since, min(field.until, last)],
@@ -169,10 +169,10 @@ def _field_to_json(line: Line, cls: Any) -> dict[str, Any]:
         else None,
     }
     if field.default is not REQUIRED:
-        shown["default"] = default_to_json(field)
+        json_field["default"] = default_to_json(field)
     if field.tag is not None:
-        shown["tag"] = field.tag
-    return shown
+        json_field["tag"] = field.tag
+    return json_field
 
 
 def _show_diff(cls: Any, first: int, second: int, output: Output) -> None:

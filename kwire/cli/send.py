@@ -73,10 +73,10 @@ def command(
         used[:] = [version]
         return message_from_json(found.request, fields, version)
 
-    with closing(LoopThread(connection.config())) as runtime:
+    with closing(LoopThread(connection.config())) as loop_thread:
         if isinstance(route, ToLeader):
-            route = _leader(runtime, route, connection.timeout)
-        response: Any = runtime.request(
+            route = _leader(loop_thread, route, connection.timeout)
+        response: Any = loop_thread.request(
             route, found.request, build, connection.timeout, at_most=wanted, may_retry=False
         )
     version = used[0]
@@ -92,14 +92,14 @@ def command(
     return ExitCode.KAFKA if errors else ExitCode.OK
 
 
-def _leader(runtime: LoopThread, route: ToLeader, timeout: float) -> ToNode:
+def _leader(loop_thread: LoopThread, route: ToLeader, timeout: float) -> ToNode:
     """Return the leader of the partition.
 
     Requested here, because the event loop keeps metadata only of topics in use.
     """
     from kwire.cluster import ToNode
 
-    (topic,) = request_metadata(runtime, [route.topic], timeout).topics
+    (topic,) = request_metadata(loop_thread, [route.topic], timeout).topics
     found = next((one for one in topic.partitions if one.partition_index == route.partition), None)
     code = topic.error_code or (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error_code)
     if found is None or found.leader_id < 0:

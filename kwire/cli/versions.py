@@ -245,11 +245,11 @@ def command(release_text: str | None, connection: ConnectionOptions, output: Out
     release = _release(release_text) if release_text is not None else None
     status = ExitCode.OK
     found: list[BrokerVersions] = []
-    with closing(LoopThread(connection.config())) as runtime:
-        cluster = request_metadata(runtime, [], connection.timeout)
+    with closing(LoopThread(connection.config())) as loop_thread:
+        cluster = request_metadata(loop_thread, [], connection.timeout)
         for broker in sorted(cluster.brokers, key=lambda broker: broker.node_id):
             try:
-                response = _api_versions(runtime, broker.node_id, connection.timeout)
+                response = _api_versions(loop_thread, broker.node_id, connection.timeout)
             except KwireError as error:
                 report_error(error)
                 status = exit_code(error)
@@ -290,13 +290,13 @@ def show_differences(brokers: list[BrokerVersions], release: str, output: Output
                 "broker_versions": _ends(ours), "lacks": [_ends(one) for one in lacks],
                 "beyond": [_ends(one) for one in beyond],
             })  # fmt: skip
-        who = f"broker{'s' if len(nodes) > 1 else ''} {_some(nodes)}"
+        heading = f"broker{'s' if len(nodes) > 1 else ''} {_some(nodes)}"
         if output.is_table and rows:
-            columns = ["key", "api", f"Kafka {release}", who, "lacks", "beyond"]
+            columns = ["key", "api", f"Kafka {release}", heading, "lacks", "beyond"]
             output.table(columns, rows, right=["key"], whole=["api"])
         nearest, count = nearest_release(ranges)
         mode = " with ZooKeeper" if has_zookeeper(ranges) and "2.8" <= release < "4" else ""
-        text = f"{who}: {counted(len(found), 'API')} unlike Kafka {release}{mode}"
+        text = f"{heading}: {counted(len(found), 'API')} unlike Kafka {release}{mode}"
         output.note(f"{text}; the nearest release is {nearest}{f' ({count} differ)' if count else ', exactly'}")
 
 
@@ -321,18 +321,18 @@ def _groups(brokers: list[BrokerVersions]) -> list[tuple[dict[int, range], list[
     return [(dict(ranges), group) for ranges, group in groups.items()]
 
 
-def _api_versions(runtime: LoopThread, node: int, timeout: float) -> ApiVersionsResponse | None:
+def _api_versions(loop_thread: LoopThread, node: int, timeout: float) -> ApiVersionsResponse | None:
     from kwire.cluster import ToNode
 
     def build(version: int) -> ApiVersionsRequest:
         return ApiVersionsRequest(client_software_name="kwire", client_software_version=VERSION)
 
     try:
-        response = runtime.request(ToNode(node), ApiVersionsRequest, build, timeout)
+        response = loop_thread.request(ToNode(node), ApiVersionsRequest, build, timeout)
     except UnsupportedVersionError:
         return None
     if response.error_code not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
-        raise broker_error(response.error_code, broker=runtime.describe(node), api="ApiVersions")
+        raise broker_error(response.error_code, broker=loop_thread.describe(node), api="ApiVersions")
     return response
 
 
@@ -425,8 +425,8 @@ def _show(brokers: list[BrokerVersions], output: Output) -> None:
 
 
 def _some(nodes: list[int]) -> str:
-    shown = ",".join(map(str, nodes[:6]))
-    return shown if len(nodes) <= 6 else f"{shown},... ({len(nodes)})"
+    listed = ",".join(map(str, nodes[:6]))
+    return listed if len(nodes) <= 6 else f"{listed},... ({len(nodes)})"
 
 
 def _range_cell(versions: range | None, *, is_same: bool) -> object:

@@ -62,7 +62,7 @@ def test_no_option_is_given_twice(name: str) -> None:
 @pytest.mark.parametrize(
     "args", [["nosuch"], ["--nosuch"], ["error", "--nosuch"], ["metadata"], ["consume", "-b", "x:1"]]
 )
-def test_usage(args: list[str]) -> None:
+def test_usage_errors(args: list[str]) -> None:
     assert run(*args).code == 2
 
 
@@ -127,7 +127,7 @@ def test_an_error_says_what_where_why_and_what_to_do(error: KwireError, lines: l
         ("zzz", "there is no command zzz; `kwire --help` lists them"),
     ],
 )
-def test_a_slip_in_the_command(typed: str, says: str) -> None:
+def test_a_misspelled_command(typed: str, says: str) -> None:
     ran = run(typed)
     assert (ran.code, ran.stdout) == (2, "")
     assert says in ran.stderr
@@ -142,7 +142,7 @@ def test_a_slip_in_the_command(typed: str, says: str) -> None:
         ("xterm", None, False, False),
     ],
 )
-def test_what_takes_colour(
+def test_which_streams_have_colour(
     monkeypatch: pytest.MonkeyPatch, term: str, no_color: str | None, is_terminal: bool, expected: bool
 ) -> None:
     monkeypatch.setenv("TERM", term)
@@ -178,6 +178,13 @@ def test_help_imports_little(args: list[str]) -> None:
     if args == ["--help"]:
         heavy |= {"kwire.protocol", "kwire.records", "json"}
     assert not imported & heavy
+
+
+@pytest.mark.parametrize("package", ["kwire.cli.capture", "kwire.cli.logs.indexes", "kwire.cli.logs.internal_topics"])
+def test_captures_and_logs_are_read_without_click(package: str) -> None:
+    code = f"import sys, {package}\nprint(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not {"click", "rich"} & set(ran.stdout.split())
 
 
 @pytest.mark.parametrize(("package", "extra"), [("click", "cli"), ("rich", "cli")])

@@ -1,4 +1,4 @@
-"""Kafka's conversations out of captures: whole ones, and ones that begin midway, lost packets or are not Kafka's."""
+"""Kafka's connections in captures: complete ones, and ones that begin midway, lost packets or are not Kafka's."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def response_bytes(said: Exchanged, id_: int) -> bytes:
 
 
 def talked(talk: Talk, exchanges: Iterable[Exchanged] = SAID, first_id: int = 70_000) -> Talk:
-    """Each request after the answer to the one before it."""
+    """Send each request after the response to the one before it."""
     for id_, said in enumerate(exchanges, first_id):
         talk.send(CLIENT, request_bytes(said, id_)).send(BROKER, response_bytes(said, id_))
     return talk
@@ -101,7 +101,7 @@ BYTES = {
 }
 
 
-def test_a_whole_conversation() -> None:
+def test_a_complete_connection() -> None:
     talk = talked(Talk().opened()).closed()
     frames, remarks = read(talk.packets)
     assert named(frames) == EXPECTED
@@ -110,7 +110,7 @@ def test_a_whole_conversation() -> None:
     assert {str(frame.connection) for frame in frames} == {"127.0.0.1:40000 > 127.0.0.1:9092"}
     assert not any(frame.missing or frame.is_guess or frame.is_token for frame in frames)
     for frame in frames:
-        # Packets are a millisecond apart; a request is one packet or a few, and its answer follows at once.
+        # Packets are a millisecond apart; a request is one packet or a few, and its response follows at once.
         assert (frame.latency_ns is None) == (frame.kind == "request")
         assert frame.latency_ns is None or 1_000_000 <= frame.latency_ns <= 8_000_000
 
@@ -152,7 +152,7 @@ def test_the_same_ports_again() -> None:
     assert Counter(frame.connection.number for frame in frames) == {1: len(EXPECTED), 2: len(EXPECTED)}
 
 
-def test_a_reset_ends_a_conversation() -> None:
+def test_a_reset_ends_a_connection() -> None:
     talk = Talk().opened().send(CLIENT, request_bytes(SAID[1], 1)).send(BROKER, response_bytes(SAID[1], 1)[:1500])
     frames, remarks = read(talk.reset().packets)
     assert named(frames) == [("request", "Metadata", 12), ("response", "Metadata", 12)]
@@ -161,7 +161,7 @@ def test_a_reset_ends_a_conversation() -> None:
     assert not remarks
 
 
-def test_requests_without_an_answer_are_named() -> None:
+def test_requests_without_a_response_are_named() -> None:
     talk = Talk().opened().send(CLIENT, request_bytes(SAID[4], 1)).send(CLIENT, request_bytes(SAID[5], 2))
     _, remarks = read(talk.packets)
     assert [remark.text for remark in remarks] == ["no response was captured to 1 Fetch, 1 Heartbeat"]
@@ -215,7 +215,7 @@ def test_one_direction_only() -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_lost_copied_and_disordered_packets(seed: int) -> None:
+def test_lost_repeated_and_reordered_packets(seed: int) -> None:
     """What is read is what was said, and what is not is what the lost packets held."""
     random = Random(seed)
     talk = Talk(segment_bytes=random.choice([200, 700, 1400])).opened()
@@ -246,7 +246,7 @@ def test_lost_copied_and_disordered_packets(seed: int) -> None:
             assert frame.api.name == type(SAID[id_ % len(SAID)][0]).__name__.removesuffix("Request")
 
 
-def test_bytes_that_were_cut_off_by_the_snapshot_length() -> None:
+def test_bytes_beyond_the_snapshot_length_are_missing() -> None:
     packets = talked(Talk(segment_bytes=60_000).opened()).closed().packets
     found = list(read_capture(io.BytesIO(pcapng(timed(packets, snapshot=200)))))
     frames = [one for one in found if isinstance(one, CapturedFrame)]
@@ -258,7 +258,7 @@ def test_bytes_that_were_cut_off_by_the_snapshot_length() -> None:
     assert {frame.api.name for frame in frames if frame.api and frame.missing} == {"Metadata", "Produce", "Fetch"}
 
 
-def test_large_frames_are_kept_in_part() -> None:
+def test_of_large_frames_only_the_beginning_is_kept() -> None:
     packets = talked(Talk().opened()).closed().packets
     frames, _ = read(packets, frame_bytes_max=1000)
     assert named(frames) == EXPECTED
@@ -267,7 +267,7 @@ def test_large_frames_are_kept_in_part() -> None:
 
 
 def hello(first: int, data: bytes) -> list[bytes]:
-    return Talk().opened().send(first, data).send(1 - first, b"an answer of some length").closed().packets
+    return Talk().opened().send(first, data).send(1 - first, b"a response of some length").closed().packets
 
 
 REJECTED = [
@@ -279,14 +279,14 @@ REJECTED = [
 
 
 @pytest.mark.parametrize(("first", "data", "reason"), REJECTED)
-def test_what_is_not_kafka(first: int, data: bytes, reason: str) -> None:
+def test_other_protocols_are_named(first: int, data: bytes, reason: str) -> None:
     frames, remarks = read([*hello(first, data), *talked(Talk(("1.1.1.1", 1), ("2.2.2.2", 2)).opened()).packets])
     assert named(frames) == EXPECTED
-    size = len(data) + len(b"an answer of some length")
+    size = len(data) + len(b"a response of some length")
     assert [remark.text for remark in remarks] == [f"1 connection is not read ({size} bytes): {reason}"]
 
 
-def test_tls_at_a_port_that_was_named() -> None:
+def test_tls_on_a_given_port() -> None:
     frames, remarks = read(hello(CLIENT, bytes.fromhex("16030100a5010000a10303")), ports=[9092])
     assert not frames
     assert [remark.text for remark in remarks] == [f"1 connection is not read (35 bytes): {TLS}"]
@@ -300,7 +300,7 @@ def test_tls_joined_midway() -> None:
     assert [remark.text for remark in read(talk.packets[1:])[1]] == [f"1 connection is not read (3620 bytes): {TLS}"]
 
 
-def test_other_traffic_joined_midway_is_passed_over() -> None:
+def test_other_traffic_joined_midway_is_ignored() -> None:
     random = Random(1)
     talk = Talk()
     for _ in range(100):
@@ -309,7 +309,7 @@ def test_other_traffic_joined_midway_is_passed_over() -> None:
     assert (frames, remark) == ([], Remark(f"1 connection is not read (350000 bytes): {NO_REQUEST}"))
 
 
-def test_raw_sasl_tokens() -> None:
+def test_sasl_tokens_without_headers() -> None:
     """After SaslHandshake v0 tokens are sent with nothing but their size, until the first request."""
     shake: Exchanged = (
         SaslHandshakeRequest(mechanism="PLAIN"), 0, SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])
@@ -325,13 +325,13 @@ def test_raw_sasl_tokens() -> None:
     assert not remarks
 
 
-def test_a_broker_that_does_not_know_the_version_answers_in_version_0() -> None:
+def test_a_response_to_an_unknown_version_has_version_0() -> None:
     request = ApiVersionsRequest(client_software_name="k", client_software_version="1")
     talk = Talk().opened().send(CLIENT, sized(encode_request(request, 4, 1, "c")))
-    answer = ApiVersionsResponse(
+    response = ApiVersionsResponse(
         error_code=35, api_keys=[ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=3)]
     )
-    talk.send(BROKER, sized(encode_response(answer, 0, 1)))
+    talk.send(BROKER, sized(encode_response(response, 0, 1)))
     frames, _ = read(talk.packets)
     assert named(frames) == [("request", "ApiVersions", 4), ("response", "ApiVersions", 0)]
 
@@ -348,7 +348,7 @@ def test_requests_of_an_unknown_version_or_api() -> None:
     assert named(frames)[4:] == EXPECTED[2:4]
 
 
-def test_a_damaged_file_is_read_to_where_it_breaks() -> None:
+def test_a_damaged_file_is_read_up_to_the_damage() -> None:
     data = pcapng(timed(talked(Talk().opened()).packets))
     found = list(read_capture(io.BytesIO(data[: len(data) * 2 // 3])))
     assert 4 < len(found) < len(EXPECTED)
@@ -360,7 +360,7 @@ def test_a_damaged_file_is_read_to_where_it_breaks() -> None:
     assert "not a pcap or pcapng capture" in remark.text
 
 
-def test_what_is_left_out_is_said() -> None:
+def test_skipped_packets_are_reported() -> None:
     data = pcap(timed(Talk().opened().packets, link=captures.RAW), link=147)
     (remark,) = read_capture(io.BytesIO(data))
     assert remark == Remark("3 packets were skipped: link type 147", is_problem=True)
@@ -382,11 +382,11 @@ def test_pairs() -> None:
         assert pair.latency_ms is None or 1 <= pair.latency_ms <= 8
 
 
-def test_pairs_in_flight_lost_and_unasked() -> None:
+def test_pairs_without_a_request_or_response() -> None:
     talk = Talk().send(BROKER, response_bytes(SAID[4], 69_000))  # asked before the capture
     for id_ in range(4):
         talk.send(CLIENT, request_bytes(SAID[5], id_))
-    for id_ in (0, 2):  # nothing answers 1 and 3
+    for id_ in (0, 2):  # 1 and 3 get no response
         talk.send(BROKER, response_bytes(SAID[5], id_))
     pairs = paired(talk.packets)
     sides = [((pair.request, 4), (pair.response, 0)) for pair in pairs]
@@ -395,7 +395,7 @@ def test_pairs_in_flight_lost_and_unasked() -> None:
     ] == [(0, 0), (1, None), (2, 2), (None, 69_000), (3, None)]  # fmt: skip
 
 
-def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kwire.cli.capture.exchange.PENDING_BYTES_MAX", 10_000)
     monkeypatch.setattr("kwire.cli.capture.exchange._IN_FLIGHT_MAX", 7)
     talk = Talk().opened()
@@ -449,7 +449,7 @@ def test_many_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     talks = [Talk(("10.0.0.1", 20_000 + n), ("10.0.0.2", 9092)).opened() for n in range(30)]
     packets = chain.from_iterable(talk.send(CLIENT, request_bytes(SAID[5], n)).packets for n, talk in enumerate(talks))
     frames, remarks = read(packets)
-    assert len(frames) == len(remarks) == 30, "every one of them ends without an answer"
+    assert len(frames) == len(remarks) == 30, "each of them ends without a response"
 
 
 def test_random_messages_of_every_api() -> None:

@@ -59,19 +59,19 @@ TABLE: list[tuple[str, list[tuple[int, bytes]], list[bytes | int]]] = [
 
 
 @pytest.mark.parametrize(("name", "segments", "expected"), TABLE, ids=[name for name, _, _ in TABLE])
-def test_table(name: str, segments: list[tuple[int, bytes]], expected: list[bytes | int]) -> None:
+def test_segments_to_stream(name: str, segments: list[tuple[int, bytes]], expected: list[bytes | int]) -> None:
     half = HalfStream()
     half.begin(FIRST)
     assert joined([*heard(half, segments), *half.flush()]) == expected
 
 
-def test_a_connection_joined_midway_begins_where_it_is() -> None:
+def test_a_stream_joined_midway_begins_at_its_first_segment() -> None:
     half = HalfStream()
     assert not half.has_begun
     assert joined([*half.add(5, b"abc", 0, 1, 1), *half.add(8, b"def", 0, 2, 2)]) == [b"abcdef"]
 
 
-def test_pieces_say_whether_they_are_a_segments_start() -> None:
+def test_data_says_whether_it_begins_a_segment() -> None:
     half = HalfStream()
     half.begin(FIRST)
     events = heard(half, [(0, b"abc"), (1, b"bcde"), (5, b"f")])
@@ -81,7 +81,7 @@ def test_pieces_say_whether_they_are_a_segments_start() -> None:
     assert half.resent_bytes == 2
 
 
-def test_a_hole_is_a_gap_once_the_reader_must_have_got_it() -> None:
+def test_a_hole_is_a_gap_once_the_reader_must_have_received_it() -> None:
     half = HalfStream()
     half.begin(0)
     assert joined(half.add(3, b"def", 0, 1, 1)) == []
@@ -92,7 +92,7 @@ def test_a_hole_is_a_gap_once_the_reader_must_have_got_it() -> None:
     assert not list(half.add(0, b"abc", 0, 2, 2)), "too late"
 
 
-def test_what_the_capture_cut_off_is_a_gap() -> None:
+def test_bytes_beyond_the_snapshot_length_are_a_gap() -> None:
     half = HalfStream()
     half.begin(0)
     assert joined(half.add(0, b"ab", 4, 1, 1)) == [b"ab", 4]
@@ -100,7 +100,7 @@ def test_what_the_capture_cut_off_is_a_gap() -> None:
     assert joined(half.add(4, b"efgh", 2, 3, 3)) == [2], "sent again, and cut off too"
 
 
-def test_the_end() -> None:
+def test_the_end_of_a_stream() -> None:
     half = HalfStream()
     half.begin(0)
     half.finish(3)
@@ -109,7 +109,7 @@ def test_the_end() -> None:
     assert half.has_ended
 
 
-def test_what_waits_is_bounded() -> None:
+def test_early_segments_are_bounded() -> None:
     for size, count in ((64 * 1024, 40), (1, 2 * EARLY_SEGMENTS_MAX)):
         half = HalfStream()
         half.begin(0)
@@ -121,7 +121,7 @@ def test_what_waits_is_bounded() -> None:
 
 
 @given(st.data())
-def test_any_order_with_losses_and_copies(data: st.DataObject) -> None:
+def test_any_order_with_losses_and_retransmissions(data: st.DataObject) -> None:
     stream = bytes(index % 251 for index in range(data.draw(st.integers(1, 300))))
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=12)) | {0, len(stream)})
     segments = [(start, stream[start:end]) for start, end in pairwise(cuts)]
@@ -204,7 +204,7 @@ def joined_skips(found: list[object]) -> list[object]:
     return [one for one in found if not isinstance(one, Skipped)]
 
 
-def test_what_is_searched_is_bounded() -> None:
+def test_the_search_buffer_is_bounded() -> None:
     cutter = FrameParser(nowhere, frame_bytes_max=10, in_step=False)
     for _ in range(100):
         assert not list(cutter.feed(piece(bytes(5000))))
@@ -212,7 +212,7 @@ def test_what_is_searched_is_bounded() -> None:
     assert list(cutter.finish()) == [Skipped(500_000, 0)]
 
 
-def test_a_frame_knows_the_packet_that_completed_it() -> None:
+def test_a_frame_has_the_packet_that_completed_it() -> None:
     cutter = FrameParser(nowhere, frame_bytes_max=10, in_step=True)
     data = sized(b"abc", b"de")
     found = [

@@ -74,7 +74,7 @@ def test_pairs_as_json(data: bytes, options: list[str], tmp_path: Path) -> None:
         assert "fields" not in metadata["request"]
 
 
-def test_the_bytes_of_fields_on_demand() -> None:
+def test_annotate_shows_the_bytes_of_fields() -> None:
     (pair,) = run("decode", "--annotate", "--api", "metadata", stdin=CAPTURE).lines()
     for side, cls_bytes in (("request", encode_request(SAID[1][0], 12, 2, "client")), ("response", None)):
         hexed = "".join(field["hex"] for field in pair[side]["fields"])
@@ -88,7 +88,7 @@ def test_the_bytes_of_fields_on_demand() -> None:
 def test_a_line_for_each_pair() -> None:
     ran = run("decode", "-f", "table", stdin=CAPTURE)
     lines = ran.stdout.splitlines()
-    assert lines[0].split() == ["time", "conn", "api", "v", "request", "response", "ms", "what"]
+    assert lines[0].split() == ["time", "conn", "api", "v", "request", "response", "ms", "details"]
     assert lines[1] == 'connection 1: 10.0.0.7:40112 > 10.0.0.2:9092 client "client"'
     assert re.fullmatch(
         r"22:13:20\.\d{3} +1 Metadata +12 +\d+ +\d+ +1\.000  UNKNOWN_TOPIC_OR_PARTITION at topics\[0\]  topic orders",
@@ -134,7 +134,7 @@ def test_filters(options: list[str], expected: list[int]) -> None:
         (["--api", "Metadata,Nosuch"], CAPTURE, "there is no API Nosuch"),
     ],
 )
-def test_options_that_do_not_fit(options: list[str], stdin: bytes, says: str) -> None:
+def test_options_that_do_not_apply_are_errors(options: list[str], stdin: bytes, says: str) -> None:
     ran = run("decode", *options, stdin=stdin)
     assert (ran.code, ran.stdout) == (2, "")
     assert says in ran.stderr
@@ -142,7 +142,7 @@ def test_options_that_do_not_fit(options: list[str], stdin: bytes, says: str) ->
 
 def test_topic_ids_are_named_by_the_metadata_in_the_capture() -> None:
     known, unknown = UUID(int=7), UUID(int=8)
-    told = MetadataResponse(
+    metadata = MetadataResponse(
         brokers=[], topics=[MetadataResponse.Topic(error_code=0, name="orders", topic_id=known, partitions=[])]
     )
 
@@ -151,7 +151,7 @@ def test_topic_ids_are_named_by_the_metadata_in_the_capture() -> None:
         topic = FetchRequest.Topic(topic_id=id, partitions=[part])
         return FetchRequest(max_wait_ms=0, min_bytes=1, topics=[topic]), 13, FetchResponse(responses=[])
 
-    said: list[Exchanged] = [(MetadataRequest(topics=None), 12, told), fetch(known), fetch(unknown)]
+    exchanges: list[Exchanged] = [(MetadataRequest(topics=None), 12, metadata), fetch(known), fetch(unknown)]
     data = pcap(timed(talked(Talk().opened(), said, first_id=1).closed().packets))
     lines = run("decode", "-f", "table", stdin=data).stdout.splitlines()
     assert [line.split("  ")[-1].strip() for line in lines if " Fetch " in line] == [
@@ -164,22 +164,22 @@ def test_topic_ids_are_named_by_the_metadata_in_the_capture() -> None:
 
 
 @pytest.mark.parametrize("broker", sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()))
-def test_what_real_brokers_and_kwire_said(broker: str) -> None:
+def test_recorded_frames_of_real_brokers(broker: str) -> None:
     """All recorded exchanges on one connection: each response is taken for what its request asked for."""
     talk = Talk().opened()
     expected: list[list[Any]] = []
     for file in sorted((FIXTURES / broker).glob("*_request.bin")):
         name = NAME.fullmatch(file.stem)
         assert name is not None
-        answer = file.with_name(f"{name['stem']}_response.bin")
+        response = file.with_name(f"{name['stem']}_response.bin")
         # Correlation ids as they follow each other on a connection.
         id_ = (len(expected) + 1).to_bytes(4, "big")
         request = bytearray(file.read_bytes())
         request[4:8] = id_
         talk.send(CLIENT, sized([request]))
-        if answer.exists():
-            talk.send(BROKER, sized([id_ + answer.read_bytes()[4:]]))
-        texts = [one.with_suffix(".json") for one in (file, answer)]
+        if response.exists():
+            talk.send(BROKER, sized([id_ + response.read_bytes()[4:]]))
+        texts = [one.with_suffix(".json") for one in (file, response)]
         expected.append([json.loads(text.read_text())["body"] if text.exists() else None for text in texts])
     ran = run("decode", "--show-secrets", stdin=pcap(timed(talk.packets)))
     assert ran.code == 0, ran.stderr
@@ -204,7 +204,7 @@ def test_sasl() -> None:
     ]  # fmt: skip
 
 
-def test_bare_sasl_tokens() -> None:
+def test_sasl_tokens_without_headers() -> None:
     shake: Exchanged = (
         SaslHandshakeRequest(mechanism="PLAIN"), 0, SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])
     )  # fmt: skip
@@ -217,7 +217,7 @@ def test_bare_sasl_tokens() -> None:
     assert "(SASL token)" in run("decode", "-f", "table", stdin=data).stdout
 
 
-def test_tls_is_told() -> None:
+def test_tls_is_reported() -> None:
     talk = Talk().opened().send(CLIENT, bytes.fromhex("16030100a5010000a10303"))
     talk.send(BROKER, b"\x16\x03\x03\0\x05hello")
     ran = run("decode", stdin=pcap(timed(talk.packets)))
@@ -226,7 +226,7 @@ def test_tls_is_told() -> None:
     assert "the capture has no Kafka requests" in ran.stderr
 
 
-def test_what_was_lost_is_told() -> None:
+def test_lost_bytes_are_reported() -> None:
     packets = talked(Talk(segment_bytes=20).opened(), SAID * 3, first_id=1).packets
     ran = run("decode", stdin=pcap(timed([*packets[:20], *packets[24:]])))
     assert ran.code == 4
@@ -235,7 +235,7 @@ def test_what_was_lost_is_told() -> None:
     assert len(ran.lines()) >= 10
 
 
-def test_an_answer_whose_request_came_before_the_capture() -> None:
+def test_a_response_whose_request_came_before_the_capture() -> None:
     packets = talked(Talk(), [SAID[0], *[SAID[1]] * 20], first_id=1).packets[1:]
     ran = run("decode", "-f", "table", stdin=pcap(timed(packets)))
     assert ran.code == 0
@@ -246,7 +246,7 @@ def test_an_answer_whose_request_came_before_the_capture() -> None:
     assert len(pairs) == 21
 
 
-def test_bytes_that_the_snapshot_length_cut_off_are_a_problem() -> None:
+def test_bytes_beyond_the_snapshot_length_are_a_problem() -> None:
     ran = run("decode", "-f", "table", stdin=pcap(timed(TALK.packets, snapshot=80)))
     assert ran.code == 4
     assert "bytes of the frame's" in ran.stdout
@@ -255,7 +255,7 @@ def test_bytes_that_the_snapshot_length_cut_off_are_a_problem() -> None:
     assert "the file ends inside packet" in damaged.stderr
 
 
-def test_undecodable_frames_are_shown_as_far_as_they_go() -> None:
+def test_undecodable_frames_show_the_fields_before_the_error() -> None:
     newer = sized([bytes.fromhex("0012 0009 00000001 0001 63")])
     talk = Talk().opened().send(CLIENT, newer).send(BROKER, sized([bytes.fromhex("00000001 0000 00000000")]))
     ran = run("decode", stdin=pcap(timed(talked(talk, SAID).packets)))

@@ -80,7 +80,7 @@ def test_metadata_of_an_old_broker_creates_none() -> None:
         assert [line["name"] for line in ask(old, "metadata").lines() if line["kind"] == "topic"] == ["there"]
 
 
-def test_metadata_shows_trouble(cluster: Cluster) -> None:
+def test_metadata_shows_problems(cluster: Cluster) -> None:
     with Cluster(2, topics={"t": 1}, default_replication_factor=1) as small:
         leader = small.leader("t", 0)
         small.stop(leader)
@@ -159,7 +159,7 @@ def test_produce_headers_and_files(cluster: Cluster, topic: str, tmp_path: Path)
     assert values(ask(cluster, "consume", topic, "-o", "2", "-e")) == ["1", "2"]
 
 
-def test_what_consume_writes_produce_reads(cluster: Cluster) -> None:
+def test_produce_reads_what_consume_writes(cluster: Cluster) -> None:
     """Nulls, binary, headers, timestamps and partitions survive the round trip."""
     lines = [
         {"key": None, "value": None, "partition": 0, "timestamp_ms": 1700000000000},
@@ -183,7 +183,7 @@ def test_what_consume_writes_produce_reads(cluster: Cluster) -> None:
     assert ask(cluster, "produce", "one", "--json", "--repartition", stdin=first).code == 0
 
 
-def test_produce_reports(cluster: Cluster, topic: str) -> None:
+def test_produce_reports_each_record(cluster: Cluster, topic: str) -> None:
     reports = ask(cluster, "produce", topic, "--report", stdin="a\nb\n").lines()
     assert [(one["input"], one["topic"], one["partition"], one["offset"]) for one in reports] == [
         ("line 1", topic, 0, 0),
@@ -198,7 +198,7 @@ def test_produce_reports(cluster: Cluster, topic: str) -> None:
     assert "1 failed" in failed.stderr
 
 
-def test_a_wrong_json_line_ends_it_after_those_before(cluster: Cluster, topic: str) -> None:
+def test_a_wrong_json_line_stops_produce_after_the_lines_before_it(cluster: Cluster, topic: str) -> None:
     ran = ask(cluster, "produce", topic, "-J", stdin='{"value": "a"}\n{"value": 1}\n{"value": "c"}\n')
     assert ran.code == 2
     assert 'kwire: line 2: 1 is neither a string, null nor {"base64": ...}' in ran.stderr
@@ -212,7 +212,7 @@ def test_many_failures_are_counted_not_listed(cluster: Cluster, topic: str) -> N
     assert ran.stderr.count("kwire: line ") == 10
 
 
-def test_a_record_too_large_is_its_own_failure(cluster: Cluster, topic: str) -> None:
+def test_a_record_too_large_fails_alone(cluster: Cluster, topic: str) -> None:
     ran = ask(cluster, "produce", topic, "-X", "max_request_bytes=1000", stdin="a\n" + "x" * 2000 + "\nb\n")
     assert ran.code == 1
     assert "line 2: the record has" in ran.stderr
@@ -236,7 +236,7 @@ def test_a_record_too_large_is_its_own_failure(cluster: Cluster, topic: str) -> 
         (["--isolation", "read_committed"], range(10)),
     ],
 )
-def test_consume_from(cluster: Cluster, topic: str, args: list[str], numbers: range) -> None:
+def test_consume_from_an_offset(cluster: Cluster, topic: str, args: list[str], numbers: range) -> None:
     lines = "".join(json.dumps({"value": str(n), "timestamp_ms": 1000 + n}) + "\n" for n in range(10))
     assert ask(cluster, "produce", topic, "-J", stdin=lines).code == 0
     ran = ask(cluster, "consume", f"{topic}:0", "-e", *args)
@@ -256,7 +256,7 @@ def test_consume_formats(cluster: Cluster, topic: str) -> None:
     assert table.stderr == "2 records\n"
 
 
-def test_control_characters_reach_no_terminal(cluster: Cluster, topic: str) -> None:
+def test_control_characters_are_escaped(cluster: Cluster, topic: str) -> None:
     ask(cluster, "produce", topic, stdin="\x1b[31mred\n")
     assert r"\x1b[31mred" in ask(cluster, "consume", topic, "-e", "-f", "table").stdout
 
@@ -284,7 +284,7 @@ def test_consume_several_topics(cluster: Cluster, topic: str) -> None:
         (["produce", "orders", "-X", "acks=7"], 2, "acks is 7"),
     ],
 )
-def test_refused(cluster: Cluster, args: list[str], code: int, says: str) -> None:
+def test_wrong_arguments_are_errors(cluster: Cluster, args: list[str], code: int, says: str) -> None:
     ran = ask(cluster, *args)
     assert (ran.code, says in ran.stderr) == (code, True), ran.stderr
 
@@ -323,7 +323,7 @@ def test_send(cluster: Cluster, args: list[str], code: int) -> None:
     assert (code == 1 and is_answered) == ("see `kwire error" in ran.stderr)
 
 
-def test_send_says_the_version_and_reads_stdin(cluster: Cluster) -> None:
+def test_send_prints_the_version_and_reads_stdin(cluster: Cluster) -> None:
     ran = ask(cluster, "send", "Metadata@4", stdin='{"topics": []}')
     assert (ran.code, ran.stderr) == (0, "Metadata v4\n")
     assert ran.lines()[0]["clusterId"] == "kwire-embedded-cluster"
@@ -371,11 +371,11 @@ def test_requests_are_logged(cluster: Cluster, args: list[str]) -> None:
     assert re.search(r"from broker .*: answer to Metadata .*, \d+ bytes, \d+\.\d ms$", ran.stderr, re.MULTILINE)
 
 
-def test_what_a_command_logs_without_a_connection() -> None:
+def test_verbose_without_a_connection() -> None:
     assert run("-v", "error", "74").code == 0
 
 
-def test_an_outage_is_told_while_the_command_waits() -> None:
+def test_an_outage_is_reported_while_the_command_waits() -> None:
     with closing(socket.socket()) as unused:
         unused.bind(("127.0.0.1", 0))
         args = ["metadata", "-b", f"127.0.0.1:{unused.getsockname()[1]}", "--timeout", "0.5"]
@@ -385,7 +385,7 @@ def test_an_outage_is_told_while_the_command_waits() -> None:
 # -- no connection
 
 
-def test_nothing_listens() -> None:
+def test_a_port_where_nothing_listens() -> None:
     with closing(socket.socket()) as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -396,7 +396,7 @@ def test_nothing_listens() -> None:
             assert "nothing listens there" in ran.stderr
 
 
-def test_a_password_that_is_wrong() -> None:
+def test_a_wrong_password() -> None:
     with Cluster(1, sasl={"user": "right"}, topics={"t": 1}) as guarded:
         args = ["metadata", "-b", guarded.bootstrap, "--timeout", "3", "--username", "user"]
         assert run(*args, "--password", "right").code == 0
@@ -408,7 +408,7 @@ def test_a_password_that_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "x:y", "a:b:c", "h:99999"])
-def test_an_address_that_is_none(address: str) -> None:
+def test_an_invalid_address(address: str) -> None:
     assert run("metadata", "-b", address, "--timeout", "0.5").code == 2
 
 
@@ -421,7 +421,7 @@ def test_an_address_that_is_none(address: str) -> None:
         ([b"\n"], b"\n", [b""]),
     ],
 )
-def test_split(chunks: list[bytes], delimiter: bytes, pieces: list[bytes]) -> None:
+def test_split_records(chunks: list[bytes], delimiter: bytes, pieces: list[bytes]) -> None:
     class Chunks:
         def read1(self, size: int) -> bytes:
             return chunks.pop(0) if chunks else b""
@@ -429,7 +429,7 @@ def test_split(chunks: list[bytes], delimiter: bytes, pieces: list[bytes]) -> No
     assert list(split_records(Chunks(), delimiter)) == pieces
 
 
-def test_an_offset_beyond_the_end_is_told(cluster: Cluster, topic: str) -> None:
+def test_an_offset_beyond_the_end_is_an_error(cluster: Cluster, topic: str) -> None:
     ask(cluster, "produce", topic, stdin="a\nb\n")
     ran = ask(cluster, "consume", topic, "-e", "-o", "100")
     assert (ran.code, ran.stdout) == (1, "")
@@ -439,7 +439,7 @@ def test_an_offset_beyond_the_end_is_told(cluster: Cluster, topic: str) -> None:
     assert (at_the_end.code, at_the_end.stdout) == (0, "")
 
 
-def test_an_offset_that_some_partitions_have(cluster: Cluster) -> None:
+def test_an_offset_that_only_some_partitions_have(cluster: Cluster) -> None:
     cluster.create_topic("uneven", 2)
     ask(cluster, "produce", "uneven", "-p", "0", stdin="a\nb\nc\n")
     ran = ask(cluster, "consume", "uneven", "-e", "-o", "2", "-F", "%s\\n")

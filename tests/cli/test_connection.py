@@ -45,7 +45,7 @@ def test_bootstrap_from_option_or_environment() -> None:
     assert "set KWIRE_BOOTSTRAP" in parsed()[1]
 
 
-def test_what_the_clients_are_given() -> None:
+def test_client_options() -> None:
     options = connection("-b", "h:1", "--timeout", "5", "-X", "linger_ms=50", "-X", "rack=eu", "-X", "check_crc=false")
     assert options.client_options() == {
         "bootstrap": "h:1", "tls": None, "sasl": None, "request_timeout_ms": 4000, "connect_timeout_ms": 4000,
@@ -75,7 +75,7 @@ def test_tls(files: dict[str, str]) -> None:
     assert "nosuch" in parsed(*base, "--cafile", "nosuch")[1]
 
 
-def test_an_encrypted_key_asks_for_its_password(tmp_path: Path) -> None:
+def test_an_encrypted_key_prompts_for_its_password(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----")
     made = connection("-b", "h:1", "--cert", str(key), env={"KWIRE_KEY_PASSWORD": "s"})
@@ -105,7 +105,7 @@ def test_password_from_a_file(files: dict[str, str]) -> None:
     assert "is empty" in parsed("-b", "h:1", "--username", "u", "--password-file", files["empty"])[1]
 
 
-def test_password_is_asked_for_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_password_prompt_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """stdin that is a pipe is data: nothing is read from it, and what to do instead is said."""
     made, said = parsed("-b", "h:1", "--username", "u", stdin="data")
     assert made is None
@@ -137,5 +137,5 @@ def test_a_password_is_never_shown() -> None:
         (["--sasl-mechanism", "GSSAPI"], "GSSAPI"),
     ],
 )
-def test_refused(args: list[str], says: str) -> None:
+def test_wrong_options_are_errors(args: list[str], says: str) -> None:
     assert says in parsed("-b", "h:1", *args)[1]

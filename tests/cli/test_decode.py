@@ -30,7 +30,7 @@ RESPONSE_OPTIONS = ["--api", "metadata", "--version", "9"]
         (METADATA_REQUEST, ["--api", "3", "--version", "9", "--request"]),
     ],
 )
-def test_a_request_in_any_form(stdin: bytes | str, options: list[str]) -> None:
+def test_a_request_in_any_input_format(stdin: bytes | str, options: list[str]) -> None:
     ran = run("decode", *options, stdin=stdin)
     assert (ran.code, ran.stderr) == (0, "")
     (frame,) = ran.lines()
@@ -49,7 +49,7 @@ def test_a_response(options: list[str]) -> None:
     assert frame["message"]["brokers"] == [{"nodeId": 1, "host": "db1.example.org", "port": 9092, "rack": None}]
 
 
-def test_a_body() -> None:
+def test_a_message_without_a_header() -> None:
     ran = run("decode", *RESPONSE_OPTIONS, "--response", "--body", stdin=METADATA_RESPONSE[5:])
     assert ran.code == 0
     assert ran.lines()[0]["message"]["topics"][0]["name"] == "orders"
@@ -66,7 +66,7 @@ def test_a_stream_of_frames_from_a_file(tmp_path: Path) -> None:
     assert "fields" not in frames[0]
 
 
-def test_batches_are_there_for_programs_too() -> None:
+def test_json_has_the_record_batches() -> None:
     (frame,) = run("decode", "--api", "Fetch", "--version", "4", stdin=fetch(BATCHES["v2 lz4"])).lines()
     (batch,) = frame["batches"]
     assert (batch["path"], batch["compression"], batch["count"]) == ("responses[0].partitions[0].records", "lz4", 3)
@@ -90,7 +90,7 @@ def test_try_versions() -> None:
     assert run("decode", "--try-versions", "--api", "Metadata", "--version", "8", stdin=METADATA_RESPONSE).code == 4
 
 
-def test_undecodable_bytes_show_how_far_it_got() -> None:
+def test_undecodable_bytes_show_the_fields_before_them() -> None:
     ran = run("decode", "-f", "table", stdin=sized(METADATA_REQUEST)[:-6])
     assert ran.code == 4
     assert 'client_id            string   "test"' in ran.stdout
@@ -101,7 +101,7 @@ def test_undecodable_bytes_show_how_far_it_got() -> None:
     )
 
 
-def test_a_request_taken_for_a_response_is_told() -> None:
+def test_a_request_decoded_as_a_response_is_an_error() -> None:
     ran = run("decode", "--response", stdin=METADATA_REQUEST)
     assert ran.code == 4
     (problem,) = ran.lines()[0]["problems"]
@@ -109,7 +109,7 @@ def test_a_request_taken_for_a_response_is_told() -> None:
     assert "leave out --response" in problem["remedy"]
 
 
-def test_a_response_taken_for_a_request_is_told() -> None:
+def test_a_response_decoded_as_a_request_is_an_error() -> None:
     ran = run("decode", stdin=METADATA_RESPONSE)
     assert ran.code == 4
     assert "decode as Metadata v9 (response): use --api and --version" in ran.stderr
@@ -140,7 +140,7 @@ def test_a_wrong_checksum_is_a_problem() -> None:
         (["nosuchfile"], "", 2, "nosuchfile"),
     ],
 )
-def test_refused(args: list[str], stdin: bytes | str, code: int, says: str | None) -> None:
+def test_wrong_options_are_errors(args: list[str], stdin: bytes | str, code: int, says: str | None) -> None:
     ran = run("decode", *args, stdin=stdin)
     assert ran.code == code
     assert says is None or says in ran.stderr
@@ -184,7 +184,7 @@ def test_the_layout_of_a_narrow_terminal() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 119, 120, 160])
 @pytest.mark.parametrize("batch", BATCHES)
-def test_lines_fit(width: int, batch: str) -> None:
+def test_lines_fit_the_terminal(width: int, batch: str) -> None:
     """All but a deep field's own line, whose name is not cut."""
     rows = decode_request_frame(produce(BATCHES[batch], {"2": 9, "1": 2, "0": 1}[batch[1]]), 0).rows
     lines = list(FieldTable(rows, width, 32, has_colour=False).lines(rows))

@@ -101,7 +101,7 @@ def problems(ran: Ran) -> list[tuple[str, int]]:
     return [(line["message"], line.get("offset", -1)) for line in ran.lines() if line["kind"] == "problem"]
 
 
-def test_a_whole_folder(folder: Path) -> None:
+def test_a_folder(folder: Path) -> None:
     ran = run("dump-log", str(folder), "--deep")
     assert (ran.code, ran.stderr) == (0, f"{len(FILES)} files, 0 problems\n")
     lines = ran.lines()
@@ -123,10 +123,10 @@ def test_a_whole_folder(folder: Path) -> None:
     assert (end["batches"], end["records"], end["first_offset"], end["last_offset"]) == (4, 31, 100, 135)
 
 
-def test_a_table(folder: Path) -> None:
+def test_a_segment_as_a_table(folder: Path) -> None:
     ran = run("dump-log", str(folder / f"{SEGMENT}.log"), "-f", "table", "--print-data")
     lines = ran.stdout.splitlines()
-    assert lines[1].split() == ["position", "offsets", "records", "bytes", "newest", "facts"]
+    assert lines[1].split() == ["position", "offsets", "records", "bytes", "newest", "details"]
     assert lines[2].split()[:3] == ["0", "100-109", "10"]
     assert re.match(r" +@100  2023-11-14 22:13:20\.000Z  k0  v{50}$", lines[3])
     assert any("control EndTxnMarker" in line for line in lines)
@@ -174,7 +174,7 @@ def test_what_is_wrong_with_a_log(data: bytes, message: str, position: int, batc
     assert f"offset {position}" in run("dump-log", "-f", "table", "--check", str(file)).stdout
 
 
-def test_records_that_a_right_checksum_hides(tmp_path: Path) -> None:
+def test_wrong_records_with_a_right_checksum(tmp_path: Path) -> None:
     data = bytearray(BATCHES[0])
     data[61] ^= 0x08  # the first record's length
     data[17:21] = struct.pack(">I", crc32c(bytes(data[21:])))
@@ -196,7 +196,7 @@ def test_leader_epochs_that_fall(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
-def test_old_formats(magic: int, codec: Compression, tmp_path: Path) -> None:
+def test_old_message_formats(magic: int, codec: Compression, tmp_path: Path) -> None:
     records = [(1_700_000_000_000, b"k", b"v%d" % n, ()) for n in range(5)]
     data = b"".join(encode_batch(records, magic=magic, compression=codec, base_offset=offset) for offset in (100, 105))
     file = tmp_path / f"{SEGMENT}.log"
@@ -208,7 +208,7 @@ def test_old_formats(magic: int, codec: Compression, tmp_path: Path) -> None:
     assert "CRC-32 is" in problems(run("dump-log", str(file)))[0][0]
 
 
-def test_room_made_ahead(tmp_path: Path) -> None:
+def test_preallocated_zeros(tmp_path: Path) -> None:
     file = tmp_path / f"{SEGMENT}.log"
     file.write_bytes(LOG + bytes(5000))
     ran = run("dump-log", str(file))
@@ -249,7 +249,7 @@ WRONG_FILES = [
 
 
 @pytest.mark.parametrize(("name", "data", "message", "position"), WRONG_FILES)
-def test_what_is_wrong_with_the_files_beside_a_log(
+def test_what_is_wrong_with_indexes_and_checkpoints(
     name: str, data: bytes, message: str, position: int, folder: Path
 ) -> None:
     file = folder / (SEGMENT + name if name.startswith(".") else name)
@@ -293,12 +293,12 @@ def test_the_records_of_kafkas_own_topics(tmp_path: Path) -> None:
     assert (deleted["key"], deleted["value"]) == (committed["key"], None)
     assert unread["key"] == "\0\1bad"
     assert [position for _, position in problems(ran)] == [0]
-    # Elsewhere the folder does not tell.
+    # Another folder does not name the topic.
     copy = tmp_path / "00000000000000000000.log"
     copy.write_bytes(file.read_bytes())
     assert isinstance(next(x for x in run("dump-log", str(copy), "--print-data").lines() if "key" in x)["key"], str)
-    told = run("dump-log", str(copy), "--print-data", "--topic", "__consumer_offsets").lines()
-    assert next(x for x in told if "key" in x)["key"]["type"] == "OffsetCommit"
+    lines = run("dump-log", str(copy), "--print-data", "--topic", "__consumer_offsets").lines()
+    assert next(x for x in lines if "key" in x)["key"]["type"] == "OffsetCommit"
     table = run("dump-log", "-f", "table", "--print-data", str(file)).stdout
     assert "@0  1970-01-01 00:00:00.001Z  OffsetCommit {" in table
 
@@ -315,7 +315,7 @@ def test_a_snapshot_of_the_metadata(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"), [("notes.txt", "is not the name of a broker's file"), ("empty", "has no log files")]
 )
-def test_what_it_does_not_read(name: str, says: str, tmp_path: Path) -> None:
+def test_other_files_are_errors(name: str, says: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.mkdir() if name == "empty" else path.write_text("x")
     ran = run("dump-log", str(path))

@@ -18,7 +18,7 @@ NAME = re.compile(r"(?P<api>.+?)_v(?P<version>\d+).*_(?P<kind>request|response)"
 
 
 @pytest.mark.parametrize("broker", BROKERS)
-def test_every_recorded_frame_is_explained_to_its_last_byte(broker: str) -> None:
+def test_every_recorded_frame_decodes_to_its_last_byte(broker: str) -> None:
     files = sorted((FIXTURES / broker).glob("*.bin"))
     assert files
     for file in files:

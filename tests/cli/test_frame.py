@@ -41,7 +41,7 @@ def covered(decoded: DecodedFrame, frame: bytes, base: int = 0) -> list[str]:
     position = base
     for row in decoded.rows:
         if row.within:
-            continue  # counts bytes of another place: what a codec unpacked
+            continue  # an offset in decompressed data
         if row.start != position or row.data != frame[row.start - base : row.end - base]:
             wrong.append(f"{row.path} at {row.start}, not {position}")
         position = row.end
@@ -49,11 +49,11 @@ def covered(decoded: DecodedFrame, frame: bytes, base: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-def test_every_byte_of_a_request_is_some_field(batch: str) -> None:
+def test_every_byte_of_a_request_belongs_to_a_field(batch: str) -> None:
     frame = produced(batch)
     decoded = decode_request_frame(frame, 100)
     assert decoded.problems == []
-    # A compressed message's value is shown as bytes, and again as what it unpacks to.
+    # The value of a compressed message appears as bytes, and again decompressed.
     rows = [row for row in decoded.rows if row.type not in ("gzip", "snappy", "lz4") or batch.startswith("v2")]
     decoded.rows = rows
     assert covered(decoded, frame, 100) == []
@@ -61,7 +61,7 @@ def test_every_byte_of_a_request_is_some_field(batch: str) -> None:
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-def test_records_are_shown_whatever_holds_them(batch: str) -> None:
+def test_records_of_every_format_and_compression(batch: str) -> None:
     rows = decode_request_frame(produced(batch), 0).rows
     named = [row for row in rows if row.path.endswith(("].key", "].value")) and "header[" not in row.path]
     inner = [row for row in named if row.within] or named
@@ -70,7 +70,7 @@ def test_records_are_shown_whatever_holds_them(batch: str) -> None:
     assert [row.value for row in inner if row.path.endswith(".key")] == [key for _, key, _, _ in RECORDS]
 
 
-def test_remarks() -> None:
+def test_notes_beside_numbers() -> None:
     notes = {row.path: row.note for row in decode_response_frame(METADATA_RESPONSE, 0, METADATA, 9).rows}
     assert notes["topics[0].error_code"] == "NONE"
     assert notes["topics[0].partitions[0].error_code"] == "LEADER_NOT_AVAILABLE"
@@ -82,7 +82,7 @@ def test_remarks() -> None:
     assert notes["header.request_api_key"] == "Produce"
 
 
-def test_a_batch_cut_off_by_the_broker_is_no_problem() -> None:
+def test_an_incomplete_last_batch_is_not_a_problem() -> None:
     decoded = decode_response_frame(fetch(BATCHES["v2"] + BATCHES["v2"][:70]), 0, find_api("Fetch"), 4)
     assert decoded.is_whole
     assert (decoded.rows[-1].note, decoded.rows[-1].path[-8:]) == ("cut off here", "batch[1]")
@@ -122,7 +122,7 @@ def test_every_prefix_ends_at_its_last_byte(frame: bytes) -> None:
 
 @settings(deadline=None)
 @given(st.sampled_from(FRAMES), st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), min_size=1, max_size=4))
-def test_any_bytes_make_rows_or_problems(frame: bytes, changes: list[tuple[int, int]]) -> None:
+def test_damaged_bytes_raise_nothing(frame: bytes, changes: list[tuple[int, int]]) -> None:
     damaged = bytearray(frame)
     for at, byte in changes:
         damaged[at % len(frame)] = byte
@@ -148,13 +148,13 @@ def test_where_a_request_fails(frame: bytes, path: str, offset: int, says: str) 
     assert (says in problem.message, problem.where.get("path", "rest"), problem.where["offset"]) == (True, path, offset)
 
 
-def test_bodies_have_no_header() -> None:
+def test_decode_body() -> None:
     decoded = decode_body(METADATA_RESPONSE[5:], 0, "response", METADATA, 9)
     assert decoded.message == decode_response_frame(METADATA_RESPONSE, 0, METADATA, 9).message
     assert decoded.header == {}
 
 
-def test_guesses_find_what_it_is() -> None:
+def test_possible_messages_include_the_right_one() -> None:
     found = list(possible_messages(METADATA_RESPONSE, 0, ["request", "response"], None))
     assert ("response", "Metadata v9", True) in [(one.decoded.kind, one.decoded.name, one.round_trips) for one in found]
     assert [one.decoded.name for one in possible_messages(METADATA_REQUEST, 0, ["request"], None)] == ["Metadata v9"]
@@ -184,11 +184,11 @@ def is_whole(frame: bytes) -> bool:
     ],
     ids=["bare", "sized", "stream", "cut off", "bare and cut off", "rest", "nothing", "no size"],
 )
-def test_split(data: bytes, frames: list[RawFrame]) -> None:
+def test_split_frames(data: bytes, frames: list[RawFrame]) -> None:
     assert split_frames(data, None, is_whole) == frames
 
 
-def test_split_as_told() -> None:
+def test_split_frames_with_or_without_sizes() -> None:
     data = sized(METADATA_REQUEST)
     assert split_frames(data, False, is_whole) == [RawFrame(0, data, False)]
     assert split_frames(data, True, is_whole) == [RawFrame(4, METADATA_REQUEST, True)]

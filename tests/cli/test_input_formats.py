@@ -53,7 +53,7 @@ def hexdump_c(data: bytes) -> str:
 
 
 def words(data: bytes, offset: str, gap: str = " ") -> str:
-    """hexdump (offsets in hex) and od -x (in octal): words as a little-endian machine sees them."""
+    """hexdump (offsets in hex) and od -x (in octal): words in little-endian order."""
     lines = []
     for at, row in rows(data, folded=True):
         pairs = [(row[i : i + 2] + b"\0")[:2] for i in range(0, len(row), 2)]
@@ -113,7 +113,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_form(form: str) -> None:
+def test_input_format(form: str) -> None:
     assert parse_input(FORMS[form].encode()) == [FRAME]
 
 
@@ -134,7 +134,7 @@ def test_crlf_and_byte_order_mark() -> None:
 
 
 @pytest.mark.parametrize("tool", ["xxd", "hexdump -C", "Wireshark"])
-def test_two_dumps_are_two_pieces(tool: str) -> None:
+def test_two_dumps_are_two_inputs(tool: str) -> None:
     assert parse_input((DUMPS[tool](FRAME) + "\n" + DUMPS[tool](FRAME)).encode()) == [FRAME, FRAME]
 
 
@@ -161,7 +161,7 @@ LINES = xxd(FRAME).splitlines()
         ("\n".join([LINES[0], *LINES[2:]]), "auto", "a line was lost"),
     ],
 )
-def test_refused(text: str, form: InputFormat, says: str) -> None:
+def test_unknown_formats_are_errors(text: str, form: InputFormat, says: str) -> None:
     with pytest.raises(DecodeError, match=says):
         parse_input(text.encode(), form)
 

@@ -37,17 +37,17 @@ FULL, NULLS = Sample(), Sample(key=None, value=None, headers=())
         ("", b"", b""),
     ],
 )
-def test_render(text: str, full: bytes, nulls: bytes) -> None:
+def test_format(text: str, full: bytes, nulls: bytes) -> None:
     render = compile_format(text, null=b"NULL")
     assert (render(FULL), render(NULLS)) == (full, nulls)
 
 
-def test_null_is_nothing_by_default_and_a_null_header_its_name_alone() -> None:
+def test_null_is_empty_and_a_null_header_its_name() -> None:
     assert compile_format("[%k|%s|%h]")(Sample(key=None, value=None)) == b"[||a=1,b,a=2]"
 
 
 @pytest.mark.parametrize("text", ["%q", "%", "a%", "\\", r"\q", r"\x1", r"\xzz"])
-def test_refused(text: str) -> None:
+def test_unknown_tokens_are_errors(text: str) -> None:
     with pytest.raises(ConfigurationError, match="not a token"):
         compile_format(text)
 
@@ -59,6 +59,6 @@ def test_unescape(text: str, data: bytes) -> None:
     assert unescape(text) == data
 
 
-def test_unescape_refused() -> None:
+def test_unescape_errors() -> None:
     with pytest.raises(ConfigurationError, match="unknown escape"):
         unescape(r"\q")

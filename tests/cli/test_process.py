@@ -89,7 +89,7 @@ def test_no_color(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_a_terminal_is_not_overrun(width: int, cluster: Cluster, tmp_path: Path) -> None:
+def test_lines_fit_the_terminal(width: int, cluster: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "frame"
     file.write_bytes(METADATA_REQUEST)
     for args in (["decode", str(file)], ["schema", "Fetch"], ["error"], ["metadata"], ["versions"]):
@@ -116,7 +116,7 @@ def test_exit_codes(args: list[str], stdin: bytes, code: int) -> None:
     assert b"Traceback" not in ran.stderr
 
 
-def test_a_reader_that_goes_away(cluster: Cluster) -> None:
+def test_a_reader_that_closes_the_pipe(cluster: Cluster) -> None:
     """`kwire consume t | head -1`: no complaint, and the exit code that a shell gives a program killed by SIGPIPE."""
     env = {"KWIRE_BOOTSTRAP": cluster.bootstrap}
     assert run("produce", "t", stdin=b"x" * 1000 + b"\n" + b"line\n" * 100_000, **env).returncode == 0
@@ -130,7 +130,7 @@ def test_a_reader_that_goes_away(cluster: Cluster) -> None:
             assert process.wait(SECONDS) == 141
 
 
-def test_a_reader_that_is_gone_before_anything_is_written() -> None:
+def test_a_reader_that_closes_the_pipe_before_the_first_write() -> None:
     with started("schema") as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -175,7 +175,7 @@ main(["stuck"])
 """
 
 
-def test_a_second_ctrl_c_waits_for_nothing() -> None:
+def test_a_second_ctrl_c_exits_at_once() -> None:
     command = [sys.executable, "-c", STUCK]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
         assert process.stdout is not None
@@ -240,7 +240,7 @@ def test_broker_on_ipv6() -> None:
         assert run("metadata", KWIRE_BOOTSTRAP=bootstrap).returncode == 0
 
 
-def test_broker_listens_elsewhere_than_it_advertises() -> None:
+def test_broker_advertises_another_address_than_it_listens_on() -> None:
     options = ["--brokers", "1", "--port", "0", "--listen-host", "127.0.0.1", "--advertise", "localhost"]
     with started("broker", *options) as process:
         host, _, port = first_line(process)["bootstrap"].rpartition(":")
@@ -250,14 +250,14 @@ def test_broker_listens_elsewhere_than_it_advertises() -> None:
 
 
 @pytest.mark.parametrize("module", ["kwire", "kwire.cli"])
-def test_as_a_module(module: str) -> None:
+def test_python_dash_m_kwire(module: str) -> None:
     command = [sys.executable, "-m", module, "error", "3"]
     done = subprocess.run(command, capture_output=True, env=environment(), timeout=SECONDS, check=True)
     assert json.loads(done.stdout)["name"] == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 @pytest.mark.parametrize("options", [["schema"], ["schema", "-f", "table"], ["error", "-f", "json"]])
-def test_a_full_disk_is_told_in_a_line(options: list[str]) -> None:
+def test_a_full_disk_is_reported_in_one_line(options: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [*KWIRE, *options], stdout=full, stderr=subprocess.PIPE, env=environment(), timeout=SECONDS, check=False
@@ -266,7 +266,7 @@ def test_a_full_disk_is_told_in_a_line(options: list[str]) -> None:
     assert done.stderr.decode().splitlines() == ["kwire: the output cannot be written: No space left on device"]
 
 
-def test_an_unreachable_broker_is_told_before_the_time_is_up() -> None:
+def test_an_unreachable_broker_is_reported_before_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     done = run("metadata", "-b", f"127.0.0.1:{port}", "--timeout", "2")
@@ -329,12 +329,12 @@ def test_broker_with_sasl() -> None:
         (["-X", "nosuch=1", "--port", "0"], b"nosuch"),
     ],
 )
-def test_broker_refuses(args: list[str], says: bytes) -> None:
+def test_wrong_broker_options_are_errors(args: list[str], says: bytes) -> None:
     ran = run("broker", *args)
     assert (ran.returncode, says in ran.stderr) == (2, True), ran.stderr
 
 
-def test_broker_on_a_port_that_is_taken(cluster: Cluster) -> None:
+def test_broker_on_a_port_in_use(cluster: Cluster) -> None:
     port = cluster.bootstrap.rpartition(":")[2]
     ran = run("broker", "--brokers", "1", "--port", port)
     assert ran.returncode == 3

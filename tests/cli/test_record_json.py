@@ -43,7 +43,7 @@ def test_round_trip(data: bytes | None, headers: list[tuple[str, bytes | None]])
         ('{"timestamp_ms": -1}', RecordToSend()),
     ],
 )  # fmt: skip
-def test_record(line: str, record: RecordToSend) -> None:
+def test_record_from_json(line: str, record: RecordToSend) -> None:
     assert record_from_json(line.encode()) == record
 
 
@@ -66,6 +66,6 @@ def test_record(line: str, record: RecordToSend) -> None:
         ('{"partition": true}', "not a valid partition"),
     ],
 )
-def test_refused(line: str | bytes, says: str) -> None:
+def test_wrong_records_are_errors(line: str | bytes, says: str) -> None:
     with pytest.raises(EncodeError, match=says):
         record_from_json(line.encode() if isinstance(line, str) else line)

@@ -84,7 +84,7 @@ def test_schema_diff() -> None:
         (["Metadata", "--diff", "1", "99"], "not 99"),
     ],
 )
-def test_schema_refuses(args: list[str], says: str) -> None:
+def test_schema_errors(args: list[str], says: str) -> None:
     ran = run("schema", *args)
     assert (ran.code, says in ran.stderr) == (2, True), ran.stderr
 
@@ -115,7 +115,7 @@ def test_encode_a_response_as_hex_and_base64() -> None:
     assert json.loads(message_of(again.encode(), "--api", "Metadata", "--version", "9")) == json.loads(text)
 
 
-def test_what_has_a_default_may_be_left_out(tmp_path: Path) -> None:
+def test_fields_with_a_default_may_be_missing(tmp_path: Path) -> None:
     file = tmp_path / "request.json"
     file.write_text('{"topics": [{"name": "orders"}]}')
     frame = run("encode", "Metadata@12", str(file)).stdout_bytes
@@ -154,7 +154,7 @@ def test_defaults_fill_every_message(api: Api) -> None:
         (["Heartbeat@0"], '{"groupId": "g", "generationId": 3000000000, "memberId": "m"}', "generation_id"),
     ],
 )
-def test_encode_refuses(args: list[str], stdin: str, says: str) -> None:
+def test_encode_errors(args: list[str], stdin: str, says: str) -> None:
     ran = run("encode", *args, stdin=stdin)
     assert (ran.code, says in ran.stderr) == (2, True), ran.stderr
 
@@ -177,7 +177,7 @@ def test_error_by_number_or_name(text: str, codes: list[int]) -> None:
     assert [line["code"] for line in run("error", text).lines()] == codes
 
 
-def test_error_says_what_a_code_means() -> None:
+def test_error_explains_a_code() -> None:
     (line,) = run("error", "74").lines()
     assert (line["name"], line["retriable"], line["invalidates_metadata"], line["class"]) == (
         "FENCED_LEADER_EPOCH", True, True, "BrokerError",
@@ -187,7 +187,7 @@ def test_error_says_what_a_code_means() -> None:
     assert "yes: the same request may succeed later" in table
 
 
-def test_error_lists() -> None:
+def test_error_lists_codes() -> None:
     assert len(run("error").lines()) == len(ErrorCode)
     assert len(run("error", "3", "leader").lines()) > 3
     assert "LEADER_NOT_AVAILABLE" in run("error", "leader", "-f", "table").stdout
@@ -201,6 +201,6 @@ def test_error_lists() -> None:
         ("CORUPT_MESSAGE", "perhaps CORRUPT_MESSAGE"),
     ],
 )
-def test_error_refuses(text: str, says: str) -> None:
+def test_error_errors(text: str, says: str) -> None:
     ran = run("error", text)
     assert (ran.code, says in ran.stderr) == (2, True), ran.stderr

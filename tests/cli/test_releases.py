@@ -33,7 +33,7 @@ def recorded(broker: str) -> dict[int, range]:
 
 
 @pytest.mark.parametrize(("broker", "release"), [("4.3.1", "4.3"), ("2.8.2", "2.8"), ("0.11.0.3", "0.11")])
-def test_the_table_is_what_real_brokers_answer(broker: str, release: str) -> None:
+def test_the_table_equals_the_versions_of_real_brokers(broker: str, release: str) -> None:
     answered = recorded(broker)
     assert has_zookeeper(answered) == (release < "4")
     assert differences(answered, release) == {}
@@ -63,7 +63,7 @@ def test_names_of_releases(text: str, release: str | None) -> None:
     assert maybe_release(text) == release
 
 
-def test_every_release_follows_from_the_one_before() -> None:
+def test_the_highest_version_falls_only_in_4_0() -> None:
     """Only 4.0 dropped versions, but for APIs that brokers were never asked by clients."""
     for zookeeper in (False, True):
         for before, after in pairwise(RELEASES):
@@ -87,7 +87,7 @@ def test_every_release_follows_from_the_one_before() -> None:
         (range(3, 13), range(9), [range(9, 13)]),
     ],
 )
-def test_without(versions: range, others: range, left: list[range]) -> None:
+def test_range_difference(versions: range, others: range, left: list[range]) -> None:
     assert range_difference(versions, others) == left
 
 

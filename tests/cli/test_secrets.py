@@ -38,7 +38,7 @@ FINAL = b"c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=v0X8v3Bz2T0CJGbJ
         (b"", b""),
     ],
 )
-def test_tokens(token: bytes, masked: bytes | None) -> None:
+def test_mask_token(token: bytes, masked: bytes | None) -> None:
     """None: nothing in it is secret."""
     assert mask_token(token) == (token if masked is None else masked)
 
@@ -59,7 +59,7 @@ def test_a_password_in_a_frame(options: list[str]) -> None:
 SHOWN = ["hunter2", b"hunter2".hex(), b"hunt".hex(" ", -4), "AGFsaWNlAGh1bnRlcjI"]
 
 
-def test_only_the_secret_differs() -> None:
+def test_only_the_secret_is_masked() -> None:
     masked, plain = (run("decode", *options, stdin=FRAME).lines()[0] for options in ([], ["--show-secrets"]))
     assert plain["message"]["authBytes"] != masked["message"]["authBytes"]
     assert bytes.fromhex(masked["fields"][-2]["hex"])[1:] == b"\0alice\0***************"
@@ -67,7 +67,7 @@ def test_only_the_secret_differs() -> None:
     assert places[0] == places[1]
 
 
-def test_a_frame_that_is_cut_off_in_its_secret() -> None:
+def test_a_frame_truncated_in_its_secret() -> None:
     ran = run("decode", "--bare", stdin=FRAME[:-10])
     assert ran.code == 4
     assert not any(text in ran.stdout for text in SHOWN)

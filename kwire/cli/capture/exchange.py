@@ -103,10 +103,10 @@ class _InFlightRequest:
 
 @dataclass(slots=True)
 class _UnmatchedResponse:
-    """A response without a captured request; `patience` is how many more requests to wait for."""
+    """A response without a captured request; `requests_left` is how many more requests to wait for."""
 
     frame: StreamFrame
-    patience: int
+    requests_left: int
 
 
 class ResponseMatcher:
@@ -205,8 +205,8 @@ class ResponseMatcher:
 
     def _expire_unmatched(self) -> Iterator[CaptureEvent]:
         for response in self._unmatched:
-            response.patience -= 1
-        while self._unmatched and self._unmatched[0].patience <= 0:
+            response.requests_left -= 1
+        while self._unmatched and self._unmatched[0].requests_left <= 0:
             yield self._guess(self._unmatched.popleft().frame)
 
     def _response_to(self, frame: StreamFrame, request: _InFlightRequest) -> CapturedFrame:

@@ -278,7 +278,7 @@ class _Summary:
     """Counts for the last line."""
 
     pairs: int = 0
-    shown: int = 0
+    printed: int = 0
     connections: set[int] = field(default_factory=set)
     error_names: Counter[str] = field(default_factory=Counter)
     unknown_responses: int = 0
@@ -287,7 +287,7 @@ class _Summary:
 
     def add(self, one: DecodedPair) -> None:
         pair = one.pair
-        self.shown += 1
+        self.printed += 1
         self.connections.add(pair.connection.number)
         self.error_names.update({error.name for error in one.errors})
         frame = pair.frame
@@ -300,14 +300,14 @@ class _Summary:
     def text(self) -> str:
         if not self.pairs:
             return "the capture has no Kafka requests"
-        said = [f"{counted(self.shown, 'exchange')} of {counted(len(self.connections), 'connection')}"]
-        if self.shown < self.pairs:
-            said[0] += f", {self.pairs - self.shown} filtered out"
+        parts = [f"{counted(self.printed, 'exchange')} of {counted(len(self.connections), 'connection')}"]
+        if self.printed < self.pairs:
+            parts[0] += f", {self.pairs - self.printed} filtered out"
         latency, name = self.slowest
         if latency >= 0:
-            said.append(f"slowest {name} {latency:.1f} ms")
-        said += [f"{count} with {name}" for name, count in self.error_names.most_common(_ERRORS_SHOWN_MAX)]
-        return "; ".join(said)
+            parts.append(f"slowest {name} {latency:.1f} ms")
+        parts += [f"{count} with {name}" for name, count in self.error_names.most_common(_ERRORS_SHOWN_MAX)]
+        return "; ".join(parts)
 
 
 def pair_to_json(one: DecodedPair, *, annotate: bool) -> dict[str, Any]:
@@ -334,18 +334,18 @@ def pair_to_json(one: DecodedPair, *, annotate: bool) -> dict[str, Any]:
 def _frame_to_json(frame: CapturedFrame | None, decoded: DecodedFrame | None, annotate: bool) -> dict[str, Any] | None:
     if frame is None or decoded is None:
         return None
-    shown: dict[str, Any] = {
+    json_frame: dict[str, Any] = {
         "packet": frame.packet,
         "time": utc_text_of_ns(frame.at_ns),
         "size": len(frame.data) + frame.missing,
     }
     if frame.is_guess:
-        shown["is_guess"] = True
+        json_frame["is_guess"] = True
     if frame.is_token:
-        shown["is_sasl_token"] = True
+        json_frame["is_sasl_token"] = True
     if frame.kind == "response":
-        shown["version"] = decoded.version if decoded.api else None
-    return {**shown, **frame_to_json(decoded, annotate=annotate)}
+        json_frame["version"] = decoded.version if decoded.api else None
+    return {**json_frame, **frame_to_json(decoded, annotate=annotate)}
 
 
 def utc_text_of_ns(at_ns: int) -> str:
@@ -358,7 +358,7 @@ def utc_text_of_ns(at_ns: int) -> str:
     return f"{whole:%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"
 
 
-_COLUMNS = ("time", "conn", "api", "v", "request", "response", "ms", "what")
+_COLUMNS = ("time", "conn", "api", "v", "request", "response", "ms", "details")
 _WIDTHS = (12, 4, 24, 3, 8, 9, 9)
 
 
@@ -395,8 +395,8 @@ class _PairTable:
                 self._output.text()
 
     def _heading(self, pair: RequestPair, frame: CapturedFrame, decoded: DecodedFrame) -> str:
-        where = f"connection {pair.connection.number}, packet {frame.packet} at {utc_text_of_ns(frame.at_ns)}"
-        line = heading(where, len(frame.data) + frame.missing, "", decoded)
+        position = f"connection {pair.connection.number}, packet {frame.packet} at {utc_text_of_ns(frame.at_ns)}"
+        line = heading(position, len(frame.data) + frame.missing, "", decoded)
         if frame is pair.response and pair.latency_ms is not None:
             line += f", after {pair.latency_ms:.3f} ms"
         return f"{line}, a guess: its request is not in the capture" if frame.is_guess else line
@@ -419,9 +419,9 @@ class _PairTable:
             for cell, width, name in zip(cells, _WIDTHS, _COLUMNS, strict=False)
         ]
         before = " ".join(aligned)
-        room = self._width - len(before) - 2
-        if room >= 20:
-            first, *others = wrap(cells[-1], room, break_on_hyphens=False) or [""]
+        width = self._width - len(before) - 2
+        if width >= 20:
+            first, *others = wrap(cells[-1], width, break_on_hyphens=False) or [""]
             lines = [f"{before}  {first}".rstrip(), *(" " * (len(before) + 2) + other for other in others)]
         else:
             lines = [before.rstrip(), *("    " + line for line in wrap(cells[-1], max(20, self._width - 4)))]

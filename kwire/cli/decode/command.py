@@ -273,8 +273,8 @@ def _print_suggestion(frame: RawFrame, is_body: bool, output: Output) -> None:
         if guess.round_trips
     ]
     if found:
-        shown = ", ".join(found[:_SUGGESTED_MAX]) + (", ..." if len(found) > _SUGGESTED_MAX else "")
-        output.note(f"All of its bytes decode as {shown}: use --api and --version, or --try-versions.")
+        listed = ", ".join(found[:_SUGGESTED_MAX]) + (", ..." if len(found) > _SUGGESTED_MAX else "")
+        output.note(f"All of its bytes decode as {listed}: use --api and --version, or --try-versions.")
 
 
 def _print_guesses(number: int, frame: RawFrame, options: FrameOptions, output: Output) -> ExitCode:

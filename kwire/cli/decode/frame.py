@@ -274,12 +274,12 @@ def _decoded(frame: bytes, kind: Kind, found: Api, version: int) -> tuple[dict[s
         correlation_id, response = decode_response(frame, found.request, version)
         return {"correlationId": correlation_id}, response
     header, request = decode_request(frame)
-    shown: dict[str, Any] = {
+    json_header: dict[str, Any] = {
         "requestApiKey": int(found.key), "requestApiVersion": version, "correlationId": header.correlation_id
     }  # fmt: skip
     if request_header_version(found.key, found.request.FLEXIBLE, version) >= 1:
-        shown["clientId"] = header.client_id
-    return shown, request
+        json_header["clientId"] = header.client_id
+    return json_header, request
 
 
 def _records_in(struct: Any, path: str) -> Iterator[tuple[str, memoryview]]:

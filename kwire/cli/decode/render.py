@@ -75,10 +75,10 @@ class FieldTable:
         return self.indent * path.count(".") + path.rpartition(".")[2]
 
     def _hex(self, data: bytes) -> list[str]:
-        shown = data if not self.bytes_max else data[: self.bytes_max]
-        lines = [shown[i : i + self.per_line].hex(" ", -self.group) for i in range(0, len(shown), self.per_line)]
-        if len(data) > len(shown):
-            lines.append(f"and {len(data) - len(shown)} more")
+        visible = data if not self.bytes_max else data[: self.bytes_max]
+        lines = [visible[i : i + self.per_line].hex(" ", -self.group) for i in range(0, len(visible), self.per_line)]
+        if len(data) > len(visible):
+            lines.append(f"and {len(data) - len(visible)} more")
         return lines or [""]
 
     def _line(self, offset: str, hex: str, field: str, type: str, value: str, *, is_error: bool = False) -> str:
@@ -121,7 +121,7 @@ def value_text(row: FieldRow) -> str:
 
 
 def row_to_json(row: FieldRow) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+    json_row: dict[str, Any] = {
         "offset": row.start,
         "length": len(row.data),
         "hex": row.data.hex(),
@@ -130,10 +130,10 @@ def row_to_json(row: FieldRow) -> dict[str, Any]:
         "value": value_to_json(row.value),
     }
     if row.note:
-        shown["note"] = row.note
+        json_row["note"] = row.note
     if row.within:
-        shown["within"] = row.within
-    return shown
+        json_row["within"] = row.within
+    return json_row
 
 
 _STRING_SHOWN_MAX = 120
@@ -141,16 +141,16 @@ _STRING_SHOWN_MAX = 120
 
 def frame_to_json(decoded: DecodedFrame, *, annotate: bool) -> dict[str, Any]:
     """Return header, message, batches, problems and, with `annotate`, the bytes of every field."""
-    shown: dict[str, Any] = {"header": decoded.header, "message": decoded.message}
+    json_frame: dict[str, Any] = {"header": decoded.header, "message": decoded.message}
     if decoded.batches:
-        shown["batches"] = [batch for path, data in decoded.batches for batch in _batches_to_json(path, data)]
+        json_frame["batches"] = [batch for path, data in decoded.batches for batch in _batches_to_json(path, data)]
     if decoded.problems:
-        shown["problems"] = [
+        json_frame["problems"] = [
             {"message": problem.message, **problem.where, "remedy": problem.remedy} for problem in decoded.problems
         ]
     if annotate:
-        shown["fields"] = [row_to_json(row) for row in decoded.rows]
-    return shown
+        json_frame["fields"] = [row_to_json(row) for row in decoded.rows]
+    return json_frame
 
 
 def _batches_to_json(path: str, data: memoryview) -> Iterator[dict[str, Any]]:
@@ -162,15 +162,15 @@ def _batches_to_json(path: str, data: memoryview) -> Iterator[dict[str, Any]]:
         return
 
 
-def heading(number: str, size: int, place: str, decoded: DecodedFrame) -> str:
+def heading(number: str, size: int, position: str, decoded: DecodedFrame) -> str:
     """Return the line above a frame: frame 1, 35 bytes at 4, Metadata request v9, correlation id 7, client "test"."""
-    said = [number, f"{size} bytes {place}".rstrip()]
-    said.append(f"{decoded.api.name} {decoded.kind} v{decoded.version}" if decoded.api else f"unknown {decoded.kind}")
+    parts = [number, f"{size} bytes {position}".rstrip()]
+    parts.append(f"{decoded.api.name} {decoded.kind} v{decoded.version}" if decoded.api else f"unknown {decoded.kind}")
     if "correlationId" in decoded.header:
-        said.append(f"correlation id {decoded.header['correlationId']}")
+        parts.append(f"correlation id {decoded.header['correlationId']}")
     if decoded.header.get("clientId") is not None:
-        said.append(f"client {json_line(decoded.header['clientId'])}")
-    return ", ".join(said)
+        parts.append(f"client {json_line(decoded.header['clientId'])}")
+    return ", ".join(parts)
 
 
 def print_frame(line: str, decoded: DecodedFrame, output: Output, bytes_max: int | None) -> None:

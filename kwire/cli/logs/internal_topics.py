@@ -60,17 +60,17 @@ def _value_to_json(record: InternalRecord) -> dict[str, Any] | None:
         return None
     data = value.to_json(record.version)
     if isinstance(value, GroupMetadataValue):
-        for member, shown in zip(value.members, data["members"], strict=True):
-            _read_into(shown, "subscription", ConsumerProtocolSubscription, member.subscription)
-            _read_into(shown, "assignment", ConsumerProtocolAssignment, member.assignment)
+        for member, json_member in zip(value.members, data["members"], strict=True):
+            _decode_into(json_member, "subscription", ConsumerProtocolSubscription, member.subscription)
+            _decode_into(json_member, "assignment", ConsumerProtocolAssignment, member.assignment)
     return {"type": _name(value, "Value"), "version": record.version, "data": data}
 
 
-def _read_into(shown: dict[str, Any], name: str, cls: type[Message], data: bytes) -> None:
+def _decode_into(json_member: dict[str, Any], name: str, cls: type[Message], data: bytes) -> None:
     # Members with another protocol type, such as Connect workers, have other bytes.
     with contextlib.suppress(DecodeError):
         version, message = decode_versioned(cls, data)
-        shown[name] = message.to_json(min(version, cls.VERSIONS.stop - 1))
+        json_member[name] = message.to_json(min(version, cls.VERSIONS.stop - 1))
 
 
 def _name(message: Message, suffix: str) -> str:

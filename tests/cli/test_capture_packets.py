@@ -38,7 +38,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("data", FILES.values(), ids=FILES)
-def test_every_format(data: bytes) -> None:
+def test_every_file_format(data: bytes) -> None:
     assert is_capture(data)
     found = list(read_packets(io.BytesIO(data)))
     assert [packet.number for packet in found] == list(range(1, len(PACKETS) + 1))
@@ -53,7 +53,7 @@ def test_simple_packets_have_no_time() -> None:
     assert {packet.at_ns for packet in found} == {0}
 
 
-def test_the_long_header_of_old_linux() -> None:
+def test_the_long_packet_header_of_old_linux() -> None:
     made = PACKETS[0]
     record = made.at_ns // 10**9, 0, len(made.data), made.size
     head = bytes.fromhex("34cdb2a1") + struct.pack("<HHiIII", 2, 4, 0, 0, 65535, 1)
@@ -61,7 +61,7 @@ def test_the_long_header_of_old_linux() -> None:
     assert [packet.data for packet in read_packets(io.BytesIO(data))] == [made.data]
 
 
-def test_from_a_pipe_that_gives_little_at_a_time() -> None:
+def test_a_pipe_with_short_reads() -> None:
     class Pipe(io.RawIOBase):
         def __init__(self, data: bytes) -> None:
             self.data = data
@@ -76,7 +76,7 @@ def test_from_a_pipe_that_gives_little_at_a_time() -> None:
         assert len(list(read_packets(Pipe(data)))) == len(PACKETS)  # type: ignore[arg-type]
 
 
-def test_what_the_snapshot_length_cut_off_is_missing() -> None:
+def test_bytes_beyond_the_snapshot_length_are_missing() -> None:
     cut = list(timed(TALK.packets, snapshot=56))
     assert any(packet.size > 56 for packet in cut)
     for data in (pcap(cut), pcapng(cut), pcapng(cut, packet_type=2)):
@@ -96,7 +96,7 @@ def packets_until_error(data: bytes) -> tuple[list[Packet], DecodeError | None]:
 
 
 @pytest.mark.parametrize("data", FILES.values(), ids=FILES)
-def test_a_file_that_is_cut_off_anywhere(data: bytes) -> None:
+def test_a_file_truncated_anywhere(data: bytes) -> None:
     whole = packets_until_error(data)[0]
     ends = 0
     for cut in range(len(data)):
@@ -127,13 +127,13 @@ BAD = [
 
 
 @pytest.mark.parametrize(("data", "reason"), BAD)
-def test_a_file_that_makes_no_sense(data: bytes, reason: str) -> None:
+def test_damaged_files(data: bytes, reason: str) -> None:
     with pytest.raises(DecodeError, match=reason):
         list(read_packets(io.BytesIO(data)))
 
 
 @pytest.mark.parametrize("head", [b"", b"\0\0\0\x10", b"0a0d", b"GET ", b"\xa1\xb2"])
-def test_what_is_no_capture(head: bytes) -> None:
+def test_files_that_are_not_captures(head: bytes) -> None:
     assert not is_capture(head)
 
 
@@ -164,7 +164,7 @@ def test_every_link_layer(name: str) -> None:
         maybe_segment(Packet(1, 5, link, data[:cut], len(data) - cut), SkippedPackets())
 
 
-def test_what_is_missing_of_a_segment() -> None:
+def test_missing_bytes_of_a_segment() -> None:
     whole = link_packet(captures.ETHERNET, TALK.packets[3])
     cut = whole[: 14 + 40 + 2]
     segment = maybe_segment(Packet(1, 0, 1, cut, len(whole) - len(cut)), SkippedPackets())
@@ -172,7 +172,7 @@ def test_what_is_missing_of_a_segment() -> None:
     assert (segment.data, segment.missing) == (b"he", 3)
 
 
-def test_options_and_extension_headers_are_stepped_over() -> None:
+def test_options_and_extension_headers_are_skipped() -> None:
     ends = ("127.0.0.1", 1), ("127.0.0.1", 2)
     with_options = captures.ip_packet(*ends, 7, 0, captures.ACK, b"data", options=bytes(12))
     six = captures.ip_packet(("::1", 1), ("::2", 2), 7, 0, captures.ACK, b"data")
@@ -189,7 +189,7 @@ def test_options_and_extension_headers_are_stepped_over() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_segment_that_the_card_was_to_cut_has_no_length(host: str) -> None:
+def test_an_ip_length_of_zero_means_as_long_as_captured(host: str) -> None:
     packet = captures.ip_packet((host, 1), (host, 2), 7, 0, captures.ACK, b"data" * 20_000)
     segment = maybe_segment(Packet(1, 0, captures.RAW, packet, 0), SkippedPackets())
     assert segment is not None
@@ -206,7 +206,7 @@ LEFT_OUT = [
 
 
 @pytest.mark.parametrize(("link", "data", "reason"), LEFT_OUT)
-def test_what_is_left_out_is_counted(link: int, data: bytes, reason: str) -> None:
+def test_skipped_packets_are_counted(link: int, data: bytes, reason: str) -> None:
     unreadable = SkippedPackets()
     assert maybe_segment(Packet(1, 0, link, data, 0), unreadable) is None
     assert unreadable == {reason: 1}
@@ -222,13 +222,13 @@ NOT_TCP = [
 
 
 @pytest.mark.parametrize(("link", "data"), NOT_TCP)
-def test_what_is_not_tcp_is_passed_in_silence(link: int, data: bytes) -> None:
+def test_other_protocols_than_tcp_are_ignored(link: int, data: bytes) -> None:
     unreadable = SkippedPackets()
     assert maybe_segment(Packet(1, 0, link, data, 0), unreadable) is None
     assert not unreadable
 
 
-def test_a_packet_is_as_it_was() -> None:
+def test_a_packet_is_unchanged() -> None:
     made = Timed(5, b"x", 9)
     (found,) = read_packets(io.BytesIO(pcap([made], nano=True)))
     assert found == Packet(1, 5, 1, b"x", 8)
