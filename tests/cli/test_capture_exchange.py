@@ -289,7 +289,7 @@ def test_other_protocols_are_named(first: int, data: bytes, reason: str) -> None
 def test_tls_on_a_given_port() -> None:
     frames, remarks = read(hello(CLIENT, bytes.fromhex("16030100a5010000a10303")), ports=[9092])
     assert not frames
-    assert [remark.text for remark in remarks] == [f"1 connection is not read (35 bytes): {TLS}"]
+    assert [remark.text for remark in remarks] == [f"1 connection is not read (36 bytes): {TLS}"]
 
 
 def test_tls_joined_midway() -> None:

@@ -152,7 +152,7 @@ def test_topic_ids_are_named_by_the_metadata_in_the_capture() -> None:
         return FetchRequest(max_wait_ms=0, min_bytes=1, topics=[topic]), 13, FetchResponse(responses=[])
 
     exchanges: list[Exchanged] = [(MetadataRequest(topics=None), 12, metadata), fetch(known), fetch(unknown)]
-    data = pcap(timed(talked(Talk().opened(), said, first_id=1).closed().packets))
+    data = pcap(timed(talked(Talk().opened(), exchanges, first_id=1).closed().packets))
     lines = run("decode", "-f", "table", stdin=data).stdout.splitlines()
     assert [line.split("  ")[-1].strip() for line in lines if " Fetch " in line] == [
         "topic orders", f"topic id {uuid_text(unknown)}",
@@ -193,12 +193,12 @@ def test_recorded_frames_of_real_brokers(broker: str) -> None:
 
 
 def test_sasl() -> None:
-    said: list[Exchanged] = [
+    exchanges: list[Exchanged] = [
         (SaslHandshakeRequest(mechanism="PLAIN"), 1, SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])),
         (SaslAuthenticateRequest(auth_bytes=b"\0u\0p"), 2,
          SaslAuthenticateResponse(error_code=58, error_message="no", auth_bytes=b"")),
     ]  # fmt: skip
-    pairs = run("decode", stdin=pcap(timed(talked(Talk().opened(), said).packets))).lines()
+    pairs = run("decode", stdin=pcap(timed(talked(Talk().opened(), exchanges).packets))).lines()
     assert [(one["api"], [error["name"] for error in one["errors"]]) for one in pairs] == [
         ("SaslHandshake", []), ("SaslAuthenticate", ["SASL_AUTHENTICATION_FAILED"])
     ]  # fmt: skip
@@ -294,6 +294,6 @@ def _peak_kib(form: str, megabytes: int) -> int:
         for piece in generated(megabytes * 1_000_000):
             process.stdin.write(piece)
         process.stdin.close()
-        said = process.stderr.read().decode()
-        assert process.wait(60) == 0, said
-    return int(re.findall(r"peak (\d+) KiB", said)[0])
+        stderr = process.stderr.read().decode()
+        assert process.wait(60) == 0, stderr
+    return int(re.findall(r"peak (\d+) KiB", stderr)[0])

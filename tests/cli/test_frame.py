@@ -1,12 +1,17 @@
-"""What `kwire decode` finds in a frame: every byte is some field's, and bad bytes end it without an exception."""
+"""What `kwire decode` finds in a frame: every byte belongs to a field, and bad bytes raise nothing."""
 
 from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire.cli.arguments import find_api
+from kwire.cli.decode.command import FrameOptions
 from kwire.cli.decode.frame import (
     DecodedFrame,
     RawFrame,
@@ -17,15 +22,7 @@ from kwire.cli.decode.frame import (
     split_frames,
 )
 from kwire.errors import KwireError
-from tests.cli.samples import (
-    BATCHES,
-    METADATA_REQUEST,
-    METADATA_RESPONSE,
-    RECORDS,
-    fetch,
-    produce,
-    sized,
-)
+from tests.cli.samples import BATCHES, METADATA_REQUEST, METADATA_RESPONSE, RECORDS, fetch, produce, sized
 
 METADATA = find_api("Metadata")
 PRODUCE_VERSIONS = {"v2": 9, "v1": 2, "v0": 1}
@@ -192,3 +189,31 @@ def test_split_frames_with_or_without_sizes() -> None:
     data = sized(METADATA_REQUEST)
     assert split_frames(data, False, is_whole) == [RawFrame(0, data, False)]
     assert split_frames(data, True, is_whole) == [RawFrame(4, METADATA_REQUEST, True)]
+
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+BROKERS = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir())
+NAME = re.compile(r"(?P<api>.+?)_v(?P<version>\d+).*_(?P<kind>request|response)")
+
+
+@pytest.mark.parametrize("broker", BROKERS)
+def test_every_recorded_frame_decodes_to_its_last_byte(broker: str) -> None:
+    files = sorted((FIXTURES / broker).glob("*.bin"))
+    assert files
+    for file in files:
+        name = NAME.fullmatch(file.stem)
+        assert name is not None, file
+        is_request = name["kind"] == "request"
+        options = FrameOptions.of(
+            None if is_request else name["api"], None if is_request else name["version"], None, False, show_secrets=True
+        )
+        data = file.read_bytes()
+        for framed, start in ((data, 0), (len(data).to_bytes(4, "big") + data, 4)):
+            frames = split_frames(framed, None, options.makes_sense)
+            assert frames == [RawFrame(start, data, has_size=start == 4)], file
+            decoded = options.read(frames[0])
+            assert decoded.is_whole, (file, decoded.problems)
+            assert (decoded.kind, decoded.version) == (name["kind"], int(name["version"])), file
+            recorded = json.loads(file.with_suffix(".json").read_text())
+            assert (decoded.header, decoded.message) == (recorded["header"], recorded["body"]), file
+            assert max(row.end for row in decoded.rows if not row.within) == start + len(data), file
