@@ -287,7 +287,7 @@ class Connections:
         for key in self._written:
             connection = self._connections.get(key)
             if connection is not None:
-                requests = connection.session.outgoing() if is_traced else []
+                requests = connection.session.unsent_requests() if is_traced else []
                 frames = connection.session.frames()
                 for frame in frames:
                     sends.append((key, frame))
@@ -323,7 +323,7 @@ class Connections:
             connection_or_none = self._connections.get(key)
             if connection_or_none is not None:  # an earlier frame of the same poll may have broken the session
                 if is_traced:
-                    logs.log_received(self.describe(node), connection_or_none.session.awaited(), len(frame), now)
+                    logs.log_received(self.describe(node), connection_or_none.session.oldest_request(), len(frame), now)
                 received = connection_or_none.session.receive(frame, now)
                 if node not in self.ready[purpose] or connection_or_none.session.has_frames:
                     self._schedule(key, connection_or_none.session)

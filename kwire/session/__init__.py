@@ -1,6 +1,10 @@
-"""The sans-IO connection, for both roles: negotiation, authentication, the FIFO of requests in flight.
+"""One connection without its socket, for client and broker: handshake, SASL, requests in flight.
 
-`Session.client` and `Session.broker` are two ends of one machine. Frames and time go in, events and frames come out.
+    session    `Session`: frames and time in, events and frames out
+    events     the states of a connection, and the events
+    handshake  ApiVersions, SaslHandshake, SaslAuthenticate
+    versions   which version of an API to use; brokers before ApiVersions
+    sasl       PLAIN and SCRAM, for client and broker
 
 Imports: wire, protocol.
 """

@@ -1,12 +1,4 @@
-"""The states of a connection, and the events that a session reports.
-
-The states of a connection, for both roles, and the moves between them.
-
-Everything that decides which state may follow which stands in this file, and the file does not know which role it is
-played by: the client asks its way through the states, the broker answers its way through them.
-
-What a session tells its owner. Plain values; a session never calls anybody.
-"""
+"""The states of a connection, and the events that a session reports. Both are the same for client and broker."""
 
 from __future__ import annotations
 
@@ -36,39 +28,39 @@ class State(Enum):
     CLOSED = "closed"
 
 
-MOVES = MappingProxyType({
-    # A client that assumes the versions of an old broker, and a broker without SASL, skip stages.
+TRANSITIONS = MappingProxyType({
+    # A client that assumes versions, and a broker without SASL, skip states.
     State.NEW: {State.NEGOTIATING, State.HANDSHAKING, State.READY, State.BROKEN, State.CLOSED},
     State.NEGOTIATING: {State.HANDSHAKING, State.READY, State.BROKEN, State.CLOSED},
     State.HANDSHAKING: {State.AUTHENTICATING, State.BROKEN, State.CLOSED},
     State.AUTHENTICATING: {State.READY, State.BROKEN, State.CLOSED},
-    # Back to HANDSHAKING: authentication that lasts for a limited time is repeated on the living connection (KIP-368).
+    # Back to HANDSHAKING: an authentication with a lifetime is renewed on the open connection (KIP-368).
     State.READY: {State.HANDSHAKING, State.BROKEN, State.CLOSED},
     State.BROKEN: {State.CLOSED},
     State.CLOSED: set(),
 })  # fmt: skip
 
 
-def moved(state: State, to: State) -> State:
-    """`to`, if the table has the move. Anything else is a bug of ours, and raises."""
-    if to not in MOVES[state]:
+def transition(state: State, to: State) -> State:
+    """Return `to`; raise RuntimeError unless the table allows the transition."""
+    if to not in TRANSITIONS[state]:
         raise RuntimeError(f"a connection that is {state.value} ({state.name}) cannot become {to.value} ({to.name})")
     return to
 
 
 @dataclass(frozen=True, slots=True)
 class HandshakeDone:
-    """Versions are agreed and authentication, if any, is done. Requests given earlier are among the frames now.
+    """Versions are agreed and authentication, if any, is done. `frames` has the requests that waited for it.
 
-    `versions` are the broker's, by API key, also of APIs that we do not know. `session_lifetime_ms` is how long the
-    authentication holds (0: for ever); the session renews it by itself, and then tells Ready again.
+    `versions` are the broker's, by API key, including unknown APIs. `session_lifetime_ms` is the lifetime of the
+    authentication (0: no limit); the session renews it, and reports this event again.
     """
 
     versions: VersionRanges
     session_lifetime_ms: int = 0
 
 
-@dataclass(slots=True)  # there is one for each response, and a frozen one takes seven times as long to make
+@dataclass(slots=True)  # not frozen: that would make the constructor seven times slower, for every response
 class ResponseReceived:
     """The response to a request, in the order in which the requests were sent."""
 
@@ -81,7 +73,7 @@ class ResponseReceived:
 
 @dataclass(frozen=True, slots=True)
 class RequestFailed:
-    """A request that gets no response. `was_sent` says that its bytes were handed out, so the broker may have acted."""
+    """A request without a response. With `was_sent` its frame may have been written, and the broker may have acted."""
 
     token: Any
     request: Request[Any]
@@ -91,18 +83,17 @@ class RequestFailed:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionBroken:
-    """The connection is of no more use: write what `frames` still has, close it, then call `closed` with this error."""
+    """The connection cannot be used any more: write what `frames` has, close it, then call `closed` with this error."""
 
     error: KwireError
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """The last event, behind the Failed of every request.
+    """The last event, after RequestFailed of every request.
 
-    `cause` is the one given to `closed`, or a better one where the stage of the session explains it. With
-    `died_during_negotiation` the broker may be older than 0.10 and have closed the connection on ApiVersions: connect
-    again with `assume=`.
+    `cause` is that of `closed`, or a better one if the state of the session has it. With `died_during_negotiation` the
+    broker may be older than 0.10, which closes the connection on ApiVersions: connect again with `assume=`.
     """
 
     cause: KwireError
@@ -111,7 +102,7 @@ class ConnectionClosed:
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """Broker: a request to be answered with `respond(tag, response)`."""
+    """Broker: a request. Respond to it with `respond(tag, response)`."""
 
     header: RequestHeader
     request: Request[Any]
@@ -120,7 +111,7 @@ class RequestReceived:
 
 @dataclass(frozen=True, slots=True)
 class TrailingBytes:
-    """Broker: a request had bytes after its last field. They are ignored, as Kafka ignores them; the request counts."""
+    """Broker: a request had bytes after its last field. They are ignored, as in Kafka; the request is valid."""
 
     header: RequestHeader
     data: bytes
@@ -128,7 +119,7 @@ class TrailingBytes:
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """A request as a log shows it. `version` is None, and `correlation_id` -1, for a SASL message without a header."""
+    """A request as a log shows it. For a SASL token without a header `version` is None, `correlation_id` -1."""
 
     api: str
     version: int | None

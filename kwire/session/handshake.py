@@ -1,13 +1,7 @@
-"""The handshake of a connection, for client and broker.
+"""The handshake of a connection: ApiVersions, SaslHandshake and SaslAuthenticate, for client and broker.
 
-What a client asks before its first request: which versions the broker speaks, and to be let in.
-
-Owns the order of these questions and the reading of their answers, as generators: each `yield` asks one question, and
-is given the frame that answers it. They never see time, queues or other requests; `Session` sends, matches and counts.
-
-What a broker answers by itself: ApiVersions, SaslHandshake and SaslAuthenticate.
-
-Owns the SASL exchange of one connection. Refuses to see frames: requests in, responses out; `Session` keeps the order.
+The client's side is a generator: each `yield` returns a request to send, and gets the frame of its response. The
+broker's side gets requests and returns responses. `Session` sends, matches and counts them.
 """
 
 from __future__ import annotations
@@ -32,17 +26,17 @@ from kwire.session.versions import VersionRanges, common, highest_common, show
 
 @dataclass(frozen=True, slots=True)
 class HandshakeRequest:
-    """A request to be sent in a state; or, to a broker before 1.0, a bare SASL message without any header."""
+    """A request to send in a state; or, to a broker before 1.0, a SASL token without a header."""
 
     state: State
     request: Request[Any] | None
     version: int = 0
-    bare: bytes = b""
+    sasl_token: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """`features` are the levels that the cluster has agreed on (KIP-584), such as transaction.version: 2."""
+    """The result of a handshake. `features` are finalized levels (KIP-584), such as {"transaction.version": 2}."""
 
     versions: VersionRanges
     session_lifetime_ms: int = 0
@@ -55,52 +49,52 @@ Frame: TypeAlias = bytes
 def client_handshake(
     broker: str, *, assume: VersionRanges | None, sasl: Sasl | None, software: tuple[str, str]
 ) -> Generator[HandshakeRequest, Frame, Negotiated]:
-    """The whole greeting. Raises a KwireError when the connection can come to nothing."""
-    greeted = Negotiated(assume) if assume is not None else (yield from _negotiate(broker, software))
-    return greeted if sasl is None else (yield from reauthenticate(broker, sasl, greeted))
+    """Run the whole handshake. Raises a KwireError if the connection cannot be used."""
+    negotiated = Negotiated(assume) if assume is not None else (yield from _negotiate(broker, software))
+    return negotiated if sasl is None else (yield from reauthenticate(broker, sasl, negotiated))
 
 
-def reauthenticate(broker: str, sasl: Sasl, greeted: Negotiated) -> Generator[HandshakeRequest, Frame, Negotiated]:
-    """Authenticate; on a living connection too, to renew it (KIP-368)."""
-    lifetime_ms = yield from _authenticate(broker, sasl, greeted.versions)
-    return replace(greeted, session_lifetime_ms=lifetime_ms)
+def reauthenticate(broker: str, sasl: Sasl, negotiated: Negotiated) -> Generator[HandshakeRequest, Frame, Negotiated]:
+    """Authenticate, also on an open connection to renew the authentication (KIP-368)."""
+    lifetime_ms = yield from _authenticate(broker, sasl, negotiated.versions)
+    return replace(negotiated, session_lifetime_ms=lifetime_ms)
 
 
 def _negotiate(broker: str, software: tuple[str, str]) -> Generator[HandshakeRequest, Frame, Negotiated]:
-    """ApiVersions, from our highest version down to one that the broker has.
+    """Send ApiVersions, first in our highest version, then in a lower one that the broker has.
 
-    A broker that lacks the version answers UNSUPPORTED_VERSION in the form of v0, since 2.4 (KIP-511) with its own
-    range in it, before that with nothing; then v0 is what it surely has.
+    A broker that lacks the version responds UNSUPPORTED_VERSION in the form of v0: since 2.4 with its own range
+    (KIP-511), before that without, and then v0 is the version that it surely has.
     """
     version = ApiVersionsRequest.VERSIONS[-1]
     while True:
         request = ApiVersionsRequest(client_software_name=software[0], client_software_version=software[1])
         frame = yield HandshakeRequest(State.NEGOTIATING, request, version)
-        # The error code comes first in every version, behind the four bytes of the correlation id.
-        is_refused = frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
-        _, response = decode_response(frame, ApiVersionsRequest, 0 if is_refused else version)
-        if not is_refused:
+        # In every version the error code comes first, after the four bytes of the correlation id.
+        is_unsupported = frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+        _, response = decode_response(frame, ApiVersionsRequest, 0 if is_unsupported else version)
+        if not is_unsupported:
             break
         lower = _lower_version(broker, response, version)
         if lower is None:
-            raise UnsupportedVersionError("the broker refused ApiVersions v0", broker=broker, api="ApiVersions")
+            raise UnsupportedVersionError("the broker rejected ApiVersions v0", broker=broker, api="ApiVersions")
         version = lower
     if response.error_code:
         raise broker_error(response.error_code, broker=broker, api="ApiVersions", version=version)
     features = {feature.name: feature.max_version_level for feature in response.finalized_features}
-    return Negotiated(_offered(response), features=features)
+    return Negotiated(_version_ranges(response), features=features)
 
 
-def _offered(response: ApiVersionsResponse) -> dict[int, range]:
+def _version_ranges(response: ApiVersionsResponse) -> dict[int, range]:
     return {api.api_key: range(api.min_version, api.max_version + 1) for api in response.api_keys}
 
 
-def _lower_version(broker: str, response: ApiVersionsResponse, refused: int) -> int | None:
-    """The version to ask in next; always lower than the one refused, so that this ends."""
-    offered = _offered(response).get(ApiKey.API_VERSIONS)
+def _lower_version(broker: str, response: ApiVersionsResponse, rejected: int) -> int | None:
+    """Return the version to try next. It is always lower than the rejected one, so the loop ends."""
+    offered = _version_ranges(response).get(ApiKey.API_VERSIONS)
     if offered is None:
-        return 0 if refused > 0 else None
-    both = common(range(refused), offered)
+        return 0 if rejected > 0 else None
+    both = common(range(rejected), offered)
     if not both:
         raise UnsupportedVersionError(
             f"no version in common: the broker has {show(offered)}, we have {show(ApiVersionsRequest.VERSIONS)}",
@@ -111,41 +105,45 @@ def _lower_version(broker: str, response: ApiVersionsResponse, refused: int) -> 
 
 
 def _authenticate(broker: str, sasl: Sasl, versions: VersionRanges) -> Generator[HandshakeRequest, Frame, int]:
-    """SaslHandshake and the mechanism's messages. Answers how many ms the authentication holds, 0 for ever."""
+    """Run SaslHandshake and the mechanism's exchange; return the lifetime in ms, 0 for no limit."""
     from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
     from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
     if ApiKey.SASL_HANDSHAKE not in versions:
         raise AuthenticationError(
-            f"the broker does not know SASL {sasl.mechanism}",
+            f"the broker does not support SASL {sasl.mechanism}",
             broker=broker,
             remedy="it is older than 0.10: connect without SASL, or to a newer broker",
         )
-    is_bare = ApiKey.SASL_AUTHENTICATE not in versions  # before 1.0 (KIP-152)
+    is_without_headers = ApiKey.SASL_AUTHENTICATE not in versions  # before 1.0 (KIP-152)
     version = highest_common(
-        ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest.VERSIONS, versions, at_most=0 if is_bare else None, broker=broker
+        ApiKey.SASL_HANDSHAKE,
+        SaslHandshakeRequest.VERSIONS,
+        versions,
+        at_most=0 if is_without_headers else None,
+        broker=broker,
     )
     frame = yield HandshakeRequest(State.HANDSHAKING, SaslHandshakeRequest(mechanism=sasl.mechanism), version)
     _, response = decode_response(frame, SaslHandshakeRequest, version)
     if response.error_code:
-        raise _refused_mechanism(broker, sasl, response.error_code, response.mechanisms)
+        raise _mechanism_error(broker, sasl, response.error_code, response.mechanisms)
     client = sasl.client()
-    message: bytes | None = client.start()
+    token: bytes | None = client.start()
     lifetime_ms = 0
-    while message is not None:  # every mechanism of ours comes to an end, whatever it is answered
-        if is_bare:
-            challenge = yield HandshakeRequest(State.AUTHENTICATING, None, bare=message)
+    while token is not None:  # each mechanism has a fixed number of tokens, whatever the responses
+        if is_without_headers:
+            challenge = yield HandshakeRequest(State.AUTHENTICATING, None, sasl_token=token)
         else:
             version = highest_common(
                 ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest.VERSIONS, versions, broker=broker
             )
-            frame = yield HandshakeRequest(State.AUTHENTICATING, SaslAuthenticateRequest(auth_bytes=message), version)
-            _, answer = decode_response(frame, SaslAuthenticateRequest, version)
-            if answer.error_code:
-                raise _refused(broker, sasl, answer.error_message)
-            challenge, lifetime_ms = answer.auth_bytes, answer.session_lifetime_ms
+            frame = yield HandshakeRequest(State.AUTHENTICATING, SaslAuthenticateRequest(auth_bytes=token), version)
+            _, result = decode_response(frame, SaslAuthenticateRequest, version)
+            if result.error_code:
+                raise _authentication_error(broker, sasl, result.error_message)
+            challenge, lifetime_ms = result.auth_bytes, result.session_lifetime_ms
         try:
-            message = client.step(bytes(challenge))
+            token = client.step(bytes(challenge))
         except ScramError as error:
             raise AuthenticationError(
                 f"SASL {sasl.mechanism} for user {sasl.username!r} failed: {error}",
@@ -156,7 +154,7 @@ def _authenticate(broker: str, sasl: Sasl, versions: VersionRanges) -> Generator
     return lifetime_ms
 
 
-def _refused_mechanism(broker: str, sasl: Sasl, code: int, offered: Sequence[str]) -> AuthenticationError:
+def _mechanism_error(broker: str, sasl: Sasl, code: int, offered: Sequence[str]) -> AuthenticationError:
     if code == ErrorCode.ILLEGAL_SASL_STATE:
         return AuthenticationError(
             f"this listener of the broker does not use SASL, and {sasl.mechanism} is configured",
@@ -169,14 +167,14 @@ def _refused_mechanism(broker: str, sasl: Sasl, code: int, offered: Sequence[str
             f"the broker does not offer SASL {sasl.mechanism}; it offers {names}", broker=broker, remedy=f"use {names}"
         )
     return AuthenticationError(
-        f"the broker refused to begin SASL {sasl.mechanism}: {broker_error(code)}", broker=broker, remedy="see its log"
+        f"the broker rejected SASL {sasl.mechanism}: {broker_error(code)}", broker=broker, remedy="see its log"
     )
 
 
-def _refused(broker: str, sasl: Sasl, message: str | None) -> AuthenticationError:
-    said = f": {message}" if message else ""
+def _authentication_error(broker: str, sasl: Sasl, message: str | None) -> AuthenticationError:
+    detail = f": {message}" if message else ""
     return AuthenticationError(
-        f"the broker refused SASL {sasl.mechanism} for user {sasl.username!r}{said}",
+        f"the broker rejected SASL {sasl.mechanism} for user {sasl.username!r}{detail}",
         broker=broker,
         remedy="check user name and password, and that the broker has this user for this mechanism",
     )
@@ -188,13 +186,13 @@ OWN_APIS: VersionRanges = {
     ApiKey.SASL_AUTHENTICATE: SaslAuthenticateRequest.VERSIONS,
 }
 _FIRST_VERSION_WITH_FEATURES_FROM_0 = 4
-# What KIP-511 allows a client to call itself.
+# The library names that KIP-511 allows.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
 class HandshakeReply:
-    """An answer, the state it leads to (None: the same), and what ends the connection after it, if anything does."""
+    """A response, the state after it (None: the same), and the error that ends the connection after it, if any."""
 
     response: Response
     state: State | None = None
@@ -202,7 +200,7 @@ class HandshakeReply:
 
 
 class BrokerHandshake:
-    """One client's way in. `username` is who it is, once it has authenticated."""
+    """The handshake of one client, at the broker. `username` is set after authentication."""
 
     def __init__(
         self, apis: VersionRanges, sasl: SaslServer | None, peer: str, features: Mapping[str, tuple[int, int]]
@@ -215,9 +213,10 @@ class BrokerHandshake:
         self._mechanism = ""
         self.username: str | None = None
         self.software = ("", "")
-        self.is_bare = False  # the next frames are SASL messages without headers (SaslHandshake v0)
+        self.expects_sasl_tokens = False  # the next frames are SASL tokens without headers (SaslHandshake v0)
 
     def reply(self, request: Request[Any], version: int, state: State) -> HandshakeReply:
+        """Return the reply to a request of the handshake."""
         if isinstance(request, ApiVersionsRequest):
             return HandshakeReply(self.api_versions(request, version))
         if isinstance(request, SaslHandshakeRequest):
@@ -226,7 +225,7 @@ class BrokerHandshake:
         return self._authenticate(request, state)
 
     def api_versions(self, request: ApiVersionsRequest | None, version: int) -> ApiVersionsResponse:
-        """Our versions. Without a request its version was too high to be read: then v0 with the range that we have."""
+        """Return the broker's versions. `request` is None if its version is too new: then v0 with the own range."""
         if request is None:
             ours = self._apis[ApiKey.API_VERSIONS]
             entry = ApiVersionsResponse.ApiVersion(
@@ -256,17 +255,17 @@ class BrokerHandshake:
             ],
         )
 
-    def bare(self, message: bytes) -> tuple[bytes, State | None, AuthenticationError | None]:
-        """Answer a SASL message without header. There is no form for an error: the connection just ends."""
+    def reply_token(self, token: bytes) -> tuple[bytes, State | None, AuthenticationError | None]:
+        """Return the reply to a SASL token without a header. On an error the connection just ends, as in Kafka."""
         assert self._exchange is not None
         try:
-            answer = self._exchange.step(message)
+            response_bytes = self._exchange.step(token)
         except ScramError as error:
             return b"", None, self._failure(str(error))
         if not self._exchange.is_done:
-            return answer, None, None
-        self.is_bare = False
-        return answer, self._let_in(self._exchange), None
+            return response_bytes, None, None
+        self.expects_sasl_tokens = False
+        return response_bytes, self._complete(self._exchange), None
 
     def _handshake(self, request: SaslHandshakeRequest, version: int, state: State) -> HandshakeReply:
         if self._sasl is None:
@@ -280,11 +279,11 @@ class BrokerHandshake:
         if request.mechanism not in mechanisms:
             return HandshakeReply(
                 SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms),
-                error=self._failure(f"it asked for mechanism {request.mechanism!r}"),
+                error=self._failure(f"it requested mechanism {request.mechanism!r}"),
             )
         self._mechanism = request.mechanism
         self._exchange = self._sasl.exchange(request.mechanism)
-        self.is_bare = version == 0
+        self.expects_sasl_tokens = version == 0
         return HandshakeReply(
             SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=mechanisms), State.AUTHENTICATING
         )
@@ -296,19 +295,19 @@ class BrokerHandshake:
             )
             return HandshakeReply(response, error=self._failure("it sent SaslAuthenticate before SaslHandshake"))
         try:
-            answer = self._exchange.step(bytes(request.auth_bytes))
+            response_bytes = self._exchange.step(bytes(request.auth_bytes))
         except ScramError as error:
-            # What exactly was wrong is for our log; the client learns no more than that it was.
+            # The reason is for the broker's log only; the client learns that it was rejected.
             response = SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
                 error_message=f"Authentication failed: invalid credentials with SASL mechanism {self._mechanism}",
                 auth_bytes=b"",
             )
             return HandshakeReply(response, error=self._failure(str(error)))
-        response = SaslAuthenticateResponse(error_code=ErrorCode.NONE, error_message=None, auth_bytes=answer)
-        return HandshakeReply(response, self._let_in(self._exchange) if self._exchange.is_done else None)
+        response = SaslAuthenticateResponse(error_code=ErrorCode.NONE, error_message=None, auth_bytes=response_bytes)
+        return HandshakeReply(response, self._complete(self._exchange) if self._exchange.is_done else None)
 
-    def _let_in(self, exchange: SaslExchange) -> State:
+    def _complete(self, exchange: SaslExchange) -> State:
         self.username = exchange.username
         self._exchange = None
         return State.READY

@@ -1,13 +1,12 @@
-"""Session: one connection's requests and responses, without the connection. One machine for both roles.
+"""`Session`: one connection's requests and responses, without its socket. The same class for client and broker.
 
-    client                                              broker
-    send(request) -> frames()   ... the wire ...        receive(frame) -> RequestReceived(tag)
-    receive(frame) -> Answered  ... the wire ...        respond(tag, response) -> frames()
+    client                                                    broker
+    send(request) -> frames()           ... network ...       receive(frame) -> RequestReceived(tag)
+    receive(frame) -> ResponseReceived  ... network ...       respond(tag, response) -> frames()
 
-Owns the correlation ids, the FIFO of requests that wait for a response, their deadlines, and the greeting before them.
-Both ends keep the same FIFO: Kafka answers in order, so a client checks a correlation id and never looks one up, and a
-broker holds a finished response back until those before it are finished. Never reads a clock, never touches a socket:
-time comes in as `now`, frames go in and out.
+A session holds the correlation ids, the handshake, and a FIFO of requests without a response, with their deadlines.
+Kafka responds in order: a client checks the correlation id of each response, and a broker holds a response back until
+those before it are given. A session has no clock and no socket: callers pass `now` and frames.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from kwire.session.events import (
     Role,
     State,
     TrailingBytes,
-    moved,
+    transition,
 )
 from kwire.session.handshake import (
     OWN_APIS,
@@ -69,14 +68,14 @@ from kwire.wire.frame import BytesLike
 
 MAX_IN_FLIGHT = 100
 _CORRELATION_ID_MAX = 2**31 - 1
-# An authentication of limited lifetime is renewed at this share of it, so that no request meets its end.
+# The share of a limited authentication's lifetime after which it is renewed.
 _RENEW_AT = 0.9
-_OVER = (State.BROKEN, State.CLOSED)
+_ENDED = (State.BROKEN, State.CLOSED)
 
 
 @dataclass(slots=True, eq=False)
 class InFlightRequest:
-    """Client: a request on its way. `request` is None for a bare SASL message."""
+    """Client: a request that was sent or waits to be sent. `request` is None for a SASL token without a header."""
 
     request: Request[Any] | None
     version: int | None
@@ -85,8 +84,8 @@ class InFlightRequest:
     timeout_ms: float
     sent_at: float
     expects_response: bool = True
-    is_greeting: bool = False
-    is_sent: bool = False  # its frame has been handed out
+    is_handshake: bool = False
+    is_sent: bool = False  # `frames` has returned its frame
     correlation_id: int = -1
 
     @property
@@ -101,15 +100,18 @@ class InFlightRequest:
 
 @dataclass(slots=True, eq=False)
 class PendingResponse:
-    """Broker: a response to be given, and its frame once it is."""
+    """Broker: the place of a response in the order of requests, and its frame once it is given."""
 
     header: RequestHeader
     frame: list[BytesLike] | None = None
-    is_answered: bool = False
+    is_complete: bool = False
 
 
 class Session:
-    """Made by `Session.client` or `Session.broker`; the methods of the other role raise RuntimeError."""
+    """One connection's state, without its socket. Made by `Session.client` or `Session.broker`.
+
+    The methods of the other role raise RuntimeError.
+    """
 
     def __init__(self, role: Role, peer: str) -> None:
         self.role = role
@@ -121,19 +123,19 @@ class Session:
         self._sasl: Sasl | None = None
         self._request_timeout_ms: float = 30_000
         self._max_in_flight = MAX_IN_FLIGHT
-        self._greeting: Generator[HandshakeRequest, bytes, Negotiated] | None = None
-        self._terms: Negotiated | None = None  # what the greeting came to
-        self._versions: dict[tuple[type[Request[Any]], int | None], int] = {}  # by these terms, as far as asked for
+        self._handshake: Generator[HandshakeRequest, bytes, Negotiated] | None = None
+        self._negotiated: Negotiated | None = None  # the result of the handshake
+        self._versions: dict[tuple[type[Request[Any]], int | None], int] = {}  # a cache of `version`
         self._waiting: deque[InFlightRequest] = deque()
         self._in_flight: deque[InFlightRequest] = deque()
         self._next_id = 0
         self._renew_at = inf
-        self._has_answered = False  # the peer, anything
-        self._has_served = False  # the peer, an ordinary request
+        self._has_received_any = False  # the peer, anything
+        self._has_received_response = False  # the peer, an ordinary request
         # Broker
         self._apis: VersionRanges = {}
-        self._entrance: BrokerHandshake | None = None
-        self._owed: deque[PendingResponse] = deque()
+        self._broker_handshake: BrokerHandshake | None = None
+        self._pending_responses: deque[PendingResponse] = deque()
 
     @classmethod
     def client(
@@ -147,17 +149,17 @@ class Session:
         software: tuple[str, str] = ("kwire", VERSION),
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> Session:
-        """The client's end. `node` names the broker in errors, such as "1 at db:9092".
+        """Return the client's end. `node` names the broker in errors, such as "1 at db:9092".
 
-        `assume` are the versions of a broker that cannot be asked (`versions.BROKERS_BEFORE_API_VERSIONS`). Requests
-        beyond `max_in_flight` wait here for their turn.
+        `assume` are the versions of a broker without ApiVersions (`versions.BROKERS_BEFORE_API_VERSIONS`). Requests
+        beyond `max_in_flight` wait in the session.
         """
         session = cls(Role.CLIENT, node)
         session._client_id = client_id
         session._sasl = sasl
         session._request_timeout_ms = request_timeout_ms
         session._max_in_flight = max_in_flight
-        session._greeting = client_handshake(node, assume=assume, sasl=sasl, software=software)
+        session._handshake = client_handshake(node, assume=assume, sasl=sasl, software=software)
         return session
 
     @classmethod
@@ -169,13 +171,16 @@ class Session:
         peer: str = "client",
         features: Mapping[str, tuple[int, int]] = MappingProxyType({}),
     ) -> Session:
-        """The broker's end. `apis` are the versions to serve; ApiVersions and the SASL requests are the session's own,
-        and are named in `apis` only to offer less of them (an empty range: not at all). `peer` names the client.
-        `features` are those of the cluster (KIP-584): {name: (level, highest level there is)}, level 0 for none."""
+        """Return the broker's end. `peer` names the client in errors.
+
+        `apis` are the versions to serve. The session handles ApiVersions and the SASL requests itself; `apis` names
+        them only to restrict their versions (an empty range: not at all). `features` are the cluster's (KIP-584):
+        {name: (level, highest level)}, level 0 for none.
+        """
         session = cls(Role.BROKER, peer)
         session._apis = {key: versions for key, versions in {**OWN_APIS, **apis}.items() if versions}
-        session._entrance = BrokerHandshake(session._apis, sasl, peer, features)
-        session._move(State.READY if sasl is None else State.NEGOTIATING)
+        session._broker_handshake = BrokerHandshake(session._apis, sasl, peer, features)
+        session._set_state(State.READY if sasl is None else State.NEGOTIATING)
         return session
 
     # Both roles
@@ -186,17 +191,17 @@ class Session:
 
     @property
     def is_ready(self) -> bool:
-        """The greeting is over, and the connection is not. Stays True while an authentication is renewed."""
+        """Whether the handshake is done and the connection open. Stays True while an authentication is renewed."""
         if self.role is Role.CLIENT:
-            return self._terms is not None and self._state not in _OVER
+            return self._negotiated is not None and self._state not in _ENDED
         return self._state is State.READY
 
     @property
     def in_flight(self) -> int:
-        """Client: requests given to `send` that are not over. Broker: requests received and not yet responded to."""
-        count = len(self._in_flight) + len(self._waiting) + len(self._owed)
-        if self._greeting is not None:  # what it asks is nobody's request
-            count -= sum(asked.is_greeting for asked in self._in_flight)
+        """Client: requests given to `send` that are not complete. Broker: requests without a response."""
+        count = len(self._in_flight) + len(self._waiting) + len(self._pending_responses)
+        if self._handshake is not None:  # its requests are not the caller's
+            count -= sum(entry.is_handshake for entry in self._in_flight)
         return count
 
     @property
@@ -204,86 +209,86 @@ class Session:
         return bool(self._out)
 
     def frames(self) -> list[list[BytesLike]]:
-        """What is to be written, in order; each frame as its pieces, without its size. Each is answered once."""
+        """Return the frames to write, in order, each once: as a list of parts, without the size."""
         frames = []
         while self._out:
-            asked, frame = self._out.popleft()
-            if asked is not None:
-                asked.is_sent = True
+            entry, frame = self._out.popleft()
+            if entry is not None:
+                entry.is_sent = True
             frames.append(frame)
         return frames
 
-    def outgoing(self) -> list[RequestInfo]:
-        """Client: describe the requests whose frames `frames` will hand out next, one for each, for a log."""
-        return [asked.info for asked, _ in self._out if asked is not None]
+    def unsent_requests(self) -> list[RequestInfo]:
+        """Client: return a description of each request whose frame `frames` will return next, for a log."""
+        return [entry.info for entry, _ in self._out if entry is not None]
 
-    def awaited(self) -> RequestInfo | None:
-        """Client: describe the request that the next frame must answer, for a log; None if there is none."""
+    def oldest_request(self) -> RequestInfo | None:
+        """Client: return a description of the request that the next frame responds to, or None, for a log."""
         return self._in_flight[0].info if self._in_flight else None
 
     def tokens(self) -> list[Any]:
         """Client: return the tokens of the requests that have no response yet, in the order in which they were sent."""
-        return [asked.token for asked in (*self._in_flight, *self._waiting) if asked.token is not None]
+        return [entry.token for entry in (*self._in_flight, *self._waiting) if entry.token is not None]
 
     def receive(self, frame: BytesLike, now: float) -> list[Event]:
-        """A frame came, whole and without its size. After `ConnectionBroken` frames are ignored."""
-        if self._state in _OVER:
+        """Handle a whole frame, without its size. After `ConnectionBroken` frames are ignored."""
+        if self._state in _ENDED:
             return []
         return self._receive_response(frame, now) if self.role is Role.CLIENT else self._receive_request(frame)
 
     def deadline(self) -> float | None:
-        """When `expire` should be called next."""
-        if self.role is Role.BROKER or self._state in _OVER:
+        """Return when to call `expire` next, or None."""
+        if self.role is Role.BROKER or self._state in _ENDED:
             return None
         earliest = self._renew_at
         for queue in (self._in_flight, self._waiting):
-            for asked in queue:
-                earliest = min(earliest, asked.deadline)
+            for entry in queue:
+                earliest = min(earliest, entry.deadline)
         return None if earliest == inf else earliest
 
     def expire(self, now: float) -> list[Event]:
-        """Fail what has waited too long. A request in flight that does takes the connection with it: its answer may
-        still come, and nothing after it could be matched."""
-        if self.role is Role.BROKER or self._state in _OVER:
+        """Fail the requests that have timed out. One in flight breaks the connection: its response may still arrive,
+        and later responses could not be matched."""
+        if self.role is Role.BROKER or self._state in _ENDED:
             return []
-        for asked in self._in_flight:
-            if asked.deadline <= now:
-                return self._break(self._too_late(asked))
+        for entry in self._in_flight:
+            if entry.deadline <= now:
+                return self._break(self._timeout_error(entry))
         events: list[Event] = []
-        for asked in [asked for asked in self._waiting if asked.deadline <= now]:
-            self._waiting.remove(asked)
-            events.append(self._failed(asked, self._too_late(asked)))
+        for entry in [entry for entry in self._waiting if entry.deadline <= now]:
+            self._waiting.remove(entry)
+            events.append(self._failed(entry, self._timeout_error(entry)))
         if self._renew_at <= now and self._state is State.READY:
             assert self._sasl is not None
-            assert self._terms is not None
+            assert self._negotiated is not None
             self._renew_at = inf
-            self._greeting = reauthenticate(self.peer, self._sasl, self._terms)
+            self._handshake = reauthenticate(self.peer, self._sasl, self._negotiated)
             events += self._advance(None, now)
         return events
 
     def closed(self, cause: KwireError, now: float) -> list[Event]:
-        """The connection is closed: fails everything, in the order in which it was sent, then answers Closed."""
+        """End the session after its connection: fail every request, in send order, then report ConnectionClosed."""
         if self._state is State.CLOSED:
             return []
-        died = self._state is State.NEGOTIATING and not self._has_answered and isinstance(cause, DisconnectedError)
-        cause = self._explained(cause)
-        self._state = moved(self._state, State.CLOSED)
+        died = self._state is State.NEGOTIATING and not self._has_received_any and isinstance(cause, DisconnectedError)
+        cause = self._explain_close(cause)
+        self._state = transition(self._state, State.CLOSED)
         events: list[Event] = []
-        unanswered = [asked for asked, _ in self._out if asked is not None and not asked.expects_response]
-        for asked in (*self._in_flight, *unanswered, *self._waiting):
-            if not asked.is_greeting:
-                events.append(self._failed(asked, self._ended(asked, cause, now)))
-        for queue in (self._in_flight, self._waiting, self._out, self._owed):
+        without_response = [entry for entry, _ in self._out if entry is not None and not entry.expects_response]
+        for entry in (*self._in_flight, *without_response, *self._waiting):
+            if not entry.is_handshake:
+                events.append(self._failed(entry, self._close_error(entry, cause, now)))
+        for queue in (self._in_flight, self._waiting, self._out, self._pending_responses):
             queue.clear()
-        self._greeting = None
+        self._handshake = None
         events.append(ConnectionClosed(cause, died_during_negotiation=died and self.role is Role.CLIENT))
         return events
 
     # Client
 
     def start(self, now: float) -> list[Event]:
-        """The socket is connected. The first frames are there afterwards; Ready comes from here only if nothing needs
-        to be asked (`assume`, and no SASL)."""
+        """Begin the handshake on a connected socket. `frames` has the first frames afterwards. HandshakeDone is among
+        the events only if there is nothing to send (`assume`, and no SASL)."""
         self._require(Role.CLIENT)
         if self._state is not State.NEW:
             raise RuntimeError(f"started twice (it is {self._state.value})")
@@ -299,252 +304,252 @@ class Session:
         token: Any = None,
         expects_response: bool = True,
     ) -> None:
-        """Send a request, in the highest version in common unless `version` says another; what becomes of it is told by
-        one Answered or Failed, with `token`.
+        """Send a request, in the highest common version unless `version` is given.
 
-        Before the connection is ready, and beyond `max_in_flight`, it waits; the timeout counts from now. A request
-        that expects no response (Produce with acks=0) is over once its frame is handed out, and no event tells of that.
-        Raises EncodeError or UnsupportedVersionError when it is sent at once and cannot be, ClosedError on a connection
-        that is over; one that had to wait gets Failed instead.
+        One ResponseReceived or RequestFailed event with `token` reports the result. Before the handshake is done, and
+        beyond `max_in_flight`, the request waits; its timeout counts from now. A request that expects no response
+        (Produce with acks=0) is complete, without an event, once `frames` has returned its frame.
+        Raises EncodeError or UnsupportedVersionError if it is sent at once (a waiting request gets RequestFailed), and
+        ClosedError on a closed connection.
         """
-        if self.role is not Role.CLIENT or self._state in _OVER:
+        if self.role is not Role.CLIENT or self._state in _ENDED:
             self._require(Role.CLIENT)
             raise ClosedError(f"the connection is {self._state.value}", broker=self.peer)
         limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
-        asked = InFlightRequest(request, version, token, now + limit_ms / 1000, limit_ms, now, expects_response)
-        if self._waiting or not self._has_room():
-            self._waiting.append(asked)
+        entry = InFlightRequest(request, version, token, now + limit_ms / 1000, limit_ms, now, expects_response)
+        if self._waiting or not self._can_send_more():
+            self._waiting.append(entry)
         else:
-            self._transmit(asked, now)
+            self._encode(entry, now)
 
     def version(self, request_class: type[Request[Any]], at_most: int | None = None) -> int:
-        """The highest version of an API that both sides have. Raises UnsupportedVersionError."""
+        """Return the highest version of an API that both sides have. Raises UnsupportedVersionError."""
         version = self._versions.get((request_class, at_most))
         if version is not None:
             return version
-        if self._terms is None:
+        if self._negotiated is None:
             name = api(request_class.API_KEY).name
             raise UnsupportedVersionError("no versions are agreed yet", broker=self.peer, api=name)
         version = highest_common(
-            request_class.API_KEY, request_class.VERSIONS, self._terms.versions, at_most=at_most, broker=self.peer
+            request_class.API_KEY, request_class.VERSIONS, self._negotiated.versions, at_most=at_most, broker=self.peer
         )
         self._versions[request_class, at_most] = version
         return version
 
     @property
     def features(self) -> Mapping[str, int]:
-        """The levels of the cluster's features (KIP-584), as the broker told them in the greeting."""
-        return self._terms.features if self._terms is not None else {}
+        """The levels of the cluster's features (KIP-584), from ApiVersions."""
+        return self._negotiated.features if self._negotiated is not None else {}
 
-    def _has_room(self) -> bool:
+    def _can_send_more(self) -> bool:
         return self._state is State.READY and len(self._in_flight) < self._max_in_flight
 
-    def _transmit(self, asked: InFlightRequest, now: float) -> None:
-        assert asked.request is not None
-        if asked.version is None:
-            asked.version = self.version(type(asked.request))
-        frame = encode_request(asked.request, asked.version, self._next_id, self._client_id)
-        asked.correlation_id = self._next_id
+    def _encode(self, entry: InFlightRequest, now: float) -> None:
+        assert entry.request is not None
+        if entry.version is None:
+            entry.version = self.version(type(entry.request))
+        frame = encode_request(entry.request, entry.version, self._next_id, self._client_id)
+        entry.correlation_id = self._next_id
         self._next_id = 0 if self._next_id == _CORRELATION_ID_MAX else self._next_id + 1
-        self._enqueue(asked, frame, now)
+        self._enqueue(entry, frame, now)
 
-    def _enqueue(self, asked: InFlightRequest, frame: list[BytesLike], now: float) -> None:
-        asked.sent_at = now
-        self._out.append((asked, frame))
-        if asked.expects_response:
-            self._in_flight.append(asked)
+    def _enqueue(self, entry: InFlightRequest, frame: list[BytesLike], now: float) -> None:
+        entry.sent_at = now
+        self._out.append((entry, frame))
+        if entry.expects_response:
+            self._in_flight.append(entry)
 
-    def _pump(self, now: float) -> list[Event]:
-        """Send what waited, as far as there is room."""
+    def _send_waiting(self, now: float) -> list[Event]:
+        """Send the waiting requests, up to `max_in_flight`."""
         events: list[Event] = []
-        while self._waiting and self._has_room():
-            asked = self._waiting.popleft()
+        while self._waiting and self._can_send_more():
+            entry = self._waiting.popleft()
             try:
-                self._transmit(asked, now)
+                self._encode(entry, now)
             except KwireError as error:
-                events.append(self._failed(asked, error))
+                events.append(self._failed(entry, error))
         return events
 
     def _receive_response(self, frame: BytesLike, now: float) -> list[Event]:
         if not self._in_flight:
-            return self._break(DecodeError("the broker sent a response that nothing asked for"))
-        asked = self._in_flight[0]
-        if asked.request is None:
+            return self._break(DecodeError("the broker sent a response without a request"))
+        entry = self._in_flight[0]
+        if entry.request is None:
             self._in_flight.popleft()
             return self._advance(frame, now)
-        assert asked.version is not None
+        assert entry.version is not None
         try:
-            if peek_correlation_id(frame) != asked.correlation_id:
-                raise _out_of_order(frame, asked)
-            if asked.is_greeting:
-                self._has_answered = True
+            if peek_correlation_id(frame) != entry.correlation_id:
+                raise _out_of_order(frame, entry)
+            if entry.is_handshake:
+                self._has_received_any = True
                 self._in_flight.popleft()
                 return self._advance(frame, now)
-            response = decode_response_body(frame, type(asked.request), asked.version)
+            response = decode_response_body(frame, type(entry.request), entry.version)
         except DecodeError as error:
-            return self._break(error.at(api=asked.api, version=asked.version))
+            return self._break(error.at(api=entry.api, version=entry.version))
         self._in_flight.popleft()
-        self._has_answered = self._has_served = True
-        answered = ResponseReceived(asked.token, asked.request, response, asked.version, asked.sent_at)
-        return [answered, *self._pump(now)] if self._waiting else [answered]
+        self._has_received_any = self._has_received_response = True
+        received = ResponseReceived(entry.token, entry.request, response, entry.version, entry.sent_at)
+        return [received, *self._send_waiting(now)] if self._waiting else [received]
 
     def _advance(self, frame: BytesLike | None, now: float) -> list[Event]:
-        """Give the greeting the answer that it waits for; send what it asks next, or be ready."""
-        assert self._greeting is not None
+        """Pass a frame to the handshake, then send its next request or complete it."""
+        assert self._handshake is not None
         try:
-            ask = next(self._greeting) if frame is None else self._greeting.send(bytes(frame))
+            step = next(self._handshake) if frame is None else self._handshake.send(bytes(frame))
         except StopIteration as done:
-            return self._greeted(done.value, now)
+            return self._complete_handshake(done.value, now)
         except KwireError as error:
             return self._break(error)
-        if self._state is not ask.state:
-            self._move(ask.state)
+        if self._state is not step.state:
+            self._set_state(step.state)
         deadline = now + self._request_timeout_ms / 1000
-        asked = InFlightRequest(
-            ask.request, ask.version, None, deadline, self._request_timeout_ms, now, is_greeting=True
+        entry = InFlightRequest(
+            step.request, step.version, None, deadline, self._request_timeout_ms, now, is_handshake=True
         )
-        if ask.request is None:
-            self._enqueue(asked, [ask.bare], now)
+        if step.request is None:
+            self._enqueue(entry, [step.sasl_token], now)
         else:
-            self._transmit(asked, now)
+            self._encode(entry, now)
         return []
 
-    def _greeted(self, greeted: Negotiated, now: float) -> list[Event]:
-        self._greeting = None
-        self._terms = greeted
+    def _complete_handshake(self, negotiated: Negotiated, now: float) -> list[Event]:
+        self._handshake = None
+        self._negotiated = negotiated
         self._versions.clear()
-        lifetime = greeted.session_lifetime_ms / 1000
+        lifetime = negotiated.session_lifetime_ms / 1000
         self._renew_at = now + lifetime * _RENEW_AT if lifetime > 0 else inf
-        self._move(State.READY)
-        return [HandshakeDone(greeted.versions, greeted.session_lifetime_ms), *self._pump(now)]
+        self._set_state(State.READY)
+        return [HandshakeDone(negotiated.versions, negotiated.session_lifetime_ms), *self._send_waiting(now)]
 
     # Broker
 
     @property
     def username(self) -> str | None:
-        """Broker: who has authenticated."""
-        return self._entrance.username if self._entrance is not None else None
+        """Broker: the authenticated user, or None."""
+        return self._broker_handshake.username if self._broker_handshake is not None else None
 
     @property
     def software(self) -> tuple[str, str]:
-        """Broker: the client's library and its version, as ApiVersions names them (KIP-511); empty before that."""
-        return self._entrance.software if self._entrance is not None else ("", "")
+        """Broker: the name and version of the client's library from ApiVersions (KIP-511), or empty texts."""
+        return self._broker_handshake.software if self._broker_handshake is not None else ("", "")
 
     def respond(self, tag: Any, response: Response | None) -> None:
-        """Answer the request of a RequestReceived; None for one that expects no response (Produce with acks=0).
+        """Respond to the request of a RequestReceived event; None where it expects no response (Produce with acks=0).
 
-        In any order: a response waits here until those of earlier requests are given. On a connection that is over it
-        is dropped. Raises EncodeError, and RuntimeError for a second answer.
+        Responses may come in any order: each waits for those of earlier requests. On a closed connection it is dropped.
+        Raises EncodeError, and RuntimeError for a second response.
         """
         self._require(Role.BROKER)
         assert isinstance(tag, PendingResponse)
-        if tag.is_answered:
-            raise RuntimeError(f"answered twice: {tag.header}")
+        if tag.is_complete:
+            raise RuntimeError(f"a second response to one request: {tag.header}")
         if response is not None:
             tag.frame = encode_response(response, tag.header.api_version, tag.header.correlation_id)
-        tag.is_answered = True
-        while self._owed and self._owed[0].is_answered:
-            frame = self._owed.popleft().frame
+        tag.is_complete = True
+        while self._pending_responses and self._pending_responses[0].is_complete:
+            frame = self._pending_responses.popleft().frame
             if frame is not None:
                 self._out.append((None, frame))
 
     def _receive_request(self, frame: BytesLike) -> list[Event]:
-        assert self._entrance is not None
-        if self._entrance.is_bare:
-            return self._receive_bare(self._entrance, bytes(frame))
+        assert self._broker_handshake is not None
+        if self._broker_handshake.expects_sasl_tokens:
+            return self._receive_sasl_token(self._broker_handshake, bytes(frame))
         try:
             header, start = decode_request_header(frame)
             key, version = header.api_key, header.api_version
             if version not in self._apis.get(key, ()):
                 if key == ApiKey.API_VERSIONS and key in self._apis:
-                    self._answer_unread(self._entrance, header)
+                    self._reply_unsupported_version(self._broker_handshake, header)
                     return []
                 served = show(self._apis.get(key, range(0)))
                 raise UnsupportedVersionError(
-                    f"the client asks for a version that is not served ({served})", api=api(key).name, version=version
+                    f"the client requests a version that is not served ({served})", api=api(key).name, version=version
                 )
             if self._state is not State.READY and key not in OWN_APIS:
-                raise AuthenticationError(f"the client sent {api(key).name} before it had authenticated")
+                raise AuthenticationError(f"the client sent {api(key).name} before authentication")
             request, trailing = _decode_request_body(frame, header, start)
         except KwireError as error:
             return self._break(error)
         events: list[Event] = [TrailingBytes(header, trailing)] if trailing else []
-        owed = PendingResponse(header)
-        self._owed.append(owed)
+        pending = PendingResponse(header)
+        self._pending_responses.append(pending)
         if key not in OWN_APIS:
-            return [*events, RequestReceived(header, request, owed)]
-        reply = self._entrance.reply(request, version, self._state)
-        self.respond(owed, reply.response)
-        return [*events, *self._enter(reply.state, reply.error)]
+            return [*events, RequestReceived(header, request, pending)]
+        reply = self._broker_handshake.reply(request, version, self._state)
+        self.respond(pending, reply.response)
+        return [*events, *self._apply_reply(reply.state, reply.error)]
 
-    def _receive_bare(self, entrance: BrokerHandshake, message: bytes) -> list[Event]:
-        answer, state, error = entrance.bare(message)
+    def _receive_sasl_token(self, handshake: BrokerHandshake, token: bytes) -> list[Event]:
+        reply, state, error = handshake.reply_token(token)
         if error is None:
-            self._out.append((None, [answer]))
-        return self._enter(state, error)
+            self._out.append((None, [reply]))
+        return self._apply_reply(state, error)
 
-    def _enter(self, state: State | None, error: KwireError | None) -> list[Event]:
+    def _apply_reply(self, state: State | None, error: KwireError | None) -> list[Event]:
         if error is not None:
             return self._break(error)
         if state is State.AUTHENTICATING:
-            self._move(State.HANDSHAKING)
+            self._set_state(State.HANDSHAKING)
         if state is not None:
-            self._move(state)
+            self._set_state(state)
         return []
 
-    def _answer_unread(self, entrance: BrokerHandshake, header: RequestHeader) -> None:
-        """ApiVersions in a version newer than ours: its body is not read, and the answer has the form of v0."""
-        owed = PendingResponse(RequestHeader(header.api_key, 0, header.correlation_id))
-        self._owed.append(owed)
-        self.respond(owed, entrance.api_versions(None, 0))
+    def _reply_unsupported_version(self, handshake: BrokerHandshake, header: RequestHeader) -> None:
+        """Respond to ApiVersions in a version that is too new to decode; the response has the form of v0 (KIP-511)."""
+        pending = PendingResponse(RequestHeader(header.api_key, 0, header.correlation_id))
+        self._pending_responses.append(pending)
+        self.respond(pending, handshake.api_versions(None, 0))
 
     # Ends
 
-    def _move(self, state: State) -> None:
-        self._state = moved(self._state, state)
+    def _set_state(self, state: State) -> None:
+        self._state = transition(self._state, state)
 
     def _require(self, role: Role) -> None:
         if self.role is not role:
             raise RuntimeError(f"this is for a {role.value}, and the session is a {self.role.value}'s")
 
     def _break(self, error: KwireError) -> list[Event]:
-        self._move(State.BROKEN)
+        self._set_state(State.BROKEN)
         return [ConnectionBroken(error.at(broker=self.peer))]
 
-    def _failed(self, asked: InFlightRequest, error: KwireError) -> RequestFailed:
-        assert asked.request is not None
-        return RequestFailed(asked.token, asked.request, error, asked.is_sent)
+    def _failed(self, entry: InFlightRequest, error: KwireError) -> RequestFailed:
+        assert entry.request is not None
+        return RequestFailed(entry.token, entry.request, error, entry.is_sent)
 
-    def _ended(self, asked: InFlightRequest, cause: KwireError, now: float) -> KwireError:
-        """Each request's own error, so that none grows a traceback of another's; `__cause__` is what ended them all."""
+    def _close_error(self, entry: InFlightRequest, cause: KwireError, now: float) -> KwireError:
+        """Return an error for each request of its own, so that tracebacks are not shared; `__cause__` is `cause`."""
         error: KwireError
         if isinstance(cause, RequestTimeoutError):
-            if asked.deadline <= now:
-                return self._too_late(asked)
+            if entry.deadline <= now:
+                return self._timeout_error(entry)
             error = DisconnectedError(
-                "the connection was closed because an earlier request on it was not answered in time", broker=self.peer
+                "the connection was closed because an earlier request on it timed out", broker=self.peer
             )
         else:
             error = copy.copy(cause)
         error.__cause__ = cause
-        return error.at(api=asked.api, version=asked.version)
+        return error.at(api=entry.api, version=entry.version)
 
-    def _too_late(self, asked: InFlightRequest) -> RequestTimeoutError:
-        limit = f"{asked.timeout_ms:,.0f} ms"
-        where: dict[str, object] = {"broker": self.peer, "api": asked.api, "version": asked.version}
+    def _timeout_error(self, entry: InFlightRequest) -> RequestTimeoutError:
+        limit = f"{entry.timeout_ms:,.0f} ms"
+        where: dict[str, object] = {"broker": self.peer, "api": entry.api, "version": entry.version}
         if self._state is State.NEGOTIATING:
             return RequestTimeoutError(
-                f"the peer took the connection, but did not answer in {limit}", **where,
+                f"the peer accepted the connection but did not respond in {limit}", **where,
                 remedy="check that the port is a Kafka listener, with or without TLS as configured here",
             )  # fmt: skip
-        if not asked.is_sent:
+        if not entry.is_sent:
             return RequestTimeoutError(f"could not be sent in {limit}", remedy="check the broker's load", **where)
         return RequestTimeoutError(
-            f"no answer in {limit}", remedy="check the broker's load, or raise the timeout", **where
+            f"no response in {limit}", remedy="check the broker's load, or raise the timeout", **where
         )
 
-    def _explained(self, cause: KwireError) -> KwireError:
-        """What a broker means that just closes the connection, where it has no other way to say it."""
+    def _explain_close(self, cause: KwireError) -> KwireError:
+        """Return a better error where closing the connection is a broker's only way to report one."""
         if not isinstance(cause, DisconnectedError) or self.role is Role.BROKER:
             return cause
         better: KwireError | None = None
@@ -552,11 +557,16 @@ class Session:
             better = AuthenticationError(
                 f"the broker closed the connection over SASL {self._sasl.mechanism} for user {self._sasl.username!r}",
                 broker=self.peer,
-                remedy="so a broker before 1.0 refuses user name and password: check them",
+                remedy="brokers before 1.0 reject a user name or password in this way: check them",
             )
-        elif self._sasl is None and self._state is State.READY and self._has_answered and not self._has_served:
+        elif (
+            self._sasl is None
+            and self._state is State.READY
+            and self._has_received_any
+            and not self._has_received_response
+        ):
             better = DisconnectedError(
-                cause.message, broker=self.peer, remedy="it ended on the first request: this listener may demand SASL"
+                cause.message, broker=self.peer, remedy="it ended at the first request: this listener may require SASL"
             )
         if better is None:
             return cause
@@ -577,9 +587,9 @@ def _decode_request_body(frame: BytesLike, header: RequestHeader, start: int) ->
         return request, bytes(frame[end:])
 
 
-def _out_of_order(frame: BytesLike, asked: InFlightRequest) -> DecodeError:
+def _out_of_order(frame: BytesLike, entry: InFlightRequest) -> DecodeError:
     return DecodeError(
         f"the response has correlation id {peek_correlation_id(frame)}, but the oldest request in flight has "
-        f"{asked.correlation_id}",
-        remedy="a broker answers in order; something between it and us loses or mixes up responses",
+        f"{entry.correlation_id}",
+        remedy="brokers respond in order; something between the broker and this client loses or mixes up responses",
     )

@@ -1,7 +1,4 @@
-"""Which version of an API to speak, and what brokers speak that cannot be asked.
-
-Owns the intersection of two ranges and the table of brokers older than ApiVersions (0.10.0, KIP-35).
-"""
+"""Which version of an API to use, and the versions of brokers before ApiVersions (0.10.0, KIP-35)."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ from typing import Any, TypeAlias
 from kwire.errors import UnsupportedVersionError
 from kwire.protocol import ApiKey, api
 
-# By API key. Any, because a Mapping of ApiKey is no Mapping of int to the type checker, though each ApiKey is an int.
+# By API key. Any, because to a type checker a Mapping of ApiKey is not a Mapping of int.
 VersionRanges: TypeAlias = Mapping[Any, range]
 
 _ONLY_V0 = range(1)
-# Only what a client may use of them. 0.8.2 had drafts of JoinGroup and Heartbeat, which 0.9 replaced.
+# Only what a client may use. 0.8.2 had drafts of JoinGroup and Heartbeat, which 0.9 replaced.
 _0_8_2: dict[int, range] = {
     ApiKey.PRODUCE: _ONLY_V0,
     ApiKey.FETCH: _ONLY_V0,
@@ -42,7 +39,7 @@ BROKERS_BEFORE_API_VERSIONS: Mapping[str, VersionRanges] = MappingProxyType({"0.
 
 
 def common(ours: range, theirs: range) -> range:
-    """The versions in both; empty if there are none, also if the other side's range runs backwards.
+    """Return the versions in both ranges; an empty range if there are none, or if `theirs` runs backwards.
 
     >>> common(range(6), range(2, 10))
     range(2, 6)
@@ -55,7 +52,7 @@ def common(ours: range, theirs: range) -> range:
 def highest_common(
     key: int, ours: range, offered: VersionRanges, *, at_most: int | None = None, broker: str | None = None
 ) -> int:
-    """The version to speak. Raises UnsupportedVersionError that says what each side has."""
+    """Return the version to use. Raises UnsupportedVersionError that names the range of each side."""
     name = api(key).name
     if key not in offered:
         raise UnsupportedVersionError(
@@ -74,7 +71,8 @@ def highest_common(
 
 
 def show(versions: range) -> str:
-    """
+    """Return a range as text.
+
     >>> show(range(0, 4)), show(range(7, 8)), show(range(0))
     ('v0 to v3', 'v7', 'none')
     """

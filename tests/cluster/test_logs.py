@@ -122,8 +122,8 @@ def test_nothing_is_computed_for_requests_that_are_not_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "kwire")
-    monkeypatch.setattr("kwire.session.Session.outgoing", None)
-    monkeypatch.setattr("kwire.session.Session.awaited", None)
+    monkeypatch.setattr("kwire.session.Session.unsent_requests", None)
+    monkeypatch.setattr("kwire.session.Session.oldest_request", None)
     world = World()
     outcome = world.call(ToNode(1))
     world.net.run(lambda: outcome)

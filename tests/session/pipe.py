@@ -1,4 +1,4 @@
-"""A client's session and a broker's, joined by a pipe of bytes that may be cut anywhere."""
+"""A client's session and a broker's, connected by a byte stream that may be cut anywhere."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def metadata(node: int = 1) -> MetadataResponse:
     return MetadataResponse(brokers=[broker], topics=[])
 
 
-def nothing(request: Request[Any]) -> Response:
+def empty_metadata(request: Request[Any]) -> Response:
     assert isinstance(request, MetadataRequest)
     return metadata()
 
 
 class Pipe:
-    """`run` carries bytes both ways until there are none; requests are answered by `answer` (None: left unanswered)."""
+    """`run` carries bytes both ways until there are none. `respond` makes the responses (None: no response)."""
 
     def __init__(
         self,
@@ -44,17 +44,17 @@ class Pipe:
         broker: Session,
         *,
         cut: Cut = whole,
-        answer: Callable[[Request[Any]], Response | None] = nothing,
+        respond: Callable[[Request[Any]], Response | None] = empty_metadata,
     ) -> None:
         self.client, self.broker = client, broker
-        self.cut, self.answer = cut, answer
+        self.cut, self.respond = cut, respond
         self.client_events: list[Event] = []
         self.broker_events: list[Event] = []
         self.requests: list[RequestReceived] = []
         self._readers = {client: FrameReader(), broker: FrameReader()}
 
     def run(self, now: float = 0.0) -> list[Event]:
-        """Answers what the client was told."""
+        """Return the events of the client."""
         before = len(self.client_events)
         while self.client.has_frames or self.broker.has_frames:
             for frame in self._carry(self.client, self.broker):
@@ -76,13 +76,13 @@ class Pipe:
         self.broker_events.append(event)
         if isinstance(event, RequestReceived):
             self.requests.append(event)
-            response = self.answer(event.request)
+            response = self.respond(event.request)
             if response is not None:
                 self.broker.respond(event.tag, response)
 
 
 def broken(events: list[Event]) -> Any:
-    """The error of the one Broken that these events must end with."""
+    """Return the error of the ConnectionBroken that ends these events."""
     assert events
     event = events[-1]
     assert isinstance(event, ConnectionBroken), events

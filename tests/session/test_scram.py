@@ -1,4 +1,4 @@
-"""SCRAM and PLAIN as messages: the vectors of the RFCs, both sides against each other, and peers that cheat."""
+"""SCRAM and PLAIN messages: the vectors of the RFCs, both sides with each other, and cheating peers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TestVectors:
 
 
 def exchange(sasl: Sasl, server: SaslServer) -> str | None:
-    """Run an exchange to its end; answers who the server thinks the client is."""
+    """Run an exchange to its end; return the user that the server has authenticated."""
     client, accepting = sasl.client(), server.exchange(sasl.mechanism)
     message: bytes | None = client.start()
     while message is not None:
@@ -80,13 +80,13 @@ def test_both_sides_agree(mechanism: str, username: str) -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(("username", "password"), [("alice", "Secret"), ("alice", ""), ("nobody", "secret")])
-def test_wrong_credentials_are_refused_alike(mechanism: str, username: str, password: str) -> None:
+def test_wrong_credentials_are_rejected_alike(mechanism: str, username: str, password: str) -> None:
     with pytest.raises(ScramError, match=r"^invalid credentials$"):
         exchange(Sasl(mechanism, username, password), SaslServer(USERS))
 
 
-def test_nothing_tells_an_unknown_user_from_a_known_one() -> None:
-    """The same salt every time, and iterations as for everybody."""
+def test_an_unknown_user_looks_like_a_known_one() -> None:
+    """The salt is constant, and the iterations are those of known users."""
     server = SaslServer(USERS)
 
     def challenge(username: str) -> dict[str, str]:
@@ -115,12 +115,12 @@ LYING_SERVERS = [
     (GOOD.replace(NONCE, "other").encode(), "another exchange"),
     (GOOD.replace("s=c", "s=!").encode(), "not base64"),
     (GOOD.rsplit(",", 1)[0].encode(), "without i="),
-    (b"m=extension," + GOOD.encode(), "an extension"),
+    (b"m=extension," + GOOD.encode(), "an unknown extension"),
 ]
 
 
 @pytest.mark.parametrize(("challenge", "reason"), LYING_SERVERS)
-def test_servers_that_cheat(challenge: bytes, reason: str) -> None:
+def test_a_cheating_server_is_rejected(challenge: bytes, reason: str) -> None:
     client = ScramClient("sha256", "user", "pencil", NONCE)
     client.start()
     with pytest.raises(ScramError, match=reason):
@@ -132,11 +132,11 @@ def test_servers_that_cheat(challenge: bytes, reason: str) -> None:
     [
         (b"v=" + base64.b64encode(bytes(32)), "could not prove that it knows the password"),
         (b"v=", "without v="),
-        (b"e=other-error", "the broker refused: other-error"),
+        (b"e=other-error", "the broker rejected it: other-error"),
         (b"", "not SCRAM"),
     ],
 )
-def test_servers_that_cannot_prove_themselves(final: bytes, reason: str) -> None:
+def test_a_server_without_the_right_signature_is_rejected(final: bytes, reason: str) -> None:
     client = ScramClient("sha256", "user", "pencil", NONCE)
     client.start()
     client.step(GOOD.encode())
@@ -151,7 +151,7 @@ LYING_CLIENTS = [
     ([b"n,a=admin,n=alice,r=abc"], "authorisation identities"),
     ([b"n,,n=alice"], "without r="),
     ([b"n,,r=abc"], "without n="),
-    ([b"n,,m=x,n=alice,r=abc"], "an extension"),
+    ([b"n,,m=x,n=alice,r=abc"], "an unknown extension"),
     ([b"n,,n=al=ice,r=abc"], "not escaped"),
     ([b"n,,n=alice,r=abc", b"c=biws,r=abc,p=AAAA"], "another exchange"),
     ([b"n,,n=alice,r=abc", b"c=biws,r=abcN,p=AAAA"], "wrong length"),
@@ -162,7 +162,7 @@ LYING_CLIENTS = [
 
 
 @pytest.mark.parametrize(("messages", "reason"), LYING_CLIENTS)
-def test_clients_that_cheat(messages: list[bytes], reason: str) -> None:
+def test_a_cheating_client_is_rejected(messages: list[bytes], reason: str) -> None:
     server = SaslServer(USERS, nonce=lambda: "N").exchange("SCRAM-SHA-256")
     for message in messages[:-1]:
         server.step(message)
@@ -174,20 +174,20 @@ def test_clients_that_cheat(messages: list[bytes], reason: str) -> None:
 @pytest.mark.parametrize(
     "message", [b"", b"alice", b"\0alice", b"\0\0\0", b"admin\0alice\0secret", b"\0alice\0secret\0"]
 )
-def test_plain_messages_that_are_wrong(message: bytes) -> None:
+def test_an_invalid_plain_token_is_rejected(message: bytes) -> None:
     with pytest.raises(ScramError):
         SaslServer(USERS).exchange("PLAIN").step(message)
 
 
 class TestOptions:
-    def test_no_password_is_shown(self) -> None:
+    def test_the_repr_shows_no_password(self) -> None:
         for shown in (Sasl("PLAIN", "alice", "hunter2"), SaslServer({"alice": "hunter2"})):
             assert "hunter2" not in repr(shown)
         for mechanism in MECHANISMS:
             assert "hunter2" not in repr(Sasl(mechanism, "alice", "hunter2").client())
         assert "hunter2" not in repr(StoredPassword.of("hunter2", hash_name="sha256", salt=b"s", iterations=4096))
 
-    def test_credentials_pickle(self) -> None:
+    def test_credentials_can_be_pickled(self) -> None:
         sasl = Sasl("SCRAM-SHA-512", "alice", "secret")
         assert pickle.loads(pickle.dumps(sasl)) == sasl
 
@@ -201,11 +201,13 @@ class TestOptions:
             (("PLAIN", "a\0", "b"), "NUL"),
         ],
     )
-    def test_what_cannot_work_is_refused_at_once(self, arguments: tuple[str, str, str], message: str) -> None:
+    def test_invalid_credentials_are_refused_by_the_constructor(
+        self, arguments: tuple[str, str, str], message: str
+    ) -> None:
         with pytest.raises(ConfigurationError, match=message):
             Sasl(*arguments)
 
-    def test_a_broker_cannot_offer_what_we_do_not_have(self) -> None:
+    def test_an_unknown_mechanism_of_a_server_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match="GSSAPI"):
             SaslServer(USERS, mechanisms=["PLAIN", "GSSAPI"])
 

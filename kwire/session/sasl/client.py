@@ -1,4 +1,4 @@
-"""The client's side: who we are, and the mechanism's messages."""
+"""SASL credentials, and the client's side of each mechanism."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ MECHANISMS = ("PLAIN", *HASHES)
 
 
 def new_nonce() -> str:
-    """192 random bits in letters that SCRAM allows (no comma)."""
+    """Return 192 random bits in characters that SCRAM allows (no comma)."""
     return secrets.token_urlsafe(24)
 
 
 class SaslClient(Protocol):
-    """One exchange: `start` gives the first message, `step` the answer to each of the broker's, None for no answer.
+    """One exchange: `start` returns the first token, `step` the next one for a challenge of the broker, or None.
 
-    Raises ScramError when the broker's message cannot be accepted. `is_done` says that the broker has proved what the
-    mechanism lets it prove.
+    `step` raises ScramError for a challenge that cannot be accepted. With `is_done` the exchange has succeeded.
     """
 
     @property
@@ -34,9 +33,9 @@ class SaslClient(Protocol):
 
 @dataclass(frozen=True)
 class Sasl:
-    """Credentials. `mechanism` is one of MECHANISMS. Pickles, and never shows its password.
+    """Credentials. `mechanism` is one of MECHANISMS. Can be pickled; its repr never shows the password.
 
-    PLAIN sends the password as it is: use it over TLS only.
+    PLAIN sends the password in clear text: use it with TLS only.
 
     >>> Sasl("PLAIN", "alice", "secret")
     Sasl(mechanism='PLAIN', username='alice')
@@ -57,14 +56,14 @@ class Sasl:
             raise ConfigurationError("SASL PLAIN cannot carry a NUL character in user name or password")
 
     def client(self, nonce: Nonce = new_nonce) -> SaslClient:
-        """A fresh exchange."""
+        """Return a new exchange."""
         if self.mechanism == "PLAIN":
             return _PlainClient(self.username, self.password)
         return ScramClient(HASHES[self.mechanism], self.username, self.password, nonce())
 
 
 class _PlainClient:
-    """RFC 4616: one message, which an empty answer accepts."""
+    """RFC 4616: one token, which the broker accepts with an empty challenge."""
 
     def __init__(self, username: str, password: str) -> None:
         self._message = f"\0{username}\0{password}".encode()

@@ -1,9 +1,7 @@
-"""SCRAM (RFC 5802) with SHA-256 and SHA-512 (RFC 7677, and Kafka's KIP-84), both sides.
+"""SCRAM (RFC 5802) with SHA-256 and SHA-512 (RFC 7677, and Kafka's KIP-84), for client and broker.
 
-Owns the messages, the proofs and what may be wrong with them. Raises ScramError with a reason that holds no secret.
-
-No SASLprep: Kafka's brokers and clients take names and passwords as the UTF-8 bytes that they are, so a client that
-normalised them would compute another key than the broker has for a password like "ﬁsh".
+The reason of a ScramError holds no secret. There is no SASLprep: Kafka uses the UTF-8 bytes of names and passwords, so
+a client that normalised them would compute another key than the broker has for a password like "ﬁsh".
 """
 
 from __future__ import annotations
@@ -15,11 +13,11 @@ import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# RFC 7677 asks for 4096 at least, as Kafka does. The upper bound keeps a hostile broker from holding up the loop.
+# RFC 7677 and Kafka require at least 4096. The upper bound protects the loop from a hostile broker.
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 1_000_000
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-# "n,,": no channel binding and no authorisation identity. The broker repeats it back in base64 as c=biws.
+# "n,,": no channel binding and no authorisation identity. The client repeats it in base64 as c=biws.
 _GS2_HEADER = "n,,"
 _CHANNEL = base64.b64encode(_GS2_HEADER.encode()).decode()
 
@@ -32,7 +30,7 @@ class ScramError(Exception):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StoredPassword:
-    """What a server keeps of a password: enough to check a proof, not enough to make one."""
+    """The keys that a server stores for a password: enough to check a proof, not enough to make one."""
 
     salt: bytes
     iterations: int
@@ -51,7 +49,7 @@ class StoredPassword:
 
 
 class ScramClient:
-    """The client's three messages: `start`, the answer to the challenge, and nothing after the server's proof."""
+    """The client's side: `start`, then the proof for the challenge, then None for the server's signature."""
 
     def __init__(self, hash_name: str, username: str, password: str, nonce: str) -> None:
         self._hash = hash_name
@@ -65,7 +63,7 @@ class ScramClient:
         return (_GS2_HEADER + self._first_bare).encode()
 
     def step(self, challenge: bytes) -> bytes | None:
-        """The next message, or None after the server's last. Raises ScramError."""
+        """Return the next message, or None after the server's last one. Raises ScramError."""
         if self._server_signature is None:
             return self._prove(challenge)
         self._verify(challenge, self._server_signature)
@@ -75,12 +73,12 @@ class ScramClient:
         server_first = _text(challenge)
         fields = _fields(server_first)
         if "m" in fields:
-            raise ScramError("the broker demands an extension that we do not know")
+            raise ScramError("the broker requires an unknown extension")
         nonce, salt, iterations = _need(fields, "r"), _decoded(_need(fields, "s")), _number(_need(fields, "i"))
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise ScramError("the broker's nonce does not continue ours: this is the answer to another exchange")
+            raise ScramError("the broker's nonce does not continue ours: its message belongs to another exchange")
         if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-            raise ScramError(f"the broker asks for {iterations} iterations, not {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+            raise ScramError(f"the broker requires {iterations} iterations, not {ITERATIONS_MIN} to {ITERATIONS_MAX}")
         salted = _salted(self._hash, self._password, salt, iterations)
         without_proof = f"c={_CHANNEL},r={nonce}"
         signed = f"{self._first_bare},{server_first},{without_proof}".encode()
@@ -92,15 +90,15 @@ class ScramClient:
     def _verify(self, final: bytes, expected: bytes) -> None:
         fields = _fields(_text(final))
         if "e" in fields:
-            raise ScramError(f"the broker refused: {fields['e']}")
+            raise ScramError(f"the broker rejected it: {fields['e']}")
         if not hmac.compare_digest(_decoded(_need(fields, "v")), expected):
             raise ScramError("the broker could not prove that it knows the password: it is not the right broker")
         self.is_done = True
 
 
 class ScramServer:
-    """The server's two messages. `lookup` answers what is stored for a user; for one who does not exist it must answer
-    something that never fits, so that the exchange takes the same course and tells nothing."""
+    """The server's side. `lookup` returns the stored keys of a user; for an unknown user it must return keys that match
+    no password, so that the exchange does not reveal whether the user exists."""
 
     def __init__(self, hash_name: str, lookup: Callable[[str], StoredPassword], nonce: str) -> None:
         self._hash = hash_name
@@ -112,7 +110,7 @@ class ScramServer:
         self.is_done = False
 
     def step(self, message: bytes) -> bytes:
-        """The answer to the client's message. Raises ScramError."""
+        """Return the reply to the client's message. Raises ScramError."""
         return self._challenge(message) if self._stored is None else self._check(message, self._stored)
 
     def _challenge(self, message: bytes) -> bytes:
@@ -122,7 +120,7 @@ class ScramServer:
         self._first_bare = text.removeprefix(_GS2_HEADER)
         fields = _fields(self._first_bare)
         if "m" in fields:
-            raise ScramError("the client demands an extension that we do not know")
+            raise ScramError("the client requires an unknown extension")
         self.username = _unescaped(_need(fields, "n"))
         self._nonce = _need(fields, "r") + self._nonce
         stored = self._stored = self._lookup(self.username)
@@ -135,7 +133,7 @@ class ScramServer:
         fields = _fields(without_proof)
         proof = _decoded(proof_text)
         if not hmac.compare_digest(_need(fields, "r").encode(), self._nonce.encode()) or _need(fields, "c") != _CHANNEL:
-            raise ScramError("this is the answer to another exchange")
+            raise ScramError("the message belongs to another exchange")
         signed = f"{self._first_bare},{self._server_first},{without_proof}".encode()
         signature = _mac(self._hash, stored.stored_key, signed)
         if len(proof) != len(signature):

@@ -1,4 +1,4 @@
-"""The broker's side: who may come in, and the mechanism's answers."""
+"""The broker's users, and its side of each mechanism."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _SALT_BYTES = 16
 
 
 class SaslExchange(Protocol):
-    """One client's try. `step` answers its message or raises ScramError; `username` is whose it is, if `is_done`."""
+    """One client's exchange. `step` returns the challenge for a token, or raises ScramError.
+
+    `username` is the authenticated user once `is_done` is true.
+    """
 
     @property
     def is_done(self) -> bool: ...
@@ -29,9 +32,9 @@ class SaslExchange(Protocol):
 
 @dataclass(eq=False)
 class SaslServer:
-    """The users of a broker: {name: password}, for tests and development, since it holds the passwords as they are.
+    """The users of a broker: {name: password}. For tests and development, because it holds passwords in clear text.
 
-    One serves all connections. SCRAM's salted keys are made when a user first needs them, and kept.
+    One object serves all connections. The salted keys of SCRAM are computed on a user's first use and kept.
     """
 
     users: Mapping[str, str] = field(repr=False)
@@ -50,14 +53,14 @@ class SaslServer:
             )
 
     def exchange(self, mechanism: str) -> SaslExchange:
-        """A fresh exchange of one of `mechanisms`."""
+        """Return a new exchange of one of `mechanisms`."""
         if mechanism == "PLAIN":
             return _PlainExchange(self.users)
         hash_name = HASHES[mechanism]
         return ScramServer(hash_name, lambda username: self._lookup(hash_name, username), self.nonce())
 
     def _lookup(self, hash_name: str, username: str) -> StoredPassword:
-        # An unknown user gets a salt that is the same every time, as a known one's is, and keys that fit no password.
+        # An unknown user gets a constant salt, as a known user does, and keys that match no password.
         salt = hmac.digest(self._secret, f"{hash_name} {username}".encode(), "sha256")[:_SALT_BYTES]
         if username not in self.users:
             return StoredPassword(salt, self.iterations, secrets.token_bytes(32), secrets.token_bytes(32))
@@ -84,7 +87,7 @@ class _PlainExchange:
             raise ScramError("authorisation identities are not supported")
         expected = self._users.get(username)
         given = password.encode("utf-8", "replace")
-        # Compare in any case, so that the time taken does not say whether the user exists.
+        # Compare in any case, so that the duration does not reveal whether the user exists.
         fits = hmac.compare_digest((expected or "").encode(), given)
         if expected is None or not fits:
             raise ScramError("invalid credentials")

@@ -1,4 +1,4 @@
-"""How a connection becomes ready: versions agreed with brokers of every age, and authentication; or why it does not."""
+"""The handshake with brokers of every age: versions, authentication, states, and its failures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from kwire.session import (
     State,
     TrailingBytes,
 )
-from kwire.session.events import MOVES, moved
+from kwire.session.events import TRANSITIONS, transition
 from kwire.session.handshake import BrokerHandshake
 from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS, common, highest_common, show
 from tests.session.pipe import Pipe, broken, byte_by_byte, cut_at, whole
@@ -48,7 +48,7 @@ USERS = {"alice": "secret"}
 NODE = "1 at db:9092"
 
 
-def pipe(
+def make_pipe(
     *,
     sasl: str | None = None,
     password: str = "secret",
@@ -60,117 +60,119 @@ def pipe(
     return Pipe(Session.client(NODE, sasl=credentials), Session.broker(apis=apis, sasl=server))
 
 
-def asked(session: Session) -> list[tuple[str, int]]:
-    """(request, version) of each frame that a client wants to send."""
+def sent_requests(session: Session) -> list[tuple[str, int]]:
+    """Return (request, version) of each frame that the client sends."""
     headers = [decode_request(b"".join(parts)) for parts in session.frames()]
     return [(type(request).__name__.removesuffix("Request"), header.api_version) for header, request in headers]
 
 
 class TestVersions:
     @pytest.mark.parametrize("highest", range(len(ApiVersionsRequest.VERSIONS)))
-    def test_with_brokers_since_2_4_that_name_their_range(self, highest: int) -> None:
-        joined = pipe(apis={**APIS, ApiKey.API_VERSIONS: range(highest + 1)})
-        joined.client.start(0.0)
-        events = joined.run()
+    def test_brokers_since_2_4_name_their_range(self, highest: int) -> None:
+        pipe = make_pipe(apis={**APIS, ApiKey.API_VERSIONS: range(highest + 1)})
+        pipe.client.start(0.0)
+        events = pipe.run()
         assert len(events) == 1
         assert isinstance(events[0], HandshakeDone)
         assert events[0].versions[ApiKey.METADATA] == MetadataRequest.VERSIONS
-        assert joined.client.is_ready
-        assert joined.client.state is State.READY
+        assert pipe.client.is_ready
+        assert pipe.client.state is State.READY
 
     @pytest.mark.parametrize("highest", range(len(ApiVersionsRequest.VERSIONS)))
-    def test_the_features_of_the_cluster_are_told(self, highest: int) -> None:
-        """KIP-584, from v3 on. A level of 0 is none; that a feature may be at 0 is only for those of v4 and later."""
+    def test_the_features_of_the_cluster_are_negotiated(self, highest: int) -> None:
+        """KIP-584, from v3 on. A level of 0 is none; v4 and later list features at level 0."""
         apis = {**APIS, ApiKey.API_VERSIONS: range(highest + 1)}
         features = {"transaction.version": (1, 2), "unused": (0, 3)}
-        joined = Pipe(Session.client(NODE), Session.broker(apis=apis, features=features))
-        joined.client.start(0.0)
-        joined.run()
-        assert joined.client.features == ({"transaction.version": 1} if highest >= 3 else {})
-        asked = ApiVersionsRequest(client_software_name="kwire", client_software_version="1")
-        told = BrokerHandshake(apis, None, "c", features).api_versions(asked, highest)
-        supported = [(one.name, one.min_version, one.max_version) for one in told.supported_features]
+        pipe = Pipe(Session.client(NODE), Session.broker(apis=apis, features=features))
+        pipe.client.start(0.0)
+        pipe.run()
+        assert pipe.client.features == ({"transaction.version": 1} if highest >= 3 else {})
+        request = ApiVersionsRequest(client_software_name="kwire", client_software_version="1")
+        result = BrokerHandshake(apis, None, "c", features).api_versions(request, highest)
+        supported = [(one.name, one.min_version, one.max_version) for one in result.supported_features]
         assert supported == ([("transaction.version", 0, 2), ("unused", 0, 3)] if highest >= 4 else [])
 
-    def test_a_broker_that_is_to_play_one_before_0_10_hangs_up_on_the_question(self) -> None:
-        joined = pipe(apis={**APIS, ApiKey.API_VERSIONS: range(0)})
-        joined.client.start(0.0)
-        (frame,) = joined.client.frames()
-        assert isinstance(broken(joined.broker.receive(b"".join(frame), 0.0)), UnsupportedVersionError)
+    def test_a_broker_that_plays_one_before_0_10_closes_on_api_versions(self) -> None:
+        pipe = make_pipe(apis={**APIS, ApiKey.API_VERSIONS: range(0)})
+        pipe.client.start(0.0)
+        (frame,) = pipe.client.frames()
+        assert isinstance(broken(pipe.broker.receive(b"".join(frame), 0.0)), UnsupportedVersionError)
 
-    def test_with_brokers_before_that_name_nothing(self) -> None:
+    def test_brokers_before_2_4_name_no_range(self) -> None:
         client = Session.client(NODE)
         client.start(0.0)
-        assert asked(client) == [("ApiVersions", 5)]
-        refused = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
-        assert client.receive(b"".join(encode_response(refused, 0, 0)), 0.0) == []
-        assert asked(client) == [("ApiVersions", 0)]
+        assert sent_requests(client) == [("ApiVersions", 5)]
+        rejected = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
+        assert client.receive(b"".join(encode_response(rejected, 0, 0)), 0.0) == []
+        assert sent_requests(client) == [("ApiVersions", 0)]
         metadata = ApiVersionsResponse.ApiVersion(api_key=3, min_version=0, max_version=1)
-        answer = ApiVersionsResponse(error_code=0, api_keys=[metadata])
-        assert client.receive(b"".join(encode_response(answer, 0, 1)), 0.0) == [HandshakeDone({3: range(2)})]
+        response = ApiVersionsResponse(error_code=0, api_keys=[metadata])
+        assert client.receive(b"".join(encode_response(response, 0, 1)), 0.0) == [HandshakeDone({3: range(2)})]
         assert client.version(MetadataRequest) == 1
 
     @pytest.mark.parametrize(
         ("offered", "error", "message"),
         [
             ([(18, 6, 9)], UnsupportedVersionError, "the broker has v6 to v9, we have v0 to v5"),
-            ([(18, 5, 5)], UnsupportedVersionError, "no version in common"),  # it has just refused that one
+            ([(18, 5, 5)], UnsupportedVersionError, "no version in common"),  # the version that it has just rejected
             ([(18, 4, 2)], UnsupportedVersionError, "no version in common: the broker has none"),
         ],
     )
-    def test_with_brokers_that_cannot_be_talked_to(
+    def test_brokers_without_a_common_version(
         self, offered: list[tuple[int, int, int]], error: type[KwireError], message: str
     ) -> None:
         client = Session.client(NODE)
         client.start(0.0)
         client.frames()
         keys = [ApiVersionsResponse.ApiVersion(api_key=k, min_version=a, max_version=b) for k, a, b in offered]
-        refused = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys)
-        cause = broken(client.receive(b"".join(encode_response(refused, 0, 0)), 0.0))
+        rejected = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys)
+        cause = broken(client.receive(b"".join(encode_response(rejected, 0, 0)), 0.0))
         assert type(cause) is error
         assert message in cause.message
         assert cause.where["broker"] == NODE
 
-    def test_a_broker_that_refuses_every_version_comes_to_an_end(self) -> None:
+    def test_a_broker_that_rejects_every_version_breaks_the_connection(self) -> None:
         client = Session.client(NODE)
         client.start(0.0)
-        refused = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
-        assert client.receive(b"".join(encode_response(refused, 0, 0)), 0.0) == []
-        assert "refused ApiVersions v0" in broken(client.receive(b"".join(encode_response(refused, 0, 1)), 0.0)).message
+        rejected = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
+        assert client.receive(b"".join(encode_response(rejected, 0, 0)), 0.0) == []
+        assert (
+            "rejected ApiVersions v0" in broken(client.receive(b"".join(encode_response(rejected, 0, 1)), 0.0)).message
+        )
 
-    def test_another_error_is_told(self) -> None:
+    def test_another_error_of_api_versions_is_reported(self) -> None:
         client = Session.client(NODE, software=("k wire", "!"))
-        joined = Pipe(client, Session.broker(apis={**APIS, ApiKey.API_VERSIONS: range(4)}))
+        pipe = Pipe(client, Session.broker(apis={**APIS, ApiKey.API_VERSIONS: range(4)}))
         client.start(0.0)
-        cause = broken(joined.run())
+        cause = broken(pipe.run())
         assert isinstance(cause, BrokerError)
         assert cause.name == "INVALID_REQUEST"
 
     @pytest.mark.parametrize("name", ["0.8.2", "0.9"])
-    def test_assumed(self, name: str) -> None:
+    def test_assumed_versions(self, name: str) -> None:
         client = Session.client(NODE, assume=BROKERS_BEFORE_API_VERSIONS[name])
         client.send(MetadataRequest(topics=[]), 0.0)
         events = client.start(0.0)
         assert [type(event) for event in events] == [HandshakeDone]
-        assert asked(client) == [("Metadata", 0)]
+        assert sent_requests(client) == [("Metadata", 0)]
         assert client.version(ProduceRequest) == (0 if name == "0.8.2" else 1)
 
     def test_the_highest_common_version(self) -> None:
-        joined = pipe(apis={ApiKey.METADATA: range(2, 9), ApiKey.PRODUCE: range(3, 4)})
-        joined.client.start(0.0)
-        joined.run()
-        assert joined.client.version(MetadataRequest) == 8
-        assert joined.client.version(MetadataRequest, at_most=4) == 4
+        pipe = make_pipe(apis={ApiKey.METADATA: range(2, 9), ApiKey.PRODUCE: range(3, 4)})
+        pipe.client.start(0.0)
+        pipe.run()
+        assert pipe.client.version(MetadataRequest) == 8
+        assert pipe.client.version(MetadataRequest, at_most=4) == 4
         with pytest.raises(UnsupportedVersionError, match="the broker has v2 to v8, we can use v0 to v1"):
-            joined.client.version(MetadataRequest, at_most=1)
+            pipe.client.version(MetadataRequest, at_most=1)
         with pytest.raises(UnsupportedVersionError, match="does not have this API"):
             highest_common(ApiKey.DESCRIBE_CLUSTER, range(1), {}, broker=NODE)
 
-    def test_before_anything_is_agreed_there_is_none(self) -> None:
+    def test_before_the_handshake_there_is_no_version(self) -> None:
         with pytest.raises(UnsupportedVersionError, match="no versions are agreed yet"):
             Session.client(NODE).version(MetadataRequest)
 
-    def test_ranges(self) -> None:
+    def test_doctests_of_versions(self) -> None:
         assert doctest.testmod(kwire.session.versions).failed == 0
         assert doctest.testmod(kwire.session.sasl.client).failed == 0
         assert show(common(range(3), range(5, 9))) == "none"
@@ -179,7 +181,7 @@ class TestVersions:
 class TestBrokersThatClose:
     """Before 0.10 a broker closed the connection on a request that it did not know."""
 
-    def test_on_the_first_frame(self) -> None:
+    def test_a_close_on_the_first_frame_may_mean_a_broker_before_0_10(self) -> None:
         client = Session.client(NODE)
         client.send(MetadataRequest(topics=[]), 0.0, token="t")
         client.start(0.0)
@@ -189,40 +191,40 @@ class TestBrokersThatClose:
         assert not failed.was_sent  # type: ignore[union-attr]
         assert closed == ConnectionClosed(closed.cause, died_during_negotiation=True)  # type: ignore[union-attr]
 
-    def test_later_it_is_not_that(self) -> None:
-        joined = pipe()
-        joined.client.start(0.0)
-        joined.run()
-        assert joined.client.closed(DisconnectedError("closed"), 0.0)[-1] == ConnectionClosed(_any, False)
+    def test_a_close_after_the_handshake_does_not(self) -> None:
+        pipe = make_pipe()
+        pipe.client.start(0.0)
+        pipe.run()
+        assert pipe.client.closed(DisconnectedError("closed"), 0.0)[-1] == ConnectionClosed(_any, False)
 
-    def test_nor_after_an_answer(self) -> None:
+    def test_a_close_after_a_response_does_not(self) -> None:
         client = Session.client(NODE)
         client.start(0.0)
-        refused = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
-        client.receive(b"".join(encode_response(refused, 0, 0)), 0.0)
+        rejected = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
+        client.receive(b"".join(encode_response(rejected, 0, 0)), 0.0)
         assert client.closed(DisconnectedError("closed"), 0.0)[-1] == ConnectionClosed(_any, False)
 
-    def test_nor_when_it_is_silent(self) -> None:
+    def test_a_timeout_does_not(self) -> None:
         client = Session.client(NODE, request_timeout_ms=5000)
         client.start(10.0)
         assert client.deadline() == 15.0
         assert client.expire(14.9) == []
         cause = broken(client.expire(15.0))
         assert isinstance(cause, RequestTimeoutError)
-        assert "took the connection, but did not answer in 5,000 ms" in cause.message
+        assert "accepted the connection but did not respond in 5,000 ms" in cause.message
         assert "check that the port is a Kafka listener" in str(cause.remedy)
         assert client.closed(cause, 15.0)[-1] == ConnectionClosed(cause, died_during_negotiation=False)
 
     def test_a_listener_with_sasl_closes_on_the_first_request(self) -> None:
-        joined = pipe(serves_sasl=True)
-        joined.client.send(MetadataRequest(topics=[]), 0.0)
-        joined.client.start(0.0)
-        assert [type(event) for event in joined.run()] == [HandshakeDone]
-        told = broken(joined.broker_events)
-        assert isinstance(told, AuthenticationError)
-        assert "sent Metadata before it had authenticated" in told.message
-        failed, _ = joined.client.closed(DisconnectedError("closed"), 0.0)
-        assert "may demand SASL" in str(failed.error)  # type: ignore[union-attr]
+        pipe = make_pipe(serves_sasl=True)
+        pipe.client.send(MetadataRequest(topics=[]), 0.0)
+        pipe.client.start(0.0)
+        assert [type(event) for event in pipe.run()] == [HandshakeDone]
+        result = broken(pipe.broker_events)
+        assert isinstance(result, AuthenticationError)
+        assert "sent Metadata before authentication" in result.message
+        failed, _ = pipe.client.closed(DisconnectedError("closed"), 0.0)
+        assert "may require SASL" in str(failed.error)  # type: ignore[union-attr]
 
 
 class _Any:
@@ -234,102 +236,102 @@ class _Any:
 
 _any: DisconnectedError = _Any()  # type: ignore[assignment]
 
-# The whole way in of the longest greeting takes frames of less than this.
+# The longest frame of any handshake is shorter than this.
 LONGEST_FRAME = 160
 
 
 class TestSasl:
     @pytest.mark.parametrize("cut", [whole, byte_by_byte, *map(cut_at, range(LONGEST_FRAME))])
     @pytest.mark.parametrize("mechanism", MECHANISMS)
-    def test_lets_the_right_one_in(self, mechanism: str, cut: object) -> None:
-        joined = pipe(sasl=mechanism)
-        joined.cut = cut  # type: ignore[assignment]
-        joined.client.send(MetadataRequest(topics=[]), 0.0)
-        joined.client.start(0.0)
-        assert [type(event) for event in joined.run()] == [HandshakeDone, ResponseReceived]
-        assert joined.broker.username == "alice"
-        assert joined.client.state is joined.broker.state is State.READY
+    def test_the_right_password_authenticates(self, mechanism: str, cut: object) -> None:
+        pipe = make_pipe(sasl=mechanism)
+        pipe.cut = cut  # type: ignore[assignment]
+        pipe.client.send(MetadataRequest(topics=[]), 0.0)
+        pipe.client.start(0.0)
+        assert [type(event) for event in pipe.run()] == [HandshakeDone, ResponseReceived]
+        assert pipe.broker.username == "alice"
+        assert pipe.client.state is pipe.broker.state is State.READY
 
     @pytest.mark.parametrize("mechanism", MECHANISMS)
-    def test_refuses_a_wrong_password(self, mechanism: str) -> None:
-        joined = pipe(sasl=mechanism, password="wrong-password")
-        joined.client.send(MetadataRequest(topics=[]), 0.0, token="t")
-        joined.client.start(0.0)
-        cause = broken(joined.run())
+    def test_a_wrong_password_is_rejected(self, mechanism: str) -> None:
+        pipe = make_pipe(sasl=mechanism, password="wrong-password")
+        pipe.client.send(MetadataRequest(topics=[]), 0.0, token="t")
+        pipe.client.start(0.0)
+        cause = broken(pipe.run())
         assert type(cause) is AuthenticationError
-        assert f"the broker refused SASL {mechanism} for user 'alice'" in cause.message
+        assert f"the broker rejected SASL {mechanism} for user 'alice'" in cause.message
         assert "check user name and password" in str(cause.remedy)
         assert "wrong-password" not in str(cause)
         assert cause.where["broker"] == NODE
-        assert isinstance(broken(joined.broker_events), AuthenticationError)
-        failed, _ = joined.client.closed(cause, 0.0)
+        assert isinstance(broken(pipe.broker_events), AuthenticationError)
+        failed, _ = pipe.client.closed(cause, 0.0)
         assert type(failed.error) is AuthenticationError  # type: ignore[union-attr]
-        assert joined.requests == []
+        assert pipe.requests == []
 
-    def test_names_what_the_broker_offers(self) -> None:
-        joined = pipe(sasl="SCRAM-SHA-512")
-        joined.broker = Session.broker(apis=APIS, sasl=SaslServer(USERS, mechanisms=["PLAIN", "SCRAM-SHA-256"]))
-        joined = Pipe(joined.client, joined.broker)
-        joined.client.start(0.0)
-        cause = broken(joined.run())
+    def test_an_unsupported_mechanism_names_those_of_the_broker(self) -> None:
+        pipe = make_pipe(sasl="SCRAM-SHA-512")
+        pipe.broker = Session.broker(apis=APIS, sasl=SaslServer(USERS, mechanisms=["PLAIN", "SCRAM-SHA-256"]))
+        pipe = Pipe(pipe.client, pipe.broker)
+        pipe.client.start(0.0)
+        cause = broken(pipe.run())
         assert type(cause) is AuthenticationError
         assert "does not offer SASL SCRAM-SHA-512; it offers PLAIN, SCRAM-SHA-256" in cause.message
-        assert "asked for mechanism 'SCRAM-SHA-512'" in broken(joined.broker_events).message
+        assert "requested mechanism 'SCRAM-SHA-512'" in broken(pipe.broker_events).message
 
     def test_a_listener_without_sasl(self) -> None:
-        joined = pipe(sasl="PLAIN", serves_sasl=False)
-        joined.client.start(0.0)
-        assert "does not use SASL, and PLAIN is configured" in broken(joined.run()).message
+        pipe = make_pipe(sasl="PLAIN", serves_sasl=False)
+        pipe.client.start(0.0)
+        assert "does not use SASL, and PLAIN is configured" in broken(pipe.run()).message
 
     def test_a_broker_before_0_10(self) -> None:
         client = Session.client(NODE, sasl=Sasl("PLAIN", "alice", "x"), assume=BROKERS_BEFORE_API_VERSIONS["0.9"])
-        assert "the broker does not know SASL PLAIN" in broken(client.start(0.0)).message
+        assert "the broker does not support SASL PLAIN" in broken(client.start(0.0)).message
 
     @pytest.mark.parametrize("mechanism", MECHANISMS)
     @pytest.mark.parametrize("handshake", [range(1), range(2)])
-    def test_bare_messages_with_brokers_before_1_0(self, mechanism: str, handshake: range) -> None:
+    def test_tokens_without_headers_for_brokers_before_1_0(self, mechanism: str, handshake: range) -> None:
         old = {**APIS, ApiKey.SASL_HANDSHAKE: handshake, ApiKey.SASL_AUTHENTICATE: range(0)}
-        joined = pipe(sasl=mechanism, apis=old)
-        joined.client.send(MetadataRequest(topics=[]), 0.0)
-        joined.client.start(0.0)
-        assert [type(event) for event in joined.run()] == [HandshakeDone, ResponseReceived]
-        assert joined.broker.username == "alice"
+        pipe = make_pipe(sasl=mechanism, apis=old)
+        pipe.client.send(MetadataRequest(topics=[]), 0.0)
+        pipe.client.start(0.0)
+        assert [type(event) for event in pipe.run()] == [HandshakeDone, ResponseReceived]
+        assert pipe.broker.username == "alice"
 
     @pytest.mark.parametrize("mechanism", MECHANISMS)
-    def test_bare_messages_have_no_form_for_an_error(self, mechanism: str) -> None:
+    def test_a_rejected_token_without_header_closes_the_connection(self, mechanism: str) -> None:
         old = {**APIS, ApiKey.SASL_HANDSHAKE: range(1), ApiKey.SASL_AUTHENTICATE: range(0)}
-        joined = pipe(sasl=mechanism, password="wrong", apis=old)
-        joined.client.start(0.0)
-        assert joined.run() == []
-        assert isinstance(broken(joined.broker_events), AuthenticationError)
-        assert not joined.broker.has_frames
-        (closed,) = joined.client.closed(DisconnectedError("the peer closed the connection"), 0.0)
+        pipe = make_pipe(sasl=mechanism, password="wrong", apis=old)
+        pipe.client.start(0.0)
+        assert pipe.run() == []
+        assert isinstance(broken(pipe.broker_events), AuthenticationError)
+        assert not pipe.broker.has_frames
+        (closed,) = pipe.client.closed(DisconnectedError("the peer closed the connection"), 0.0)
         assert isinstance(closed, ConnectionClosed)
         assert type(closed.cause) is AuthenticationError
         assert f"closed the connection over SASL {mechanism} for user 'alice'" in closed.cause.message
 
-    def test_plain_has_one_message_whatever_the_answer_to_it(self) -> None:
+    def test_plain_has_one_token_whatever_the_response(self) -> None:
         client, _ = sasl_client_at_authentication("PLAIN")
-        answer = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"more?")
-        client.receive(b"".join(encode_response(answer, 2, 2)), 0.0)
+        response = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"more?")
+        client.receive(b"".join(encode_response(response, 2, 2)), 0.0)
         assert client.state is State.READY
         assert not client.has_frames
 
-    def test_an_error_of_the_handshake_that_has_no_words_of_ours(self) -> None:
+    def test_another_error_of_sasl_handshake_is_reported(self) -> None:
         client = Session.client(NODE, sasl=Sasl("PLAIN", "alice", "secret"), assume={17: range(2), 36: range(3)})
         client.start(0.0)
-        refused = SaslHandshakeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, mechanisms=[])
-        cause = broken(client.receive(b"".join(encode_response(refused, 1, 0)), 0.0))
+        rejected = SaslHandshakeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, mechanisms=[])
+        cause = broken(client.receive(b"".join(encode_response(rejected, 1, 0)), 0.0))
         assert type(cause) is AuthenticationError
-        assert "refused to begin SASL PLAIN: CLUSTER_AUTHORIZATION_FAILED" in cause.message
+        assert "rejected SASL PLAIN: CLUSTER_AUTHORIZATION_FAILED" in cause.message
 
-    def test_a_second_handshake_within_the_first_is_refused(self) -> None:
+    def test_a_second_sasl_handshake_is_rejected(self) -> None:
         broker = Session.broker(apis=APIS, sasl=SaslServer(USERS))
         frame = b"".join(encode_request(SaslHandshakeRequest(mechanism="PLAIN"), 1, 0, "c"))
         assert broker.receive(frame, 0.0) == []
         assert "SaslHandshake twice" in broken(broker.receive(frame, 0.0)).message
 
-    def test_a_broker_that_cannot_prove_itself(self) -> None:
+    def test_a_broker_that_does_not_know_the_password_is_rejected(self) -> None:
         client, frame = sasl_client_at_authentication("SCRAM-SHA-256")
         nonce = bytes(frame).split(b"r=")[1].decode().strip("\0")
         first = SaslAuthenticateResponse(
@@ -343,18 +345,18 @@ class TestSasl:
         assert "could not prove that it knows the password" in cause.message
         assert "right broker" in str(cause.remedy)
 
-    def test_out_of_order_requests_are_refused(self) -> None:
+    def test_requests_before_authentication_are_rejected(self) -> None:
         for first, message in [
             (SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), "SaslAuthenticate before SaslHandshake"),
-            (MetadataRequest(topics=[]), "sent Metadata before it had authenticated"),
+            (MetadataRequest(topics=[]), "sent Metadata before authentication"),
         ]:
             client = Session.client(NODE, assume={36: range(3), 3: range(5)})
-            joined = Pipe(client, Session.broker(apis=APIS, sasl=SaslServer(USERS)))
+            pipe = Pipe(client, Session.broker(apis=APIS, sasl=SaslServer(USERS)))
             client.start(0.0)
             client.send(first, 0.0)
-            joined.run()
-            assert message in broken(joined.broker_events).message
-            assert joined.requests == []
+            pipe.run()
+            assert message in broken(pipe.broker_events).message
+            assert pipe.requests == []
 
 
 def sasl_client_at_authentication(mechanism: str) -> tuple[Session, bytes]:
@@ -369,58 +371,60 @@ def sasl_client_at_authentication(mechanism: str) -> tuple[Session, bytes]:
 
 
 class TestRenewal:
-    """KIP-368: an authentication that holds for a limited time is renewed on the living connection."""
+    """KIP-368: an authentication with a lifetime is renewed on the open connection."""
 
-    def test_before_it_ends_and_without_losing_a_request(self) -> None:
+    def test_an_authentication_is_renewed_before_it_ends_and_no_request_is_lost(self) -> None:
         client, _ = sasl_client_at_authentication("PLAIN")
-        answer = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=10_000)
-        (ready,) = client.receive(b"".join(encode_response(answer, 2, 2)), 100.0)
+        response = SaslAuthenticateResponse(
+            error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=10_000
+        )
+        (ready,) = client.receive(b"".join(encode_response(response, 2, 2)), 100.0)
         assert ready.session_lifetime_ms == 10_000  # type: ignore[union-attr]
         client.send(MetadataRequest(topics=[]), 108.0, token="before")
         assert client.deadline() == 109.0
-        assert asked(client) == [("Metadata", 9)]
+        assert sent_requests(client) == [("Metadata", 9)]
         assert client.expire(109.0) == []
         client.send(MetadataRequest(topics=[]), 109.0, token="during")
         assert client.is_ready
-        assert asked(client) == [("SaslHandshake", 1)]
+        assert sent_requests(client) == [("SaslHandshake", 1)]
 
         from tests.session.pipe import metadata
 
-        (answered,) = client.receive(b"".join(encode_response(metadata(), 9, 3)), 109.0)
-        assert answered.token == "before"  # type: ignore[union-attr]
+        (received,) = client.receive(b"".join(encode_response(metadata(), 9, 3)), 109.0)
+        assert received.token == "before"  # type: ignore[union-attr]
         client.receive(b"".join(encode_response(SaslHandshakeResponse(error_code=0, mechanisms=[]), 1, 4)), 109.0)
-        assert asked(client) == [("SaslAuthenticate", 2)]
-        events = client.receive(b"".join(encode_response(answer, 2, 5)), 110.0)
+        assert sent_requests(client) == [("SaslAuthenticate", 2)]
+        events = client.receive(b"".join(encode_response(response, 2, 5)), 110.0)
         assert [type(event) for event in events] == [HandshakeDone]
-        assert asked(client) == [("Metadata", 9)]
+        assert sent_requests(client) == [("Metadata", 9)]
         assert client.deadline() == 119.0
 
-    def test_the_broker_takes_part(self) -> None:
-        joined = pipe(sasl="SCRAM-SHA-256")
-        joined.client.start(0.0)
-        joined.run()
-        joined.client._renew_at = 5.0
-        joined.client.send(MetadataRequest(topics=[]), 5.0)
-        joined.client.expire(5.0)
-        joined.client.send(MetadataRequest(topics=[]), 5.0)
-        assert [type(event) for event in joined.run(5.0)] == [ResponseReceived, HandshakeDone, ResponseReceived]
+    def test_the_broker_renews_the_authentication(self) -> None:
+        pipe = make_pipe(sasl="SCRAM-SHA-256")
+        pipe.client.start(0.0)
+        pipe.run()
+        pipe.client._renew_at = 5.0
+        pipe.client.send(MetadataRequest(topics=[]), 5.0)
+        pipe.client.expire(5.0)
+        pipe.client.send(MetadataRequest(topics=[]), 5.0)
+        assert [type(event) for event in pipe.run(5.0)] == [ResponseReceived, HandshakeDone, ResponseReceived]
 
 
 class TestStates:
-    def test_every_move_of_the_table_and_no_other(self) -> None:
+    def test_only_transitions_of_the_table_are_allowed(self) -> None:
         for state in State:
             for to in State:
-                if to in MOVES[state]:
-                    assert moved(state, to) is to
+                if to in TRANSITIONS[state]:
+                    assert transition(state, to) is to
                 else:
                     with pytest.raises(RuntimeError, match=f"{state.name}.*cannot become.*{to.name}"):
-                        moved(state, to)
+                        transition(state, to)
 
-    def test_all_can_be_closed_and_nothing_follows(self) -> None:
-        assert all(State.CLOSED in moves for state, moves in MOVES.items() if state is not State.CLOSED)
-        assert MOVES[State.CLOSED] == set()
+    def test_every_state_can_be_closed_and_closed_is_final(self) -> None:
+        assert all(State.CLOSED in moves for state, moves in TRANSITIONS.items() if state is not State.CLOSED)
+        assert TRANSITIONS[State.CLOSED] == set()
 
-    def test_methods_of_the_other_role(self) -> None:
+    def test_methods_of_the_other_role_raise(self) -> None:
         broker, client = Session.broker(apis=APIS), Session.client(NODE)
         for call in (
             lambda: broker.start(0.0),
@@ -438,7 +442,7 @@ class TestGarbage:
     FRAMES = (b"", b"\0", b"\0\0\0\0", b"\0\0\0\0\0", b"\0\0\0\0\0\0\xff\xff\xff\xff", bytes(3000), b"\xff" * 100)
 
     @pytest.mark.parametrize("frame", FRAMES)
-    def test_from_a_broker(self, frame: bytes) -> None:
+    def test_garbage_from_a_broker_breaks_the_connection(self, frame: bytes) -> None:
         client = Session.client(NODE)
         client.start(0.0)
         cause = broken(client.receive(frame, 0.0))
@@ -448,13 +452,13 @@ class TestGarbage:
         assert client.receive(b"anything", 0.0) == []
 
     @pytest.mark.parametrize("frame", FRAMES)
-    def test_from_a_client(self, frame: bytes) -> None:
+    def test_garbage_from_a_client_breaks_the_connection(self, frame: bytes) -> None:
         broker = Session.broker(apis=APIS, peer="peer-7")
         cause = broken(broker.receive(frame, 0.0))
         assert isinstance(cause, DecodeError | UnsupportedVersionError)
         assert cause.where["broker"] == "peer-7"
 
-    def test_every_truncation_of_a_request(self) -> None:
+    def test_every_truncated_request_is_a_decode_error(self) -> None:
         client = Session.client(NODE, assume=APIS)
         client.start(0.0)
         client.send(MetadataRequest(topics=[MetadataRequest.Topic(name="t")]), 0.0)
