@@ -1,6 +1,6 @@
-"""Checks of the arguments of calls: a TypeError names the argument, what it is, its type and what to give.
+"""Checks of the arguments of methods: a TypeError names the argument, its value, its type and what to give.
 
-For slow paths only: a call that has its outcome at once is not checked.
+For slow paths only: a call that returns at once is not checked.
 
 Imports: nothing.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 def wrong_type(name: str, value: object, wanted: str) -> TypeError:
-    """Return the error for an argument of a wrong type.
+    """Return the TypeError for an argument of a wrong type.
 
     >>> wrong_type("partition", "0", "an int from 0 up, or None")
     TypeError("partition is '0' (str): give an int from 0 up, or None")
@@ -20,11 +20,11 @@ def wrong_type(name: str, value: object, wanted: str) -> TypeError:
 
 
 def is_int(value: object) -> bool:
-    """Return whether it is an int, of which a bool is none."""
+    """Return whether a value is an int and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def check_timeout(timeout: object, name: str = "timeout") -> None:
-    """Raise TypeError unless it is seconds, as an int or a float, or None."""
+    """Raise TypeError unless a timeout is a number of seconds or None."""
     if timeout is not None and not is_int(timeout) and not isinstance(timeout, float):
         raise wrong_type(name, timeout, "seconds as a number, or None to wait without a limit")

@@ -1,6 +1,6 @@
-"""What other clients' libraries call the options of kwire: Java, librdkafka (confluent-kafka), kafka-python, aiokafka.
+"""The names of kwire's options in other clients: Java, librdkafka (confluent-kafka), kafka-python, aiokafka.
 
-Names are in one spelling here, lower case with underscores: `normalized("linger.ms")` is "linger_ms". Sources: Kafka's
+Names are in lower case with underscores: `normalized("linger.ms")` is "linger_ms". Sources: Kafka's
 ProducerConfig, ConsumerConfig and AdminClientConfig; librdkafka's CONFIGURATION.md; the constructors of kafka-python
 3.0 and aiokafka 0.12.
 
@@ -77,10 +77,10 @@ _CONSUMER = {
     "queued_max_messages_kbytes": "max_buffered_bytes",
 }
 
-# The other libraries' name of each option of ours. An option of the client itself goes before its foreign meaning.
+# kwire's option by another client's name. A name that is also an option of the client itself is not translated.
 FOREIGN: Mapping[str, str] = {**_CLIENT, **_PRODUCER, **_CONSUMER}
 
-# Which client has an option that not all of them have, by our name: for one that is given to another client.
+# The client of each option that only one client has, for an option that was given to another client.
 OWNERS: Mapping[str, str] = {
     **dict.fromkeys(
         [
@@ -103,7 +103,7 @@ OWNERS: Mapping[str, str] = {
 
 _NO_GROUPS = "kwire has no consumer groups yet; assign partitions with Consumer.assign"
 
-# What has no counterpart here, and why.
+# Options of other clients without a counterpart, and what to do instead.
 NOT_SUPPORTED: Mapping[str, str] = {
     "auto_offset_reset": 'give the start to Consumer.assign, such as "earliest"; once reading, it is on_out_of_range',
     "auto_commit_interval_ms": _NO_GROUPS,
@@ -122,13 +122,13 @@ NOT_SUPPORTED: Mapping[str, str] = {
     "key_deserializer": "records have bytes; decode record.key",
     "value_deserializer": "records have bytes; decode record.value",
     "default_api_timeout_ms": "give a timeout to the call",
-    "api_version": "kwire asks each broker for its versions",
+    "api_version": "kwire gets the versions from each broker",
     "loop": "an asyncio client uses the running loop",
     "on_delivery": "give it to send",
     "dr_cb": "give on_delivery to send",
     "error_cb": "errors come from the calls and the responses, and are logged under kwire",
-    "send_buffer_bytes": "kwire leaves it to the system",
-    "receive_buffer_bytes": "kwire leaves it to the system",
+    "send_buffer_bytes": "kwire uses the default of the operating system",
+    "receive_buffer_bytes": "kwire uses the default of the operating system",
     "queue_buffering_max_messages": "memory is bounded in bytes: max_buffered_bytes",
 }
 
@@ -139,6 +139,6 @@ def normalized(name: str) -> str:
 
 
 def kwire_name(name: str) -> str | None:
-    """Return kwire's name of an option that another library calls `name`; None where the tables do not say."""
+    """Return kwire's name for an option that another client calls `name`, or None if the tables lack it."""
     plain = normalized(name)
     return FOREIGN.get(plain) or (plain if plain != name else None)

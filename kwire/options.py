@@ -1,12 +1,12 @@
-"""Declarations and checks of the options that a client takes as keywords.
+"""Declarations and checks of the keyword options of the clients.
 
 Each option is declared once, as a field of a frozen dataclass (`ClientConfig`, `ProducerSettings`, `ConsumerOptions`):
 
     linger_ms: int = option(5, Whole(0), "how long a record may wait for others", unit="milliseconds")
 
-The declaration gives the type, the default, the unit, one line of documentation and the constraint. `check_values`
-checks an instance by them, `check_names` the keywords of a constructor, and `option_table` writes the lines that the
-docstrings of the clients contain. An option may be None if and only if its default is None.
+A declaration has the type, the default, the constraint, the unit and one line of documentation. `check_values` checks
+an instance, `check_names` the keywords of a constructor, and `option_table` returns the lines in the docstrings of the
+clients. An option may be None if and only if its default is None.
 
 Imports: nothing but the errors.
 """
@@ -30,7 +30,7 @@ _SHORT_UNITS = {"milliseconds": "ms"}
 
 
 class Kind(Protocol):
-    """What values an option may have."""
+    """The values that an option may have."""
 
     def accepts(self, value: object) -> bool: ...
 
@@ -41,7 +41,7 @@ class Kind(Protocol):
 
 @dataclass(frozen=True)
 class Whole:
-    """An int from `least` to `most`, both included; a bool is none."""
+    """An int from `least` to `most`, both included, and not a bool."""
 
     least: int
     most: int | None = None
@@ -81,7 +81,7 @@ class Text:
 
 
 class Choice:
-    """One of some values; True is not taken for 1."""
+    """One of some values; True is not 1."""
 
     def __init__(self, *values: str | int) -> None:
         self.values = values
@@ -96,7 +96,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Where:
-    """A value that `test` holds for; `words` say what that is."""
+    """A value for which `test` returns True; `words` describe it."""
 
     words: str
     test: Callable[[object], bool]
@@ -117,10 +117,10 @@ class Option:
     kind: Kind
     unit: str | None
     doc: str
-    is_secret: bool = False  # then an error does not show the value
+    is_secret: bool = False  # errors do not show the value
 
     def check(self, value: object) -> None:
-        """Raise ConfigurationError, which names the option, the value, its type, the default and the unit."""
+        """Raise ConfigurationError, with name, value, type, default and unit, unless the value is allowed."""
         if (value is None and self.default is None) or self.kind.accepts(value):
             return
         kind, none = type(value).__name__, ", or None" if self.default is None else ""
@@ -138,7 +138,7 @@ class Option:
 
 
 def option(default: Any, kind: Kind, doc: str, *, unit: str | None = None, is_secret: bool = False) -> Any:
-    """Return a dataclass field that declares an option. `doc` is without a capital letter and a full stop."""
+    """Return a dataclass field that declares an option. `doc` begins in lower case and has no full stop."""
     return field(default=default, metadata={"option": (kind, unit, doc, is_secret)})
 
 
@@ -155,10 +155,10 @@ def check_values(settings: Any) -> None:
 
 
 def check_names(client: str, bootstrap: object, given: Mapping[str, object], *declaring: type[Any]) -> None:
-    """Check the arguments of a client's constructor for names that it has not, and for a dict of properties.
+    """Check the arguments of a client's constructor for unknown options and for a dict of properties.
 
-    `client` is the class as users write it, "kwire.Producer". Raises ConfigurationError, which lists the options of
-    this client and the one that was probably meant; names of other clients' libraries are translated.
+    `client` is the class as users write it, "kwire.Producer". Raises a ConfigurationError that lists the
+    client's options and the likely one. Names of other libraries are translated.
     """
     known = {name: one for each in declaring for name, one in options_of(each).items()}
     if isinstance(bootstrap, Mapping):
@@ -214,7 +214,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 
 def name_hint(client: str, name: str, known: Iterable[str]) -> str | None:
-    """Return what to write instead of an unknown option's name, or None where nothing comes near.
+    """Return what to write instead of an unknown option, or None if no option is similar.
 
     >>> name_hint("kwire.Producer", "batch_size", ["batch_bytes", "linger_ms"])
     'batch_size is called batch_bytes'
@@ -238,9 +238,9 @@ def name_hint(client: str, name: str, known: Iterable[str]) -> str | None:
 
 
 def option_table(declaring: type[Any], *, width: int = 116, defaults: Mapping[str, object] | None = None) -> str:
-    """Return the options with their defaults, units and documentation, as the docstrings of the clients show them.
+    """Return the options with defaults, units and documentation, as the docstrings of the clients show them.
 
-    `defaults` are those of a client that has others than the declaration says.
+    `defaults` overrides the declared defaults, for a client that has others.
     """
     lines = []
     for name, declared in options_of(declaring).items():
@@ -266,7 +266,7 @@ def _shown(value: object) -> str:
 def _translated(
     client: str, properties: Mapping[Any, object], given: Mapping[str, object], known: Mapping[str, Option]
 ) -> str:
-    """Return the call to write instead of one with a dict. Secrets are left out."""
+    """Return the call to write instead of one with a dict, without secrets."""
     values = {normalized(str(name)): value for name, value in {**properties, **given}.items()}
     bootstrap = values.pop("bootstrap_servers", values.pop("metadata_broker_list", "host:9092"))
     arguments = [repr(bootstrap)]
@@ -283,7 +283,7 @@ def _translated(
 
 
 def _converted(declared: Option, value: object) -> object:
-    """Properties may be texts: "5", "true"."""
+    """Return a property's value in the option's type: properties may be texts such as "5" or "true"."""
     if isinstance(value, str) and not declared.kind.accepts(value):
         word = value.strip().lower()
         candidates: list[object] = [int(word)] if word.removeprefix("-").isdecimal() else []

@@ -1,10 +1,10 @@
-"""Counts for monitoring systems: what `producer.metrics()` tells, as Prometheus or OpenTelemetry want to read it.
+"""Exporters of `producer.metrics()` for Prometheus and OpenTelemetry.
 
-    table       the names, kinds and meanings of all series
-    prometheus  a Collector, and the text that Prometheus scrapes     (extra `metrics`)
-    otel        instruments of an OpenTelemetry Meter                 (extra `otel`)
+    table       the name, kind and help text of every series
+    prometheus  a Collector, and the text format that Prometheus scrapes   (extra `metrics`)
+    otel        instruments of an OpenTelemetry Meter                      (extra `otel`)
 
-Nothing is counted here and nothing runs by itself: a scrape asks the producers.
+Nothing is counted here, and no thread runs: a scrape reads the producers' metrics.
 
 Imports: cluster, producer.
 """

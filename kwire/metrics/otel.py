@@ -1,4 +1,4 @@
-"""OpenTelemetry: observable instruments of a Meter, read when its reader collects.
+"""OpenTelemetry: observable instruments of a Meter, which are read when its reader collects.
 
 kwire.metrics.instrument(producer, meter=opentelemetry.metrics.get_meter("my.application"))
 """
@@ -19,9 +19,9 @@ _UNITS = {"seconds": "s", "bytes": "By", "": "1"}
 
 
 def instrument(*producers: Source, meter: Meter) -> None:
-    """Make an instrument for every series; attributes are those labels that Prometheus would show.
+    """Make an instrument for every series. The attributes are the labels that Prometheus shows.
 
-    OpenTelemetry has no histogram that is read: in its place are two counters, `..._sum` and `..._count`.
+    OpenTelemetry has no observable histogram: two counters take its place, `..._sum` and `..._count`.
     """
     for series in SERIES:
         unit = _UNITS[series.unit]

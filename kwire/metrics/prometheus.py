@@ -1,4 +1,4 @@
-"""Prometheus: a Collector for a registry of prometheus-client, and its text.
+"""Prometheus: a Collector for a registry of prometheus-client, and its text format.
 
 from prometheus_client import REGISTRY
 REGISTRY.register(kwire.metrics.Collector(producer))
@@ -25,9 +25,9 @@ _PREFIX = "kwire_producer_"
 
 
 class Collector:
-    """Reads the producers when it is scraped. One for all of a process: a registry takes each series once.
+    """Reads the producers' metrics at each scrape. Use one per process: a registry accepts each series once.
 
-    Series are named kwire_producer_..., and labelled with the `client` that they are of.
+    The names of the series begin with kwire_producer_; the label `client` is the producer's client_id.
     """
 
     def __init__(self, *producers: Source) -> None:
@@ -46,7 +46,7 @@ class Collector:
 
 
 def prometheus_text(*producers: Source) -> str:
-    """What Prometheus scrapes, of these producers, in its text format."""
+    """Return the metrics of these producers in the text format that Prometheus scrapes."""
     library = _library()
     registry = library.CollectorRegistry()
     registry.register(Collector(*producers))
@@ -55,7 +55,7 @@ def prometheus_text(*producers: Source) -> str:
 
 
 def _library() -> ModuleType:
-    """prometheus-client, imported when it is used: an import of kwire.metrics must not need it."""
+    """Import prometheus-client on first use: importing kwire.metrics must not require it."""
     try:
         return import_module("prometheus_client")
     except ImportError as error:
@@ -83,5 +83,5 @@ def _family(series: Series, read: Iterable[tuple[str, Iterable[Value]]]) -> Metr
 
 
 def _buckets(distribution: Distribution) -> list[tuple[str, float]]:
-    """Prometheus counts in each bucket what is in the smaller ones too."""
+    """Return cumulative buckets, as Prometheus counts."""
     return list(zip([*map(str, BOUNDS), "+Inf"], accumulate(distribution.counts), strict=True))

@@ -1,4 +1,4 @@
-"""The exporters: every series reaches Prometheus' text and OpenTelemetry's reader, with the producers' own numbers."""
+"""Every series reaches the text of Prometheus and the reader of OpenTelemetry, with the producers' values."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ METRICS = ProducerMetrics(
 
 @dataclass
 class Fixed:
-    """A producer with given counts."""
+    """A producer with given metrics."""
 
     metrics: ProducerMetrics = METRICS
     client_id: str = "me"
@@ -63,7 +63,7 @@ class Fixed:
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
-    """{(name, label values, sorted): value}."""
+    """Return {(name, sorted label values): value}."""
     return {
         (sample.name, *sorted(sample.labels.values())): sample.value
         for family in text_string_to_metric_families(text)
@@ -154,7 +154,7 @@ def test_one_collector_for_several_producers() -> None:
     assert value("kwire_producer_records_sent_total", {"client": "me-2"}) is None
 
 
-def test_before_the_first_metadata() -> None:
+def test_metadata_age_is_missing_before_the_first_metadata() -> None:
     early = replace(METRICS, cluster=ClusterMetrics({}, None), failures={})
     assert ("kwire_producer_metadata_age_seconds", "me") not in samples(prometheus_text(Fixed(early)))
 
@@ -165,7 +165,7 @@ def cluster() -> Iterator[Cluster]:
         yield one
 
 
-def test_both_faces_of_the_producer(cluster: Cluster) -> None:
+def test_the_producers_for_threads_and_asyncio(cluster: Cluster) -> None:
     async def main() -> str:
         async with kwire.aio.Producer(cluster.bootstrap, client_id="async") as awaited:
             await awaited.send_and_wait("t", b"x")
@@ -178,6 +178,6 @@ def test_both_faces_of_the_producer(cluster: Cluster) -> None:
         assert found["kwire_producer_records_acknowledged_total", client] == 1
 
 
-def test_neither_library_is_imported_before_it_is_used() -> None:
+def test_the_libraries_are_imported_on_first_use() -> None:
     probe = "import sys, kwire.metrics; print({'prometheus_client', 'opentelemetry'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True).stdout.strip() == "set()"
