@@ -24,7 +24,7 @@ def is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def check_timeout(timeout: object, name: str = "timeout") -> None:
-    """Raise TypeError unless a timeout is a number of seconds or None."""
+def check_timeout(timeout: object, name: str = "timeout", *, none: str = "wait without a limit") -> None:
+    """Raise TypeError unless a timeout is a number of seconds or None, which means to do `none`."""
     if timeout is not None and not is_int(timeout) and not isinstance(timeout, float):
-        raise wrong_type(name, timeout, "seconds as a number, or None to wait without a limit")
+        raise wrong_type(name, timeout, f"seconds as a number, or None to {none}")

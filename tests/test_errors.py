@@ -43,7 +43,7 @@ CLASSES = [value for value in vars(errors).values() if isinstance(value, type) a
         (broker_error(9999), "UNRECOGNISED_ERROR_9999 (9999)"),
     ],
 )
-def test_text(error: KwireError, text: str) -> None:
+def test_the_text_of_an_error(error: KwireError, text: str) -> None:
     assert str(error) == text
 
 
@@ -59,20 +59,20 @@ def make(cls: type[KwireError]) -> KwireError:
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_pickle(cls: type[KwireError]) -> None:
+def test_errors_can_be_pickled(cls: type[KwireError]) -> None:
     error = make(cls)
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is cls
     assert (str(copy), copy.__dict__, copy.args) == (str(error), error.__dict__, error.args)
 
 
-def test_at_adds_what_is_not_known() -> None:
+def test_at_adds_unknown_places_only() -> None:
     error = CorruptRecordsError("bad", offset=7)
     assert error.at(topic="t", offset=9, partition=None) is error
     assert error.where == {"topic": "t", "offset": 7}
 
 
-def test_at_and_where_know_their_places() -> None:
+def test_unknown_places_are_refused() -> None:
     with pytest.raises(AssertionError):
         KwireError("x", planet="earth")
     with pytest.raises(AssertionError):
@@ -84,7 +84,7 @@ def test_at_and_where_know_their_places() -> None:
     [("ConfigurationError", ValueError), ("DecodeError", ValueError), ("EncodeError", ValueError),
      ("ClosedError", RuntimeError), ("NodeError", ConnectionError), ("RequestTimeoutError", TimeoutError)],
 )  # fmt: skip
-def test_also_what_python_calls_it(cls: str, builtin: type[Exception]) -> None:
+def test_errors_derive_from_the_builtin_exceptions(cls: str, builtin: type[Exception]) -> None:
     assert issubclass(getattr(errors, cls), builtin)
 
 
@@ -94,7 +94,7 @@ def test_also_what_python_calls_it(cls: str, builtin: type[Exception]) -> None:
      (29, AuthorizationError), (30, AuthorizationError), (31, AuthorizationError), (53, AuthorizationError),
      (65, AuthorizationError), (6, BrokerError), (0, BrokerError), (-1, BrokerError), (1000, BrokerError)],
 )  # fmt: skip
-def test_class_of_a_code(code: int, cls: type[BrokerError]) -> None:
+def test_the_class_of_an_error_code(code: int, cls: type[BrokerError]) -> None:
     error = broker_error(code)
     assert type(error) is cls
     assert error.code == code
@@ -107,14 +107,14 @@ def test_class_of_a_code(code: int, cls: type[BrokerError]) -> None:
      (13, True, True), (15, True, False), (45, False, False), (47, False, False), (72, True, True), (89, True, False),
      (136, False, False)],
 )  # fmt: skip
-def test_flags(code: int, is_retriable: bool, invalidates_metadata: bool) -> None:
+def test_the_flags_of_an_error_code(code: int, is_retriable: bool, invalidates_metadata: bool) -> None:
     """All of them were compared with the exception classes of kafka-clients 4.4.0."""
     (known,) = [known for known in ErrorCode if known == code]
     assert (known.is_retriable, known.invalidates_metadata) == (is_retriable, invalidates_metadata)
     assert broker_error(code).is_retriable is is_retriable
 
 
-def test_a_code_that_is_not_known_is_not_retriable() -> None:
+def test_an_unknown_code_is_not_retriable() -> None:
     assert not broker_error(1000).is_retriable
 
 
@@ -123,7 +123,7 @@ def test_codes_have_no_gap() -> None:
 
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if code], ids=lambda code: code.name)
-def test_usual_cause(code: ErrorCode) -> None:
+def test_every_code_has_a_usual_cause(code: ErrorCode) -> None:
     """A fragment to stand behind a colon, for each code, and another for each."""
     text = code.usual_cause
     assert 20 < len(text) < 140

@@ -92,13 +92,13 @@ def test_a_wrong_value_is_refused_by_name(client: Any, options: dict[str, Any], 
     assert expected in refusal(client, "localhost:9092", **options)
 
 
-def test_a_wrong_sasl_is_not_shown_for_it_may_be_a_password() -> None:
+def test_the_error_of_a_wrong_sasl_does_not_show_the_value() -> None:
     said = refusal(kwire.Producer, "localhost:9092", sasl="user:hunter2")
     assert "sasl is of type str: give a kwire.Sasl" in said
     assert "hunter2" not in said
 
 
-def test_no_compression_can_be_said_by_none() -> None:
+def test_compression_none_means_no_compression() -> None:
     with kwire.Producer("localhost:9092", compression=None):
         assert ProducerSettings(compression=None) == ProducerSettings(compression="none")
 
@@ -112,13 +112,13 @@ def test_a_codec_whose_package_is_missing_is_refused_by_the_constructor(monkeypa
     assert "kwire[zstd]" in refusal(kwire.Producer, "localhost:9092", compression="zstd")
 
 
-def test_a_level_that_the_codec_has_not_is_refused_by_the_constructor() -> None:
+def test_an_invalid_compression_level_is_refused_by_the_constructor() -> None:
     assert "level" in refusal(kwire.Producer, "localhost:9092", compression="gzip", compression_level=99)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("bootstrap", [None, 9092, b"localhost:9092", {"localhost:9092"}, [9092], [None]], ids=repr)
-def test_a_bootstrap_that_is_no_text_is_refused(client: Any, bootstrap: Any) -> None:
+def test_a_bootstrap_of_a_wrong_type_is_refused(client: Any, bootstrap: Any) -> None:
     said = refusal(client, bootstrap)
     assert said.startswith(f"bootstrap is {bootstrap!r} ({type(bootstrap).__name__}): give ")
 
@@ -180,7 +180,7 @@ def test_a_client_without_any_bootstrap_is_a_type_error() -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_unknown_option_is_refused_with_all_that_the_client_has(client: Any) -> None:
+def test_an_unknown_option_is_refused_with_all_options_of_the_client(client: Any) -> None:
     said = refusal(client, "localhost:9092", nonsense=1)
     keywords = get_type_hints(ProducerKwargs if "Producer" in repr(client) else ClientKwargs)
     if client is kwire.Consumer:
@@ -222,7 +222,7 @@ def test_a_dict_is_refused_with_the_call_to_write(client: Any, properties: dict[
     assert "hunter2" not in said
 
 
-def test_the_tables_of_names_lead_to_options_that_there_are() -> None:
+def test_the_tables_of_names_lead_to_existing_options() -> None:
     client, producer, consumer = (set(options_of(declaring)) for declaring in DECLARING)
     assert set(FOREIGN.values()) <= client | producer | consumer | {"bootstrap"}
     assert set(OWNERS) <= producer | consumer
@@ -248,7 +248,7 @@ def test_docstrings_list_every_option_with_its_default(client: Any, tables: list
         assert table in shown, f"the docstring of {client} lacks\n{table}"
 
 
-def test_the_typed_keywords_of_the_embedded_broker_agree_with_what_it_takes() -> None:
+def test_the_typed_keywords_of_the_embedded_broker_agree_with_its_options() -> None:
     assert get_type_hints(ClusterKwargs) == get_type_hints(Options)
     fields = get_type_hints(Fault)
     assert get_type_hints(FaultKwargs) == {name: fields[name] for name in fields.keys() - {"effect", "seen", "hits"}}

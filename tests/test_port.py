@@ -89,7 +89,7 @@ def test_every_name_exists(section: str) -> None:
     assert wrong == []
 
 
-def test_every_option_of_kwire_that_others_have_stands_there() -> None:
+def test_every_option_of_kwire_that_others_have_is_on_the_page() -> None:
     of_page = {cells[0].strip("`") for section in SECTIONS if "Options" in section for cells in rows(section)}
     of_others = {*FOREIGN.values(), *_KAFKA_PYTHON, *_AIOKAFKA}
     declared = {*options_of(ClientConfig), *options_of(ProducerSettings), *options_of(ConsumerOptions)}

@@ -51,11 +51,6 @@ def check_count(max_records: object) -> None:
         raise ConfigurationError(f"max_records is {max_records!r}", remedy="give a whole number above 0")
 
 
-def check_timeout(timeout: object, *, absent: str = "wait without end") -> None:
-    if timeout is not None and (not isinstance(timeout, (int, float)) or isinstance(timeout, bool)):
-        raise TypeError(f"timeout is {timeout!r:.60}: give seconds as a number, or None to {absent}")
-
-
 def checked_partition(topic: str, partition: int) -> TopicPartition:
     if not is_topic_name(topic):
         raise ConfigurationError(f"topic is {topic!r}", remedy="give its name")

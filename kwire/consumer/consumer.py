@@ -16,12 +16,12 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
+from kwire.arguments import check_timeout
 from kwire.cluster import Backoff, ClientConfig, Cluster, ClusterEvent, open_loop_thread
 from kwire.consumer.arguments import (
     ELSEWHERE,
     TopicPartition,
     check_count,
-    check_timeout,
     checked_ends,
     checked_partition,
     checked_partitions,
@@ -558,7 +558,7 @@ class Consumer(RecordIterator):
             raise ConfigurationError("nothing is assigned", remedy="call assign() before reading")
 
     def _timeout(self, timeout: float | None) -> float:
-        check_timeout(timeout, absent="wait for request_timeout_ms")
+        check_timeout(timeout, none="wait for request_timeout_ms")
         return self._config.request_timeout_ms / 1000 if timeout is None else timeout
 
     def _new_offset_fetcher(self) -> OffsetFetcher:

@@ -49,7 +49,10 @@ TIMED: list[Callable[[Consumer, Any], object]] = [
 @pytest.mark.parametrize("timeout", ["x", True, [1]])
 def test_a_timeout_is_seconds(consumer: Consumer, call: Callable[[Consumer, Any], object], timeout: Any) -> None:
     with pytest.raises(
-        TypeError, match=re.escape(f"timeout is {timeout!r}: give seconds as a number, or None to wait ")
+        TypeError,
+        match=re.escape(
+            f"timeout is {timeout!r} ({type(timeout).__name__}): give seconds as a number, or None to wait "
+        ),
     ):
         call(consumer, timeout)
 
