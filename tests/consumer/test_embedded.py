@@ -55,7 +55,7 @@ def make(cluster: Cluster, topic: str = "t", partitions: int = 1, count: int = 1
         fill(cluster, topic, partition, range(count), **options)
 
 
-# -- reading
+# -- records
 
 
 class Interrupts:
@@ -455,8 +455,8 @@ def test_a_topic_created_during_a_poll_is_read(cluster: Cluster, consumer: Consu
     assert numbers(read(consumer, 10)) == {0: list(range(10))}
 
 
-@pytest.mark.parametrize("ask", ["poll", "position", "end_offsets", "partitions"])
-def test_an_unreachable_cluster_raises(ask: str) -> None:
+@pytest.mark.parametrize("method", ["poll", "position", "end_offsets", "partitions"])
+def test_an_unreachable_cluster_raises(method: str) -> None:
     with Cluster(brokers=1) as cluster:
         bootstrap = cluster.bootstrap
     with Consumer(bootstrap) as consumer:
@@ -468,7 +468,7 @@ def test_an_unreachable_cluster_raises(ask: str) -> None:
             "partitions": lambda: consumer.partitions("t", timeout=0.3),
         }
         with pytest.raises(KwireError) as caught:
-            calls[ask]()
+            calls[method]()
         assert "refused" in str(caught.value) or isinstance(caught.value, RequestTimeoutError)
 
 
@@ -577,11 +577,11 @@ def test_buffered_memory_is_released(cluster: Cluster, consumer: Consumer) -> No
     assert (consumer._fetch_buffer._bytes, consumer._fetch_buffer._total_bytes) == ({}, 0)
 
 
-# -- what is not a broker for us
+# -- authentication, other servers, interrupts
 
 
-@pytest.mark.parametrize("ask", ["poll", "end_offsets", "partitions", "position"])
-def test_a_wrong_password_raises_at_once(ask: str) -> None:
+@pytest.mark.parametrize("method", ["poll", "end_offsets", "partitions", "position"])
+def test_a_wrong_password_raises_at_once(method: str) -> None:
     with Cluster(brokers=1, sasl={"user": "right"}) as cluster:
         sasl = Sasl("SCRAM-SHA-256", "user", "wrong")
         with Consumer(cluster.bootstrap, sasl=sasl) as consumer:
@@ -593,7 +593,7 @@ def test_a_wrong_password_raises_at_once(ask: str) -> None:
                 "partitions": lambda: consumer.partitions("t", timeout=20.0),
             }
             with pytest.raises(AuthenticationError):
-                calls[ask]()
+                calls[method]()
 
 
 def test_the_right_password_reads() -> None:

@@ -59,11 +59,11 @@ def test_bounds_of_no_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch_bytes", "asked"),
+    ("batch_bytes", "expected"),
     [(100, 1_000), (499, 1_000), (334, 688), (501, 532), (800, 850), (1_000, 1_000), (1_001, 1_000)],
 )
-def test_the_fetch_size_fits_whole_batches(batch_bytes: int, asked: int) -> None:
-    assert fetch_size(batch_bytes, 1_000) == asked
+def test_the_fetch_size_fits_whole_batches(batch_bytes: int, expected: int) -> None:
+    assert fetch_size(batch_bytes, 1_000) == expected
 
 
 MOVED = ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -32,7 +32,7 @@ from tests.consumer.world import World, batch
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 
 
-# -- asking
+# -- requests
 
 
 def test_one_fetch_to_each_leader_names_all_of_its_partitions() -> None:
@@ -99,7 +99,7 @@ def test_before_v3_the_sum_of_the_limits_is_bounded_and_partitions_take_turns() 
     assert turns == [[0, 1], [2, 3], [4, 0], [1, 2], [3, 4]]
 
 
-# -- going on
+# -- responses
 
 
 def test_the_next_fetch_is_sent_before_anything_was_read() -> None:
@@ -158,7 +158,7 @@ def test_an_empty_response_is_followed_by_a_fetch_at_once() -> None:
     ("data", "next_offset", "values"),
     [
         (batch(5, b"a", b"b", b"c"), 8, [b"a", b"b", b"c"]),
-        (batch(3, b"x", b"y", b"a"), 6, [b"a"]),  # the batch starts before the offset asked for
+        (batch(3, b"x", b"y", b"a"), 6, [b"a"]),  # the batch starts before the fetch offset
         (batch(9, b"a"), 10, [b"a"]),  # compacted: the offsets before are gone
         (batch(5, b"a") + batch(20, b"b"), 21, [b"a", b"b"]),
         (batch(5, b"a") + batch(6, b"b" * 50)[:40], 6, [b"a"]),  # cut off at the limit
@@ -193,12 +193,12 @@ def test_a_limit_that_hides_even_the_size_is_doubled() -> None:
     world.view.versions[FetchRequest] = 0
     world.assign(("t", 0, 5))
     data = batch(5, b"v" * 1_000, magic=0)
-    asked = []
+    limits = []
     while not world.posted():
         sent = world.turn_one()
-        asked.append(sent.partitions[T0].partition_max_bytes)
-        sent.respond_fetch({T0: data[: asked[-1]]})
-    assert asked == [8, 16, len(data)]
+        limits.append(sent.partitions[T0].partition_max_bytes)
+        sent.respond_fetch({T0: data[: limits[-1]]})
+    assert limits == [8, 16, len(data)]
 
 
 def test_large_batches_are_fetched_whole() -> None:
@@ -208,15 +208,15 @@ def test_large_batches_are_fetched_whole() -> None:
     world = World(partition_max_bytes=limit)
     world.assign(("t", 0, 0))
     log = b"".join(batch(offset, b"v" * 700) for offset in range(6)) + batch(6, b"v")
-    asked = []
+    limits = []
     for offset in range(6):
         sent = world.turn_one()
         assert sent.offsets == {T0: offset}
-        asked.append(sent.partitions[T0].partition_max_bytes)
-        sent.respond_fetch({T0: log[one * offset :][: asked[-1]]})
+        limits.append(sent.partitions[T0].partition_max_bytes)
+        sent.respond_fetch({T0: log[one * offset :][: limits[-1]]})
         assert world.read() == {T0: [b"v" * 700]}
-    assert asked[0] == limit
-    assert all(one <= size < one * 1.1 for size in asked[1:])
+    assert limits[0] == limit
+    assert all(one <= size < one * 1.1 for size in limits[1:])
     world.turn_one().respond_fetch({T0: log[one * 6 :]})
     assert world.turn_one().partitions[T0].partition_max_bytes == limit, "at the end of the log nobody knows what comes"
 
@@ -245,7 +245,7 @@ def test_a_batch_that_no_frame_can_hold_fails_with_its_size() -> None:
     assert str(2**30 + 12) in str(error)
 
 
-# -- not too much
+# -- limits
 
 
 def test_a_partition_with_a_full_buffer_is_not_fetched() -> None:
@@ -482,11 +482,11 @@ def test_a_fetch_without_a_response_is_repeated(error: Exception) -> None:
     sent.fail(error)
     assert world.turn() == []
     assert world.view.refreshes
-    asked = {**world.until_deadline()[0].offsets}
+    fetched = {**world.until_deadline()[0].offsets}
     world.now += 1.0
     for one in world.turn():
-        asked |= one.offsets
-    assert asked.keys() <= {T0, T1}
+        fetched |= one.offsets
+    assert fetched.keys() <= {T0, T1}
     assert world.posted() == []
 
 
@@ -592,7 +592,7 @@ def test_a_batch_that_the_reader_found_corrupt_fails_the_partition() -> None:
     assert world.turn_one().offsets == {T0: 9}
 
 
-# -- topics that are not there
+# -- unknown topics
 
 
 def test_an_unknown_topic_fails_after_its_time() -> None:
@@ -608,7 +608,7 @@ def test_an_unknown_topic_fails_after_its_time() -> None:
     error = world.failures[1]
     assert isinstance(error, TopicError)
     assert "no topic 't'" in str(error)
-    assert world.fetcher.topics() == frozenset(), "metadata is no longer asked for it"
+    assert world.fetcher.topics() == frozenset(), "it needs no metadata any more"
 
 
 def test_a_topic_that_appears_in_time_is_read() -> None:
@@ -667,7 +667,7 @@ def test_a_partition_that_stays_unknown_to_its_leader_fails() -> None:
     assert isinstance(world.failures[1], TopicError)
 
 
-# -- seeking and assigning while a fetch is in flight
+# -- seek and assign during a fetch
 
 
 def test_a_seek_during_a_fetch_drops_its_response() -> None:
@@ -726,7 +726,7 @@ def test_an_assignment_replaces_the_one_before() -> None:
     assert (world.turn(60.0), world.fetcher.topics()) == ([], frozenset())
 
 
-# -- where to start
+# -- start offsets
 
 
 @pytest.mark.parametrize(("start", "timestamp"), [("earliest", EARLIEST), ("latest", LATEST), (AtTimestamp(77), 77)])
@@ -824,7 +824,7 @@ def test_the_policy_resets_the_position_after_what_was_fetched(policy: str, time
     assert world.buffers[1].position == 31
 
 
-# -- reading from a follower
+# -- preferred read replicas
 
 
 def test_a_preferred_replica_is_read_from_until_it_fails() -> None:
@@ -845,7 +845,7 @@ def test_out_of_range_of_a_follower_is_checked_with_the_leader(policy: str) -> N
     world.turn_one().respond_fetch(preferred=3)
     world.turn_one().respond_fetch(codes={T0: ErrorCode.OFFSET_OUT_OF_RANGE})
     again = world.turn_one()
-    assert isinstance(again.request, FetchRequest), "the leader is asked for the records, not for its range"
+    assert isinstance(again.request, FetchRequest), "the leader gets a Fetch, and no ListOffsets"
     assert (again.node, again.offsets) == (1, {T0: 5})
     again.respond_fetch({T0: batch(5, b"here")})
     assert world.read() == {T0: [b"here"]}
@@ -876,7 +876,7 @@ def test_aborted_transactions_are_hidden_with_read_committed_only() -> None:
         assert world.read() == {T0: values}
 
 
-# -- when nothing can be reached
+# -- unreachable clusters
 
 
 def test_a_client_that_never_reached_a_broker_says_why() -> None:

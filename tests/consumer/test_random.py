@@ -25,7 +25,7 @@ PASSING = [
 
 
 class History:
-    """A cluster, a reader and chance. `check` is made on every record handed out."""
+    """A cluster, a reader and random events. `check` runs for every record that is returned."""
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)
@@ -103,7 +103,7 @@ class History:
         self.assignment_epochs[key] = start.assignment_epoch
         self.expected[key] = offset
         self.paused.discard(key)
-        if self.chance.random() < 0.5:  # the loop hears of it late
+        if self.chance.random() < 0.5:  # the loop gets the command late
             self.absorb()
             self.answer_one(False)
         self.world.fetcher.seek(start)
