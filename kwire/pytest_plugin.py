@@ -1,10 +1,10 @@
-"""The fixture `kafka_cluster` for pytest, there wherever kwire is installed: a Kafka cluster for each test.
+"""The pytest fixture `kafka_cluster`, available wherever kwire is installed: a Kafka cluster for each test.
 
     @pytest.mark.kafka_cluster(brokers=3, topics={"orders": 4})
     def test_orders(kafka_cluster):
         ...  # any Kafka client, at kafka_cluster.bootstrap
 
-Imports nothing of kwire until a test asks for the fixture: pytest loads every plugin that is installed.
+It imports nothing else of kwire until a test uses the fixture, because pytest loads every installed plugin.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kwire.broker import Cluster
 
 _MARKER = (
-    "kafka_cluster(brokers=1, topics=None, ...): the keyword arguments of kwire.broker.Cluster for the fixture "
-    "kafka_cluster; those of the nearest marker win"
+    "kafka_cluster(brokers=1, topics=None, ...): keyword arguments of kwire.broker.Cluster for the fixture "
+    "kafka_cluster; the nearest marker wins"
 )
 
 
@@ -29,9 +29,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Run a `kwire.broker.Cluster` for one test: one broker, unless a marker `kafka_cluster` says otherwise.
+    """Run a `kwire.broker.Cluster` for one test, of one broker unless a marker `kafka_cluster` sets `brokers`.
 
-    The test fails, too, if a broker met a bug of its own: then what the test saw is worth nothing.
+    The test also fails if a broker had a bug, because its result then proves nothing.
     """
     from kwire.broker import Cluster
 
@@ -39,7 +39,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield cluster
         failures = cluster.failures
     if failures:
-        pytest.fail(f"the embedded brokers failed: {', '.join(map(repr, failures))}; see the log", pytrace=False)
+        pytest.fail(f"the embedded brokers had a bug: {', '.join(map(repr, failures))}; see the log", pytrace=False)
 
 
 def _options(node: pytest.Item) -> dict[str, Any]:

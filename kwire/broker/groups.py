@@ -18,6 +18,9 @@ from kwire.broker.options import Options
 from kwire.errors import ErrorCode
 from kwire.net.timers import Timer, Timers
 
+UNKNOWN_GENERATION = -1
+Protocols = tuple[tuple[str, bytes], ...]  # (name, metadata), the preferred one first
+
 
 class GroupState(Enum):
     """The state of a group. Values are the names in DescribeGroups."""
@@ -62,9 +65,6 @@ class SyncGroupResult:
     assignment: bytes = b""
 
 
-Protocols = tuple[tuple[str, bytes], ...]
-
-
 @dataclass(slots=True, eq=False)
 class Member:
     """One member of a group."""
@@ -74,7 +74,7 @@ class Member:
     client_id: str
     client_host: str
     protocol_type: str
-    protocols: Protocols  # (name, metadata), the preferred one first
+    protocols: Protocols
     session_timeout_ms: int
     rebalance_timeout_ms: int
     assignment: bytes = b""
@@ -270,9 +270,6 @@ class Group:
         respond, member.awaiting_sync = member.awaiting_sync, None
         if respond is not None:
             respond(synced)
-
-
-UNKNOWN_GENERATION = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

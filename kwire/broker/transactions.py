@@ -115,7 +115,7 @@ class Transaction:
             self.last_epoch = NO_PRODUCER_EPOCH if expected is None else former
             self.epoch = former + 1
         elif expected.epoch != self.last_epoch:
-            raise self.error(
+            raise broker_error(
                 ErrorCode.PRODUCER_FENCED, f"epoch {expected.epoch} is fenced, the current epoch is {former}"
             )
         self.transition(TransactionState.EMPTY, now_ms)
@@ -181,21 +181,17 @@ class Transaction:
     def check_producer_id(self, producer_id: int) -> None:
         if producer_id != self.producer_id:
             why = f"{self.id} has producer id {self.producer_id}, not {producer_id}"
-            raise self.error(ErrorCode.INVALID_PRODUCER_ID_MAPPING, why)
+            raise broker_error(ErrorCode.INVALID_PRODUCER_ID_MAPPING, why)
 
     def check_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
-            raise self.error(
+            raise broker_error(
                 ErrorCode.PRODUCER_FENCED, f"epoch {epoch} of {self.id} is fenced, the current epoch is {self.epoch}"
             )
 
     def check_not_ending(self) -> None:
         if self.state in ENDING:
-            raise self.error(ErrorCode.CONCURRENT_TRANSACTIONS, f"{self.id} is {self.state.value}")
-
-    @staticmethod
-    def error(code: int, message: str) -> BrokerError:
-        return broker_error(code, message)
+            raise broker_error(ErrorCode.CONCURRENT_TRANSACTIONS, f"{self.id} is {self.state.value}")
 
 
 WallClock = Callable[[float], int]
@@ -223,15 +219,15 @@ class MarkerWriter:
 
         A partition is skipped if its topic was deleted or a newer epoch of the producer has written to it.
         """
-        write = _PendingMarkers(marker, on_done, self._wall_ms)
+        pending = _PendingMarkers(marker, on_done, self._wall_ms)
         for topic, index in partitions:
             if topic == OFFSETS_TOPIC:
                 self._offsets.complete_transaction(marker.producer_id, index, is_commit=marker.is_commit)
                 continue
             partition = self._find(topic, index)
             if partition is not None:
-                write.add(partition)
-        write.start(now)
+                pending.add(partition)
+        pending.start(now)
 
 
 class _PendingMarkers:
@@ -246,9 +242,11 @@ class _PendingMarkers:
         self._is_done = False
 
     def add(self, partition: Partition) -> None:
+        """Add a partition, before `start`."""
         self._pending[partition] = None
 
     def start(self, now: float) -> None:
+        """Write the markers."""
         for partition in self._pending:
             partition.add_listener(self._check)
         self._check(now)
@@ -337,11 +335,11 @@ class TransactionCoordinator:
             raise broker_error(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"{timeout_ms} ms")
         transaction = self._by_id.get(transactional_id) or self._create(transactional_id)
         if expected is not None and not transaction.may_be(expected):
-            raise transaction.error(ErrorCode.PRODUCER_FENCED, f"a newer producer uses {transactional_id}")
+            raise broker_error(ErrorCode.PRODUCER_FENCED, f"a newer producer uses {transactional_id}")
         transaction.check_not_ending()
         if transaction.state is TransactionState.ONGOING:
             self._abort(transaction, now)
-            raise transaction.error(
+            raise broker_error(
                 ErrorCode.CONCURRENT_TRANSACTIONS, f"the open transaction of {transaction.id} is being aborted"
             )
         needs_id = transaction.is_exhausted and (
@@ -378,7 +376,7 @@ class TransactionCoordinator:
         transaction.check_epoch(identity.epoch)
         transaction.check_not_ending()
         if partition not in transaction.partitions:
-            raise transaction.error(
+            raise broker_error(
                 ErrorCode.TRANSACTION_ABORTABLE, f"{partition} was not added to the transaction of {transaction.id}"
             )
 
@@ -425,9 +423,9 @@ class TransactionCoordinator:
             transaction.check_producer_id(identity.producer_id)
             transaction.check_epoch(identity.epoch)
             if transaction.state in ENDING:
-                raise transaction.error(ErrorCode.PRODUCER_FENCED, f"{transaction.id} is {transaction.state.value}")
+                raise broker_error(ErrorCode.PRODUCER_FENCED, f"{transaction.id} is {transaction.state.value}")
         elif transaction.state is TransactionState.ONGOING:
-            raise transaction.error(ErrorCode.PRODUCER_FENCED, f"{transaction.id} is in its next transaction")
+            raise broker_error(ErrorCode.PRODUCER_FENCED, f"{transaction.id} is in its next transaction")
         if is_retry:
             return self._check_repeat(transaction, commit=commit)
         if commit and transaction.state is not TransactionState.ONGOING:
@@ -443,7 +441,7 @@ class TransactionCoordinator:
 
     def _invalid_state(self, transaction: Transaction, *, commit: bool) -> BrokerError:
         action = "committed" if commit else "aborted"
-        return transaction.error(
+        return broker_error(
             ErrorCode.INVALID_TXN_STATE, f"{transaction.id} is {transaction.state.value}, it cannot be {action}"
         )
 

@@ -1,4 +1,4 @@
-"""Bench: a cluster on virtual time with a topic, and records good and bad to be sent to it."""
+"""Bench: a cluster on virtual time with one topic, and valid and invalid records to send to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def transactional(value: bytes, producer_id: int) -> bytes:
 
 
 class Bench(VirtualCluster):
-    """A cluster with the topic t of one partition, unless told otherwise."""
+    """A cluster with the topic t, of one partition by default."""
 
     def __init__(self, partitions: int = 1, configs: dict[str, str | None] | None = None, **options: Any) -> None:
         super().__init__(**options)
@@ -83,7 +83,7 @@ def corrupted(data: bytes) -> bytes:
 
 
 def patched(data: bytes, at: int, value: int, size: int) -> bytes:
-    """With the checksum made right again."""
+    """Return the batch with `size` bytes replaced and the checksum recomputed."""
     changed = bytearray(data)
     changed[at : at + size] = value.to_bytes(size, "big")
     changed[17:21] = crc32c(bytes(changed[21:])).to_bytes(4, "big")

@@ -1,4 +1,4 @@
-"""A client of one broker, for tests that ask by hand: kwire's own selector and session, and nothing above them."""
+"""A client of one broker for tests that send single requests: kwire's own selector and session, nothing above them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Client:
             self._until(lambda: self._has(HandshakeDone) or self._has(ConnectionBroken) or self.cause is not None)
 
     def request(self, request: Request[Any], version: int | None = None) -> Any:
-        """The response; None when the connection ended instead."""
+        """Return the response, None if the connection was closed instead."""
         before = len(self.events)
         self.session.send(request, 0.0, version=version)
         self._until(lambda: len(self.events) > before or self.cause is not None)
@@ -49,7 +49,8 @@ class Client:
         return any(isinstance(e, event) for e in self.events)
 
     def _until(self, happened: Callable[[], bool]) -> None:
-        """The limit is for a test that fails: each poll returns as soon as something happens."""
+        """Poll until `happened()`. The limit is only for failing tests: each poll returns as soon as something happens.
+        """
         for _ in range(1000):
             sends = [(node, frame) for node in self.selector.nodes for frame in self.session.frames()]
             self.selector.poll(sends, PATIENCE_SECONDS)
@@ -59,5 +60,7 @@ class Client:
                 self.cause = disconnection.cause
             if happened():
                 return
-            assert self.selector.completed_receives or self.selector.completed_sends or self.selector.connected, "late"
-        raise AssertionError("it did not happen")
+            assert self.selector.completed_receives or self.selector.completed_sends or self.selector.connected, (
+                "timed out"
+            )
+        raise AssertionError("the expected event did not happen")

@@ -1,4 +1,4 @@
-"""The two brokers that are to answer alike, real Kafka and the embedded one, and how a case asks either."""
+"""The two brokers to compare, real Kafka and the embedded one, and the requests of the comparison's cases."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from tests.broker.client import Client
 
 R = TypeVar("R", bound=Response)
 NOW_MS = SystemClock().time_ms()
-RETRIABLE = (14, 15, 16)  # coordinator is loading, not available, not this one: while Kafka makes its offsets topic
+RETRIABLE = (14, 15, 16)  # the coordinator is not ready while Kafka creates __consumer_offsets
 
 
 class Side:
-    """One of the two brokers, and a topic of its own for each case."""
+    """One of the two brokers. Each case has its own topic."""
 
     def __init__(self, host: str, port: int) -> None:
         self.client = Client((host, port))
         self.case = ""
         self.made = 0
-        # Kafka makes its topic of offsets when first asked for a coordinator.
+        # The first FindCoordinator creates Kafka's __consumer_offsets.
         self.until_coordinated(lambda: self.request(FindCoordinatorRequest(key="g", key_type=0), 3))
 
     def request(self, request: Request[R], version: int | None = None) -> R:
-        """A connection that Kafka closes is opened again by the next question."""
+        """Return the response."""
         response: R = self.client.request(request, version)
         assert response is not None, self.client.cause
         return response
@@ -52,7 +52,7 @@ class Side:
         return name, made.topic_id
 
     def until_led(self, name: str, partitions: int = 1) -> None:
-        """Kafka's broker learns a moment after its controller has made a topic that it leads it."""
+        """Wait until the leaders know their role: in Kafka they learn it a moment after the topic is created."""
         requested = [ListOffsetsRequest.Topic.Partition(partition_index=p, timestamp=-1) for p in range(partitions)]
         topic = ListOffsetsRequest.Topic(name=name, partitions=requested)
         for _ in range(10_000):
@@ -105,18 +105,18 @@ class Side:
             response = send()
             if getattr(response, "error_code", 0) not in RETRIABLE:
                 return response
-        raise AssertionError("the coordinator does not come up")
+        raise AssertionError("the coordinator is still not available")
 
     def until(self, send: Callable[[], Any], is_expected: Callable[[Any], bool]) -> Any:
-        """Kafka's broker learns a moment after its controller of what was altered."""
+        """Repeat a request until its response is as expected: Kafka applies changes a moment after its controller."""
         for _ in range(10_000):
             response = send()
             if is_expected(response):
                 return response
-        raise AssertionError("it did not take effect")
+        raise AssertionError("the change did not take effect")
 
     def joined(self, group: str) -> Any:
-        """A group of one member, in its sync phase."""
+        """Return the JoinGroup response of a group of one member, which is in its sync phase."""
         given = self.join(group)
         assert given.error_code == 79
         return self.join(group, given.member_id)
@@ -152,7 +152,7 @@ def codes(results: list[Any]) -> list[int]:
 
 
 def results_by_side(sides: tuple[Side, Side], case: Callable[[Side], Iterator[Any]]) -> list[list[Any]]:
-    """What a case tells of either."""
+    """Return what a case yields for each of the two."""
     response = []
     for side in sides:
         side.case = case.__name__

@@ -17,7 +17,7 @@ StartCluster = Callable[..., Cluster]
 
 @pytest.fixture
 def start() -> Iterator[StartCluster]:
-    """Starts clusters; closes them after the test, and demands that none met a bug of its own."""
+    """Start clusters, close them after the test, and assert that no broker met a bug."""
     with ExitStack() as stack:
         started: list[Cluster] = []
 
@@ -31,7 +31,7 @@ def start() -> Iterator[StartCluster]:
 
 @pytest.fixture(scope="session")
 def real_kafka() -> Iterator[tuple[str, int]]:
-    """Kafka 4.3.1, one broker, set so that nobody waits longer than needed: its address."""
+    """Return the address of a Kafka 4.3.1 broker with short delays."""
     settings = {
         "group.initial.rebalance.delay.ms": "0",
         "auto.create.topics.enable": "true",
@@ -44,7 +44,7 @@ def real_kafka() -> Iterator[tuple[str, int]]:
 
 @pytest.fixture
 def cluster(start: StartCluster) -> Cluster:
-    """Three brokers, with the topic t of 3 partitions."""
+    """Return three brokers with the topic t of 3 partitions."""
     return start(3, topics={"t": 3})
 
 

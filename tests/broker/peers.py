@@ -1,7 +1,7 @@
-"""Clients that know nothing of kwire, each with the same few verbs, so that one test can be run with all of them.
+"""Clients that are independent of kwire, all with the same methods, so that one test can run with each of them.
 
-`write` sends records to a topic and returns when they are acknowledged; `read` reads a topic from the beginning until
-it has as many as are wanted. A record is (key, value, headers).
+`write` sends records to a topic and returns when they are acknowledged. `read` reads a topic from the beginning until
+it has `count` records. A record is (key, value, headers).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def run(command: Sequence[str], input: str | None = None) -> str:
-    """The standard output of a program that must succeed."""
+    """Run a program that must succeed, and return its standard output."""
     done = subprocess.run(
         command, input=input, capture_output=True, text=True, timeout=2 * PATIENCE_SECONDS, check=False
     )
@@ -85,8 +85,8 @@ class Confluent:
 
 @contextlib.contextmanager
 def leaks() -> Iterator[None]:
-    """kafka-python closes some of its sockets by letting the garbage collector find them. It finds them here, so that
-    no other test is blamed for them."""
+    """Collect the sockets that kafka-python leaves to the garbage collector, so that no other test is blamed for
+    them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         yield
@@ -94,7 +94,7 @@ def leaks() -> Iterator[None]:
 
 
 class KafkaPython:
-    """Of its own it takes no header without a value."""
+    """kafka-python. It rejects headers without a value."""
 
     has_headers = True
     has_null_headers = False
@@ -128,6 +128,8 @@ class KafkaPython:
 
 
 class AioKafka:
+    """aiokafka."""
+
     has_headers = True
     has_null_headers = True
 
@@ -165,7 +167,7 @@ class AioKafka:
 
 
 class Kcat:
-    """A line is a record, so its keys and values are text and never null."""
+    """kcat. A line is a record, so keys and values are text and never null."""
 
     has_headers = False
 
@@ -184,7 +186,7 @@ class Kcat:
 
 
 class Console:
-    """Kafka's own console tools, of any version, by its jars."""
+    """Kafka's own console tools, of any version, run from its jars."""
 
     has_headers = False
 

@@ -1,4 +1,4 @@
-"""The APIs of administrators, in every version, on virtual time. test_like_kafka compares them with Kafka's."""
+"""The administrators' APIs in every version, on virtual time. test_like_kafka compares them with Kafka."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_create_partitions_adds_partitions(version: int, validate_only: bool) ->
 
 @pytest.mark.parametrize("assigned", [[], [[1]], [[1], [2], [3]]])
 def test_create_partitions_needs_one_assignment_per_partition(assigned: list[list[int]]) -> None:
-    """An empty list is none for each, as Kafka has it; null leaves the choice to the broker."""
+    """An empty list has too few assignments, as in Kafka; null lets the broker choose."""
     bench = Bench(partitions=2)
     assignments = [CreatePartitionsRequest.Topic.Assignment(broker_ids=ids) for ids in assigned]
     topic = CreatePartitionsRequest.Topic(name="t", count=4, assignments=assignments)

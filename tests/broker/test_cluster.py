@@ -1,4 +1,4 @@
-"""Cluster: real sockets, its thread and its controls. What brokers answer is tested elsewhere, on virtual time."""
+"""Cluster: real sockets, its thread and its controls. Other tests check responses on virtual time."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class TestLifecycle:
         cluster.close()
         with pytest.raises(ClosedError):
             cluster.leader("t")
-        with pytest.raises(OSError):  # noqa: PT011 -- whichever the machine says of a closed port
+        with pytest.raises(OSError):  # noqa: PT011 -- the error of a closed port depends on the system
             socket.create_connection(cluster.brokers[1], 1)
 
     def test_close_closes_connections(self, connect: Connect) -> None:
@@ -304,7 +304,7 @@ class TestSecurity:
         assert isinstance(connect(cluster, tls=Tls()).cause, TlsError)
 
     def test_it_listens_on_ipv6(self, start: StartCluster, tmp_path: Path) -> None:
-        """Certificate, bootstrap, and what brokers advertise: an address with colons goes all the way."""
+        """An address with colons works in the certificate, the bootstrap servers and the advertised hosts."""
         listener, trust = certificates(tmp_path)
         cluster = start(2, host="::1", tls=listener, topics={"t": 4})
         assert re.fullmatch(r"\[::1\]:\d+,\[::1\]:\d+", cluster.bootstrap)
@@ -318,7 +318,7 @@ class TestSecurity:
 
 
 def certificates(folder: Path) -> tuple[Tls, Tls]:
-    """What a listener on 127.0.0.1 or ::1 shows, and what a client needs to trust it."""
+    """Return the TLS settings of a listener on 127.0.0.1 or ::1, and those of a client that trusts it."""
     authority = trustme.CA()
     server = authority.issue_cert("127.0.0.1", "::1", "localhost")
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))

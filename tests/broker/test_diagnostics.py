@@ -1,4 +1,4 @@
-"""What the brokers log about clients: why a connection ends, what is tolerated, and what they refuse aloud."""
+"""What the brokers log about clients: why connections end, and which mistakes are tolerated or rejected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Dial = Callable[[Cluster], "RawClient"]
 
 
 class RawClient:
-    """A socket to broker 1 that sends any bytes as a frame."""
+    """A socket to broker 1 that sends arbitrary bytes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -47,17 +47,17 @@ class RawClient:
         self._sock.sendall(data)
 
     def request(self, request: Request[Any], version: int) -> None:
-        """Send a request as client "raw", and wait for the answer."""
+        """Send a request as client "raw", and wait for the response."""
         self.send(request_frame(request, version))
         size = int.from_bytes(self._receive(4), "big")
         self._receive(size)
 
     def wait_for_close(self) -> None:
-        """Return when the broker has closed the connection, and has said why: that comes later in the same turn."""
+        """Wait until the broker has closed the connection and has logged why: it logs later in the same turn."""
         with contextlib.suppress(ConnectionResetError):
             while self._sock.recv(1 << 16):
                 pass
-        self._cluster.call(lambda state, now: None)  # runs between two turns
+        self._cluster.call(lambda state, now: None)  # runs after the turn that closed the connection
 
     def close(self) -> None:
         self._sock.close()
@@ -105,9 +105,7 @@ class TestTrailingBytes:
         client.request(ApiVersionsRequest(client_software_name="soft", client_software_version="1.5"), 3)
         for _ in range(2):
             client.send(request_frame(MetadataRequest(topics=None), 13) + b"\x01\0\0")
-            client.request(
-                MetadataRequest(topics=None), 13
-            )  # the answers come in order: the one before was answered too
+            client.request(MetadataRequest(topics=None), 13)  # responses come in order: the request before is complete
         (oddity,) = cluster.oddities
         assert (oddity.software, oddity.client_id) == ("soft 1.5", "raw")
         assert (oddity.api, oddity.version) == (ApiKey.METADATA, 13)
@@ -124,7 +122,7 @@ class TestTrailingBytes:
 
 
 class TestClosedConnections:
-    """Each is a warning, which Python prints without any logging set up."""
+    """Each is a warning, which Python prints by default."""
 
     def test_an_undecodable_request_is_logged_with_its_fields(
         self, start: StartCluster, dial: Dial, caplog: pytest.LogCaptureFixture
@@ -189,7 +187,7 @@ class TestClosedConnections:
         client.request(MetadataRequest(topics=[]), 1)
         client.close()
         other = dial(cluster)
-        other.request(MetadataRequest(topics=[]), 1)  # by then the brokers have seen the end of the first
+        other.request(MetadataRequest(topics=[]), 1)  # the brokers have seen the end of the first by now
         assert logged(caplog, logging.WARNING) == []
 
     def test_an_error_with_acks_0_is_logged(

@@ -1,4 +1,4 @@
-"""Faults: which requests they take, and what becomes of those; then the same through a connection's frames."""
+"""Faults: which requests they match and what their effects do; then the same through a connection's frames."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_fault_without_an_api_ignores_the_handshake() -> None:
 
 
 class Produced:
-    """One Produce under a fault, and what the log and the client know of it."""
+    """One Produce under a fault, and its effect on the log and the client."""
 
     def __init__(self, effect: Effect, **rule: Any) -> None:
         self.bench = Bench(partitions=2)
@@ -139,10 +139,10 @@ class Produced:
 
     @property
     def outcome(self) -> str:
-        """ "pending", an error's name, or what became of the connection."""
+        """Return "pending", the name of an error, or the kind of completion."""
         if self.sent.is_pending:
             return "pending"
-        (outcome,) = self.sent.outcomes
+        (outcome,) = self.sent.completions
         if isinstance(outcome, Reply):
             return error_name(self.sent.response.responses[0].partition_responses[0].error_code)
         return type(outcome).__name__
@@ -255,7 +255,7 @@ class TestConnection:
         client.send(client.bench.fetch_request(max_wait_ms=500, offset=0), 18)
         client.produce()
         client.produce()
-        assert client.written == []  # the fetch waits, and what is behind it has not begun
+        assert client.written == []  # the fetch waits, and the requests behind it have not started
         assert client.connection.queued == 2
         assert client.bench.topic.partitions[0].log.end_offset == 0
         client.advance(0.6)

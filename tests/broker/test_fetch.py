@@ -27,7 +27,7 @@ class TestFetchWaiting:
         bench.advance(0.6)
         assert waiting.response.responses[0].partitions[0].records == b""
         bench.produce(GOOD)
-        assert len(waiting.outcomes) == 1
+        assert len(waiting.completions) == 1
 
     def test_a_fetch_waits_for_min_bytes(self) -> None:
         bench = Bench()
@@ -118,13 +118,13 @@ class TestFetchLimits:
             (9, 9, [3, 3]),
             (2, 9, [2, 2]),
             (9, 1, [1, 0]),
-            (9, 0.1, [1, 0]),  # KIP-74: the first batch of all is given whole whatever the limits
+            (9, 0.1, [1, 0]),  # KIP-74: the first batch is complete whatever the limits
             (0, 9, [1, 0]),
             (9, 4, [3, 1]),
             (2, 3, [2, 1]),
             (2.5, 9, [2.5, 2.5]),  # a batch that is not the first is cut
             (9, 4.5, [3, 1.5]),
-            (9, 3.5, [3, 0]),  # the first of a partition is given whole or not at all
+            (9, 3.5, [3, 0]),  # the first batch of a partition is complete or absent
         ],
     )
     def test_limits_apply_to_whole_batches(self, limit: float, max_bytes: float, counts: list[float]) -> None:

@@ -1,6 +1,6 @@
-"""The classic group coordinator on virtual time, through the wire form of its requests.
+"""The classic group coordinator on virtual time, by encoded requests.
 
-`Members` plays the clients: it joins, syncs and beats, and remembers ids and generations as a consumer would.
+`Members` plays the clients: it joins, syncs and sends heartbeats, and remembers ids and generations like a consumer.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Members:
         return self.cluster.send(node or self.node, request, version, client_id=client)
 
     def new(self, **more: object) -> SentRequest:
-        """A dynamic member's two steps: it is given an id, and joins with it."""
+        """Join as a dynamic member: get an id, then join with it."""
         first = self.join(**more).response  # type: ignore[arg-type]
         assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return self.join(first.member_id, **more)  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ class Members:
         return self.cluster.request(self.node, request, 7).topics[0].partitions[0].committed_offset
 
     def stable(self, count: int) -> list[JoinGroupResponse]:
-        """`count` members in one stable generation, the leader first."""
+        """Return the JoinGroup responses of `count` members in one stable generation, the leader first."""
         joining = [self.new()]
         self.sync(joining[0].response, {joining[0].response.member_id: b"all"})
         for _ in range(count - 1):
@@ -229,8 +229,8 @@ class TestTimeouts:
     def test_a_member_that_does_not_rejoin_in_time_is_removed(self) -> None:
         members = Members()
         leader, other = members.stable(2)
-        waiting = members.join(leader.member_id)  # the leader's rejoin makes a rebalance
-        for _ in range(7):  # the other one beats, but does not join
+        waiting = members.join(leader.member_id)  # the leader's rejoin triggers a rebalance
+        for _ in range(7):  # the other one sends heartbeats, but does not rejoin
             members.cluster.advance(4)
             assert members.beat(other) == ErrorCode.REBALANCE_IN_PROGRESS
         assert waiting.is_pending
@@ -245,7 +245,7 @@ class TestTimeouts:
         for _ in range(5):
             members.cluster.advance(5)
             members.beat(other)
-        assert waiting.is_pending  # 25 s, more than its session
+        assert waiting.is_pending  # 25 s, more than its session timeout
         assert members.join(other.member_id).response.error_code == 0
         assert waiting.response.error_code == 0
 
@@ -255,7 +255,7 @@ class TestTimeouts:
         joining = [members.join(leader.member_id), members.join(other.member_id)]
         joined = [member.response for member in joining]
         members.sync(joined[0], {})
-        for _ in range(8):  # the other beats, but never asks for its part
+        for _ in range(8):  # the other one sends heartbeats, but no SyncGroup
             members.cluster.advance(4)
             members.beat(joined[0])
             members.beat(joined[1])
@@ -271,7 +271,7 @@ class TestTimeouts:
     def test_a_pending_member_delays_a_rebalance_until_it_expires(self) -> None:
         members = Members()
         (leader,) = members.stable(1)
-        members.join()  # is given an id, and never comes back
+        members.join()  # gets an id and never uses it
         waiting = members.join(leader.member_id)
         assert waiting.is_pending
         members.cluster.advance(SESSION_MS / 1000 + 1)
@@ -292,7 +292,7 @@ class TestTimeouts:
         members.cluster.advance(2)
         second = members.new()
         members.cluster.advance(2)
-        assert first.is_pending  # a member came, so it is extended once
+        assert first.is_pending  # a member joined, so the delay is extended once
         members.cluster.advance(2.5)
         assert {first.response.generation_id, second.response.generation_id} == {1}
         assert len(first.response.members) == 2
@@ -365,9 +365,11 @@ class TestChecks:
         assert members.commit(5, generation=generation, member_id=member_id) == ErrorCode.NONE
         assert members.commit(6, generation=generation + 1, member_id=member_id) == ErrorCode.ILLEGAL_GENERATION
         assert members.commit(6, generation=generation, member_id="x") == ErrorCode.UNKNOWN_MEMBER_ID
-        assert members.commit(6) == ErrorCode.UNKNOWN_MEMBER_ID  # from outside, while the group has members
+        assert (
+            members.commit(6) == ErrorCode.UNKNOWN_MEMBER_ID
+        )  # a commit without a member id while the group has members
         assert members.committed() == 5
-        members.join(member_id)  # a leader's rejoin: the join phase is over at once, the sync phase begins
+        members.join(member_id)  # the leader's rejoin ends the join phase at once and starts the sync phase
         assert members.commit(6, generation=generation + 1, member_id=member_id) == ErrorCode.REBALANCE_IN_PROGRESS
 
     def test_a_member_may_commit_while_others_join(self) -> None:
@@ -417,7 +419,7 @@ class TestLeaving:
 
 class TestStaticMembers:
     def stable(self, members: Members, session_ms: int = SESSION_MS) -> list[JoinGroupResponse]:
-        """Instances i0 (the leader) and i1."""
+        """Return the JoinGroup responses of the instances i0 (the leader) and i1."""
         first = members.join(instance="i0", session_ms=session_ms).response
         members.sync(first, {}, instance="i0")
         second = members.join(instance="i1", session_ms=session_ms)

@@ -159,10 +159,13 @@ class TestLeadership:
         for id in (first, second, third):
             bench.state.stop_node(id, 0.0)
         assert (partition.leader, partition.isr) == (-1, [third])
-        bench.state.start_node(first, 0.0)  # it missed nothing here, but the cluster cannot know
+        bench.state.start_node(first, 0.0)  # it missed no record, but the cluster cannot know this
         assert partition.leader == -1
         bench.state.start_node(third, 0.0)
-        assert (partition.leader, partition.isr) == (third, [third, first])  # a follower needs somebody to follow
+        assert (partition.leader, partition.isr) == (
+            third,
+            [third, first],
+        )  # a follower joins the ISR when there is a leader
         assert bench.values(bench.fetch().records) == [b"v", b"w"]
 
     def test_an_unclean_election_loses_records_that_were_not_replicated(self) -> None:
@@ -319,7 +322,7 @@ class TestSmallApis:
         assert init() == (0, 0, 0)
         assert init() == (0, 0, 1)
         assert init(0, 1) == (0, 0, 2)
-        assert init(0, 1) == (0, 0, 2)  # asked again, answered again
+        assert init(0, 1) == (0, 0, 2)  # a retry gets the same response
         assert init(0, 0) == (ErrorCode.PRODUCER_FENCED, -1, -1)
         assert init(timeout_ms=0) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)
         other = next(id for id in bench.brokers if id != node)
@@ -347,7 +350,7 @@ EXAMPLES = {
 
 @pytest.mark.parametrize("key", HANDLERS, ids=lambda key: key.name)
 def test_every_api_has_an_error_response_in_every_version(key: ApiKey) -> None:
-    """The form of a refusal must be encodable in each version, for a fault may ask for it."""
+    """An error response must be encodable in each version, because faults use it."""
     handler = HANDLERS[key]
     request_class = handler.request
     for version in request_class.VERSIONS:
@@ -358,7 +361,7 @@ def test_every_api_has_an_error_response_in_every_version(key: ApiKey) -> None:
 
 
 def required(cls: Any) -> dict[str, Any]:
-    """Something for every field that has no default."""
+    """Return a value for every field that has no default."""
     values: dict[str, Any] = {}
     for field in cls.FIELDS:
         if repr(field.default) == "REQUIRED":

@@ -1,7 +1,7 @@
-"""The embedded broker answers as Kafka does: the same requests to both, right and wrong ones, and answers compared.
+"""The embedded broker responds as Kafka does: each case sends the same valid and invalid requests to both.
 
-Each case is a function that asks, and tells what matters of the answers; what it tells must be the same of both
-brokers. What differs by nature (ids, ports, times) is left out by the case.
+A case is a function that yields the relevant fields of the responses. They must be equal. Fields that always differ
+(ids, ports, times) are left out.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def sequenced(producer_id: int, epoch: int, sequence: int, count: int = 1) -> by
     return plain(*[b"v"] * count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
-# Records that Kafka does not answer for at all, takes with what is behind them cut off, and calls INVALID_RECORD or
-# UNKNOWN_SERVER_ERROR where the embedded broker says CORRUPT_MESSAGE.
+# Records to which Kafka does not respond, from which it drops trailing bytes, or for which it returns INVALID_RECORD or
+# UNKNOWN_SERVER_ERROR instead of the embedded broker's CORRUPT_MESSAGE.
 JUDGED_OTHERWISE = {"nothing", "more behind it", "more records than offsets", "an unknown codec"}
 
 
@@ -408,7 +408,7 @@ def configs(side: Side) -> Iterator[Any]:
             resource_type=type, resource_name=resource, configuration_keys=names
         )
         (found,) = side.request(DescribeConfigsRequest(resources=[requested], **more), version).results
-        # The source of these two depends on how the real broker was started.
+        # The source of these two depends on the start of the real broker.
         shown = {
             c.name: (
                 c.value, c.read_only, c.config_type, c.is_sensitive,

@@ -53,11 +53,11 @@ def test_offsets_are_assigned_in_order_and_written_into_the_bytes() -> None:
     ("offset", "max_batches", "upper_bound", "at_least_one", "expected"),
     [
         (0, 9, 6, True, [0, 3, 4]),
-        (2, 9, 6, True, [0, 3, 4]),  # the batch that holds the offset, whole
+        (2, 9, 6, True, [0, 3, 4]),  # the batch that contains the offset, complete
         (3, 9, 6, True, [3, 4]),
         (6, 9, 6, True, []),
-        (0, 9, 5, True, [0, 3]),  # a batch that goes beyond `upper_bound` is not given
-        (0, 0, 6, True, [0]),  # KIP-74: the first one whatever the limit
+        (0, 9, 5, True, [0, 3]),  # no batch that passes `upper_bound`
+        (0, 0, 6, True, [0]),  # KIP-74: the first batch whatever the limit
         (0, 0, 6, False, []),
         (0, 1, 6, True, [0]),
         (0, 2, 6, True, [0, 3]),
@@ -132,7 +132,7 @@ def test_log_append_time_is_in_the_records_and_in_the_result() -> None:
     appended = log.append([batch_of([10, 20])], leader_epoch=0, now_ms=777)
     assert appended.log_append_time_ms == 777
     (stored,) = log
-    (batch,) = decode_batches(stored.data)  # the CRC is right again
+    (batch,) = decode_batches(stored.data)  # the CRC is valid
     assert [record.timestamp_ms for record in batch.records()] == [777, 777]
     assert batch.timestamp_type == 1
     assert make_log().append([batch_of([10])], leader_epoch=0, now_ms=777).log_append_time_ms == -1
@@ -267,7 +267,7 @@ class TestRetention:
             ({"retention_ms": "100"}, 1000, 3),
             ({"retention_ms": "-1"}, 10**15, 0),
             ({"retention_bytes": "0"}, 0, 3),
-            ({"retention_bytes": "1"}, 0, 2),  # as with Kafka's segments, what is kept reaches the size
+            ({"retention_bytes": "1"}, 0, 2),  # as with Kafka's segments, what remains reaches the size
             ({"retention_bytes": "0", "cleanup_policy": "compact"}, 0, 0),
         ],
     )
@@ -290,7 +290,7 @@ class TestRetention:
         log = make_log()
         write(log, batch_of([1, 2, 3]), batch_of([4]))
         assert log.delete_before(2) == 2
-        assert offsets(log, 2) == [0, 3]  # the batch stays while one of its records does
+        assert offsets(log, 2) == [0, 3]  # a batch stays as long as one of its records
         assert log.delete_before(1) == 2
         assert log.delete_before(3) == 3
         assert offsets(log, 3) == [3]

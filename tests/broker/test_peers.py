@@ -48,7 +48,7 @@ LINES: list[Item] = [(b"k%d" % n, b"v%d" % n * 50, ()) for n in range(50)]
 
 
 def items_for(peer: Any) -> list[Item]:
-    """As much as the peer can express when it writes."""
+    """Return the records that the peer can express."""
     if not peer.has_headers:
         return LINES
     if peer.has_null_headers:
@@ -61,7 +61,7 @@ def stored(cluster: Cluster, topic: str, partition: int = 0) -> list[Item]:
 
 
 def fill(cluster: Cluster, topic: str, items: Sequence[Item], codec: Compression, partition: int = 0) -> None:
-    """By no client at all."""
+    """Return the records in the log, read without a client."""
     batch = encode_batch([(WRITTEN_MS, key, value, headers) for key, value, headers in items], compression=codec)
 
     def append(state: Any, now: float) -> None:
@@ -121,7 +121,7 @@ def test_kafka_0_8_writes_message_sets_and_reads_them(start: StartCluster) -> No
 
 
 class TestGroups:
-    """Two members share three partitions, one leaves, the other has all; what they commit is stored."""
+    """Two members share three partitions; one leaves, the other gets all; commits are stored."""
 
     def test_confluent(self, cluster: Cluster) -> None:
         peer = Confluent()
@@ -246,7 +246,7 @@ class TestGroups:
 
 
 def test_no_record_is_lost_or_reordered_while_brokers_restart(start: StartCluster) -> None:
-    """3 of 3 brokers go, one after the other, under an idempotent producer with five requests in flight."""
+    """All 3 brokers restart in turn under an idempotent producer with five requests in flight."""
     cluster = start(3, topics={"t": 6})
     producer = Confluent().producer(
         cluster.bootstrap, retry_backoff_ms=20, reconnect_backoff_ms=10, reconnect_backoff_max_ms=50,
@@ -260,7 +260,7 @@ def test_no_record_is_lost_or_reordered_while_brokers_restart(start: StartCluste
         if n % 1000 == 300:
             cluster.stop(1 + n // 1000 % 3)
         if n % 1000 == 800:
-            # As much as can be was acknowledged while the broker was away.
+            # Some records were acknowledged while the broker was stopped.
             producer.poll(POLL_SECONDS / 5)
             cluster.restart(1 + n // 1000 % 3)
     assert producer.flush(PATIENCE_SECONDS) == 0
@@ -308,7 +308,7 @@ class TestAdministration:
 
     @pytest.mark.parametrize("kind", ["consumer", "share"])
     def test_confluent_reports_that_newer_groups_are_not_supported(self, cluster: Cluster, kind: str) -> None:
-        """A fatal error at once, where it would else wait in silence."""
+        """librdkafka reports a fatal error at once instead of waiting silently."""
         options = {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0}
         module: Any = confluent_kafka
         if kind == "consumer":

@@ -1,4 +1,4 @@
-"""Produce, in every version: codecs, what is refused, idempotence, replication."""
+"""Produce in every version: codecs, invalid records, idempotence, replication."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ class TestProduceAndFetch:
         bench = Bench()
         sent = bench.send(bench.leader("t"), bench.produce_request(batch(b"v"), acks=acks))
         assert bench.topic.partitions[0].log.end_offset == 1
-        assert [type(outcome).__name__ for outcome in sent.outcomes] == ["NoReply" if acks == 0 else "Reply"]
+        assert [type(outcome).__name__ for outcome in sent.completions] == ["NoReply" if acks == 0 else "Reply"]
 
     def test_an_error_with_acks_0_closes_the_connection(self) -> None:
         bench = Bench()
         sent = bench.send(bench.follower, bench.produce_request(batch(b"v"), acks=0))
-        assert [type(outcome).__name__ for outcome in sent.outcomes] == ["CloseConnection"]
+        assert [type(outcome).__name__ for outcome in sent.completions] == ["CloseConnection"]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ class TestReplication:
         assert (result.current_leader.leader_id, result.current_leader.leader_epoch) == (bench.leader("t"), 1)
         assert [node.node_id for node in waiting.response.node_endpoints] == [bench.leader("t")]
         assert bench.topic.partitions[0].log.end_offset == 2
-        bench.advance(1)  # what was on its way to the followers of the old leader means nothing now
+        bench.advance(1)  # the replication of the old leader has no effect now
         assert bench.fetch(2).high_watermark == 2
 
     def test_acks_all_times_out(self) -> None:

@@ -1,4 +1,4 @@
-"""Sequences and epochs, as one partition sees its producers: a table of (known, batch, expected)."""
+"""The sequences and epochs of a partition's producers, as a table of (written batches, batch, expected result)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fixture `kafka_cluster`, in test files of its own that another pytest runs."""
+"""The fixture `kafka_cluster`, in test files that another pytest runs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(folder: Path, source: str) -> tuple[dict[str, int], str]:
-    """How many tests passed, failed and erred, and what was printed."""
+    """Return how many tests passed, failed and had errors, and the output."""
     (folder / "test_it.py").write_text(source)
-    # Only this plugin, and by its module: what is installed here may be older than setup.cfg.
+    # Load only this plugin, by its module: the installed metadata may be older than setup.cfg.
     env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "pytest", "-p", "kwire.pytest_plugin", "-p", "no:cacheprovider"]
     done = subprocess.run(
@@ -70,7 +70,7 @@ def test_a_positional_argument(kafka_cluster):
 """
     counts, printed = run(tmp_path, source)
     assert counts == {"passed": 1, "error": 3}, printed
-    assert "the embedded brokers failed: ZeroDivisionError('division by zero')" in printed
+    assert "the embedded brokers had a bug: ZeroDivisionError('division by zero')" in printed
     assert "unknown option nonsense" in printed
     assert "kafka_cluster takes keyword arguments only, not 3" in printed
 

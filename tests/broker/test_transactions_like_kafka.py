@@ -1,6 +1,6 @@
-"""Transactions on the embedded broker and on Kafka: the same requests to both, right and wrong ones, answers compared.
+"""Transactions on the embedded broker and on Kafka: the same valid and invalid requests to both, as in test_like_kafka.
 
-As in `test_like_kafka`; what a transaction left in the logs is compared too, markers and their epochs included.
+The contents of the logs are compared, too, with markers and their epochs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def new_tx(side: Side, name: str = "tx", **more: Any) -> Tx:
     return made
 
 
-def begun(side: Side, name: str = "tx", **more: Any) -> Tx:
+def initialized(side: Side, name: str = "tx", **more: Any) -> Tx:
     made = new_tx(side, name, **more)
     request = InitProducerIdRequest(transactional_id=made.id, transaction_timeout_ms=made.timeout_ms)
     first = side.until_coordinated(lambda: side.request(request, 5))
@@ -47,7 +47,7 @@ def new_topic(side: Side, partitions: int = 1) -> Topic:
 
 
 def stored(side: Side, topic: Topic, *, committed: bool = False) -> Any:
-    """What a Fetch tells, when the markers are there."""
+    """Return what a Fetch returns once the markers are written."""
     data = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     request = FetchRequest(
         max_wait_ms=0, min_bytes=0, isolation_level=int(committed),
@@ -66,7 +66,7 @@ def stored(side: Side, topic: Topic, *, committed: bool = False) -> Any:
 
 
 def ended_state(side: Side, transaction: Tx) -> Any:
-    """State and epoch, once markers are not under way any more."""
+    """Return the state and the epoch once the markers are written."""
 
     def describe() -> Any:
         (response,) = side.request(DescribeTransactionsRequest(transactional_ids=[transaction.id])).transaction_states
@@ -77,7 +77,7 @@ def ended_state(side: Side, transaction: Tx) -> Any:
 
 def identities(side: Side) -> Iterator[Any]:
     for version in range(6):
-        tx = begun(side, f"v{version}")
+        tx = initialized(side, f"v{version}")
         yield version, [tx.init(version) for _ in range(2)]
         if version >= 3:
             had = (tx.pid, tx.epoch)
@@ -92,7 +92,7 @@ def identities(side: Side) -> Iterator[Any]:
 def additions(side: Side) -> Iterator[Any]:
     topic = new_topic(side, 3)
     for version in range(6):
-        tx = begun(side, f"v{version}")
+        tx = initialized(side, f"v{version}")
         name = topic.name
         yield version, tx.add((name, 0), (name, 1), version=version), tx.add((name, 0), version=version)
         yield version, tx.add((name, 2), ("nowhere", 0), (name, 7), version=version)
@@ -101,7 +101,7 @@ def additions(side: Side) -> Iterator[Any]:
         yield version, ended_state(side, tx)
         yield version, tx.add((name, 0), version=version, epoch=0)
     for version in (4, 5):
-        tx = begun(side, f"verify{version}")
+        tx = initialized(side, f"verify{version}")
         yield tx.add((topic.name, 0), version=version, verify=True)
         tx.add((topic.name, 0), version=version)
         yield [tx.add((topic.name, n), version=version, verify=True) for n in (0, 1)]
@@ -111,7 +111,7 @@ def additions(side: Side) -> Iterator[Any]:
 
 def writes(side: Side) -> Iterator[Any]:
     for version in range(3, 14):
-        tx, topic = begun(side, f"v{version}"), new_topic(side)
+        tx, topic = initialized(side, f"v{version}"), new_topic(side)
         yield version, "not added", tx.produce(topic, version=version)
         tx.add((topic.name, 0))
         yield version, [tx.produce(topic, version=version) for _ in range(2)], tx.produce(topic, sequence=1)
@@ -130,7 +130,7 @@ def writes(side: Side) -> Iterator[Any]:
 def ends(side: Side) -> Iterator[Any]:
     topic = new_topic(side)
     for version in range(6):
-        tx = begun(side, f"v{version}")
+        tx = initialized(side, f"v{version}")
         yield version, "empty", tx.end(COMMIT, version), tx.end(ABORT, version)
         yield version, "after that", ended_state(side, tx)
         for commit in (COMMIT, ABORT):
@@ -149,7 +149,7 @@ def ends(side: Side) -> Iterator[Any]:
 def both_protocols_on_one_id(side: Side) -> Iterator[Any]:
     topic = new_topic(side)
     for first, then in ((OLD, NEW), (NEW, OLD)):
-        tx = begun(side, f"{first}{then}")
+        tx = initialized(side, f"{first}{then}")
         tx.add((topic.name, 0))
         had = tx.epoch
         yield first, tx.end(COMMIT, first), ended_state(side, tx)
@@ -160,7 +160,7 @@ def both_protocols_on_one_id(side: Side) -> Iterator[Any]:
 def init_aborts(side: Side) -> Iterator[Any]:
     for version in (OLD, NEW):
         topic, group = new_topic(side), f"{side.case}-g{version}"
-        tx = begun(side, f"v{version}")
+        tx = initialized(side, f"v{version}")
         tx.add((topic.name, 0))
         tx.add_group(group)
         yield tx.produce(topic), tx.commit_offsets(group, (topic.name, 0), version=4)
@@ -180,7 +180,7 @@ def offsets(side: Side) -> Iterator[Any]:
     topic = new_topic(side, 2)
     partition = (topic.name, 0)
     for version in range(6):
-        tx, group = begun(side, f"v{version}"), f"{side.case}-v{version}"
+        tx, group = initialized(side, f"v{version}"), f"{side.case}-v{version}"
         yield version, "not added", tx.commit_offsets(group, partition, version=version)
         yield version, tx.add_group(group, min(version, 4)), tx.commit_offsets(group, partition, version=version)
         yield version, tx.offsets_of(group, partition, (topic.name, 1)), tx.offsets_of(group, partition, stable=False)
@@ -206,7 +206,7 @@ def later_write_wins(side: Side) -> Iterator[Any]:
     topic = new_topic(side)
     partition = (topic.name, 0)
     for order in ("plain last", "transaction last"):
-        tx, group = begun(side, order), f"{side.case} {order}"
+        tx, group = initialized(side, order), f"{side.case} {order}"
         tx.add_group(group)
         if order == "transaction last":
             side.commit(group, topic.name, 3)
@@ -219,7 +219,7 @@ def later_write_wins(side: Side) -> Iterator[Any]:
 def members(side: Side) -> Iterator[Any]:
     topic = new_topic(side)
     group, partition = side.case, (topic.name, 0)
-    tx = begun(side)
+    tx = initialized(side)
     joined = side.joined(group)
     member = {"generation": joined.generation_id, "member_id": joined.member_id}
     for phase in ("sync phase", "stable"):
@@ -235,7 +235,7 @@ def members(side: Side) -> Iterator[Any]:
 def timeouts(side: Side) -> Iterator[Any]:
     for version in (1, OLD, NEW):
         topic = new_topic(side)
-        tx = begun(side, f"v{version}", timeout_ms=100)
+        tx = initialized(side, f"v{version}", timeout_ms=100)
         yield tx.add((topic.name, 0)), tx.produce(topic, version=11)
         had = tx.epoch
 
@@ -251,7 +251,7 @@ def timeouts(side: Side) -> Iterator[Any]:
 
 def seen_from_outside(side: Side) -> Iterator[Any]:
     topic = new_topic(side, 2)
-    tx = begun(side)
+    tx = initialized(side)
 
     def describe() -> Any:
         ids = [tx.id, "no-such-id", ""]
@@ -292,7 +292,7 @@ def seen_from_outside(side: Side) -> Iterator[Any]:
 
 def markers_by_hand(side: Side) -> Iterator[Any]:
     topic = new_topic(side)
-    tx = begun(side)
+    tx = initialized(side)
 
     def mark(epoch: int, coordinator_epoch: int, commit: bool, *, partition: int = 0, version: int = 1) -> Any:
         marker = WriteTxnMarkersRequest.Marker(
@@ -309,7 +309,7 @@ def markers_by_hand(side: Side) -> Iterator[Any]:
 
 def isolation(side: Side) -> Iterator[Any]:
     topic = new_topic(side)
-    tx, two = begun(side, "one"), begun(side, "two")
+    tx, two = initialized(side, "one"), initialized(side, "two")
 
     def end(committed: bool) -> Any:
         marker = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=-1)

@@ -28,7 +28,7 @@ COMMITTED = ["commit{}", "commit{}", "heir{}"]
 
 
 def by_confluent(bootstrap: str) -> bool:
-    """Whether the first producer was told that it is fenced."""
+    """Return whether the first producer was fenced."""
 
     def make() -> confluent_kafka.Producer:
         producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": "tx", "log_level": 0})
@@ -151,13 +151,13 @@ def test_commit_abort_offsets_and_fencing(
     assert job(cluster.bootstrap) is True
     assert read_committed(cluster) == [value.format(0) for value in COMMITTED]
     assert cluster.committed("g") == {("in", 0): 7}
-    # Java's producer goes by the feature; the others speak the older protocol whatever it says.
+    # Java's producer follows the feature level; the others always use the older protocol.
     asked = cluster.requests()
     assert (asked[ApiKey.ADD_PARTITIONS_TO_TXN] == 0) is (job is by_java and version == 2)
 
 
 def read_committed(cluster: Cluster) -> list[str]:
-    """Of t-0, by librdkafka, which filters by the aborted transactions that Fetch tells."""
+    """Return the values in t-0 that librdkafka reads; it filters by Fetch's list of aborted transactions."""
     consumer = Confluent().consumer(cluster.bootstrap, isolation_level="read_committed", enable_partition_eof=True)
     consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
     values: list[str] = []

@@ -1,6 +1,6 @@
-"""A transactional producer for tests, one request at a time: what it asks, and what matters of the answers.
+"""A transactional producer for tests that sends one request at a time and returns the relevant fields.
 
-`send(request, version)` answers the response, whichever broker or cluster is behind it, and may choose the broker.
+`send(request, version)` returns the response. It may choose the broker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Topic(NamedTuple):
 
 
 class Tx:
-    """`pid` and `epoch` are what it was given last; a call may name others, as a zombie does."""
+    """A producer. `pid` and `epoch` are the last ones it got; a call may name others, as a zombie does."""
 
     def __init__(self, send: Send, id: str, *, now_ms: int, timeout_ms: int = 60_000) -> None:
         self.send = send
@@ -40,7 +40,7 @@ class Tx:
         self.sequences: dict[tuple[str, int, int], int] = {}
 
     def init(self, version: int = 5, *, expected: tuple[int, int] = NOBODY, patient: bool = True) -> tuple[int, int]:
-        """(error, epoch); unless told not to be it is patient with CONCURRENT_TRANSACTIONS."""
+        """Return (error, epoch). `patient`: retry CONCURRENT_TRANSACTIONS."""
         request = InitProducerIdRequest(transactional_id=self.id, transaction_timeout_ms=self.timeout_ms)
         if version >= 3:
             request.producer_id, request.producer_epoch = expected
@@ -84,7 +84,7 @@ class Tx:
         self, topic: Topic, value: bytes = b"v", version: int = 12, *, partition: int = 0, pid: int | None = None,
         epoch: int | None = None, sequence: int | None = None, transactional: bool = True, id: str | None = None,
     ) -> int:  # fmt: skip
-        """The sequence is the next one of this epoch, unless it is given."""
+        """Return the error. The sequence is the next one of this epoch by default."""
         identity = self._identity(pid, epoch)
         at = (topic.name, partition, identity[1])
         records = encode_batch(
@@ -104,7 +104,7 @@ class Tx:
     def end(
         self, commit: bool, version: int = 5, *, pid: int | None = None, epoch: int | None = None, patient: bool = True
     ) -> tuple[int, int]:
-        """(error, epoch by how much more than the one that was named); the new one is taken over."""
+        """Return (error, increase of the epoch), and adopt the new epoch."""
         identity = self._identity(pid, epoch)
         request = EndTxnRequest(
             transactional_id=self.id, producer_id=identity[0], producer_epoch=identity[1], committed=commit
@@ -154,7 +154,7 @@ class Tx:
         return [codes["" if version >= 6 else name, index] for name, index in partitions]
 
     def offsets_of(self, group: str, *partitions: tuple[str, int], stable: bool = True) -> list[tuple[int, int]]:
-        """(error, offset) of each."""
+        """Return (error, offset) of each partition."""
         topics = [OffsetFetchRequest.Group.Topic(name=name, partition_indexes=[index]) for name, index in partitions]
         request = OffsetFetchRequest(
             require_stable=stable, groups=[OffsetFetchRequest.Group(group_id=group, topics=topics)]

@@ -1,4 +1,4 @@
-"""A cluster without sockets, on virtual time: requests and responses go through their wire form, and that is all."""
+"""A cluster without sockets on virtual time. Requests and responses are encoded and decoded."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ WALL_MS = 1_700_000_000_000
 
 
 class SentRequest:
-    """A request that was handed to a broker."""
+    """A request that a broker has, and its completions."""
 
     def __init__(self, request: Request[Any], version: int) -> None:
         self.request = request
         self.version = version
-        self.outcomes: list[Completion] = []
+        self.completions: list[Completion] = []
 
     @property
     def is_pending(self) -> bool:
-        return not self.outcomes
+        return not self.completions
 
     @property
     def response(self) -> Any:
-        (outcome,) = self.outcomes
-        assert isinstance(outcome, Reply), outcome
-        return type(outcome.response).decode(outcome.response.encode(self.version), self.version)
+        (completion,) = self.completions
+        assert isinstance(completion, Reply), completion
+        return type(completion.response).decode(completion.response.encode(self.version), self.version)
 
 
 class VirtualCluster:
@@ -46,20 +46,20 @@ class VirtualCluster:
         self, node: int, request: Request[Any], version: int | None = None, *, client_id: str = "test"
     ) -> SentRequest:
         version = type(request).VERSIONS[-1] if version is None else version
-        asked = SentRequest(request, version)
+        sent = SentRequest(request, version)
         decoded = type(request).decode(request.encode(version), version)
         context = RequestContext(
-            decoded, version, client_id=client_id, client_host="10.0.0.1", on_complete=asked.outcomes.append
+            decoded, version, client_id=client_id, client_host="10.0.0.1", on_complete=sent.completions.append
         )
         self.brokers[node].handle(context, self.now)
-        return asked
+        return sent
 
     def request(self, node: int, request: Request[R], version: int | None = None, **more: Any) -> R:
         response: R = self.send(node, request, version, **more).response
         return response
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, from deadline to deadline."""
+        """Advance the time, from one timer to the next."""
         until = self.now + seconds
         while (deadline := self.state.timers.next_at) <= until:
             self.now = max(self.now, deadline)

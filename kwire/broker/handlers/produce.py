@@ -106,9 +106,9 @@ def _append(
     try:
         topic = _find_topic(broker, requested, context.version)
         partition = broker.cluster.partition(topic.name, data.index)
-        refused = context.injected_error(topic.name, data.index)
-        if refused is not None:
-            raise broker_error(refused)
+        injected = context.injected_error(topic.name, data.index)
+        if injected is not None:
+            raise broker_error(injected)
         decoded = decode_produced(data.records, context.version)
         partition.check_leader(broker.id)
         log = partition.log

@@ -28,19 +28,19 @@ def handle(
     broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext, now: float
 ) -> TxnOffsetCommitResponse:
     """Handle the request. A partition that does not exist has its own error; any other error applies to all others."""
-    found = {
+    resolved = {
         id(requested): _find(broker, topic, requested, context)
         for topic in request.topics
         for requested in topic.partitions
     }
     error: int = ErrorCode.NONE
-    if any(isinstance(partition, tuple) for partition in found.values()):
+    if any(isinstance(partition, tuple) for partition in resolved.values()):
         error = _check(broker, request, context, now)
     topics = []
     for topic in request.topics:
         results = []
         for requested in topic.partitions:
-            partition = found[id(requested)]
+            partition = resolved[id(requested)]
             code = (
                 partition
                 if isinstance(partition, int)
