@@ -1,22 +1,20 @@
-"""What a client knows of a cluster, and the one event loop that everything runs on.
+"""The cluster as clients know it, and the event loop that they run on.
 
-    config        the options that all clients share
-    snapshot      brokers, topics and leaders at one moment
-    calls         how state machines and the loop speak: Machine, View, Call, routes
-    metadata      when to refresh the snapshot            (state machine)
-    events        what programs are told of the cluster
-    recovery      which brokers failed, when to probe     (state machine)
-    coordinators  where groups and transactions live      (state machine)
-    greetings     how each broker wants to be greeted     (state machine)
-    backoff       pauses before trying again
-    connections   one Session per broker connection, joined to the KafkaSelector
-    loop          the turn: poll, handle, metadata, incomplete, retries, new
-    runtime       the thread that turns the loop, and the doors into it
-    dispatcher    the thread that runs user code
-    mailbox       the way into asyncio loops
-    metrics       what is counted about brokers
+    cluster       `kwire.Cluster`: connections that several clients share
+    config        the options that all clients have
+    requests      state machines, the requests that they return, routes
+    metadata      the snapshot of brokers, topics and leaders, and when to request a new one
+    connections   one Session per broker connection; the handshake that each broker needs
+    coordinators  the coordinators of groups and transactions
+    recovery      which brokers failed, and when to probe them
+    events        what programs can observe
+    loop          the event loop: poll, handle, metadata, waiting requests, retries, new requests
+    thread        the thread of the loop, and the calls into it
+    callbacks     the thread for user code, and the way into asyncio loops
+    metrics       counts about brokers
+    logs          log lines about brokers
 
-It refuses to know what is produced or consumed.
+The room knows nothing of records.
 
 Imports: net, session, protocol, wire.
 """

@@ -1,15 +1,7 @@
-"""Where user code runs: the callback thread, and asyncio loops.
+"""Where user code runs: on the callback thread, and in asyncio loops.
 
-Where user code runs: a thread of its own, so that slow callbacks stall neither heartbeats nor sends.
-
-kafka4net hands results to the application's SynchronizationContext for the same reason. Callbacks run one at a time, in
-the order in which they were handed over. An exception in one is logged and harms nothing else.
-
-The way from our threads into asyncio loops: many calls, one wake-up.
-
-`call_soon_threadsafe` takes a lock and writes to a pipe each time. A batch of a thousand records that are each awaited
-would do so a thousand times, on the event loop's thread, while brokers wait. A mailbox wakes its loop once for all that
-is posted before the loop looks.
+The callback thread keeps slow callbacks away from the event loop's thread; kafka4net uses the SynchronizationContext of
+the application for this. `AsyncioBridge` moves many calls into an asyncio loop with one wake-up.
 """
 
 from __future__ import annotations
@@ -27,17 +19,20 @@ _log = logging.getLogger("kwire.callbacks")
 
 
 class CallbackThread:
-    """A thread that starts with the first callback and ends with `close`."""
+    """A thread for callbacks, which starts with the first one and ends with `close`.
+
+    Callbacks run one at a time, in the order of `submit`. An exception in one is logged; the next one runs.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._queue: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._lock = threading.RLock()  # a finalizer may run anywhere, and may add a callback
+        self._lock = threading.RLock()  # a finalizer may run anywhere and may submit a callback
         self._is_closed = False
 
     def submit(self, function: Callable[..., object], *args: Any) -> None:
-        """Hand over a call. After `close` it runs at once, on the caller's thread: late, but not lost."""
+        """Run a call on the thread. After `close` it runs at once, on the caller's thread."""
         with self._lock:
             if not self._is_closed:
                 self._queue.put((function, args))
@@ -45,10 +40,10 @@ class CallbackThread:
                     self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                     self._thread.start()
                 return
-        run_guarded(function, *args)  # without the lock: it may hand over more
+        run_guarded(function, *args)  # without the lock: it may submit more
 
     def close(self, timeout: float | None) -> None:
-        """Run what was handed over, then end; waits at most `timeout` seconds."""
+        """Run the calls that were submitted, then end; wait at most `timeout` seconds."""
         with self._lock:
             if self._is_closed:
                 return
@@ -65,7 +60,7 @@ class CallbackThread:
 
 
 def run_guarded(function: Callable[..., object], *args: Any) -> None:
-    """Call user code whose exception is nobody's to handle: it is logged."""
+    """Call user code, and log its exception."""
     try:
         function(*args)
     except Exception:
@@ -73,26 +68,30 @@ def run_guarded(function: Callable[..., object], *args: Any) -> None:
 
 
 class AsyncioBridge:
-    """Of one asyncio loop; `asyncio_bridge` finds it."""
+    """The way into one asyncio loop from other threads; `asyncio_bridge` returns it.
+
+    `call_soon_threadsafe` takes a lock and writes to a pipe. For a batch of a thousand awaited records that would
+    happen a thousand times on the event loop's thread. The bridge wakes the asyncio loop once for all calls posted
+    before it runs.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = weakref.ref(loop)  # its mailbox must not keep it
+        self._loop = weakref.ref(loop)  # the bridge must not keep it alive
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_woken = False
 
     def post(self, function: Callable[..., object], *args: Any) -> bool:
-        """Have `function(*args)` run in the loop, after what was posted before; from any thread.
+        """Run `function(*args)` in the asyncio loop, after the calls posted before; from any thread.
 
-        False when the loop is closed: then it never runs, and no task is left there to miss it. What it raises is
-        logged.
+        Return False when the loop is closed: the function then never runs. Its exception is logged.
         """
         loop = self._loop()
         if loop is None or loop.is_closed():
             self._calls.clear()
             return False
         self._calls.append((function, args))
-        # The loop clears the mark before it empties the box. So if the mark is seen here, what was just put in is found
-        # by the emptying that is still to come; two threads that both see none wake the loop once too often.
+        # `_empty` clears the flag before it reads the calls. So if the flag is set here, `_empty` will still find the
+        # call. Two threads that both find it cleared wake the loop once too often, which does no harm.
         if not self._is_woken:
             self._is_woken = True
             try:
@@ -103,18 +102,19 @@ class AsyncioBridge:
 
     def _empty(self) -> None:
         self._is_woken = False
-        for _ in range(len(self._calls)):  # what is posted meanwhile has its own wake-up: other tasks get their turn
+        for _ in range(len(self._calls)):  # later calls have their own wake-up, so that other tasks run between
             function, args = self._calls.popleft()
             run_guarded(function, *args)
 
 
 _lock = threading.Lock()
-_mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncioBridge] = weakref.WeakKeyDictionary()
+_bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncioBridge] = weakref.WeakKeyDictionary()
 
 
 def asyncio_bridge(loop: asyncio.AbstractEventLoop) -> AsyncioBridge:
-    mailbox = _mailboxes.get(loop)
-    if mailbox is None:
+    """Return the bridge of an asyncio loop; there is one for each."""
+    bridge = _bridges.get(loop)
+    if bridge is None:
         with _lock:
-            mailbox = _mailboxes.setdefault(loop, AsyncioBridge(loop))
-    return mailbox
+            bridge = _bridges.setdefault(loop, AsyncioBridge(loop))
+    return bridge

@@ -1,7 +1,6 @@
-"""Which broker coordinates a group or a transactional id: a memory of FindCoordinator's answers.
+"""Which broker coordinates a group or a transactional id, as FindCoordinator said.
 
-The memory holds until a coordinator says that it is not one (`forget`) or its broker is gone; then the key is looked up
-again. It refuses to send: it answers the lookups that are wanted, and takes their outcomes.
+An entry is valid until a coordinator says that it is not one (`forget`) or its broker is gone.
 """
 
 from __future__ import annotations
@@ -11,13 +10,15 @@ from kwire.errors import broker_error
 from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 _KINDS: dict[CoordinatorKind, int] = {"group": 0, "transaction": 1}
-_BATCHED_SINCE = 4  # v4 (KIP-699) asks for several keys at once and answers a list
+_BATCHED_SINCE = 4  # v4 (KIP-699) has lists of keys and coordinators
 
 
 class Coordinators:
+    """The known coordinators, and the lookups under way. The event loop sends the requests."""
+
     def __init__(self) -> None:
         self._nodes: dict[ToCoordinator, int] = {}
-        self._looking: set[ToCoordinator] = set()
+        self._lookups: set[ToCoordinator] = set()
 
     def node(self, route: ToCoordinator) -> int | None:
         return self._nodes.get(route)
@@ -26,10 +27,10 @@ class Coordinators:
         self._nodes.pop(route, None)
 
     def start(self, route: ToCoordinator) -> bool:
-        """True when a lookup is to be sent now: the key is unknown and nobody is asking yet."""
-        if route in self._nodes or route in self._looking:
+        """Return whether to send a lookup now: the key is unknown and no lookup is under way."""
+        if route in self._nodes or route in self._lookups:
             return False
-        self._looking.add(route)
+        self._lookups.add(route)
         return True
 
     def request(self, route: ToCoordinator, version: int) -> FindCoordinatorRequest:
@@ -39,12 +40,12 @@ class Coordinators:
         return FindCoordinatorRequest(key=route.key, key_type=kind)
 
     def handle_response(self, route: ToCoordinator, response: FindCoordinatorResponse) -> None:
-        """Remember the answer; raises the BrokerError that it carries instead."""
-        self._looking.discard(route)
-        answer = response.coordinators[0] if response.coordinators else response
-        if answer.error_code:
-            raise broker_error(answer.error_code, answer.error_message, api="FindCoordinator", group=route.key)
-        self._nodes[route] = answer.node_id
+        """Store the coordinator, or raise the BrokerError of the response."""
+        self._lookups.discard(route)
+        found = response.coordinators[0] if response.coordinators else response
+        if found.error_code:
+            raise broker_error(found.error_code, found.error_message, api="FindCoordinator", group=route.key)
+        self._nodes[route] = found.node_id
 
     def failed(self, route: ToCoordinator) -> None:
-        self._looking.discard(route)
+        self._lookups.discard(route)

@@ -1,9 +1,7 @@
-"""What happens to a cluster, for programs that want to be told: brokers that come, fail and go, partitions without a
-leader, metadata that changed.
+"""Events of a cluster: brokers that come, fail and go, partitions without a leader, metadata that changed.
 
-`on_cluster_event` of a producer, a consumer or an admin client calls a function with each event, on the callback
-thread. The cause of an event has happened when it is told; the state may have changed again by then. franz-go's hooks
-(BrokerConnectHook) and Java's ClusterResourceListener serve the same wish.
+`on_cluster_event` of a client calls a function with each event, on the callback thread. The state may have changed
+again by then. franz-go's hooks (BrokerConnectHook) and Java's ClusterResourceListener serve the same purpose.
 """
 
 from __future__ import annotations
@@ -29,14 +27,14 @@ class MetadataUpdated:
 
 @dataclass(frozen=True, slots=True)
 class BrokerAdded:
-    """The metadata has a broker that it had not; so it is for each of the first metadata."""
+    """The metadata has a new broker. The first metadata gives an event for each broker."""
 
     broker: Broker
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRemoved:
-    """The metadata has a broker no more: it was shut down, or lost by the controller."""
+    """The metadata no longer has a broker: it was shut down, or the controller lost it."""
 
     broker: Broker
 

@@ -2,7 +2,7 @@
 
     WARNING  no broker can be reached: at once, then at growing intervals; one broker of several failed
     INFO     a broker can be reached again; a connection was opened or closed, and why
-    DEBUG    an attempt to connect that failed; the versions that a broker offers; each request and each answer
+    DEBUG    an attempt to connect that failed; the versions that a broker offers; each request and each response
 
 A line that names a broker has its address once.
 """
@@ -94,4 +94,4 @@ def log_received(broker: str, request: RequestInfo | None, size: int, now: float
         requests_log.debug("from broker %s: %d bytes that no request asked for", broker, size)
     else:
         latency_ms = (now - request.sent_at) * 1000
-        requests_log.debug("from broker %s: answer to %s, %d bytes, %.1f ms", broker, request, size, latency_ms)
+        requests_log.debug("from broker %s: response to %s, %d bytes, %.1f ms", broker, request, size, latency_ms)

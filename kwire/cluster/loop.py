@@ -1,18 +1,18 @@
-"""The event loop: one thread, no locks, every decision in one fixed order per turn.
+"""The event loop: one thread, no locks, and each turn in one fixed order.
 
-    1. what other threads posted                                              (`post`)
-    2. writes of what the last turn queued, new connections, reads            (`Connections.poll`)
-    3. responses and the ends of connections                                  (`_handle`)
-    4. metadata, when partitions are in error, wanted, or old                 (`_refresh_metadata`)
-    5. probes of brokers that failed                                          (`RecoveryMonitor.probes`)
-    6. incomplete requests: calls that wait for a broker or for a back-off    (`_send_waiting`)
-    7. what the state machines want to send, retries before new requests      (`_turn_machines`)
-    8. metadata again, for topics that the machines want since step 7
+    1. run what other threads posted                                                  (`post`)
+    2. write what the last turn queued, connect, read                                 (`Connections.poll`)
+    3. handle responses and lost connections                                          (`_handle`)
+    4. request metadata, if partitions are in error, topics are new, or it is old     (`_refresh_metadata`)
+    5. probe brokers that failed                                                      (`RecoveryMonitor.probes`)
+    6. send requests that waited for a broker or for a back-off                       (`_send_waiting`)
+    7. send what the state machines return, retries before new requests               (`_turn_machines`)
+    8. request metadata again, for topics that the state machines need since step 7
 
-Kafka's request-pipelining design writes at the end of a turn. Here the next turn's poll writes first, before it waits:
-nothing happens in between, and one system call to select serves writes and reads. The loop joins machines (who know
-what to say) to connections (who know how). Sockets, clock and chance are arguments: the same loop runs on a simulated
-network. It refuses to run user code.
+Kafka's request-pipelining design writes at the end of a turn. Here the next turn writes before it waits: nothing
+happens between the two, and one system call serves writes and reads. State machines decide what to send, connections
+know how. Sockets, clock and random numbers are arguments, so the same loop runs on a simulated network. User code never
+runs here.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ from kwire.session import RequestFailed, ResponseReceived
 
 
 def _is_fatal(failure: KwireError | None) -> bool:
-    """Whether a node's failure is one that waiting does not cure."""
+    """Return whether waiting cannot end this failure."""
     return isinstance(failure, (NodeError, UnsupportedVersionError)) and not failure.is_retriable
 
 
-# While no broker is ready, a further address is tried after this long: one that swallows packets must not hold up the
-# rest.
+# While no broker is ready, the next address is tried after this many seconds: one that drops packets must not delay the
+# others.
 _NEXT_BROKER_SECONDS = 0.5
 
 
@@ -180,9 +180,9 @@ class LoopClient:
         else:
             self._loop.add_with(machine, self.view(purpose))
 
-    def enqueue(self, call: PendingRequest) -> None:
-        """Queue a request that belongs to no state machine; it leaves in this turn or the next."""
-        self._loop.enqueue_for(call, self)
+    def enqueue(self, pending: PendingRequest) -> None:
+        """Queue a request that belongs to no state machine, for this turn or the next."""
+        self._loop.enqueue_for(pending, self)
 
     def leave(self, error: KwireError) -> None:
         """Resolve what this client waits for, with `error`, and remove its state machines. The loop goes on."""
@@ -192,7 +192,7 @@ class LoopClient:
 
 
 class EventLoop:
-    """Everything but `post` and `wakeup` belongs to the loop's thread."""
+    """Joins state machines to connections. Only `post`, `wakeup` and `make_client` may be used on other threads."""
 
     def __init__(self, config: ClientConfig, selector: KafkaSelector, clock: Clock, random: Random) -> None:
         self.config = config
@@ -218,15 +218,15 @@ class EventLoop:
         self._coordinators = Coordinators()
         self._outage_log = logs.OutageLog()
         self._machines: list[tuple[StateMachine, ClusterView]] = []
-        self._probe_purpose: dict[int, Purpose] = {}  # by which connection a broker that failed is probed
-        self._waiting: list[PendingRequest] = []  # for their route, or for a back-off
+        self._probe_purpose: dict[int, Purpose] = {}  # by node: the connection that probes it
+        self._waiting: list[PendingRequest] = []  # for a broker, or for a back-off
         self._posted: deque[Callable[[], object]] = deque()
         self._next_broker_at = 0.0
         self._brokers_tried = 0
         self._now = clock.now()
         self._is_closed = False
         self._machines_had_turn = False
-        self._needs_turn = True  # something changed that this turn has not seen: do not block in the selector
+        self._needs_turn = True  # something changed since the state machines had their turn: do not block
 
     # -- from any thread
 
@@ -235,14 +235,14 @@ class EventLoop:
         self._posted.append(action)
         self.wakeup()
 
-    # -- what machines see
+    # -- what state machines see
 
     def view(self, purpose: Purpose) -> ClusterView:
         """Return the cluster as the first client's state machines with this purpose see it."""
         return self.client.view(purpose)
 
     def is_ready(self, node: int, purpose: Purpose) -> bool:
-        """Whether a request can be sent now; if not, a connection is started, unless the monitor probes the node."""
+        """Return whether a request can be sent now. If not, connect, unless the recovery monitor probes the node."""
         if node in self._connections.ready[purpose]:
             return True
         if node in self._connections.addresses and node not in self._recovery.failures:
@@ -308,20 +308,20 @@ class EventLoop:
     def remove(self, machine: StateMachine) -> None:
         self._machines = [pair for pair in self._machines if pair[0] is not machine]
 
-    def enqueue(self, call: PendingRequest) -> None:
+    def enqueue(self, pending: PendingRequest) -> None:
         """Queue a request of the first client: see `LoopClient.enqueue`."""
-        self.enqueue_for(call, self.client)
+        self.enqueue_for(pending, self.client)
 
-    def enqueue_for(self, call: PendingRequest, client: LoopClient) -> None:
-        call.client = client
-        timeout_ms = client.config.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
-        call.deadline = self._clock.now() + timeout_ms / 1000
-        if isinstance(call.route, ToCoordinator):
-            call.purpose = "coordinator"
+    def enqueue_for(self, pending: PendingRequest, client: LoopClient) -> None:
+        pending.client = client
+        timeout_ms = client.config.request_timeout_ms if pending.timeout_ms is None else pending.timeout_ms
+        pending.deadline = self._clock.now() + timeout_ms / 1000
+        if isinstance(pending.route, ToCoordinator):
+            pending.purpose = "coordinator"
         if self._is_closed or client.has_left:
-            self._finish(call, ClosedError("the client is closed"))
+            self._finish(pending, ClosedError("the client is closed"))
         else:
-            self._waiting.append(call)
+            self._waiting.append(pending)
             self._needs_turn = True
 
     def remove_client(self, client: LoopClient, error: KwireError) -> None:
@@ -335,33 +335,33 @@ class EventLoop:
         machines = [machine for machine, view in self._machines if view.client is client]
         self._machines = [pair for pair in self._machines if pair[1].client is not client]
         self._clients = [other for other in self._clients if other is not client]
-        waiting = [call for call in self._waiting if call.client is client]
-        self._waiting = [call for call in self._waiting if call.client is not client]
-        for call in waiting:
-            self._finish(call, error)
+        waiting = [pending for pending in self._waiting if pending.client is client]
+        self._waiting = [pending for pending in self._waiting if pending.client is not client]
+        for pending in waiting:
+            self._finish(pending, error)
         for event in self._connections.stop_all(self._now, client.fetch):
             self._handle(event)
         self._probe_purpose = {
             node: "general" if purpose == client.fetch else purpose for node, purpose in self._probe_purpose.items()
         }
         self._connections.ready.pop(client.fetch, None)
-        for node, call in self._connections.in_flight():
-            if isinstance(call, PendingRequest) and call.client is client:
-                call.was_written = call.is_abandoned = True
-                call.on_done(DisconnectedError("the client was closed", broker=self.describe(node)), self._now)
+        for node, pending in self._connections.in_flight():
+            if isinstance(pending, PendingRequest) and pending.client is client:
+                pending.was_written = pending.is_abandoned = True
+                pending.on_done(DisconnectedError("the client was closed", broker=self.describe(node)), self._now)
         for machine in machines:
             machine.closed(error)
 
     # -- the turn
 
     def turn(self, wait_max: float | None = None) -> None:
-        """One turn; blocks in the selector until something is due, or for `wait_max` seconds."""
+        """Make one turn. It waits in the selector until something is due, at most `wait_max` seconds."""
         while self._posted:
             self._posted.popleft()()
             self._needs_turn = True
         events = self._connections.poll(self._poll_timeout(wait_max))
         self._needs_turn = self._machines_had_turn = False
-        # That of the poll, not a later one: what was not due there must not pass for having had its turn.
+        # The time of the poll: with a later one, something due in between would miss its turn.
         self._now = self._connections.now
         if self._metadata.update_steps is not None and self._metadata.continue_update():
             self._metadata_updated()
@@ -379,31 +379,31 @@ class EventLoop:
         wanted = self._wanted_topics()
         if wanted is not self._metadata.topics:
             self._metadata.set_topics(wanted)
-        if self._now >= self._metadata.due_at:  # what the machines want to know since just now
+        if self._now >= self._metadata.due_at:  # for topics that are new since step 7
             self._refresh_metadata()
 
     def close(self, error: KwireError) -> None:
-        """Resolve everything that waits, with `error`, and close the connections. A second call does nothing."""
+        """Resolve everything that waits, with `error`, and close the connections. A second pending does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
         waiting, self._waiting = self._waiting, []
-        for call in waiting:
-            self._finish(call, error)
+        for pending in waiting:
+            self._finish(pending, error)
         for event in self._connections.stop_all(self._now):
             if isinstance(event, RequestFailed) and isinstance(event.token, PendingRequest):
-                call = event.token
-                if not call.is_abandoned:
-                    call.was_written = event.was_sent
-                    self._finish(call, event.error)
+                pending = event.token
+                if not pending.is_abandoned:
+                    pending.was_written = event.was_sent
+                    self._finish(pending, event.error)
         for machine, _ in self._machines:
             machine.closed(error)
         self._selector.close()
-        while self._posted:  # somebody may wait for what he posted
+        while self._posted:  # other threads may wait for these
             self._posted.popleft()()
 
     def _poll_timeout(self, wait_max: float | None) -> float | None:
-        """Until the next deadline. One at or before this turn's time has had its turn: only events can help it."""
+        """Return the seconds until the next deadline. A deadline that this turn has met needs an event, not a turn."""
         if self._needs_turn or self._posted or self._metadata.update_steps is not None:
             return 0.0
         deadlines: list[float | None] = [self._connections.due]
@@ -411,8 +411,8 @@ class EventLoop:
             deadlines.append(self._recovery.deadline())
         for machine, _ in self._machines:
             deadlines.append(machine.deadline())
-        for call in self._waiting:
-            deadlines += [call.deadline, call.retry_at]
+        for pending in self._waiting:
+            deadlines += [pending.deadline, pending.retry_at]
         if self._machines or self._waiting:
             deadlines += [self._metadata.due_at, self._next_broker_at]
         due, now = inf, self._now
@@ -428,12 +428,12 @@ class EventLoop:
         match event:
             case ResponseReceived(PendingRequest(is_abandoned=True)) | RequestFailed(PendingRequest(is_abandoned=True)):
                 pass
-            case ResponseReceived(PendingRequest() as call, _, response):
-                call.was_written = True
-                self._finish(call, response)
-            case RequestFailed(PendingRequest() as call, _, error, was_sent):
-                call.was_written = was_sent
-                self._failed(call, error)
+            case ResponseReceived(PendingRequest() as pending, _, response):
+                pending.was_written = True
+                self._finish(pending, response)
+            case RequestFailed(PendingRequest() as pending, _, error, was_sent):
+                pending.was_written = was_sent
+                self._failed(pending, error)
             case NodeReady(node):
                 self._next_broker_at = self._now
                 self._outage_log.reachable(self.describe(node), self._now)
@@ -462,69 +462,71 @@ class EventLoop:
             addresses = {show_address(*address) for address in connections.addresses.values()}
             self._outage_log.unreachable(addresses, cause, self._now)
 
-    # -- calls
+    # -- requests
 
-    def _failed(self, call: PendingRequest, error: KwireError) -> None:
-        if isinstance(error, NodeError) and call.may_retry and self._now < call.deadline and not self._is_over(call):
-            self._back_off(call, error, self._now)
-            self._waiting.append(call)
+    def _failed(self, pending: PendingRequest, error: KwireError) -> None:
+        is_over = self._now >= pending.deadline or self._is_over(pending)
+        if isinstance(error, NodeError) and pending.may_retry and not is_over:
+            self._back_off(pending, error, self._now)
+            self._waiting.append(pending)
         else:
-            self._finish(call, error)
+            self._finish(pending, error)
 
-    def _is_over(self, call: PendingRequest) -> bool:
-        return self._is_closed or (call.client is not None and call.client.has_left)
+    def _is_over(self, pending: PendingRequest) -> bool:
+        return self._is_closed or (pending.client is not None and pending.client.has_left)
 
-    def _back_off(self, call: PendingRequest, error: KwireError, now: float) -> None:
-        call.attempts += 1
-        call.last_error = error
-        call.retry_at = now + self._backoff.seconds(call.attempts, self._random)
+    def _back_off(self, pending: PendingRequest, error: KwireError, now: float) -> None:
+        pending.attempts += 1
+        pending.last_error = error
+        pending.retry_at = now + self._backoff.seconds(pending.attempts, self._random)
 
-    def _finish(self, call: PendingRequest, result: Response | KwireError | None) -> None:
-        if self._machines_had_turn:  # the machines have had their turn: they need another for what they learn here
+    def _finish(self, pending: PendingRequest, result: Response | KwireError | None) -> None:
+        if self._machines_had_turn:  # the state machines need another turn for this result
             self._needs_turn = True
-        call.on_done(result, self._now)
+        pending.on_done(result, self._now)
 
     def _send_waiting(self) -> None:
-        """Send what can be sent, in order; keep the rest; fail what has waited too long or waits for what cannot be."""
+        """Send the waiting requests that can be sent, in order; fail those that are late or cannot be sent."""
         waiting, self._waiting = self._waiting, []
-        for call in waiting:
-            if self._now >= call.deadline:
-                self._finish(call, self._timeout_error(call))
+        for pending in waiting:
+            if self._now >= pending.deadline:
+                self._finish(pending, self._timeout_error(pending))
                 continue
-            node = self._target(call.route) if self._now >= call.retry_at else NO_NODE
-            if node != NO_NODE and self.is_ready(node, call.purpose):
-                self._send(call, node)
+            node = self._target(pending.route) if self._now >= pending.retry_at else NO_NODE
+            if node != NO_NODE and self.is_ready(node, pending.purpose):
+                self._send(pending, node)
                 continue
-            fatal = self._fatal_failure(node, call.purpose)
+            fatal = self._fatal_failure(node, pending.purpose)
             if fatal is not None:
-                self._finish(call, fatal)
+                self._finish(pending, fatal)
             else:
-                self._waiting.append(call)
+                self._waiting.append(pending)
 
-    def _send(self, call: PendingRequest, node: int) -> None:
+    def _send(self, pending: PendingRequest, node: int) -> None:
         try:
-            session = self._connections.ready[call.purpose][node]
-            version = session.version(call.api, call.at_most)
-            call.broker, call.version = session.peer, version
-            request = call.build(version)
+            session = self._connections.ready[pending.purpose][node]
+            version = session.version(pending.api, pending.at_most)
+            pending.broker, pending.version = session.peer, version
+            request = pending.build(version)
             self._connections.send(
                 node,
-                call.purpose,
+                pending.purpose,
                 request,
                 self._now,
                 version=version,
-                timeout_ms=max(1, int((call.deadline - self._now) * 1000)),
-                token=call if call.expects_response else None,
-                expects_response=call.expects_response,
+                timeout_ms=max(1, int((pending.deadline - self._now) * 1000)),
+                token=pending if pending.expects_response else None,
+                expects_response=pending.expects_response,
             )
-        except KwireError as error:  # no common version, or a value that this version cannot carry
-            self._finish(call, error.at(broker=self.describe(node), api=call.api.__name__.removesuffix("Request")))
+        except KwireError as error:  # no common version, or a value that this version does not have
+            api = pending.api.__name__.removesuffix("Request")
+            self._finish(pending, error.at(broker=self.describe(node), api=api))
             return
-        if not call.expects_response:
-            self._finish(call, None)
+        if not pending.expects_response:
+            self._finish(pending, None)
 
     def _target(self, route: Route) -> int:
-        """The node that a route leads to now; -1 while it leads nowhere."""
+        """Return the node of a route, or -1 while there is none."""
         match route:
             case ToNode(node):
                 return node if node in self._connections.addresses else NO_NODE
@@ -560,9 +562,9 @@ class EventLoop:
                         result = error
                 if isinstance(result, KwireError):
                     self._coordinators.failed(route)
-                    for call in self._waiting:
-                        if call.route == route:
-                            self._back_off(call, result, now)
+                    for pending in self._waiting:
+                        if pending.route == route:
+                            self._back_off(pending, result, now)
 
             self.enqueue(
                 PendingRequest(
@@ -576,8 +578,10 @@ class EventLoop:
         return NO_NODE
 
     def _check_coordinator_known(self, route: ToCoordinator) -> None:
-        """A broker that is just back may coordinate before our metadata has its address: raises, so that there is a
-        pause before the next look, instead of asking the same again at once."""
+        """Raise if the metadata lacks the coordinator: a broker that restarts may coordinate before it is listed.
+
+        The error causes a back-off before the next lookup.
+        """
         node = self._coordinators.node(route)
         if node not in self._connections.addresses:
             self._metadata.request_refresh(f"broker {node}, which coordinates {route.key}, is not known")
@@ -586,45 +590,48 @@ class EventLoop:
             )
 
     def _any_node(self) -> int:
-        """The least loaded node that is ready for general purposes; while none is, knock at one after another.
+        """Return the least loaded node that is ready for general purposes, or -1; then try the next broker.
 
-        Never by a connection for another purpose, though it may be idle: what is sent on that next would wait for this
-        answer. The connection to a bootstrap address will do, so that most clients never need another one.
+        Connections for other purposes are not used, though they may be idle: their next request would have to wait.
+        The connection to a bootstrap address is, so that most clients need no other one.
         """
         ready = self._connections.ready["general"]
         if ready:
             return min(ready, key=lambda node: (ready[node].in_flight, node < 0))
         if self._now >= self._next_broker_at:
-            idle = [node for node in self._connections.addresses if not self._connections.is_started(node, "general")]
-            if idle:
-                # The metadata's brokers first: bootstrap addresses are for the start, and for when all of those are
-                # gone. Before all, those that can be reached just now.
-                reached = [node for node in idle if self._connections.has_connection(node)]
-                idle = reached or sorted(idle, key=lambda node: node < 0)
-                self._connections.start(idle[self._brokers_tried % len(idle)], "general")
-                self._brokers_tried += 1
-            self._next_broker_at = self._now + _NEXT_BROKER_SECONDS
+            self._try_next_broker()
         return NO_NODE
 
+    def _try_next_broker(self) -> None:
+        """Connect to one more broker: to one that is reachable, to one of the metadata, or to a bootstrap address."""
+        connections = self._connections
+        idle = [node for node in connections.addresses if not connections.is_started(node, "general")]
+        if idle:
+            reachable = [node for node in idle if connections.has_connection(node)]
+            candidates = reachable or sorted(idle, key=lambda node: node < 0)
+            connections.start(candidates[self._brokers_tried % len(candidates)], "general")
+            self._brokers_tried += 1
+        self._next_broker_at = self._now + _NEXT_BROKER_SECONDS
+
     def _fatal_failure(self, node: int, purpose: Purpose) -> KwireError | None:
-        """The failure that makes waiting for a node (-1: for any) useless."""
+        """Return the failure that waiting for a node (-1: for any) cannot end, if there is one."""
         if node == NO_NODE:
             view = self.view("general")
             return view.connection_error if view.has_fatal_error else None
         failure = self._connections.last_failure.get(node)
         return failure if _is_fatal(failure) and not self._connections.is_started(node, purpose) else None
 
-    def _timeout_error(self, call: PendingRequest) -> RequestTimeoutError:
-        cause = call.last_error or self.view("general").connection_error
+    def _timeout_error(self, pending: PendingRequest) -> RequestTimeoutError:
+        cause = pending.last_error or self.view("general").connection_error
         return timeout_error(
-            "no response in time" if cause else f"no response in time{self._missing_from_metadata(call.route)}",
+            "no response in time" if cause else f"no response in time{self._missing_from_metadata(pending.route)}",
             cause,
-            api=call.api.__name__.removesuffix("Request"),
+            api=pending.api.__name__.removesuffix("Request"),
             remedy="check that the brokers are up and that the addresses they advertise can be reached from here",
         )
 
     def _missing_from_metadata(self, route: Route) -> str:
-        """What the metadata lacks for a route, if that is the reason for waiting."""
+        """Return what the metadata lacks for a route, as the end of a message, or ""."""
         brokers = self.snapshot.brokers
         match route:
             case ToNode(node) if node not in self._connections.addresses:
@@ -637,7 +644,7 @@ class EventLoop:
                 return ": the cluster has received no controller"
         return ""
 
-    # -- metadata and machines
+    # -- metadata and state machines
 
     def _wanted_topics(self) -> Collection[str]:
         if len(self._machines) == 1 and not self._waiting:
@@ -645,13 +652,13 @@ class EventLoop:
         wanted: set[str] = set()
         for machine, _ in self._machines:
             wanted.update(machine.topics())
-        for call in self._waiting:
-            if isinstance(call.route, ToLeader):
-                wanted.add(call.route.topic)
+        for pending in self._waiting:
+            if isinstance(pending.route, ToLeader):
+                wanted.add(pending.route.topic)
         return wanted
 
     def _refresh_metadata(self) -> None:
-        if not self._machines and not self._waiting:  # a client that asked for nothing yet leaves the cluster alone
+        if not self._machines and not self._waiting:  # a client that was not used yet sends nothing
             return
         node = self._any_node()
         if node == NO_NODE:
@@ -659,15 +666,15 @@ class EventLoop:
         self._metadata.start(node, self._now)
 
         def done(result: Response | KwireError | None, now: float) -> None:
-            self._metadata_done(call, result, now)
+            self._metadata_done(pending, result, now)
 
-        call = PendingRequest(ToNode(node), MetadataRequest, self._metadata.request, done)
-        call.deadline = self._now + self.config.request_timeout_ms / 1000
-        self._send(call, node)
+        pending = PendingRequest(ToNode(node), MetadataRequest, self._metadata.request, done)
+        pending.deadline = self._now + self.config.request_timeout_ms / 1000
+        self._send(pending, node)
 
-    def _metadata_done(self, call: PendingRequest, result: Response | KwireError | None, now: float) -> None:
+    def _metadata_done(self, pending: PendingRequest, result: Response | KwireError | None, now: float) -> None:
         if isinstance(result, MetadataResponse):
-            if self._metadata.handle_response(result, now, (call.broker, call.version)):
+            if self._metadata.handle_response(result, now, (pending.broker, pending.version)):
                 self._metadata_updated()
         else:
             self._metadata.failed(now, result if isinstance(result, KwireError) else None)
@@ -680,19 +687,19 @@ class EventLoop:
 
     def _turn_machines(self) -> None:
         self._machines_had_turn = True
-        if len(self._clients) > 2:  # more than one shares: nobody is to be the first at each free place in flight
+        if len(self._clients) > 2:  # clients share: none may be the first in every turn
             self._machines = [*self._machines[1:], *self._machines[:1]]
         for machine, view in self._machines:
-            for call in machine.turn(self._now, view):
-                call.client = client = view.client
-                timeout_ms = client.config.request_timeout_ms if call.timeout_ms is None else call.timeout_ms
-                call.deadline = self._now + timeout_ms / 1000
-                if isinstance(call.route, (ToNode, ToLeader)):
-                    call.purpose = view.purpose
-                elif isinstance(call.route, ToCoordinator):
-                    call.purpose = "coordinator"
-                node = self._target(call.route)
-                if node != NO_NODE and self.is_ready(node, call.purpose):
-                    self._send(call, node)
+            for pending in machine.turn(self._now, view):
+                pending.client = client = view.client
+                timeout_ms = client.config.request_timeout_ms if pending.timeout_ms is None else pending.timeout_ms
+                pending.deadline = self._now + timeout_ms / 1000
+                if isinstance(pending.route, (ToNode, ToLeader)):
+                    pending.purpose = view.purpose
+                elif isinstance(pending.route, ToCoordinator):
+                    pending.purpose = "coordinator"
+                node = self._target(pending.route)
+                if node != NO_NODE and self.is_ready(node, pending.purpose):
+                    self._send(pending, node)
                 else:
-                    self._waiting.append(call)
+                    self._waiting.append(pending)

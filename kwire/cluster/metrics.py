@@ -1,7 +1,7 @@
-"""What a client counts about its brokers: connections, requests, bytes, and how long answers took.
+"""What a client counts about its brokers: connections, requests, bytes, and the latency of responses.
 
-Counted per request on the event loop's thread, with no lock, so cheaply that it is always on. A `ClusterMetrics` is a
-copy of one moment. Numbers only grow, until the client is closed, but for those that say "now".
+Counting happens per request on the event loop's thread, without a lock, and is always on. A `ClusterMetrics` is a copy
+at one moment. Numbers only grow until the client is closed, except those that describe that moment.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from itertools import accumulate
 
 from kwire.errors import KwireError
 
-# Upper bounds in seconds: a loopback broker answers in the first, a broker that is being restarted in the last.
+# Upper bounds in seconds: a loopback broker responds within the first, a broker that restarts within the last.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How often a duration was up to each of BOUNDS: `counts`, one for each and one for what was longer."""
+    """A histogram of durations. `counts` has one number for each of BOUNDS, and one for longer durations."""
 
     counts: tuple[int, ...]
     total_seconds: float
@@ -31,13 +31,13 @@ class Distribution:
 
     @property
     def mean(self) -> float:
-        """Seconds; 0.0 when nothing was counted."""
+        """The mean in seconds; 0.0 when nothing was counted."""
         return self.total_seconds / self.count if self.count else 0.0
 
     def quantile(self, part: float) -> float:
-        """About the duration that `part` (0.5, 0.99) of all did not exceed: interpolated between bounds.
+        """Return about the duration that the share `part` (0.5, 0.99) did not exceed, interpolated between bounds.
 
-        Nothing counted: 0.0. Beyond the last bound: that bound.
+        It is 0.0 when nothing was counted, and the last bound for longer durations.
         """
         wanted = part * self.count
         for place, reached in enumerate(accumulate(self.counts)):
@@ -51,7 +51,7 @@ class Distribution:
 
 
 class Histogram:
-    """The counts that a `Distribution` is a copy of."""
+    """The counts behind a `Distribution`."""
 
     __slots__ = ("_counts", "_total")
 
@@ -60,7 +60,7 @@ class Histogram:
         self._total = 0.0
 
     def observe(self, seconds: float, count: int = 1) -> None:
-        """That a duration came `count` times."""
+        """Count a duration, `count` times."""
         self._counts[bisect_left(BOUNDS, seconds)] += count
         self._total += seconds * count
 
@@ -87,10 +87,10 @@ class BrokerCounters:
 class BrokerMetrics:
     """`node` is the broker's id, or below 0 for a bootstrap address. `latency` is by API: {"Produce": ...}.
 
-    connects, losses       connections that were made; that ended, or could not be made, without our wish
-    requests, failures     requests given to the connection; those that got no answer
+    connects, losses       connections made; connections that failed or could not be made
+    requests, failures     requests sent; requests without a response
     connections            connections that are open now: up to one for each purpose
-    in_flight              requests that wait for their answer now
+    in_flight              requests that wait for their response now
     """
 
     node: int

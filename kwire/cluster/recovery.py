@@ -1,10 +1,9 @@
-"""The recovery monitor: it knows which brokers failed and when to probe them (kafka4net's PartitionRecoveryMonitor).
+"""Which brokers failed, and when to probe them (kafka4net's PartitionRecoveryMonitor).
 
-A broker fails when its connection ends without our asking, or cannot be made. From then on the monitor probes it, with
-growing pauses, whether or not anybody has something to send: so that the partitions it leads are back in use as soon
-as it is, and no record has to be sacrificed to find that out. It recovers when a connection to it is ready again. It
-is forgotten when the metadata no longer lists it. A state machine: it answers which nodes to probe, and makes no
-connection.
+A broker fails when its connection ends unexpectedly, or cannot be made. Then the monitor probes it with growing pauses,
+whether or not there is something to send. So its partitions are in use again as soon as it is back, and no record has
+to fail to find that out. It recovers when a connection to it is ready, and is forgotten when the metadata no longer has
+it.
 """
 
 from __future__ import annotations
@@ -28,13 +27,15 @@ class Failure:
 
 
 class RecoveryMonitor:
+    """The failed brokers. The event loop makes the connections to the nodes of `probes`."""
+
     def __init__(self, backoff: Backoff, random: Random) -> None:
         self.failures: dict[int, Failure] = {}
         self._backoff = backoff
         self._random = random
 
     def failed(self, node: int, cause: KwireError, now: float) -> bool:
-        """Note a failure; True when the node was healthy until now."""
+        """Note a failure; return whether the node was healthy before."""
         failure = self.failures.get(node)
         if failure is None:
             self.failures[node] = Failure(now, now + self._backoff.seconds(1, self._random), 0, cause)
@@ -53,7 +54,7 @@ class RecoveryMonitor:
             del self.failures[node]
 
     def probes(self, now: float) -> list[int]:
-        """The nodes to connect to now, each counted as probed."""
+        """Return the nodes to connect to now, and count a probe for each."""
         due = [node for node, failure in self.failures.items() if failure.probe_at <= now]
         for node in due:
             failure = self.failures[node]

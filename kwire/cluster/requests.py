@@ -1,8 +1,8 @@
-"""How a state machine and the event loop speak: a `StateMachine` answers `PendingRequest`s, the loop carries them out.
+"""State machines and the requests that they return to the event loop.
 
-A machine touches no socket, clock or thread. Once per turn of the loop it is given the time and a `ClusterView` of the
-cluster and answers the requests that it wants sent; each call's `on_done` is called exactly once, on the loop's
-thread, with the response or with the error that took its place.
+A `StateMachine` touches no socket, clock or thread. Once per turn the loop calls it with the time and a `ClusterView`,
+and it returns the requests to send. The loop calls `on_done` of each exactly once, on its thread, with the response or
+with the error in place of it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CoordinatorKind = Literal["group", "transaction"]
 
-# What a connection is for. A broker answers the requests of a connection one after the other: so what may be slow has
-# connections of its own, as fetches that wait for records and coordinators that wait for members.
+# The use of a connection. A broker handles the requests of a connection one after the other, so requests that may wait
+# there (a fetch for records, a coordinator for members) have connections of their own. The purposes are
 # "produce", "fetch", "coordinator" and "general". Clients that share a loop have fetch connections of their own, under
 # purposes such as "fetch 2": the fetch of one waits at the broker, and must not hold up the other's.
 Purpose = str
@@ -37,7 +37,7 @@ class ToNode:
 
 @dataclass(frozen=True, slots=True)
 class ToLeader:
-    """The leader of a partition; the call waits while there is none."""
+    """The leader of a partition; the request waits while there is none."""
 
     topic: str
     partition: int
@@ -45,7 +45,7 @@ class ToLeader:
 
 @dataclass(frozen=True, slots=True)
 class ToCoordinator:
-    """The coordinator of a group or of a transactional id; found by FindCoordinator and remembered."""
+    """The coordinator of a group or of a transactional id, found by FindCoordinator."""
 
     key: str
     kind: CoordinatorKind = "group"
@@ -58,7 +58,7 @@ class ToController:
 
 @dataclass(frozen=True, slots=True)
 class ToAny:
-    """Any broker that is ready, the least loaded first; bootstrap addresses count."""
+    """Any broker that is ready, bootstrap addresses included; the least loaded one is used."""
 
 
 Route = ToNode | ToLeader | ToCoordinator | ToController | ToAny
@@ -66,15 +66,14 @@ Route = ToNode | ToLeader | ToCoordinator | ToController | ToAny
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
-    """One request to be sent and its answer to be handed back.
+    """A request that the loop is to send, and the callback for its result.
 
-    build       makes the request for the version negotiated with the broker, just before it is written
-    on_done     gets the response, or the error that took its place, or None where no answer is to come; exactly once,
-                on the loop's thread
-    timeout_ms  the whole budget, waiting for a connection included; None: the client's request_timeout_ms
-    at_most     the highest version to use, where the caller needs an older one
-    may_retry   the loop may send it again when the connection broke: only for requests that are safe to repeat
-    expects_response  False for the one request that brokers do not answer: Produce with acks=0
+    build             makes the request for the version negotiated with the broker, just before it is written
+    on_done           gets the response, the error in place of it, or None where no response is expected
+    timeout_ms        the time for all of it, waiting for a connection included; None: the client's request_timeout_ms
+    at_most           the highest version to use, where the caller needs an older one
+    may_retry         whether the loop may send it again after a lost connection: only where that is safe
+    expects_response  False for the only request without a response: Produce with acks=0
     """
 
     route: Route
@@ -85,18 +84,18 @@ class PendingRequest:
     at_most: int | None = None
     may_retry: bool = False
     expects_response: bool = True
-    # Set by the loop. After an error: whether bytes of the request may have left, so that it may have been carried out.
+    # Set by the loop. After an error: whether bytes of the request may have been sent, so that a broker may have it.
     was_written: bool = field(default=False, init=False)
-    # Set by the loop: which of the broker's connections it goes by.
+    # Set by the loop: which of the broker's connections it uses.
     purpose: Purpose = field(default="general", init=False)
-    # Set by the loop: whose request it is, and whether that client left the loop, so that a response is dropped.
+    # Set by the loop: the client, and whether it has left the loop, so that a response is dropped.
     client: LoopClient | None = field(default=None, init=False)
     is_abandoned: bool = field(default=False, init=False)
     # Set by the loop when it sends: the broker as errors name it, and the version of the API.
     broker: str | None = field(default=None, init=False)
     version: int | None = field(default=None, init=False)
-    # Set by the loop while the call waits for its route, for a back-off, or for its answer: how long it may, how often
-    # it was tried, when it may be again, and what became of its last attempt, or of looking for its broker.
+    # Set by the loop while the request waits for a broker, for a back-off or for its response: `last_error` is that of
+    # the last attempt, or of the lookup of its broker.
     deadline: float = field(default=inf, init=False)
     attempts: int = field(default=0, init=False)
     retry_at: float = field(default=0.0, init=False)
@@ -104,78 +103,79 @@ class PendingRequest:
 
 
 class ClusterView(Protocol):
-    """The cluster as a machine may see it during a turn. What it says of a node is said of the node's connection for
-    the machine's purpose."""
+    """The cluster as a state machine may see it during a turn.
+
+    What concerns a node concerns its connection for the purpose of the state machine.
+    """
 
     @property
     def snapshot(self) -> Snapshot: ...
 
     @property
     def connection_error(self) -> KwireError | None:
-        """Why no broker can be reached, while none can; the cause to give when patience runs out."""
+        """The newest failure while no broker can be reached, else None."""
         ...
 
     @property
     def has_fatal_error(self) -> bool:
-        """`connection_error` will not pass by waiting: wrong credentials, wrong certificate, not a Kafka port."""
+        """Whether waiting cannot end `connection_error`: wrong credentials, wrong certificate, not a Kafka port."""
         ...
 
     def is_ready(self, node: int) -> bool:
-        """Whether a request can be written to the node now. If not, a connection is started, back-off respected."""
+        """Return whether a request can be sent to the node now. If not, connect, after the back-off."""
         ...
 
     def capacity(self, node: int) -> int:
-        """How many more requests may be put in flight to the node."""
+        """Return how many more requests may be in flight to the node, which must be ready."""
         ...
 
     def version(self, node: int, api: type[Request[Any]], at_most: int | None = None) -> int:
-        """The highest version that both sides speak; raises UnsupportedVersionError. The node must be ready."""
+        """Return the highest common version with the node, which must be ready, or raise UnsupportedVersionError."""
         ...
 
     def supports(self, node: int, api: type[Request[Any]]) -> bool: ...
 
     def failure(self, node: int) -> KwireError | None:
-        """Why the last connection to the node ended or failed; None once a new one is ready."""
+        """Return why the last connection to the node ended or failed; None while one is ready."""
         ...
 
     def feature(self, name: str) -> int:
-        """The level of a cluster feature (KIP-584), such as transaction.version; 0 where brokers know none."""
+        """Return the level of a cluster feature (KIP-584), such as transaction.version; 0 without it."""
         ...
 
     def forget_coordinator(self, route: ToCoordinator) -> None:
-        """A broker said that it is not the coordinator, or is gone: look it up again."""
+        """Look the coordinator up again: the broker is not the coordinator, or is gone."""
         ...
 
     def describe(self, node: int) -> str:
-        """The node as errors name it: "1 at host:9092"."""
+        """Return the node as errors name it: "1 at host:9092"."""
         ...
 
     def unreachable_since(self, node: int) -> Failure | None:
-        """Since when a broker of the metadata cannot be reached, and when it is tried again; None while it can."""
+        """Return the failure of a broker of the metadata that cannot be reached; None while it can."""
         ...
 
     def metadata_status(self) -> MetadataStatus:
-        """Who is being asked for newer metadata, or when somebody may be."""
+        """Return whether metadata is being requested, from which broker, or when it may be."""
         ...
 
     def request_metadata(self, reason: str) -> None:
-        """Ask for a refresh as soon as the back-off allows."""
+        """Request metadata as soon as the back-off allows."""
         ...
 
     def allow_topic_creation(self, topic: str) -> None:
-        """Let brokers create a topic that the machine wants, if they and the client's options allow that.
+        """Let brokers create a topic that the state machine needs, if they and the client's options allow it.
 
-        For a record to a topic that the producer has never seen. The permission ends when the topic was seen once, so
-        that no refresh creates a topic again that was deleted.
+        The permission ends when the topic was seen once, so that no refresh creates a deleted topic again.
         """
         ...
 
     def update_leaders(self, hints: Iterable[CurrentLeader], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
-        """Take the leaders that a response names beside its errors (KIP-951), without a round trip for metadata.
+        """Apply the leaders that a response names beside its errors (KIP-951), without a request for metadata.
 
-        For `current_leader` and `node_endpoints` of a ProduceResponse (v10) or a FetchResponse (v12, v16) alike. The
-        answer are the (topic, partition) for which that was news, so that they can be asked for at once: what names no
-        higher leader epoch, another topic of the same name, or a broker of unknown address is passed over.
+        They are `current_leader` and `node_endpoints` of a ProduceResponse (v10) or a FetchResponse (v12, v16). Return
+        the (topic, partition) pairs whose leader is new. A hint without a higher leader epoch, for another topic of the
+        same name, or with a broker of unknown address is ignored.
         """
         ...
 
@@ -184,17 +184,17 @@ class StateMachine(Protocol):
     """A participant of the event loop."""
 
     def turn(self, now: float, view: ClusterView) -> Iterable[PendingRequest]:
-        """Called once per turn, after responses were handled; answers what to send."""
+        """Return the requests to send. Called once per turn, after responses were handled."""
         ...
 
     def deadline(self) -> float | None:
-        """When `turn` must be called next though nothing happens; None: not by time alone."""
+        """Return the time at which `turn` must be called although nothing happens, or None."""
         ...
 
     def topics(self) -> Collection[str]:
-        """The topics whose metadata it needs. An empty answer costs nothing; the loop asks every turn."""
+        """Return the topics whose metadata it needs. Called in every turn."""
         ...
 
     def closed(self, error: KwireError) -> None:
-        """The loop ends: resolve everything that is still waiting, with `error`."""
+        """Resolve everything that still waits with `error`: the loop or the client ends."""
         ...

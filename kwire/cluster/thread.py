@@ -1,7 +1,7 @@
-"""The thread on which an event loop turns, and the doors into it for every other thread.
+"""The thread of an event loop, and the calls into it from other threads.
 
-What producers, consumers, admin calls and the command line stand on. It owns the thread, the dispatcher for user code
-and the guard against forks: a child process has the parent's sockets but not its thread, so every use there raises.
+Producers, consumers, admin clients and the command line use it. It also has the thread for user callbacks and the check
+for forks: a child process has the parent's sockets but not its thread, so every use there raises ClosedError.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger("kwire.cluster")
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
 
-# Counts the forks that led to this process. Asking for the process id instead costs a system call, for every record.
+# The number of forks that led to this process. `os.getpid` would be a system call for every record.
 _forks = 0
 
 
@@ -51,7 +51,7 @@ def _forked() -> None:
 
 os.register_at_fork(after_in_child=_forked)
 
-# How long `request` waits beyond the loop's own timeout for the answer that the loop always gives.
+# How many seconds `request` waits beyond the timeout of the loop, which always gives a result.
 _GRACE = 5.0
 
 
@@ -79,8 +79,8 @@ class LoopThread:
         self._thread = thread
         self.wakeup = loop.wakeup
         self._callbacks = CallbackThread(f"{name} callbacks")
-        # Guards the states below. What is posted goes through it too: before `close`, and then it runs, or not at all.
-        # Re-entrant, since a finalizer may run anywhere, and may post.
+        # Guards the attributes below, and posting: an action is posted before `close`, or refused. It is re-entrant
+        # because a finalizer may run anywhere and may post.
         self._lock = threading.RLock()
         self._is_started = False
         self._is_closing = False
@@ -89,27 +89,27 @@ class LoopThread:
         self._listeners: dict[object, Callable[[ClusterEvent], object]] = {}
         self._forks = _forks
         self._on_fork: list[Callable[[], object]] = []
-        # A daemon thread may be stopped anywhere at interpreter exit; ending it before that keeps sockets clean.
+        # A daemon thread may stop anywhere when the interpreter exits; this ends it properly before that.
         self._finalizer = weakref.finalize(self, _close_at_exit, weakref.ref(self))
 
-    # -- for machines and their faces
+    # -- for state machines and clients
 
     @property
     def snapshot(self) -> Snapshot:
-        """The newest metadata; immutable, so safe to read anywhere."""
+        """The newest metadata, which is immutable. Any thread may read it."""
         return self._loop.snapshot
 
     def metrics(self) -> ClusterMetrics:
-        """What was counted about the brokers; on the loop's thread, or when there is none."""
+        """Return the counts about brokers. Call it on the loop's thread, or when the loop does not run."""
         return self._loop.metrics()
 
     @property
     def view(self) -> ClusterView:
-        """The cluster as machines with general purposes see it; only for what runs on the loop's thread."""
+        """The cluster as state machines with general purposes see it; for the loop's thread only."""
         return self._client.view("general")
 
     def view_for(self, purpose: Purpose) -> ClusterView:
-        """The cluster as machines with this purpose see it; only for what runs on the loop's thread."""
+        """Return the cluster as state machines with this purpose see it; for the loop's thread only."""
         return self._client.view(purpose)
 
     def start(self) -> None:
@@ -130,11 +130,11 @@ class LoopThread:
         self.call_soon(self._loop.remove, machine)
 
     def call_soon(self, function: Callable[..., object], *args: Any) -> None:
-        """Run on the loop's thread, in its next turn. For our own code: user code goes to `dispatch`.
+        """Run a function on the loop's thread in its next turn. User code belongs to `dispatch`.
 
-        Raises ClosedError once `close` was called; what was posted before always runs.
+        Raises ClosedError once `close` was called. A function that was posted before always runs.
         """
-        self.check_usable()  # in a forked child, before the lock: another thread of the parent may hold that for ever
+        self.check_usable()  # before the lock: in a forked child a thread of the parent may hold it
         with self._lock:
             self.check_usable()
             self._post(lambda: function(*args))
@@ -143,7 +143,7 @@ class LoopThread:
         self._loop.post(action)
 
     def run(self, function: Callable[[], T], timeout: float | None = None) -> T:
-        """Run on the loop's thread and wait for what it answers or raises."""
+        """Run a function on the loop's thread, and return or raise what it does."""
         assert not self.is_loop_thread(), "the loop would wait for itself"
         self.start()
         future: Future[T] = Future()
@@ -158,7 +158,7 @@ class LoopThread:
         return self.wait(future, timeout)
 
     def dispatch(self, function: Callable[..., object], *args: Any) -> None:
-        """Hand user code to the callback thread."""
+        """Run user code on the callback thread."""
         self._callbacks.submit(function, *args)
 
     def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
@@ -167,7 +167,7 @@ class LoopThread:
         key = object()
 
         def call(event: ClusterEvent) -> None:
-            if key in listeners:  # it may have been taken away since the event
+            if key in listeners:  # it may have been removed since the event
                 callback(event)
 
         def unsubscribe() -> None:
@@ -204,7 +204,7 @@ class LoopThread:
 
     @property
     def has_system_clock(self) -> bool:
-        """Whether the time may be asked of the system as well."""
+        """Whether the clock is that of the system."""
         return isinstance(self.clock, SystemClock)
 
     @property
@@ -213,11 +213,11 @@ class LoopThread:
             return self._is_started and not self._has_ended
 
     def on_loop_or_after(self, function: Callable[[], T], timeout: float | None = None) -> T:
-        """As `run`; but here, where there is no loop, because nothing was started or all has ended."""
+        """Run a function on the loop's thread, or on this one when the loop is not started or has ended."""
         if self.is_running:
             try:
                 return self.run(function, timeout)
-            except ClosedError:  # it is ending just now
+            except ClosedError:  # the loop ends now
                 self._join(timeout)
         return function()
 
@@ -237,7 +237,7 @@ class LoopThread:
         for callback in self._on_fork:
             callback()
 
-    # -- one request, one answer
+    # -- one request
 
     def request(
         self,
@@ -249,10 +249,10 @@ class LoopThread:
         at_most: int | None = None,
         may_retry: bool = True,
     ) -> R:
-        """Send one request and wait for its response; error codes inside it are the caller's to read.
+        """Send one request and return its response. The caller checks the error codes in it.
 
-        Raises the NodeError, UnsupportedVersionError or RequestTimeoutError that took the answer's place.
-        `timeout` is seconds, by default the client's request_timeout_ms.
+        `timeout` is seconds, by default the client's request_timeout_ms. Raises NodeError, UnsupportedVersionError or
+        RequestTimeoutError.
         """
         assert not self.is_loop_thread(), "the loop would wait for itself"
         self.start()
@@ -266,23 +266,23 @@ class LoopThread:
                 future.set_result(result)  # type: ignore[arg-type]  # the session decoded it as api.RESPONSE
 
         timeout_ms = max(1, int(timeout * 1000))
-        call = PendingRequest(route, api, build, done, timeout_ms=timeout_ms, at_most=at_most, may_retry=may_retry)
-        self.call_soon(self._client.enqueue, call)
+        pending = PendingRequest(route, api, build, done, timeout_ms=timeout_ms, at_most=at_most, may_retry=may_retry)
+        self.call_soon(self._client.enqueue, pending)
         return self.wait(future, timeout + _GRACE)
 
     def describe(self, node: int) -> str:
         return self._loop.describe(node)
 
     def version(self, node: int, api: type[Request[Any]]) -> int:
-        """The version that would be used with a node that is connected."""
+        """Return the version that a request to a connected node would have."""
         return self.run(lambda: self.view.version(node, api), _GRACE)
 
     # -- the end
 
     def close(self, timeout: float | None = 10.0) -> None:
-        """End the loop: what still waits fails with ClosedError; callbacks are run. A second call does nothing."""
+        """End the loop: what waits fails with ClosedError, and callbacks run. A second call does nothing."""
         if self._forks != _forks:
-            return  # the parent's affair
+            return  # the loop is the parent's
         with self._lock:
             is_first, self._is_closing = not self._is_closing, True
             is_started = self._is_started
@@ -332,12 +332,12 @@ class LoopThread:
                 self.remove(machine)
 
     def wait(self, future: Future[T], timeout: float | None) -> T:
-        """What the loop puts into `future`; RequestTimeoutError after `timeout` seconds."""
+        """Return the result of `future`, or raise RequestTimeoutError after `timeout` seconds."""
         check_timeout(timeout)
         try:
             return future.result(timeout)
         except FutureTimeoutError as error:
-            if isinstance(error, KwireError):  # the answer itself, not the lack of one
+            if isinstance(error, KwireError):  # the result of the future, not the end of the wait
                 raise
             raise RequestTimeoutError(
                 f"the client's own thread did not answer within {timeout} s",

@@ -368,7 +368,7 @@ def test_connections_are_logged(cluster: Cluster, args: list[str]) -> None:
 def test_requests_are_logged(cluster: Cluster, args: list[str]) -> None:
     ran = ask(cluster, *args)
     assert re.search(r"DEBUG kwire.cluster.requests: to broker .*: Metadata v\d+ \(correlation id 1\)", ran.stderr)
-    assert re.search(r"from broker .*: answer to Metadata .*, \d+ bytes, \d+\.\d ms$", ran.stderr, re.MULTILINE)
+    assert re.search(r"from broker .*: response to Metadata .*, \d+ bytes, \d+\.\d ms$", ran.stderr, re.MULTILINE)
 
 
 def test_verbose_without_a_connection() -> None:

@@ -113,7 +113,7 @@ def test_each_request_and_answer_at_debug(caplog: pytest.LogCaptureFixture) -> N
         got = [
             text
             for text in traffic
-            if re.fullmatch(rf"from broker {broker}: answer to {request}, \d+ bytes, \d+\.\d ms", text)
+            if re.fullmatch(rf"from broker {broker}: response to {request}, \d+ bytes, \d+\.\d ms", text)
         ]
         assert (len(sent), len(got)) == (1, 1), traffic
 
