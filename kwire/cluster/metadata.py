@@ -1,24 +1,9 @@
-"""What a client knows of a cluster, and when it asks for it again.
+"""The metadata of a cluster: what a client knows at one moment, and when it requests a newer version.
 
-What a client knows of the cluster at one moment: brokers, topics, partition leaders. Immutable.
-
-A new snapshot is made of the old one and a MetadataResponse, or of leaders that brokers named when they refused a
-request because they lead no more (KIP-951). It refuses to go back in time: a broker that has not heard of a leader
-change yet answers with an older leader epoch, and for that partition the older snapshot is kept (as Kafka's
-org.apache.kafka.clients.Metadata does since KIP-320), and so is the broker that leads it. A topic with a new id was
-deleted and created again, so its epochs start afresh.
-
-When metadata is asked for, of whom, and what for: a state machine without I/O.
-
-It owns the newest `Snapshot` and the decision to refresh it: when a topic is wanted that the snapshot lacks, when some
-partition is in error, when somebody asks, and when it has grown old. One request is in flight at a time; after a
-failure, or an answer that still has leaderless partitions, the next one waits for its back-off, so that an election is
-never met with a storm of requests. It refuses to know how a request travels.
-
-Brokers may create a topic that a request names (auto.create.topics.enable), and the permission in a request is for all
-its topics. So topics that may be created are asked for alone, until they were seen for the first time; every other
-request forbids it. A topic that was deleted is thus never created again by a refresh. Brokers before 0.11 know no such
-permission: there every request may create.
+A broker may create a topic that a request names (auto.create.topics.enable), and the permission in a request is for all
+of its topics. So topics that may be created are requested alone until they were seen for the first time; every other
+request forbids it. A refresh never creates a deleted topic again. Brokers before 0.11 have no such permission: there
+every request may create topics.
 """
 
 from __future__ import annotations
@@ -40,22 +25,24 @@ from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 NO_ID = UUID(int=0)
 NO_NODE = -1
 
-# Codes of a topic that the next answer may well not have.
-_PASSING = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+# Errors of a topic that a later response may not have.
+_TRANSIENT = frozenset(
+    {ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+)
 
 STEP = 2_000  # partitions, a topic counting as one more
-# So many more than an answer tells of its topic may lack in it; a higher index is no partition's.
+# How many partitions a response may lack of a topic: an index beyond that is ignored.
 MISSING_MAX = 10_000
 TOPIC_NAME_BYTES_MAX = 0x7FFF  # of a string in requests
 
 
 def is_topic_name(name: object) -> TypeGuard[str]:
-    """Whether a request can carry it. One that none can would keep those that name other topics too from being sent."""
+    """Return whether a request can carry the name. One wrong name would fail a request for all its topics."""
     if not isinstance(name, str):
         return False
     try:
         return 0 < len(name.encode()) <= TOPIC_NAME_BYTES_MAX
-    except UnicodeEncodeError:  # half of a surrogate pair, as undecodable file names have
+    except UnicodeEncodeError:  # half of a surrogate pair
         return False
 
 
@@ -70,13 +57,13 @@ class Broker(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """`leader` is -1 while there is none; `leader_epoch` is -1 where the broker is too old to tell (before v7).
+    """A partition. `leader` is -1 while there is none; `leader_epoch` is -1 from brokers that lack it (before v7).
 
     `leaderless_since` is the loop's time of the first answer of those in a row that named no leader. A tuple because
     refreshed metadata makes one of these for each partition of a cluster, and the loop stands still meanwhile.
     """
 
-    index: int  # type: ignore[assignment]  # hides a method of tuples that nobody looks for here
+    index: int  # type: ignore[assignment]  # hides tuple.index
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
@@ -95,7 +82,7 @@ class Topic(NamedTuple):
 
 
 class CurrentLeader(NamedTuple):
-    """What a broker that does not lead a partition says about who does. `topic_id` is the topic that was asked for."""
+    """The leader of a partition, as a broker that is not the leader names it. `topic_id` is that of the request."""
 
     topic: str
     topic_id: UUID
@@ -106,7 +93,14 @@ class CurrentLeader(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`at` is the clock's time of the newest response for all topics at once; 0.0 with no topics and brokers means
+    """What a client knows of a cluster at one moment: brokers, topics, leaders. Immutable.
+
+    A new snapshot is made from the old one and a MetadataResponse, or from leaders that brokers named beside an error
+    (KIP-951). It never goes back in time: a broker that does not know of a leader change yet sends an older leader
+    epoch, and then the partition stays as it was, with its broker (as in Kafka's `Metadata` since KIP-320). A topic
+    with a new id was deleted and created again, so its epochs begin anew.
+
+    `at` is the clock's time of the newest response for all topics at once; 0.0 with no topics and brokers means
     that nothing is known yet.
 
     `unsettled` topics lacked a leader in that response, or were in an error that passes by itself.
@@ -126,7 +120,7 @@ class Snapshot:
         return known.partitions[index]
 
     def leader(self, topic: str, index: int) -> int:
-        """Node id of a partition's leader, or -1 when it has none or is not known."""
+        """Return the node id of a partition's leader, or -1 when there is none or the partition is not known."""
         partition = self.partition(topic, index)
         return NO_NODE if partition is None else partition.leader
 
@@ -139,7 +133,7 @@ class Snapshot:
         return {topic.id: topic.name for topic in self.topics.values() if topic.id != NO_ID}
 
     def updated(self, response: MetadataResponse, now: float, *, kept: Collection[str] = ()) -> Snapshot:
-        """The snapshot after `response`; topics that it does not mention are forgotten, but for those to be `kept`."""
+        """Return the snapshot after `response`. Topics that it lacks are dropped, except those in `kept`."""
         for taken in self.updating(response, now, kept=kept):
             if taken is not None:
                 return taken
@@ -148,33 +142,33 @@ class Snapshot:
     def updating(
         self, response: MetadataResponse, now: float, *, kept: Collection[str] = ()
     ) -> Iterator[Snapshot | None]:
-        """The same in steps, as the loop stands still during each: None after every STEP to 2 * STEP partitions, at
-        last the snapshot.
+        """Do the same in steps, so that the loop is not blocked: None after every STEP to 2 * STEP partitions, then
+        the snapshot.
 
-        The response is used up: each of its topics is freed when it was read. So there are never more objects than when
-        it came, and the garbage collector, which counts them, has no reason to look at all of them meanwhile.
+        The response is consumed: each topic is freed when it was read. So the number of objects does not grow, and the
+        garbage collector, which counts them, has no reason to run over all of them.
         """
         brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
         topics: dict[str, Topic] = {name: self.topics[name] for name in kept if name in self.topics}
         nodes: _Nodes = {}
-        leaders: set[int] = set(self.brokers) if topics else set()  # those of topics that are kept among them
+        leaders: set[int] = set(self.brokers) if topics else set()  # with those of kept topics
         unsettled: set[str] = set(self.unsettled & topics.keys())
         done = 0
         response.topics.reverse()
         while response.topics:
-            answered = response.topics.pop()
-            if answered.name is None:  # v12 and later, when it was asked for by an id that no longer exists
+            topic = response.topics.pop()
+            if topic.name is None:  # v12 and later, after a request by an id that no longer exists
                 continue
-            old = self.topics.get(answered.name)
-            before = old.partitions if old is not None and old.id in (answered.topic_id, NO_ID) else ()
-            received: Sequence[MetadataResponse.Topic.Partition | None] = answered.partitions
+            old = self.topics.get(topic.name)
+            before = old.partitions if old is not None and old.id in (topic.topic_id, NO_ID) else ()
+            received: Sequence[MetadataResponse.Topic.Partition | None] = topic.partitions
             partitions: list[Partition] = []
             led: set[int] = set()
             start, is_sorted = 0, False
             while start == 0 or start < len(received):
                 step = received[start : start + STEP]
                 if not is_sorted and not _is_in_place(step, start):
-                    received, is_sorted = _in_place(answered.partitions), True
+                    received, is_sorted = _in_place(topic.partitions), True
                     continue
                 for index, one in enumerate(step, start):
                     known = before[index] if index < len(before) else None
@@ -185,14 +179,14 @@ class Snapshot:
                 if done >= STEP:
                     yield None
                     done = 0
-            fields = answered.name, answered.topic_id, tuple(partitions), answered.is_internal, answered.error_code
-            # The same object where nothing is new: who looks whether anything is sees it at once.
-            topics[answered.name] = old if old is not None and tuple.__eq__(old, fields) else Topic._make(fields)
+            fields = topic.name, topic.topic_id, tuple(partitions), topic.is_internal, topic.error_code
+            # The same object where nothing is new, so that a comparison is cheap.
+            topics[topic.name] = old if old is not None and tuple.__eq__(old, fields) else Topic._make(fields)
             leaders |= led
-            if NO_NODE in led or answered.error_code in _PASSING:
-                unsettled.add(answered.name)
+            if NO_NODE in led or topic.error_code in _TRANSIENT:
+                unsettled.add(topic.name)
         for node in leaders - brokers.keys() & self.brokers.keys():
-            brokers[node] = self.brokers[node]  # it leads by newer news than this answer, which does not know it yet
+            brokers[node] = self.brokers[node]  # the leader by a newer epoch than this response knows
         yield Snapshot(
             MappingProxyType(brokers), MappingProxyType(topics), response.controller_id, response.cluster_id,
             self.at if kept else now, frozenset(unsettled),
@@ -201,7 +195,7 @@ class Snapshot:
     def with_leaders(
         self, hints: Iterable[CurrentLeader], endpoints: Iterable[Broker]
     ) -> tuple[Snapshot, frozenset[tuple[str, int]]]:
-        """The snapshot after hints, and the partitions whose leader is news.
+        """Return the snapshot after hints, and the partitions whose leader is new.
 
         News are a higher leader epoch, of the same topic (not one created again under its name), and a leader whose
         address is known. A broker that is known keeps its address: that it moved is for a MetadataResponse to tell.
@@ -235,15 +229,15 @@ def _is_in_place(step: Sequence[MetadataResponse.Topic.Partition | None], start:
 
 
 def _in_place(
-    answered: Sequence[MetadataResponse.Topic.Partition],
+    received: Sequence[MetadataResponse.Topic.Partition],
 ) -> Sequence[MetadataResponse.Topic.Partition | None]:
     """Return the partitions so that partition n has index n.
 
     A broker that leaves a partition out (0.8.2 does, for one that is being created) gets None for it, so that partition
     2 is never found in place 1.
     """
-    by_index = {partition.partition_index: partition for partition in answered}
-    count_max = len(answered) + MISSING_MAX
+    by_index = {partition.partition_index: partition for partition in received}
+    count_max = len(received) + MISSING_MAX
     return [by_index.get(index) for index in range(max(index for index in [*by_index, -1] if index < count_max) + 1)]
 
 
@@ -255,10 +249,12 @@ _Nodes = dict[tuple[int, ...], tuple[int, ...]]
 def _newer(
     known: Partition | None, index: int, received: MetadataResponse.Topic.Partition | None, nodes: _Nodes, now: float
 ) -> Partition:
-    """Of what is known of a partition and what is received of it, the newer; what is known where they are the same, as
-    nearly all are, at nearly every refresh."""
+    """Return the newer of what is known and what was received of a partition.
+
+    That is the known object where both are equal, as in nearly every refresh.
+    """
     if received is None:
-        answered = Partition(index, NO_NODE, -1, (), (), (), ErrorCode.LEADER_NOT_AVAILABLE)
+        newer = Partition(index, NO_NODE, -1, (), (), (), ErrorCode.LEADER_NOT_AVAILABLE)
     else:
         if known is not None and -1 < received.leader_epoch < known.leader_epoch:
             return known
@@ -267,24 +263,24 @@ def _newer(
         fields = index, received.leader_id, received.leader_epoch, replicas, isr, offline, received.error_code, None
         if known is not None and received.leader_id != NO_NODE and tuple.__eq__(known, fields):
             return known
-        answered = Partition(
+        newer = Partition(
             index, received.leader_id, received.leader_epoch, nodes.setdefault(replicas, replicas),
             nodes.setdefault(isr, isr), nodes.setdefault(offline, offline), received.error_code,
         )  # fmt: skip
-    if answered.leader != NO_NODE:
-        return answered
+    if newer.leader != NO_NODE:
+        return newer
     since = known.leaderless_since if known is not None else None
-    return answered._replace(leaderless_since=now if since is None else since)
+    return newer._replace(leaderless_since=now if since is None else since)
 
 
 class MetadataStatus(NamedTuple):
-    """Where the wish for newer metadata stands. Times are the loop's.
+    """Whether metadata is being requested, or why and when it will be. Times are the loop's.
 
-    asked_node   the node that is being asked, since `asked_at`; None while nobody is
-    next_at      when the next request may leave; it leaves then if a broker is ready
-    reason       why one is wanted; None while none is
-    last_error   what became of the last request, if it failed
-    responder      the broker that answered last, as errors name it, and the version of its answer
+    asked_node   the node that a request was sent to, at `asked_at`; None while none is in flight
+    next_at      when the next request may be sent, if a broker is ready
+    reason       why one is needed; None while none is
+    last_error   the error of the last request, if it failed
+    responder    the broker that responded last, as errors name it, and the version of its answer
     """
 
     asked_node: int | None
@@ -296,12 +292,16 @@ class MetadataStatus(NamedTuple):
 
     @property
     def source(self) -> dict[str, Any]:
-        """Where an error comes from that the metadata tells."""
+        """The place of an error that the metadata has, for `KwireError.where`."""
         return {"broker": self.responder[0], "api": "Metadata", "version": self.responder[1]}
 
 
 class MetadataUpdater:
-    """Owns `snapshot`.
+    """Decides when to request metadata, and keeps the newest `snapshot`. A state machine without I/O.
+
+    A request is due when a topic is new, a partition is in error, a caller wants one, or the snapshot is old. One is in
+    flight at a time. After a failure, or a response with leaderless partitions, the next one waits for its back-off, so
+    that an election does not cause a storm of requests.
 
     `due_at` is the time of the next request and `request(version)` makes it. Its result goes to `handle_response`,
     which `continue_update` continues, or to `failed`.
@@ -310,29 +310,29 @@ class MetadataUpdater:
     def __init__(self, *, max_age_ms: int, backoff: Backoff, random: Random) -> None:
         self.snapshot = Snapshot()
         self.reason: str | None = "first"
-        self.due_at = 0.0  # from then on a request may leave; infinite while one is out
+        self.due_at = 0.0  # when the next request may be sent; infinite while one is in flight
         self._max_age = max_age_ms / 1000
         self._backoff = backoff
         self._random = random
-        self.topics: frozenset[str] = frozenset()  # that are wanted
-        self._asked: frozenset[str] = frozenset()  # of which the snapshot tells, or will when the answer is here
-        self._named: frozenset[str] = frozenset()  # by the last request
-        self._is_whole = True  # whether those were all that are wanted
-        self._creatable: set[str] = set()  # those of the wanted that brokers may create, not seen yet
-        self._to_create: set[str] = set()  # those of them that the next request is for
+        self.topics: frozenset[str] = frozenset()  # that are needed
+        self._asked: frozenset[str] = frozenset()  # that the snapshot has, or will have after the response
+        self._named: frozenset[str] = frozenset()  # in the last request
+        self._is_whole = True  # whether those were all topics that are needed
+        self._creatable: set[str] = set()  # needed topics that brokers may create, not seen yet
+        self._to_create: set[str] = set()  # those of them that the next request names
         self._in_flight = False
         self._asked_node, self._asked_at = NO_NODE, 0.0
         self._last_error: KwireError | None = None
         self._responder: tuple[str | None, int | None] = (None, None)
-        self._attempts = 0  # requests in a row that did not bring what was wanted
+        self._attempts = 0  # requests in a row without the topics that are needed
         self._not_before = 0.0
         self._answered_at = 0.0
-        self._refreshed_at = 0.0  # when all wanted topics were asked for
-        self.update_steps: Iterator[Snapshot | None] | None = None  # what is left of an answer that is being taken in
-        self._leaders_meanwhile: list[tuple[tuple[CurrentLeader, ...], tuple[Broker, ...]]] = []  # meanwhile
+        self._refreshed_at = 0.0  # when all needed topics were requested
+        self.update_steps: Iterator[Snapshot | None] | None = None  # the rest of a response that is being applied
+        self._leaders_meanwhile: list[tuple[tuple[CurrentLeader, ...], tuple[Broker, ...]]] = []  # during the update
 
     def set_topics(self, topics: Collection[str]) -> None:
-        """Tell which topics are needed from now on; a new one makes a refresh due."""
+        """Set the topics that are needed from now on. A new one makes a request due."""
         if topics == self.topics:  # a set, or the keys of a dict
             return
         wanted = frozenset(topics)
@@ -343,14 +343,14 @@ class MetadataUpdater:
             if new:
                 self.request_refresh(f"topics {', '.join(sorted(new)[:3])} are new")
             if not wanted <= self._asked:
-                self._not_before = 0.0  # a new topic need not wait out an old one's back-off
+                self._not_before = 0.0  # a new topic does not wait for the back-off of an old one
                 self._plan()
         self.topics = wanted
         self._creatable &= wanted
         self._to_create &= wanted
 
     def allow_creation(self, topic: str) -> None:
-        """Let the brokers create a topic that is wanted, or about to be; no more when it was seen once."""
+        """Let the brokers create a topic that is needed, or soon will be, until it was seen once."""
         if topic in self._creatable or self._is_there(topic):
             return
         self._creatable.add(topic)
@@ -383,7 +383,7 @@ class MetadataUpdater:
         return MetadataStatus(asked, self._asked_at, self._not_before, reason, self._last_error, self._responder)
 
     def start(self, node: int = NO_NODE, now: float = 0.0) -> None:
-        """A request is about to be sent; for all wanted topics, unless some are to be created first."""
+        """Note that a request is being sent: for the topics to create, if any, else for all that are needed."""
         assert not self._in_flight
         self._in_flight = True
         self._asked_node, self._asked_at = node, now
@@ -402,7 +402,7 @@ class MetadataUpdater:
         self._plan()
 
     def request(self, version: int) -> MetadataRequest:
-        """What to send. Before v1 an empty list means every topic: then a client without topics hears of all."""
+        """Return the request. Before v1 an empty list means all topics; then a client without topics gets all."""
         topics = [MetadataRequest.Topic(name=name) for name in sorted(self._named)]
         if version < 4:
             return MetadataRequest(topics=topics)
@@ -412,7 +412,7 @@ class MetadataUpdater:
     def handle_response(
         self, response: MetadataResponse, now: float, responder: tuple[str | None, int | None] = (None, None)
     ) -> bool:
-        """Begin to take an answer in; whether that is done. If not, `continue_update` is to be called until it is."""
+        """Begin to apply a response; return whether that is done. If not, call `continue_update` until it is."""
         self._responder = responder
         self._last_error = None
         if self._is_whole:
@@ -423,7 +423,7 @@ class MetadataUpdater:
         return self.continue_update()
 
     def continue_update(self) -> bool:
-        """Take in some more of the answer; whether that was all, so that `snapshot` is new."""
+        """Apply the next part of the response; return whether it was the last, so that `snapshot` is new."""
         assert self.update_steps is not None
         taken = next(self.update_steps)
         if taken is None:
@@ -447,7 +447,7 @@ class MetadataUpdater:
         else:
             self._attempts = 0
             self._not_before = now + self._backoff.first_ms / 1000
-        if not self.topics <= self._asked:  # the wish grew while the request was in flight
+        if not self.topics <= self._asked:  # more topics were needed while the request was in flight
             self.request_refresh("topics became wanted")
             is_more_wanted = True
         if is_more_wanted:
@@ -456,11 +456,11 @@ class MetadataUpdater:
         return True
 
     def update_leaders(self, hints: Iterable[CurrentLeader], endpoints: Iterable[Broker]) -> frozenset[tuple[str, int]]:
-        """Take leaders that brokers named beside an error; the partitions for which that is news."""
+        """Apply leaders that brokers named beside an error; return the partitions whose leader is new."""
         received = tuple(hints), tuple(endpoints)
         self.snapshot, news = self.snapshot.with_leaders(*received)
         if news and self.update_steps is not None:
-            self._leaders_meanwhile.append(received)  # the answer that is being taken in may be older
+            self._leaders_meanwhile.append(received)  # the response that is being applied may be older
         return news
 
     def failed(self, now: float, error: KwireError | None = None) -> None:
@@ -476,8 +476,8 @@ class MetadataUpdater:
         self._not_before = now + self._backoff.seconds(self._attempts, self._random)
 
     def _unsettled(self) -> str | None:
-        """What keeps the loop asking, with back-off."""
-        wanted = (self._asked & self.topics) - self._to_create  # which are asked for apart
+        """Return the reason for another request, with back-off, if a topic or a leader is still missing."""
+        wanted = (self._asked & self.topics) - self._to_create  # those have a request of their own
         for name in sorted(wanted & self.snapshot.unsettled | wanted - self.snapshot.topics.keys()):
             topic = self.snapshot.topics.get(name)
             if topic is None or topic.error_code:
