@@ -195,7 +195,7 @@ class SharedLoopThread(LoopThread):
         self._loop.post(lambda: self._loop.join(self._client))
 
     def loop_ended(self) -> None:
-        """The loop has no such client any more, or has ended: resolve who waits for that. Called once or more."""
+        """Note that the client has left the loop, or that the loop has ended. May be called more than once."""
         with self._lock:
             self._is_closing = True
         self._host.left(self)

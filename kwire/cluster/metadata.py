@@ -59,7 +59,7 @@ class Broker(NamedTuple):
 class Partition(NamedTuple):
     """A partition. `leader` is -1 while there is none; `leader_epoch` is -1 from brokers that lack it (before v7).
 
-    `leaderless_since` is the loop's time of the first answer of those in a row that named no leader. A tuple because
+    `leaderless_since` is the loop's time of the first response in a row that named no leader. A tuple because
     refreshed metadata makes one of these for each partition of a cluster, and the loop stands still meanwhile.
     """
 
@@ -280,7 +280,7 @@ class MetadataStatus(NamedTuple):
     next_at      when the next request may be sent, if a broker is ready
     reason       why one is needed; None while none is
     last_error   the error of the last request, if it failed
-    responder    the broker that responded last, as errors name it, and the version of its answer
+    responder    the broker that responded last, as errors name it, and the version of its response
     """
 
     asked_node: int | None

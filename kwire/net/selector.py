@@ -75,7 +75,7 @@ _ACCEPT_PAUSE_SECONDS = 0.1
 class KafkaSelector:
     """Many connections on one thread; only `poll` waits.
 
-    `connect` begins a connection and `poll` takes frames to send. Each poll fills these lists anew with what happened:
+    `connect` begins a connection and `poll` takes frames to send. Each poll replaces these lists with what happened:
 
     - `connected`: the nodes whose connection is ready, TLS handshake included
     - `completed_receives`: `Receive(node, frame)` for each frame received, in order per node; `poll` returns this list

@@ -37,7 +37,7 @@ def test_failures_and_responses_choose_the_next_handshake(ends: str, then: Hands
     assert probes.next(HERE) is then
 
 
-def test_each_address_for_itself() -> None:
+def test_addresses_are_independent() -> None:
     probes = VersionProbes()
     for _ in range(2):
         probes.failed(HERE, NEW)

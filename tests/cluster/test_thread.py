@@ -68,7 +68,7 @@ def runtime() -> Iterator[LoopThread]:
     runtime.close()
 
 
-def test_what_is_posted_while_another_thread_closes_is_run(runtime: LoopThread, beside_post: CloseBesidePost) -> None:
+def test_an_action_posted_while_another_thread_closes_runs(runtime: LoopThread, beside_post: CloseBesidePost) -> None:
     beside_post.arm(runtime.close)
     assert outcome_of(lambda: runtime.run(lambda: 5)) == [5]
 
@@ -87,13 +87,13 @@ def test_a_producers_call_beside_close_returns(call: Callable[[Producer], Any], 
     outcome_of(lambda: call(producer))
 
 
-def test_what_is_posted_after_close_is_refused(runtime: LoopThread) -> None:
+def test_an_action_posted_after_close_is_refused(runtime: LoopThread) -> None:
     runtime.close()
     with pytest.raises(ClosedError):
         runtime.call_soon(print)
 
 
-def test_a_callback_after_close_may_hand_over_another() -> None:
+def test_a_callback_after_close_may_submit_another() -> None:
     dispatcher = CallbackThread("callbacks")
     dispatcher.close(None)
     ran: list[str] = []
