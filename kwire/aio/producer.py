@@ -124,12 +124,12 @@ class Producer:
     @translate_bootstrap("kwire.aio.Producer")
     def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ProducerKwargs]) -> None:
         self._core = ProducerClient("kwire.aio.Producer", bootstrap, options, _declined, self._dispatch)
-        self._intake = self._core.intake
-        self._send_at_once = self._intake.door.send
+        self._buffer_pool = self._core.buffer_pool
+        self._send_at_once = self._buffer_pool.accumulator.send
         self._sends = 0
-        # The door's own `send` is for the loop that sent first: its responses have their callbacks run there.
+        # The accumulator's own `send` is for the loop that sent first: its responses have their callbacks run there.
         self._first_loop: asyncio.AbstractEventLoop | None = None
-        self._first_mailbox: AsyncioBridge | None = None
+        self._first_bridge: AsyncioBridge | None = None
         self._home: tuple[asyncio.AbstractEventLoop, tuple[AsyncioBridge, MakeResponse]] | None = None
 
     @overload
@@ -168,20 +168,20 @@ class Producer:
         self._sends += 1
         if self._sends % _SENDS_PER_TURN == 0:
             await asyncio.sleep(0)
-        if asyncio.get_running_loop() is self._first_loop and not self._intake.is_full:
+        if asyncio.get_running_loop() is self._first_loop and not self._buffer_pool.is_full:
             # Nobody waits for room, so nobody is passed by; what finds none, or is out of the ordinary, is declined.
             place = self._send_at_once(topic, value, key, headers, partition, timestamp_ms, on_delivery)
             if place is not None:
                 return cast(ProduceResponse, place)
-        if partition is None and self._core.rule is not None:
+        if partition is None and self._core.custom_partitioner is not None:
             check_topic(topic)
             message = Message(topic, value, key, headers, partition, timestamp_ms)
-            partition = self._core.chosen(message, await self._known(topic))
+            partition = self._core.choose_partition(message, await self._known(topic))
         if on_delivery is not None:
             check_callback(on_delivery)
-        mailbox, make = self._here()
-        incoming = self._core.incoming(topic, value, key, headers, partition, timestamp_ms, None, make)
-        response = await self._enter(incoming, mailbox)
+        bridge, make = self._current_loop()
+        append = self._core.pending_record(topic, value, key, headers, partition, timestamp_ms, None, make)
+        response = await self._append(append, bridge)
         if on_delivery is not None:
             response.add_done_callback(on_delivery)
         return response
@@ -204,13 +204,13 @@ class Producer:
 
     async def _send_all(self, messages: Iterable[Message], terms: DeliveryOptions | None) -> list[ProduceResponse]:
         core = self._core
-        mailbox, make = self._here()
+        bridge, make = self._current_loop()
         prepared = [core.prepared(await self._placed(core.serialized(message)), terms, make) for message in messages]
         responses: list[ProduceResponse] = []
         for one in prepared:
             if isinstance(one, PendingRecord):
                 try:
-                    responses.append(await self._enter(one, mailbox, terms))
+                    responses.append(await self._append(one, bridge, terms))
                 except KwireError as error:
                     responses.append(core.refused(one.topic, error, make))
             else:
@@ -232,27 +232,27 @@ class Producer:
         what is not in yet; what is in is sent.
         """
         records = self._core.slice_of(topic, values, keys, headers, timestamps_ms, partitions)
-        return await self._put_many(topic, [records])
+        return await self._append_many(topic, [records])
 
     async def send_arrow(self, topic: str, table: Any) -> BulkResponse:
         """`send_many` for the rows of an Arrow table: see `kwire.Producer.send_arrow`."""
-        return await self._put_many(topic, self._core.arrow_slices(topic, table))
+        return await self._append_many(topic, self._core.arrow_slices(topic, table))
 
-    async def _put_many(self, topic: str, slices: list[Slice]) -> BulkResponse:
-        known = None if self._core.rule is None else await self._known(topic)
-        mailbox, _ = self._here()
-        bulk = self._core.bulk(topic, slices, known, partial(_dispatch, mailbox, self._core.runtime.dispatch))
+    async def _append_many(self, topic: str, slices: list[Slice]) -> BulkResponse:
+        known = None if self._core.custom_partitioner is None else await self._known(topic)
+        bridge, _ = self._current_loop()
+        bulk = self._core.bulk(topic, slices, known, partial(_dispatch, bridge, self._core.runtime.dispatch))
         try:
-            return await self._enter(bulk, mailbox)
+            return await self._append(bulk, bridge)
         except KwireError as error:
             if not bulk.has_begun:
                 raise
             return bulk.refuse(error)
 
-    async def _enter(self, incoming: Append[T], mailbox: AsyncioBridge, terms: DeliveryOptions | None = None) -> T:
+    async def _append(self, append: Append[T], bridge: AsyncioBridge, terms: DeliveryOptions | None = None) -> T:
         """Hand over a record, or many, once there is room."""
-        room = Signal(mailbox)
-        entered = self._intake.offer(incoming, room.tell)
+        room = Signal(bridge)
+        entered = self._buffer_pool.append_nowait(append, room.tell)
         if not isinstance(entered, BlockedAppend):
             return entered
         await self._wait_for_room(entered, room, terms)
@@ -260,62 +260,62 @@ class Producer:
         response: T = entered.response
         return response
 
-    async def _wait_for_room(self, queued: BlockedAppend[Any], room: Signal, terms: DeliveryOptions | None) -> None:
-        """Wait until what is before the door was let in; BufferFullError when that takes too long."""
+    async def _wait_for_room(self, blocked: BlockedAppend[Any], room: Signal, terms: DeliveryOptions | None) -> None:
+        """Wait until what is before the accumulator was let in; BufferFullError when that takes too long."""
         limit = self._core.settings.max_block_ms / 1000
         if terms is not None and terms.timeout is not None:
             limit = min(limit, max(0.0, terms.deadline - self._core.runtime.clock.now()))
         try:
             left = 0
-            while left != queued.incoming.left:  # of many: as long as some went in
-                left = queued.incoming.left
+            while left != blocked.append.left:  # of many: as long as some went in
+                left = blocked.append.left
                 if await room.wait(limit):
                     return
             # Not told in time, and taken back in time: otherwise it went in meanwhile, which is as good.
-            if self._intake.withdraw(queued):
-                raise self._intake.full(queued.incoming.topic)
+            if self._buffer_pool.cancel(blocked):
+                raise self._buffer_pool.full_error(blocked.append.topic)
             await room.wait()  # being told just now
         except asyncio.CancelledError:
-            self._intake.withdraw(queued)
+            self._buffer_pool.cancel(blocked)
             raise
 
     async def _placed(self, message: Message) -> Message:
         check_message(message)
-        if message.partition is not None or self._core.rule is None:
+        if message.partition is not None or self._core.custom_partitioner is None:
             return message
-        return message._replace(partition=self._core.chosen(message, await self._known(message.topic)))
+        return message._replace(partition=self._core.choose_partition(message, await self._known(message.topic)))
 
     async def _known(self, topic: str) -> Topic:
         """The topic's metadata for the caller's own partitioner; waits for it, for at most max_block_ms."""
         known = self._core.known(topic)
         if known is None:
-            wanted = self._core.want(topic)
+            wanted = self._core.wait_for_topic(topic)
             try:
                 await result_of(wanted, self._core.settings.max_block_ms / 1000)
             except RequestTimeoutError:
                 if wanted.done():  # the answer itself, not the lack of one
                     raise
-                late = await self._on_loop(lambda: self._core.unknown(topic))
+                late = await self._on_loop(lambda: self._core.topic_timeout_error(topic))
                 raise late from late.__cause__
             known = self._core.known(topic)
             assert known is not None
         return known
 
-    def _here(self) -> tuple[AsyncioBridge, MakeResponse]:
+    def _current_loop(self) -> tuple[AsyncioBridge, MakeResponse]:
         """The way into the present loop; and responses whose callbacks run there, or on their thread once it ended."""
         loop = asyncio.get_running_loop()
         if self._home is None or self._home[0] is not loop:
-            mailbox = asyncio_bridge(loop)
-            home = partial(_dispatch, mailbox, self._core.runtime.dispatch)
-            self._home = loop, (mailbox, partial(HomedResponse, home=home))
+            bridge = asyncio_bridge(loop)
+            home = partial(_dispatch, bridge, self._core.runtime.dispatch)
+            self._home = loop, (bridge, partial(HomedResponse, home=home))
             if self._first_loop is None:
-                self._first_loop, self._first_mailbox = loop, mailbox
+                self._first_loop, self._first_bridge = loop, bridge
         return self._home[1]
 
     def _dispatch(self, function: Callable[..., object], *args: Any) -> None:
-        """Run callbacks of responses that the door made."""
-        assert self._first_mailbox is not None
-        _dispatch(self._first_mailbox, self._core.runtime.dispatch, function, *args)
+        """Run callbacks of responses that the accumulator made."""
+        assert self._first_bridge is not None
+        _dispatch(self._first_bridge, self._core.runtime.dispatch, function, *args)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send what was handed over without further linger, and wait until all of it has an outcome.
@@ -404,7 +404,7 @@ class Producer:
             raise late from late.__cause__
 
     async def _late(self, what: str, timeout: float | None) -> RequestTimeoutError:
-        return await self._on_loop_or_after(lambda: self._core.late(what, timeout))
+        return await self._on_loop_or_after(lambda: self._core.timeout_error(what, timeout))
 
     async def _on_loop(self, function: Callable[[], T], timeout: float | None = None) -> T:
         """Run on the client's own thread; answers what that answers or raises."""
@@ -419,7 +419,7 @@ class Producer:
     @property
     def buffered_bytes(self) -> int:
         """Bytes of the records that were handed over and have no outcome yet."""
-        return self._intake.used_bytes
+        return self._buffer_pool.used_bytes
 
     def partitions(self, topic: str) -> int | None:
         """How many partitions the topic has, as far as this producer knows by now; None if it does not."""
@@ -437,8 +437,8 @@ class Producer:
         is logged. Returns a function that ends it; nothing is called after that function has returned, but what is
         running just then.
         """
-        mailbox = asyncio_bridge(asyncio.get_running_loop())
-        return self._core.runtime.on_cluster_event(lambda event: mailbox.post(callback, event))
+        bridge = asyncio_bridge(asyncio.get_running_loop())
+        return self._core.runtime.on_cluster_event(lambda event: bridge.post(callback, event))
 
     async def metrics(self) -> ProducerMetrics:
         """Counts of records, batches and bytes, of what became of them, and of every broker: one moment's copy."""
@@ -474,7 +474,7 @@ class Producer:
         core, runtime, late = self._core, self._core.runtime, None
         if runtime.is_forked:  # the records are the parent's affair
             return None
-        core.stop_taking()
+        core.stop_accepting()
         try:
             for step in core.drain_steps(timeout, unreached):
                 try:
@@ -518,11 +518,11 @@ class Producer:
 
 
 def _declined(*_: object) -> None:
-    """What the door's own `send` answers where it does not take a record in."""
+    """What the accumulator's own `send` answers where it does not take a record in."""
 
 
 def _dispatch(
-    mailbox: AsyncioBridge, otherwise: Callable[..., None], function: Callable[..., object], *args: Any
+    bridge: AsyncioBridge, otherwise: Callable[..., None], function: Callable[..., object], *args: Any
 ) -> None:
-    if not mailbox.post(function, *args):
+    if not bridge.post(function, *args):
         otherwise(function, *args)

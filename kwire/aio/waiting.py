@@ -1,4 +1,4 @@
-"""How a task waits for what happens on a client's own thread: by a future of its loop, resolved through the mailbox.
+"""How a task waits for what happens on a client's own thread: by a future of its loop, resolved through the bridge.
 
 A task may be cancelled at any time: what happens on the other thread goes on, and finds nobody to tell.
 """
@@ -20,8 +20,8 @@ class Signal:
 
     __slots__ = ("_error", "_future", "_is_told", "_mailbox")
 
-    def __init__(self, mailbox: AsyncioBridge | None = None) -> None:
-        self._mailbox = mailbox or asyncio_bridge(asyncio.get_running_loop())
+    def __init__(self, bridge: AsyncioBridge | None = None) -> None:
+        self._mailbox = bridge or asyncio_bridge(asyncio.get_running_loop())
         self._is_told = False
         self._error: BaseException | None = None
         self._future: asyncio.Future[None] | None = None  # only for who has to wait

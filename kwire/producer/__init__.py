@@ -1,31 +1,26 @@
-"""Records out: partitioners, partition queues, and the sender that owns order.
+"""Records out, in order; transactions.
 
-    producer         `kwire.Producer`, the face for threads
-    core             what it stands on, and `kwire.aio.Producer` too
-    message          what a caller may give for a record
-    metrics          what is counted
-    producer_request messages with parameters of their own, and the rule by which they travel together
-    response         `ProduceResponse`, the future of a record
-    bulk             `BulkResponse`, the future of the records of one call; and these while they go in
-    columns          what a caller may give for many records; arrow, from Arrow's tables
-    waiting          how a thread or a task waits for a response
-    settings         the options
-    intake           the door between threads and the loop: bounded memory, inbox
-    sender           the state machine: takes in, routes, collates, sends
-    explain          why something is not sent
-    lateness         what a wait that took too long was about
-    outcomes         what answers mean; flushes
-    verdicts         what each error code means, a table
-    topic_queue      records without a partition yet
-    partition_queue  the one owner of a partition's order
-    batch            records that travel together
-    split            a batch that is too large for its topic in pieces
-    identity         the idempotent producer's id and epoch
-    transaction      the transactional producer's state machine; transaction_state and transaction_verdicts, its tables
-    request          batches to ProduceRequest and back, by version
-    partitioners     which partition: by key, by turns, by a caller's own rule
-    spreads          where records without a key go
-    topic_watch      who waits for a topic's metadata
+    producer          `kwire.Producer`, for threads
+    client            what it shares with `kwire.aio.Producer`
+    options           the options
+    message           a record as a caller gives it; serializers: functions for its key and value
+    producer_request  messages with acks and a time limit of their own
+    futures           `ProduceResponse`, the future of a record; failures: the errors that nobody has looked at
+    callbacks         where callbacks run
+    bulk, arrow       `send_many` and `send_arrow`: many records of one call
+    accumulator       open batches and the memory they use; batch_builder: one open batch
+    buffer_pool       the callers that wait for memory
+    sender            the state machine; builds requests
+    ready             which partitions it examines in a turn
+    topic             batches without a partition; slow start of new topics
+    partition         the order of a partition
+    batch             a batch on the loop thread; splitting: a batch that is too large
+    partitioner       which partition a record or batch gets
+    responses         requests by version; what a response means for a batch; flushes
+    producer_id       the producer id and epoch
+    transaction       the transactional producer
+    explain           why records are not sent yet
+    metrics           what is counted
 
 Imports: cluster, protocol, records, wire.
 """

@@ -1,8 +1,20 @@
-"""A batch: records that travel, are acknowledged and fail together. The loop's view of a run, or of a piece of one.
+"""A producer batch: records that are sent, acknowledged and failed together.
 
-It is open while records join its run, closed when that is full or has been drained once, and sequenced when it was
-first put into a request by an idempotent producer. From then on it is immutable: same bytes, same producer id, epoch
-and sequence, until it is acknowledged or the epoch is bumped (rule of order 2).
+It is the loop thread's view of a `BatchBuilder`, or of a part of one after a split.
+
+    open -- close --> closed -- set_producer_state --> sequenced -- decided --> completed
+                        ^  '------- (not idempotent) -----------------^
+                        '------ clear_producer_state, after an epoch bump
+
+- open: records still join its builder; `count` is -1.
+- closed: the builder is full or was drained. `count` and the sizes are final.
+- sequenced: an idempotent producer has put it into a request. From then on it is immutable: same bytes, producer id,
+  epoch and sequence, until it is acknowledged or the epoch is bumped (rule 2).
+- decided (`is_decided`, `error`): its outcome is known; it waits until earlier batches of the partition are decided.
+- completed: its futures have their outcome. With `is_overdue` they got it early, at the deadline, while the batch
+  was in flight or waiting to be retried; it still goes through "decided", for its place and its memory.
+
+`possibly_persisted` may become true whenever a request that carried it got no clear response.
 """
 
 from __future__ import annotations
@@ -32,6 +44,7 @@ class ProducerBatch:
     __slots__ = (
         "_start",
         "append_time_ms",
+        "assigned_at_drain",
         "attempts",
         "base_offset",
         "buffered_bytes",
@@ -45,7 +58,6 @@ class ProducerBatch:
         "is_piece",
         "is_transactional",
         "last_error",
-        "line",
         "magic",
         "number",
         "possibly_persisted",
@@ -58,7 +70,7 @@ class ProducerBatch:
         "terms",
         "topic",
         "tried_at",
-        "was_designated",
+        "unresolved",
         "was_named",
     )  # fmt: skip
 
@@ -73,19 +85,19 @@ class ProducerBatch:
         # were counted as when they came in, which is what they have at most in a batch of any format.
         self.count = self.size_bytes = self.buffered_bytes = -1
         self.is_piece = False  # of a run
-        self.was_designated = False  # given its partition when drained
+        self.assigned_at_drain = False  # given its partition when drained
         self.number = 0  # in the order in which the topic's were designated
         self.attempts = 0
         self.retries = 0  # attempts that failed for a reason of its own
         self.tried_at: tuple[str, int] | None = None  # the broker that it was sent to last, and the version of Produce
         self.was_named = False  # some request asked for its topic by name, not by id
         self.last_error: KwireError | None = None
-        # True when a request that carried it may have been applied: no answer came, or one that leaves it open.
+        # A request that carried it may have been applied: there was no response, or one that leaves it open.
         self.possibly_persisted = False
         # Its outcome is known, and told when the batches before it in the partition's line are decided too (rule 10).
         self.is_decided = False
         self.error: KwireError | None = None  # of a batch that is decided; None: it was acknowledged
-        self.line: deque[ProducerBatch] | None = None  # None where no order is kept
+        self.unresolved: deque[ProducerBatch] | None = None  # None where no order is kept
         self.is_overdue = False  # its responses were told that their time is up while a request carried it
         self.sequence = NO_SEQUENCE
         self.is_transactional = False
@@ -97,13 +109,21 @@ class ProducerBatch:
         self.base_offset = self.append_time_ms = -1
 
     def piece(self, start: int, end: int, size_bytes: int, buffered_bytes: int) -> ProducerBatch:
-        """A batch of its records start .. end - 1, of these sizes; with its past and its identity."""
+        """Return a batch of its records start .. end - 1 of these sizes, with its attempts and producer state."""
         assert self.is_closed
         piece = ProducerBatch(self.run, self.created_at, self.deadline)
         piece._start, piece.count, piece.is_piece = self._start + start, end - start, True
         piece.size_bytes, piece.buffered_bytes = size_bytes, buffered_bytes
-        piece.was_designated, piece.was_named = self.was_designated, self.was_named
-        for name in ("attempts", "is_transactional", "possibly_persisted", "last_error", "line", "retries", "tried_at"):
+        piece.assigned_at_drain, piece.was_named = self.assigned_at_drain, self.was_named
+        for name in (
+            "attempts",
+            "is_transactional",
+            "possibly_persisted",
+            "last_error",
+            "unresolved",
+            "retries",
+            "tried_at",
+        ):
             setattr(piece, name, getattr(self, name))
         if self.is_sequenced:
             piece.set_producer_state(self.producer_id, self.producer_epoch, self.sequence_of(start))
@@ -122,7 +142,7 @@ class ProducerBatch:
         return self.run.is_closed
 
     def close(self) -> None:
-        """No record joins it from now on, from whatever thread."""
+        """Let no further record join it, from whatever thread."""
         if self.count < 0:
             run = self.run
             run.close()
@@ -143,24 +163,24 @@ class ProducerBatch:
         return self.sequence != NO_SEQUENCE
 
     def set_producer_state(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
-        """Give the batch its identity, at its first write."""
+        """Give the batch its producer id, epoch and sequence, at its first write."""
         assert self.run.is_closed
         assert self.sequence == NO_SEQUENCE
         self.producer_id, self.producer_epoch, self.sequence = producer_id, producer_epoch, sequence
         self.encoded = None
 
     def sequence_of(self, index: int) -> int:
-        """The sequence of its record at `index`, or of what comes behind its last one."""
+        """Return the sequence of its record at `index`; `count` gives that of the next batch."""
         return (self.sequence + index) % SEQUENCES
 
     def clear_producer_state(self) -> None:
-        """Take the identity back after an epoch bump. Only when it is sure that no broker stored the batch."""
+        """Remove the sequence after an epoch bump. Only when certainly no broker stored the batch."""
         assert not self.possibly_persisted
         self.sequence = NO_SEQUENCE
         self.encoded = None
 
     def encode(self, magic: int, compression: Compression, level: int | None) -> bytes | bytearray | memoryview:
-        """The bytes to send: made once, then the same on every attempt."""
+        """Return the bytes to send: made once, then the same on every attempt."""
         if self.encoded is None or self.magic != magic:
             assert self.encoded is None or not self.is_sequenced, "a sequenced batch is immutable"
             self.magic = magic
@@ -178,11 +198,11 @@ class ProducerBatch:
             )
         return self.encoded
 
-    def tell(self, error: KwireError | None) -> None:
-        """Resolve its responses: with the error, or with where the broker put it."""
+    def complete(self, error: KwireError | None) -> None:
+        """Complete its futures: with the error, or with the offsets that the broker returned."""
         resolve(self.run, self._start, self._start + self.count, self.base_offset, self.append_time_ms, error)
 
     def drop(self) -> None:
-        """Its bytes are not needed any more, the records' timestamps are."""
+        """Free its bytes; the records' timestamps are still needed."""
         self.encoded = None
         self.run.drop(self.count)

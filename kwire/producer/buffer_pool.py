@@ -1,9 +1,8 @@
-"""The door between the threads that send and the loop, with those who wait before it: bounded memory, order, patience.
+"""The memory of a producer's records, and the callers that wait for some of it.
 
-The `RecordAccumulator` takes what there is room for, and needs nobody here for that. A sender that finds no room
-blocks or gets an
-error (`put`); or it leaves its record in a queue before the door, is told when it went in, and may take it back until
-then (`offer`, for asyncio). The only lock here is of those who wait. It refuses to know about partitions and batches.
+The `RecordAccumulator` accepts a record while there is room, without a lock of this module. A caller that finds no room
+blocks or gets an error (`append_or_wait`), or leaves its record in a queue and is notified (`append_nowait`, for
+asyncio).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Append(Protocol[R_co]):
-    """What is before the door: a record, or many of one call."""
+    """Records that a caller wants to append: one, or many of one call."""
 
     @property
     def topic(self) -> str:
@@ -41,12 +40,12 @@ class Append(Protocol[R_co]):
         """How many records are still to go in."""
         ...
 
-    def enter(self, door: RecordAccumulator) -> R_co | None:
-        """Go in as far as there is room; answers the response when all is in."""
+    def append_to(self, accumulator: RecordAccumulator) -> R_co | None:
+        """Append as many records as there is room for; return the response when all are appended, else None."""
 
 
 class PendingRecord(NamedTuple):
-    """A record before the door. `partition` is None where the producer is to choose."""
+    """A record to append. `partition` None: the producer chooses."""
 
     topic: str
     partition: int | None
@@ -59,25 +58,25 @@ class PendingRecord(NamedTuple):
     def left(self) -> int:
         return 1
 
-    def enter(self, door: RecordAccumulator) -> ProduceResponse | None:
-        place = door.append(self.topic, self.partition, *self.record, self.size_bytes, self.terms)
+    def append_to(self, accumulator: RecordAccumulator) -> ProduceResponse | None:
+        place = accumulator.append(self.topic, self.partition, *self.record, self.size_bytes, self.terms)
         return None if place is None else self.make(*place)
 
 
 class BlockedAppend(Generic[R]):
-    """What waits. `tell(error)` is called once, by the thread that ends its wait; None: it went in."""
+    """An append that waits for memory. `notify(error)` is called once, by the thread that ends the wait; None: done."""
 
-    __slots__ = ("error", "incoming", "response", "tell")
+    __slots__ = ("append", "error", "notify", "response")
 
-    def __init__(self, incoming: Append[R], tell: Callable[[Exception | None], object]) -> None:
-        self.incoming = incoming
-        self.tell = tell
+    def __init__(self, append: Append[R], notify: Callable[[Exception | None], object]) -> None:
+        self.append = append
+        self.notify = notify
         self.response: R | None = None  # once it went in
         self.error: Exception | None = None  # that it met as it was to go in
 
 
 class BufferPool:
-    """Of one producer. The door bounds the memory of records that are not yet resolved, and each topic's share of it.
+    """The memory of one producer. The accumulator bounds it, and each topic's share of it.
 
     Senders that find no room wait in one queue, threads and tasks alike. Those of a topic are served in the order in
     which they came, and before every `send` for it that comes later. A topic that has its share holds up no other.
@@ -87,9 +86,9 @@ class BufferPool:
     """
 
     def __init__(
-        self, door: RecordAccumulator, when_full: WhenFull, block_s_max: float, wakeup: Callable[[], object]
+        self, accumulator: RecordAccumulator, when_full: WhenFull, block_s_max: float, wakeup: Callable[[], object]
     ) -> None:
-        self.door = door
+        self.accumulator = accumulator
         self._when_full = when_full
         self._block_s_max = block_s_max
         self._wakeup = wakeup
@@ -102,11 +101,11 @@ class BufferPool:
 
     @property
     def used_bytes(self) -> int:
-        return self.door.used_bytes
+        return self.accumulator.used_bytes
 
     @property
     def bytes_max(self) -> int:
-        return self.door.bytes_max
+        return self.accumulator.bytes_max
 
     @property
     def is_full(self) -> bool:
@@ -122,102 +121,102 @@ class BufferPool:
         """How many of them wait for memory for a topic."""
         return self._awaited.get(topic, 0)
 
-    def put(self, incoming: Append[R], block_s_max: float | None = None) -> R:
+    def append_or_wait(self, append: Append[R], block_s_max: float | None = None) -> R:
         """Hand it over; blocks or raises BufferFullError when there is no room. Of many some may be in then."""
-        if incoming.topic not in self._awaited:
-            response = self._enter(incoming)
+        if append.topic not in self._awaited:
+            response = self._append(append)
             if response is not None:
                 return response
         admitted = threading.Lock()
         admitted.acquire()
         refused: list[Exception] = []
 
-        def tell(error: Exception | None) -> None:
+        def notify(error: Exception | None) -> None:
             if error is not None:
                 refused.append(error)
             admitted.release()
 
-        queued = self.offer(incoming, tell)
-        if not isinstance(queued, BlockedAppend):
-            return queued
+        blocked = self.append_nowait(append, notify)
+        if not isinstance(blocked, BlockedAppend):
+            return blocked
         limit = self._block_s_max if block_s_max is None else min(block_s_max, self._block_s_max)
-        left = incoming.left
+        left = append.left
         try:
             while not admitted.acquire(timeout=limit):
-                if left != incoming.left:
-                    left = incoming.left  # of many: as long as some went in
-                elif self.withdraw(queued):
-                    raise self.full(incoming.topic)
+                if left != append.left:
+                    left = append.left  # of many: as long as some went in
+                elif self.cancel(blocked):
+                    raise self.full_error(append.topic)
                 else:
                     admitted.acquire()  # it went in just now
                     break
         except BaseException:
-            self.withdraw(queued)
+            self.cancel(blocked)
             raise
         if refused:
             raise refused[0]
-        assert queued.response is not None
-        return queued.response
+        assert blocked.response is not None
+        return blocked.response
 
-    def offer(self, incoming: Append[R], tell: Callable[[Exception | None], object]) -> R | BlockedAppend[R]:
-        """As `put`, but never blocks: returns the record's place in the queue where there is no room.
+    def append_nowait(self, append: Append[R], notify: Callable[[Exception | None], object]) -> R | BlockedAppend[R]:
+        """As `append_or_wait`, but never blocks: returns the record's place in the queue where there is no room.
 
-        It is behind those of its topic that came before, whatever their sizes. `tell` is called on the thread that
+        It is behind those of its topic that came before, whatever their sizes. `notify` is called on the thread that
         makes room, or that closes, and must not raise. Raises BufferFullError where senders are not to wait.
         """
-        if incoming.topic not in self._awaited:
-            response = self._enter(incoming)
+        if append.topic not in self._awaited:
+            response = self._append(append)
             if response is not None:
                 return response
         with self._lock:
             if self._closed is not None:
                 raise own_copy(self._closed)
             if self._when_full == "raise":
-                raise self.full(incoming.topic)
-            queued = BlockedAppend(incoming, tell)
-            self._queue[queued] = None
-            self._awaited[incoming.topic] = self._awaited.get(incoming.topic, 0) + 1
-            self.door.set_awaited(incoming.topic, True)
-            entered = self._let_in()  # room that was made since it was looked for
-        if queued.response is None:
+                raise self.full_error(append.topic)
+            blocked = BlockedAppend(append, notify)
+            self._queue[blocked] = None
+            self._awaited[append.topic] = self._awaited.get(append.topic, 0) + 1
+            self.accumulator.set_awaited(append.topic, True)
+            entered = self._append_waiting()  # room that was made since it was looked for
+        if blocked.response is None:
             self._wakeup()  # it must not linger now
-        _tell(one for one in entered if one is not queued)
-        if queued.error is not None:
-            raise queued.error
-        return queued if queued.response is None else queued.response
+        _notify(one for one in entered if one is not blocked)
+        if blocked.error is not None:
+            raise blocked.error
+        return blocked if blocked.response is None else blocked.response
 
-    def withdraw(self, queued: BlockedAppend[Any]) -> bool:
-        """Take a record back. False: it is too late, `tell` was called or is just about to be."""
+    def cancel(self, blocked: BlockedAppend[Any]) -> bool:
+        """Take a record back. False: it is too late, `notify` was called or is just about to be."""
         with self._lock:
-            was_waiting = queued in self._queue
+            was_waiting = blocked in self._queue
             if was_waiting:
-                self._leave(queued)
-            entered = self._let_in()  # it may have been the large one that held up the rest
-        _tell(entered)
+                self._remove(blocked)
+            entered = self._append_waiting()  # it may have been the large one that held up the rest
+        _notify(entered)
         return was_waiting
 
     def release(self, sizes: Mapping[str, int]) -> None:
         """Give back memory, in bytes by topic."""
         for topic, size_bytes in sizes.items():
-            self.door.release(topic, size_bytes)
+            self.accumulator.release(topic, size_bytes)
         if self._queue:
             with self._lock:
-                entered = self._let_in()
-            _tell(entered)
+                entered = self._append_waiting()
+            _notify(entered)
 
     def close(self, error: KwireError) -> None:
         """Every put from now on, waiting ones included, raises `error`."""
-        self.door.is_open = False
+        self.accumulator.is_open = False
         with self._lock:
             self._closed = error
             refused, self._queue = list(self._queue), {}
             self._awaited.clear()
-        for queued in refused:
-            queued.tell(own_copy(error))
+        for blocked in refused:
+            blocked.notify(own_copy(error))
 
-    def full(self, topic: str) -> BufferFullError:
+    def full_error(self, topic: str) -> BufferFullError:
         """What to raise where there is no room for a topic's record: it names the topic that holds most."""
-        largest, held = self.door.largest()
+        largest, held = self.accumulator.largest()
         whose = f", {held} of them for topic {largest}" if held else ""
         what = f"{self.used_bytes} of {self.bytes_max} buffered bytes are waiting to be delivered{whose}"
         if self.used_bytes < self.bytes_max and topic == largest:
@@ -229,54 +228,54 @@ class BufferPool:
             topic=topic,
         )
 
-    def _enter(self, incoming: Append[R]) -> R | None:
+    def _append(self, append: Append[R]) -> R | None:
         """Take it in, if there is room."""
         if self._closed is not None:
             raise own_copy(self._closed)
-        return incoming.enter(self.door)
+        return append.append_to(self.accumulator)
 
-    def _leave(self, queued: BlockedAppend[Any]) -> None:
+    def _remove(self, blocked: BlockedAppend[Any]) -> None:
         """It waits no more. Under the lock."""
-        topic = queued.incoming.topic
-        del self._queue[queued]
+        topic = blocked.append.topic
+        del self._queue[blocked]
         self._awaited[topic] -= 1
         if not self._awaited[topic]:
             del self._awaited[topic]
-            self.door.set_awaited(topic, False)
+            self.accumulator.set_awaited(topic, False)
 
-    def _let_in(self) -> list[BlockedAppend[Any]]:
+    def _append_waiting(self) -> list[BlockedAppend[Any]]:
         """Take in what there is room for now: in order, and of a topic none before an earlier one. Under the lock."""
-        door = self.door
-        door.is_short = False
+        accumulator = self.accumulator
+        accumulator.is_short = False
         entered: list[BlockedAppend[Any]] = []
         stopped: set[str] = set()
-        for queued in self._queue:
-            topic = queued.incoming.topic
+        for blocked in self._queue:
+            topic = blocked.append.topic
             if topic in stopped:
                 continue
             try:
-                queued.response = self._enter(queued.incoming)
+                blocked.response = self._append(blocked.append)
             except Exception as error:  # the sender's to hear, not this thread's
-                queued.error = error
-            if queued.response is not None or queued.error is not None:
-                entered.append(queued)
+                blocked.error = error
+            if blocked.response is not None or blocked.error is not None:
+                entered.append(blocked)
                 continue
             stopped.add(topic)
-            if door.held(topic) <= door.bytes_max - door.used_bytes:
-                door.is_short = True  # not its own share is in its way
+            if accumulator.held(topic) <= accumulator.bytes_max - accumulator.used_bytes:
+                accumulator.is_short = True  # not its own share is in its way
             if len(stopped) == len(self._awaited):
                 break
-        for queued in entered:
-            self._leave(queued)
+        for blocked in entered:
+            self._remove(blocked)
         return entered
 
 
-def _tell(entered: Iterable[BlockedAppend[Any]]) -> None:
-    for queued in entered:
-        queued.tell(queued.error)
+def _notify(entered: Iterable[BlockedAppend[Any]]) -> None:
+    for blocked in entered:
+        blocked.notify(blocked.error)
 
 
-def make_door(
+def make_accumulator(
     settings: ProducerSettings,
     dispatch: Dispatch,
     wakeup: Callable[[], object],
@@ -285,7 +284,7 @@ def make_door(
     *,
     by_system: bool = False,
 ) -> RecordAccumulator:
-    """The door of a producer with these settings; `time_ms` and `refer` are for those who use its own `send`."""
+    """The accumulator of a producer with these settings; `time_ms` and `refer` are for those who use its own `send`."""
     return RecordAccumulator(
         place=ProduceResponse,
         dispatch=dispatch,
@@ -303,4 +302,4 @@ def make_door(
 
 
 def _never(*_: object) -> Any:
-    raise AssertionError("the door's own `send` is not for this producer")
+    raise AssertionError("the accumulator's own `send` is not for this producer")

@@ -434,7 +434,7 @@ class Slice(NamedTuple):
 
 
 class Bulk:
-    """The records of a call before the door: `enter` takes in what there is room for, until none is `left`."""
+    """The records of a call before the accumulator: `enter` takes in what there is room for, until none is `left`."""
 
     def __init__(
         self, topic: str, slices: Iterable[Slice], dispatch: Dispatch, failures: Failures | None = None
@@ -447,12 +447,12 @@ class Bulk:
         self.left = sum(one.length for one in self._slices)
         self.has_begun = False
 
-    def enter(self, door: RecordAccumulator) -> BulkResponse | None:
+    def append_to(self, accumulator: RecordAccumulator) -> BulkResponse | None:
         """The response, once all are in or refused."""
         while self._slices:
             columns, length = self._slices[-1]
             end = min(self._next + _AT_ONCE, length)
-            after, size_bytes, stretches, order = door.append_many(self.topic, columns, self._next, end)
+            after, size_bytes, stretches, order = accumulator.append_many(self.topic, columns, self._next, end)
             if after > self._next:
                 self.response.placed(after - self._next, stretches, order)
                 self.has_begun = True

@@ -1,13 +1,7 @@
-"""What every face of the producer stands on.
+"""What `kwire.Producer` and `kwire.aio.Producer` share: the loop thread, the sender, the accumulator, making records.
 
-Who waits for a topic's metadata: callers whose own partitioner needs to see the leaders before it can choose.
-
-A `Machine` that sends nothing: it makes the loop ask for the topics, and tells when they are there or will never be.
-
-What every face of the producer stands on: the loop's thread, the sender, the door to it, and the making of records.
-
-`kwire.Producer` is the face for threads, `kwire.aio.Producer` that for asyncio; they differ in how they wait. This file
-waits for nothing.
+The two differ only in how they wait. `MetadataWaiter` is a state machine that sends no requests: it keeps the loop
+fetching metadata of the topics that a caller's own partitioner needs, and notifies the callers.
 """
 
 from __future__ import annotations
@@ -52,7 +46,7 @@ from kwire.errors import (
 )
 from kwire.options import check_names
 from kwire.producer.batch_builder import Dispatch
-from kwire.producer.buffer_pool import Append, BufferPool, PendingRecord, make_door
+from kwire.producer.buffer_pool import Append, BufferPool, PendingRecord, make_accumulator
 from kwire.producer.bulk import (
     Bulk,
     Keys,
@@ -91,7 +85,7 @@ class MetadataWaiter:
         self._until: dict[str, float] = {}  # when a topic is wanted no more, by the order of its end
         self._closed: KwireError | None = None
 
-    def want(self, topic: str, tell: OnKnown) -> None:
+    def wait_for_topic(self, topic: str, tell: OnKnown) -> None:
         """Call `tell(None)` when the topic has partitions, `tell(error)` when that cannot be; exactly once."""
         if self._closed is not None:
             tell(self._closed)
@@ -173,8 +167,8 @@ class ProducerClient:
         refer: Callable[..., object],
         dispatch: Dispatch | None = None,
     ) -> None:
-        """`client` is the class as users write it, for errors. `refer` is for what the door's own `send` does not
-        take in; `dispatch` is for the callbacks of what it does, None being the callback thread."""
+        """`client` is the class as users write it, for errors. `refer` is the slow path of the accumulator's `send`;
+        `dispatch` runs the callbacks of its records, None: on the callback thread."""
         check_names(client, bootstrap, options, ProducerSettings, ClientConfig)
         shared = dict(options)
         own = {name: shared.pop(name) for name in options if name in _SETTINGS}
@@ -184,12 +178,16 @@ class ProducerClient:
                 f"callback_executor is not for {client}: its callbacks run in the asyncio loop",
                 remedy="leave the option out, and let a callback call loop.run_in_executor",
             )
-        self.rule = own_rule(self.settings.partitioner)
+        self.custom_partitioner = own_rule(self.settings.partitioner)
         self.serializers: Serializers | None = None
         if self.settings.key_serializer is not None or self.settings.value_serializer is not None:
             self.serializers = Serializers(self.settings.key_serializer, self.settings.value_serializer)
         has_own_connections = not isinstance(bootstrap, Cluster)
-        if has_own_connections and self.rule is None and str(self.settings.partitioner).endswith("single_broker"):
+        if (
+            has_own_connections
+            and self.custom_partitioner is None
+            and str(self.settings.partitioner).endswith("single_broker")
+        ):
             shared.setdefault("idle_timeout_ms", min(_SINGLE_BROKER_IDLE_MS, self.settings.single_broker_switch_ms))
         self.runtime = open_loop_thread(client, bootstrap, shared, "producer")
         config = self.runtime.config
@@ -199,8 +197,8 @@ class ProducerClient:
             self.settings.max_buffered_bytes if dispatch is None else None,
             self.settings.callback_executor,
         )
-        self.intake = BufferPool(
-            make_door(
+        self.buffer_pool = BufferPool(
+            make_accumulator(
                 self.settings,
                 self.callbacks,
                 self.runtime.wakeup,
@@ -212,15 +210,15 @@ class ProducerClient:
             self.settings.max_block_ms / 1000,
             self.runtime.wakeup,
         )
-        self.callbacks.bind(self.intake.release)
+        self.callbacks.bind(self.buffer_pool.release)
         self.sender = Sender(
             self.settings,
-            self.intake,
+            self.buffer_pool,
             backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
             request_timeout_ms=config.request_timeout_ms,
             random=Random(),
         )
-        self.watch = MetadataWaiter(self.settings.metadata_max_idle_ms / 1000)
+        self.metadata_waiter = MetadataWaiter(self.settings.metadata_max_idle_ms / 1000)
         self.is_started = False
         self._is_closing = False
         self._at_exit: weakref.finalize[[ProducerClient], LoopThread] | None = None
@@ -229,30 +227,30 @@ class ProducerClient:
         self._time_ms = self.runtime.clock.time_ms
 
     def start(self) -> None:
-        """Begin to turn the loop; nobody is contacted before. ClosedError once `stop_taking` was called."""
+        """Begin to turn the loop; nobody is contacted before. ClosedError once `stop_accepting` was called."""
         with self._lock:
             self._check_open()
             if not self.is_started:
                 self.runtime.add(self.sender, "produce")
-                if self.rule is not None:
-                    self.runtime.add(self.watch)
+                if self.custom_partitioner is not None:
+                    self.runtime.add(self.metadata_waiter)
                 # A loop that turns keeps its Runtime alive, and this Core through it, until it is closed.
                 self._at_exit = weakref.finalize(self.runtime, _deliver_at_exit, self)
                 self.runtime.deliver_before_end(self._deliver_before_cluster_ends)
                 self.is_started = True
-                # A rule of the caller's own is asked for every record, before the door.
-                self.intake.door.is_open = self.rule is None
-                if self.intake.door.is_open:
+                # A caller's own partitioner runs for every record, before the accumulator's `send`.
+                self.buffer_pool.accumulator.is_open = self.custom_partitioner is None
+                if self.buffer_pool.accumulator.is_open:
                     self.runtime.on_fork(self._shut)
 
     def _deliver_before_cluster_ends(self, timeout: float | None) -> None:
         _deliver(self, self.drain_steps(timeout, UNREACHED_SECONDS), "the kwire.Cluster was closed before the producer")
 
     def _shut(self) -> None:
-        """In a forked child: whoever sends is to be told."""
-        self.intake.door.is_open = False
+        """Make `send` take the slow path in a forked child, which raises."""
+        self.buffer_pool.accumulator.is_open = False
 
-    def incoming(
+    def pending_record(
         self,
         topic: str,
         value: Data,
@@ -263,7 +261,7 @@ class ProducerClient:
         terms: DeliveryOptions | None = None,
         make: MakeResponse = ProduceResponse,
     ) -> PendingRecord:
-        """A record for the intake; raises what `Producer.send` raises. `make` makes the response."""
+        """A record for the buffer_pool; raises what `Producer.send` raises. `make` makes the response."""
         self.check_usable()
         check_topic(topic)
         key_bytes, value_bytes = to_bytes(key, "key"), to_bytes(value, "value")
@@ -302,15 +300,15 @@ class ProducerClient:
         if self._is_closing:
             raise _closed()
 
-    def put(self, entrant: Append[R], limit: float | None = None) -> R:
+    def append_or_wait(self, append: Append[R], limit: float | None = None) -> R:
         """Hand over a record, or many; blocks or raises BufferFullError where there is no room."""
         if not self.callbacks.is_running_here:
-            return self.intake.put(entrant, limit)
+            return self.buffer_pool.append_or_wait(append, limit)
         with self.callbacks.sending():
-            return self.intake.put(entrant, limit)
+            return self.buffer_pool.append_or_wait(append, limit)
 
     def serialized(self, message: Message) -> Message:
-        """Return a message with key and value as `incoming` takes them; raises SerializationError."""
+        """Return a message with key and value as `pending_record` takes them; raises SerializationError."""
         if self.serializers is None:
             return message
         check_message(message)
@@ -322,12 +320,12 @@ class ProducerClient:
     ) -> PendingRecord | ProduceResponse:
         """One of several messages. A record that is too large gets a response that says so: the others go."""
         try:
-            return self.incoming(*message, terms, make)
+            return self.pending_record(*message, terms, make)
         except RecordTooLargeError as error:
             return self.refused(message.topic, error, make)
 
     def refused(self, topic: str, error: KwireError, make: MakeResponse = ProduceResponse) -> ProduceResponse:
-        """The response of a record that is not taken in: it says why."""
+        """Return the failed response of a record that was not accepted."""
         return refused(topic, error, make, self.callbacks)
 
     # -- many at once
@@ -358,7 +356,7 @@ class ProducerClient:
         return arrow.slices_of(table, self._time_ms())
 
     def bulk(self, topic: str, slices: Iterable[Slice], known: Topic | None, dispatch: Dispatch | None = None) -> Bulk:
-        """Records before the door; `known` is for the caller's own partitioner, if there is one."""
+        """Return the records as one append; `known` is for the caller's own partitioner, if there is one."""
         if known is not None:
             slices = [self._placed(topic, one, known) for one in slices]
         return Bulk(topic, slices, dispatch or self.callbacks, self.callbacks.failures)
@@ -368,7 +366,7 @@ class ProducerClient:
         partitions = array("i")
         for timestamp_ms, key, value, headers, partition in one.columns.rows(0, one.length):
             if partition is None:
-                partition = self.chosen(Message(topic, value, key, headers, None, timestamp_ms), known)
+                partition = self.choose_partition(Message(topic, value, key, headers, None, timestamp_ms), known)
             partitions.append(-1 if partition is None else partition)
         return Slice(one.columns._replace(partitions=partitions), one.length)
 
@@ -379,7 +377,7 @@ class ProducerClient:
         topic_or_none = self.runtime.snapshot.topics.get(topic)
         return topic_or_none if topic_or_none is not None and topic_or_none.partitions else None
 
-    def want(self, topic: str) -> Future[None]:
+    def wait_for_topic(self, topic: str) -> Future[None]:
         """A future that resolves when the topic is known, or with the error that it will never be."""
 
         def want(future: Future[None]) -> None:
@@ -389,15 +387,15 @@ class ProducerClient:
                 else:
                     future.set_exception(error)
 
-            self.watch.want(topic, tell)
+            self.metadata_waiter.wait_for_topic(topic, tell)
 
         if not self.is_started:
             self.start()
         return self.on_loop(want)
 
-    def unknown(self, topic: str) -> RequestTimeoutError:
+    def topic_timeout_error(self, topic: str) -> RequestTimeoutError:
         """What to raise when waiting for a topic's metadata took too long. On the loop's thread."""
-        cause = self.watch.connection_error(topic, self.runtime.view_for("produce"))
+        cause = self.metadata_waiter.connection_error(topic, self.runtime.view_for("produce"))
         return timeout_error(
             f"the topic's partitions are not known after {self.settings.max_block_ms} ms",
             cause,
@@ -405,20 +403,20 @@ class ProducerClient:
             **({"api": "Metadata", "topic": topic} | (cause.where if cause is not None else {})),
         )
 
-    def chosen(self, message: Message, known: Topic) -> int | None:
-        """What the caller's own partitioner answers for a message; here, on the caller's thread."""
-        assert self.rule is not None
+    def choose_partition(self, message: Message, known: Topic) -> int | None:
+        """Return the partition that the caller's own partitioner chooses; it runs on the caller's thread."""
+        assert self.custom_partitioner is not None
         ready = message._replace(
             value=to_bytes(message.value, "value"),
             key=to_bytes(message.key, "key"),
             headers=to_headers(message.headers),
         )
-        index = self.rule(ready, known)
+        index = self.custom_partitioner(ready, known)
         if index is None:
             return None
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(known.partitions):
             count = len(known.partitions)
-            raise ValueError(f"the partitioner answered {index!r} for topic {known.name}, which has {count} partitions")
+            raise ValueError(f"the partitioner returned {index!r} for topic {known.name}, which has {count} partitions")
         return index
 
     # -- on the loop
@@ -446,17 +444,17 @@ class ProducerClient:
         """On the loop's thread, or where there is none."""
         return self.sender.metrics(self.runtime.metrics())
 
-    def late(self, what: str, timeout: float | None) -> RequestTimeoutError:
+    def timeout_error(self, what: str, timeout: float | None) -> RequestTimeoutError:
         """What to raise when `what` took longer than its caller wants to wait. On the loop's thread, or without one."""
-        return self.sender.late(what, timeout, self.runtime.clock.now(), self.runtime.view_for("produce"))
+        return self.sender.timeout_error(what, timeout, self.runtime.clock.now(), self.runtime.view_for("produce"))
 
     # -- the end
 
-    def stop_taking(self) -> None:
+    def stop_accepting(self) -> None:
         """Refuse records from now on, those of senders that wait for room included; what is in goes on."""
         with self._lock:
             self._is_closing = True
-        self.intake.close(_closed())
+        self.buffer_pool.close(_closed())
         if self._at_exit is not None:
             self._at_exit.detach()
 
@@ -509,13 +507,13 @@ class ProducerClient:
         return transaction
 
     def on_loop(self, act: Callable[[Future[T]], None]) -> Future[T]:
-        """Run `act(future)` on the loop's thread; answers the future, which that resolves."""
+        """Run `act(future)` on the loop thread and return the future, which `act` resolves."""
         future: Future[T] = Future()
         self.runtime.call_soon(act, future)
         return future
 
     def run(self, function: Callable[[], T]) -> Future[T]:
-        """Run on the loop's thread; the future gets what that answers or raises."""
+        """Run on the loop thread; the future gets what the function returns or raises."""
 
         def act(future: Future[T]) -> None:
             try:
@@ -549,14 +547,14 @@ def _deliver_at_exit(core: ProducerClient) -> None:
 
 def _deliver(core: ProducerClient, steps: Iterable[float | None], why: str) -> None:
     """Refuse further records and wait for the others in `steps` (see `drain_steps`); log those that are lost."""
-    core.stop_taking()
+    core.stop_accepting()
     late: KwireError | None = None
     with contextlib.suppress(ClosedError):
         for seconds in steps:
             if wait_for(core.drain, seconds):
                 late = None
                 break
-            late = core.runtime.on_loop_or_after(partial(core.late, "close()", seconds), EXIT_SECONDS)
+            late = core.runtime.on_loop_or_after(partial(core.timeout_error, "close()", seconds), EXIT_SECONDS)
     if late is not None:
         _log.error("%s before all is delivered: %s", why, late.message)
     undelivered = core.undelivered(None)

@@ -1,14 +1,11 @@
 """Why records are not sent yet.
 
-What a wait that took too long says: what is being waited for, since which failure, and what to do.
+Every place where the sender decides not to send has its `Reason` here: since when, until when, and why. All reasons
+that hold are listed, those first without which the others could not end.
 
-For `flush`, and for each step of a transaction. It asks the same places as `explain`, and changes nothing.
+`awaited` and `timeout_error` say the same for `flush`, `close` and each step of a transaction that took too long.
 
-Why is it not sent? The reasons that hold a partition's batches back now, each with since when, until when, and why.
-
-Every place in which the sender decides not to send has its reason here. All that hold are told, those first without
-which the others could not end. It changes nothing, but that a connection is begun to a broker that has none and for
-which something waits, as the sender would.
+Nothing here changes state, except that a connection is begun to a broker that has none, as the sender would.
 """
 
 from __future__ import annotations
@@ -56,10 +53,10 @@ def awaited(
         records = _records(explainer, now, view)
         if records is not None:
             return records
-    if transaction is None or (transaction.asked is None and transaction.last_error is None):
+    if transaction is None or (transaction.in_flight is None and transaction.last_error is None):
         return None
     part = "end" if transaction.state in (TransactionState.COMMITTING, TransactionState.ABORTING) else "next step"
-    return _answer(f"the transaction's {part}", transaction.asked, transaction.last_error, view)
+    return _answer(f"the transaction's {part}", transaction.in_flight, transaction.last_error, view)
 
 
 def timeout_error(what: str, timeout: float | None, waits: Awaited | None) -> RequestTimeoutError:
@@ -192,9 +189,9 @@ class Explainer(NamedTuple):
     settings: ProducerSettings
     topics: Mapping[str, TopicQueue]
     identity: ProducerIdState
-    outcomes: ResponseHandler
+    handler: ResponseHandler
     transaction: Transaction | None
-    intake: BufferPool
+    buffer_pool: BufferPool
 
     def explain(self, topic: str, partition: int | None, now: float, view: ClusterView) -> Explanation:
         held = self.topics.get(topic)
@@ -212,7 +209,7 @@ class Explainer(NamedTuple):
             reasons = self._of_topic(held, now, view)
         elif queues:
             reasons = self._of_partition(queues[0], now, view)
-        if self.intake.waiting_for(topic):
+        if self.buffer_pool.waiting_for(topic):
             reasons.append(self._memory(topic))
         unresolved = [batch for batch in waiting + out if not batch.is_overdue]  # those are reported as failed
         return Explanation(
@@ -289,10 +286,10 @@ class Explainer(NamedTuple):
         self, partition: Partition, queue: PartitionQueue | None, held: TopicQueue, now: float
     ) -> list[Reason]:
         is_known = queue is not None and queue.acknowledged_by == (partition.leader, partition.leader_epoch)
-        if is_known or held.footing.is_sure or held.footing.may_try(now):
+        if is_known or held.slow_start.is_sure or held.slow_start.may_try(now):
             return []
         cause = held.undesignated[0].last_error if held.undesignated else None
-        until = max(0.0, held.footing.tries_at - now)
+        until = max(0.0, held.slow_start.tries_at - now)
         return [Reason(Hold.BACK_OFF, "leaders have not heard yet that they are to lead", until=until, cause=cause)]
 
     def _held(self, queue: PartitionQueue, head: ProducerBatch, now: float, view: ClusterView) -> list[Reason]:
@@ -354,7 +351,7 @@ class Explainer(NamedTuple):
             reasons.append(Reason(Hold.CONNECTING, f"a connection to {broker} is being made", cause=view.failure(node)))
         elif view.capacity(node) < 1:
             reasons.append(Reason(Hold.BUSY, f"{broker} has as many requests to answer as max_in_flight allows"))
-        muted = self.outcomes.muted_until.get(node, 0.0)
+        muted = self.handler.muted_until.get(node, 0.0)
         if now < muted:
             reasons.append(
                 Reason(Hold.THROTTLED, f"{broker} asked for a pause: a quota is exceeded", until=muted - now)
@@ -381,9 +378,9 @@ class Explainer(NamedTuple):
             case IdStatus.UNKNOWN:
                 wanted = "the producer has no id yet, and is to ask for one"
                 reasons.append(Reason(Hold.IDENTITY, wanted, until=until, cause=identity.last_error))
-            case IdStatus.ASKED:
+            case IdStatus.REQUESTED:
                 reasons.append(Reason(Hold.IDENTITY, "the producer's id is being asked for", cause=identity.last_error))
-            case IdStatus.BROKEN if (
+            case IdStatus.NEEDS_BUMP if (
                 place is None or not place[1].is_sequenced or not place[0].sequenced_possibly_persisted()
             ):
                 broken = "a sequence was lost: what is on its way is settled first, then a new producer id is asked for"
@@ -393,7 +390,7 @@ class Explainer(NamedTuple):
             reasons.append(Reason(Hold.TRANSACTION, state, cause=transaction.error))
         elif transaction is not None and place is not None:
             queue = place[0]
-            if not transaction.has_joined((queue.topic, queue.index)):
+            if not transaction.is_added((queue.topic, queue.index)):
                 pause = transaction.retry_at - now if transaction.retry_at > now else None
                 reasons.append(Reason(Hold.TRANSACTION, "the partition is being added to the transaction", until=pause))
         return reasons
@@ -405,11 +402,11 @@ class Explainer(NamedTuple):
         return [Reason(Hold.LINGER, f"more records may join the batch of {len(batch)}", until=until)]
 
     def _memory(self, topic: str) -> Reason:
-        used, limit = self.intake.used_bytes, self.intake.bytes_max
-        largest, held = self.intake.door.largest()
+        used, limit = self.buffer_pool.used_bytes, self.buffer_pool.bytes_max
+        largest, held = self.buffer_pool.accumulator.largest()
         return Reason(
             Hold.MEMORY,
-            f"{self.intake.waiting_for(topic)} senders wait for room: {used} of {limit} bytes are buffered, "
+            f"{self.buffer_pool.waiting_for(topic)} senders wait for room: {used} of {limit} bytes are buffered, "
             f"most of them, {held}, for {largest}",
         )
 

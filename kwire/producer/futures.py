@@ -1,15 +1,8 @@
 """The future of one record, and how callers wait for it.
 
-How a thread, or a task of asyncio, waits for an outcome that the loop's thread will tell.
-
-`tell(action)` is the response's own: it has `action` run where the outcome is told, or answers False where it is told
-already.
-
-What `send` answers: a `ProduceResponse`, which will know where the record went or why it did not.
-
-The producer-API proposal's ProduceResponse in Python's manners: wait with `result`, ask with `done`, or give a
-callback, or `await` it. It is light, because there is one per record: a place in a run of records. The outcome is the
-run's, and so are the callbacks, which are told all at once.
+`Producer.send` returns a `ProduceResponse`: wait with `result`, check `done`, add a callback, or `await` it. There is
+one per record, so it is light: a builder and a number. The builder holds the outcome and runs the callbacks, all at
+once.
 """
 
 from __future__ import annotations
@@ -78,7 +71,7 @@ _log = logging.getLogger("kwire.callbacks")
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is. `offset` is -1 where the broker does not tell it: acks=0, or a duplicate it had already.
+    """Where a record is. `offset` is -1 where the broker does not return it: acks=0, or a duplicate it had already.
 
     `timestamp_ms` is the broker's append time where the topic uses that, else the record's own.
     """
@@ -93,11 +86,8 @@ class RecordMetadata(NamedTuple):
 class ProduceResponse(RecordFuture):
     """The future of one record. Resolves exactly once; in order within a partition.
 
-    No outcome is missed between "it is not known" and "tell me then": `BatchBuilder.add_waiter` looks and notes in
-    one step, and
-    `BatchBuilder.resolve` writes the outcome and takes the notes in one, under the same lock, the interpreter's own
-    where C does
-    it. So whoever asks first is in the notes that are taken, and whoever asks later sees the outcome.
+    No wake-up is lost: `BatchBuilder.add_waiter` checks for the outcome and adds the waiter in one step, and
+    `BatchBuilder.resolve` writes the outcome and removes the waiters in one, under the same lock (C: under the GIL).
     """
 
     __slots__ = ()
@@ -202,7 +192,7 @@ MakeResponse = Callable[[BatchBuilder, int], ProduceResponse]
 
 
 def refused(topic: str, error: KwireError, make: MakeResponse, dispatch: Dispatch) -> ProduceResponse:
-    """The response of a record that was not taken in."""
+    """Return the failed response of a record that was not accepted."""
     run = BatchBuilder(topic, UNDESIGNATED, 1, None, dispatch)
     response = make(run, run.append(0, None, None, (), 0))
     run.close()

@@ -102,7 +102,7 @@ class Counters:
 
 
 def producer_metrics(
-    counters: Counters, topics: Iterable[TopicQueue], intake: BufferPool, cluster: ClusterMetrics
+    counters: Counters, topics: Iterable[TopicQueue], buffer_pool: BufferPool, cluster: ClusterMetrics
 ) -> ProducerMetrics:
     """The counts, and what is in the queues now; on the loop's thread."""
     in_flight: list[ProducerBatch] = []
@@ -129,10 +129,10 @@ def producer_metrics(
         len(in_flight),
         sum(map(len, in_flight)),
         len(queued),
-        sum(map(len, queued)) + intake.door.untaken(),
-        intake.used_bytes,
-        intake.bytes_max,
-        intake.waiting,
+        sum(map(len, queued)) + buffer_pool.accumulator.untaken(),
+        buffer_pool.used_bytes,
+        buffer_pool.bytes_max,
+        buffer_pool.waiting,
         counters.queue_time.distribution(),
         cluster,
     )

@@ -1,19 +1,16 @@
-"""The one owner of order for a partition: its queue, its window of unanswered batches, its next sequence.
+"""The order of one partition: its queue, its window of batches in flight, its next sequence.
 
-    queued -- take --> out -- acknowledged --> resolved
-      ^                 |---- failed --------> resolved
-      |                 `---- retry ---------> held, until everything that is out has resolved
-      '------------------ back to the front, in the order in which they were first taken
+    queued -- take --> in flight -- acknowledged --> resolved
+      ^                    |------- failed --------> resolved
+      |                    '------- retry ---------> retrying, until everything in flight has resolved
+      '--------------------- back to the front, in the order in which they were first sent
 
-Nothing overtakes: while a batch is held, nothing new is taken (rules 1 and 3), and a new leader gets nothing before the
-old one's answers are in (rule 4).
+While a batch is retrying, no new batch is taken (rules 1 and 3). A new leader gets nothing before the old one has
+responded (rule 4). This module decides nothing about errors: the response handler calls `retry` or `failed`.
 
-A topic that was deleted and created again is another log under the same name. What is queued goes there, since callers
-mean the name; that some of it may have been stored in the old log does not matter, for that is gone. Sequences begin
-anew, except where a request by name got no answer: that may have reached the new log already, which then knows the
-batch by its sequence.
-
-It decides nothing about errors; the sender does, and tells it `retry` or `failed`.
+A topic that was deleted and created again is another log under the same name. Queued batches go there, since callers
+mean the name. Sequences begin anew, except where a request by name got no response: it may have reached the new log,
+which then knows the batch by its sequence.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ _PROOF_LASTS = 60.0
 class PartitionQueue:
     """`window_max` is how many batches may be out at once, after the leader's first acknowledgement.
 
-    `is_ordered`: outcomes are told in the order in which the batches came, whatever the order in which they are known.
+    `is_ordered`: batches complete in the order in which they were added, whatever the order of their responses.
     """
 
     def __init__(
@@ -53,16 +50,16 @@ class PartitionQueue:
         window_max: int,
         *,
         limit: BatchSizeEstimator,
-        footing: SlowStart,
+        slow_start: SlowStart,
         is_ordered: bool = True,
     ) -> None:
         self.topic = topic
         self.index = index
         self.queued: deque[ProducerBatch] = deque()
-        self._line: deque[ProducerBatch] | None = (
+        self._unresolved: deque[ProducerBatch] | None = (
             deque() if is_ordered else None
         )  # every batch whose outcome is not told yet
-        self.limit, self.footing = limit, footing  # the topic's
+        self.limit, self.slow_start = limit, slow_start  # the topic's
         # No batch here is overdue before this. A long queue must not be looked through at every turn of the loop.
         self.overdue_at = math.inf
         self.wakes_at = math.inf  # the agenda's
@@ -70,8 +67,8 @@ class PartitionQueue:
         self.attempts = 0  # failures in a row
         self.next_sequence = 0
         self._window_max = window_max
-        self._out: deque[ProducerBatch] = deque()
-        self._held: list[ProducerBatch] = []
+        self._in_flight: deque[ProducerBatch] = deque()
+        self._retrying: list[ProducerBatch] = []
         # First-ack gate: a window of 1 until this leader, in this epoch, has acknowledged something. Brokers 2.5 to
         # 4.4 accept any first sequence of a producer they do not know: with two batches out to a new leader, the
         # second could be stored and the first refused (KAFKA-15591), and then the first is lost.
@@ -81,25 +78,25 @@ class PartitionQueue:
         self._topic_id = NO_ID
 
     def __repr__(self) -> str:
-        return f"<PartitionQueue {self.topic}-{self.index}: {len(self.queued)} queued, {len(self._out)} out>"
+        return f"<PartitionQueue {self.topic}-{self.index}: {len(self.queued)} queued, {len(self._in_flight)} out>"
 
     @property
     def is_idle(self) -> bool:
-        return not (self.queued or self._out or self._held)
+        return not (self.queued or self._in_flight or self._retrying)
 
     @property
-    def out(self) -> int:
-        return len(self._out)
+    def in_flight_count(self) -> int:
+        return len(self._in_flight)
 
     def in_flight(self) -> list[ProducerBatch]:
-        return list(self._out)
+        return list(self._in_flight)
 
     def waiting(self) -> list[ProducerBatch]:
-        """What is to be sent, or sent again."""
-        return [*self._held, *self.queued]
+        """Return the batches to be sent, or sent again."""
+        return [*self._retrying, *self.queued]
 
-    def is_out(self, batch: ProducerBatch) -> bool:
-        return batch in self._out
+    def is_in_flight(self, batch: ProducerBatch) -> bool:
+        return batch in self._in_flight
 
     @property
     def is_new(self) -> bool:
@@ -110,45 +107,48 @@ class PartitionQueue:
         return self._window_max if now < self._proven_until else 1
 
     def unresolved(self) -> list[ProducerBatch]:
-        """Every batch whose outcome is not told yet, oldest first."""
-        return [*self._held, *self._out, *self.queued] if self._line is None else list(self._line)
+        """Return the batches that are not completed, oldest first."""
+        return [*self._retrying, *self._in_flight, *self.queued] if self._unresolved is None else list(self._unresolved)
 
     def sequenced_possibly_persisted(self) -> bool:
         """Whether some batch of the current epoch may or may not have been stored."""
-        return any(batch.is_sequenced and batch.possibly_persisted for batch in (*self._held, *self._out, *self.queued))
+        return any(
+            batch.is_sequenced and batch.possibly_persisted
+            for batch in (*self._retrying, *self._in_flight, *self.queued)
+        )
 
     def add(self, batch: ProducerBatch) -> None:
         """A new batch, behind all others."""
         self.queued.append(batch)
         if batch.deadline < self.overdue_at:
             self.overdue_at = batch.deadline
-        if self._line is not None:
-            self._line.append(batch)
-            batch.line = self._line
+        if self._unresolved is not None:
+            self._unresolved.append(batch)
+            batch.unresolved = self._unresolved
 
     def blocked_reason(self, leader: Leader, now: float) -> str | None:
-        """Why nothing can be taken for this (leader, leader epoch) now; None when a batch can."""
+        """Return why no batch can be taken for this (leader, leader epoch) now; None when one can."""
         if now < self.retry_at:
             return "back-off"
-        if self._held:
-            return "batches that are to be sent again wait for answers to later ones"
-        if self._out and self.leader is not None and self.leader[0] != leader[0]:
-            return "the old leader has not answered yet"
+        if self._retrying:
+            return "batches that are to be retried wait for the responses to later ones"
+        if self._in_flight and self.leader is not None and self.leader[0] != leader[0]:
+            return "the old leader has not responded yet"
         window = self._window_max if self.leader == leader and now < self._proven_until else 1
-        if len(self._out) >= window:
+        if len(self._in_flight) >= window:
             return f"window of {window}"
         return None
 
     def is_of(self, topic_id: UUID) -> bool:
-        """Whether batches can be taken for the topic with this id; it may be another than before.
+        """Return whether batches can be taken for the topic with this id, which may differ from before.
 
-        Not while answers from the old one are awaited; then all that was settled with that begins anew. Brokers before
-        2.8 tell no ids, and nothing begins anew.
+        Not while batches for the old topic are in flight; after them, leader and sequences begin anew. Brokers before
+        2.8 return no ids, and nothing begins anew.
         """
         if topic_id is self._topic_id:
             return True
         if self._topic_id not in (topic_id, NO_ID) and topic_id != NO_ID:
-            if self._out:
+            if self._in_flight:
                 return False
             self._begin_anew()
         if topic_id != NO_ID:
@@ -164,25 +164,25 @@ class PartitionQueue:
         self.restart_sequences()
 
     def take(self, leader: Leader) -> ProducerBatch:
-        """Move the first queued batch out, to this leader. `blocked_reason` was asked before."""
-        assert not self._held
-        assert not self._out or self.leader is None or self.leader[0] == leader[0]
+        """Put the first queued batch in flight to this leader. `blocked_reason` must have returned None."""
+        assert not self._retrying
+        assert not self._in_flight or self.leader is None or self.leader[0] == leader[0]
         if self.leader != leader:
             self.leader, self._proven_until = leader, _NEVER
         batch = self.queued.popleft()
         if batch.count < 0:
             batch.close()
         batch.attempts += 1
-        self._out.append(batch)
+        self._in_flight.append(batch)
         return batch
 
     @property
     def sequence_state(self) -> tuple[int, UUID] | None:
-        """What must outlast this queue while the producer keeps its id, for `resume_sequences`; None if nothing."""
+        """What must outlast this queue while the producer keeps its id, for `resume_sequences`; None: nothing."""
         return (self.next_sequence, self._topic_id) if self.next_sequence else None
 
     def resume_sequences(self, state: tuple[int, UUID]) -> None:
-        """Go on where an earlier queue of the same partition was."""
+        """Continue the sequences of an earlier queue of the same partition."""
         self.next_sequence, self._topic_id = state
 
     def sequence(self, batch: ProducerBatch, producer_id: int, producer_epoch: int) -> None:
@@ -191,75 +191,75 @@ class PartitionQueue:
         self.next_sequence = (self.next_sequence + batch.count) % SEQUENCES
 
     def acknowledged(self, batch: ProducerBatch, now: float) -> None:
-        self._out.remove(batch)  # the first: answers come in the order of the requests, if they come
+        self._in_flight.remove(batch)  # usually the first: responses come in the order of the requests
         self.attempts = 0
         self.acknowledged_by = self.leader
         # Not while a batch is held: brokers recognise the last five batches of a producer, and with this window more
         # than four could be stored behind one that may have been stored itself. Sent again, it would look new.
-        if self._held:
+        if self._retrying:
             self._proven_until = _NEVER
-            self._settle()
+            self._requeue_retrying()
         else:
             self._proven_until = now + _PROOF_LASTS
 
     def failed(self, batch: ProducerBatch) -> None:
-        """The batch is given up; what follows it may go on."""
-        self._out.remove(batch)
+        """Remove a batch that failed; later batches may go on."""
+        self._in_flight.remove(batch)
         self._proven_until = _NEVER
-        self._settle()
+        self._requeue_retrying()
 
     def retry(self, batch: ProducerBatch, retry_at: float) -> None:
-        """The batch is to be sent again, after everything that is out has resolved."""
-        self._out.remove(batch)
-        self._held.append(batch)
+        """Send the batch again, after everything in flight has resolved."""
+        self._in_flight.remove(batch)
+        self._retrying.append(batch)
         self._proven_until = _NEVER
         self.retry_at = max(self.retry_at, retry_at)
-        self._settle()
+        self._requeue_retrying()
 
     def unassign(self, batch: ProducerBatch, retry_at: float) -> bool:
-        """Take a batch out that surely is in no log, as if it had never been here: another partition gets it.
+        """Remove a batch that is certainly in no log, so that another partition gets it; return whether it did.
 
-        Its sequence will be the next one's. False where others count on it: then it stays.
+        The next batch gets its sequence. A batch with later ones behind it stays.
         """
         is_last = not batch.is_sequenced or batch.sequence_of(batch.count) == self.next_sequence
-        if not is_last or self._held or not self.footing.take_back(batch):
+        if not is_last or self._retrying or not self.slow_start.unassign(batch):
             return False
-        self._out.remove(batch)
+        self._in_flight.remove(batch)
         if batch.is_sequenced:
             self.next_sequence = batch.sequence
             batch.clear_producer_state()
-        if self._line is not None:
-            self._line.remove(batch)
-            batch.line = None
+        if self._unresolved is not None:
+            self._unresolved.remove(batch)
+            batch.unresolved = None
         self.retry_at = max(self.retry_at, retry_at)
         return True
 
     def replace(self, batch: ProducerBatch, pieces: list[ProducerBatch]) -> None:
         """Put pieces in the place of a batch that is first in the queue, or out and refused; then they wait as in
         `retry`."""
-        if self._line is not None:
-            at = self._line.index(batch)
-            del self._line[at]
+        if self._unresolved is not None:
+            at = self._unresolved.index(batch)
+            del self._unresolved[at]
             for piece in reversed(pieces):
-                self._line.insert(at, piece)
+                self._unresolved.insert(at, piece)
         if self.queued and self.queued[0] is batch:
             self.queued.popleft()
             self.queued.extendleft(reversed(pieces))
         else:
-            self._out.remove(batch)
-            self._held += pieces
+            self._in_flight.remove(batch)
+            self._retrying += pieces
             self._proven_until = _NEVER
-            self._settle()
+            self._requeue_retrying()
 
     def has_earlier(self, batch: ProducerBatch) -> bool:
-        """Whether a batch that was taken before this one, which is out, is still to be settled."""
-        return bool(self._held) or self._out[0] is not batch
+        """Return whether a batch that was taken before this one, which is in flight, is unresolved."""
+        return bool(self._retrying) or self._in_flight[0] is not batch
 
     def leave_gap(self) -> None:
-        """The batch that is out first is in no log, and will not be under its present sequence.
+        """Note that the first batch in flight is in no log, and will not be under its present sequence.
 
-        Brokers take no sequence beyond a gap: so what is queued behind it is not stored either, whatever became of the
-        answers, and need not be settled before there is a new identity.
+        Brokers accept no sequence beyond a gap. So the batches queued behind it are not stored either, whatever became
+        of their responses, and need not be resolved before the epoch bump.
         """
         for batch in self.queued:
             if batch.is_sequenced:
@@ -289,17 +289,17 @@ class PartitionQueue:
         return overdue
 
     def restart_sequences(self) -> None:
-        """After an epoch bump: from 0, also for batches that were stamped but surely not stored (rule 2)."""
-        assert not self._out
+        """Begin at 0 after an epoch bump, also for sequenced batches that are certainly not stored (rule 2)."""
+        assert not self._in_flight
         self.next_sequence = 0
         self._proven_until = _NEVER
         for batch in self.queued:
             if batch.is_sequenced:
                 batch.clear_producer_state()
 
-    def _settle(self) -> None:
-        if not self._out and self._held:
-            # Held batches were taken one after the other, and answers came in that order.
-            self.queued.extendleft(reversed(self._held))
-            self.overdue_at = min(self.overdue_at, *(batch.deadline for batch in self._held))
-            self._held.clear()
+    def _requeue_retrying(self) -> None:
+        if not self._in_flight and self._retrying:
+            # They were taken one after the other, and their responses came in that order.
+            self.queued.extendleft(reversed(self._retrying))
+            self.overdue_at = min(self.overdue_at, *(batch.deadline for batch in self._retrying))
+            self._retrying.clear()

@@ -11,9 +11,9 @@ keep a partition or a broker do so for small batches too, so that few requests c
 
 Which partition a record goes to: by its key, by turns, by a caller's own rule; and the names of these choices.
 
-A key hashes over all partitions, led or not: where it goes must not depend on failures. The thread that sends hashes
-it, in the door; the loop's thread does where the partitions were not known then. Records without a key wait in their
-topic's undesignated queue and are given a partition by whole batches, when they are drained; that is `spreads`.
+A key hashes over all partitions, led or not: its partition must not depend on failures. The caller's thread hashes it,
+in the accumulator; the loop thread does if the partitions were not known then. Records without a key wait in the
+topic's undesignated queue; whole batches get a partition when they are drained, from an `UnkeyedPartitioner`.
 
     murmur2        by key as Java's clients do; no key: spread         (the default)
     crc32          by key as librdkafka does; no key: spread
@@ -181,7 +181,7 @@ class Partitioner(Protocol):
 
 
 class Routing(NamedTuple):
-    """A choice by name. The door has the hashes.
+    """A choice by name. The accumulator has the hashes.
 
     `key_hash` "": keys count for nothing; None: records take turns, keys notwithstanding.
     """

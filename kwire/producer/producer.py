@@ -1,9 +1,9 @@
-"""`kwire.Producer`: the face of the producer for threads.
+"""`kwire.Producer`: the producer for threads.
 
-On the thread that calls it, `send` runs serializers, hashes the key once the partitions are known, puts the record
-into its batch (with C in its final bytes, with their CRC) and returns a `ProduceResponse`. The loop's thread
-compresses, builds requests and reads answers, in the `Sender`. `kwire.aio.Producer` is the face for asyncio, over the
-same `ProducerClient`.
+On the caller's thread, `send` runs serializers, hashes the key once the partitions are known, appends the record to its
+batch (with C in its final bytes, with their CRC) and returns a `ProduceResponse`. The loop thread compresses, builds
+requests and handles responses, in the `Sender`. `kwire.aio.Producer` is the same for asyncio, over the same
+`ProducerClient`.
 """
 
 from __future__ import annotations
@@ -128,11 +128,13 @@ class Producer:
     def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ProducerKwargs]) -> None:
         self._core = ProducerClient("kwire.Producer", bootstrap, options, partial(Producer._send, self))
         self._runtime = self._core.runtime
-        self._intake = self._core.intake
+        self._buffer_pool = self._core.buffer_pool
         self._serializers = self._core.serializers
         if type(self).send is Producer.send and self._serializers is None:
-            # A call finds the door's own first, which hands what is out of the ordinary to `_send`.
-            self.send = self._intake.door.send  # type: ignore[method-assign]
+            # From here on `producer.send(...)` is the accumulator's bound method, which saves a Python call per record.
+            # It appends a plain record itself; for anything unusual (a new topic, headers, a full buffer, a wrong type)
+            # it calls `_send` below. Subclasses that override `send`, and serializers, keep the method.
+            self.send = self._buffer_pool.accumulator.send  # type: ignore[method-assign]
 
     @overload
     def send(self, topic: ProducerRequest) -> list[ProduceResponse]: ...
@@ -159,19 +161,19 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: Callback | None = None,
     ) -> ProduceResponse | list[ProduceResponse]:
-        """Hand over one record; answers at once with the response that will know its fate.
+        """Append one record to its batch and return its future at once. (`__init__` says what runs on an instance.)
 
         Text is encoded as UTF-8. `headers` are a mapping or (name, value) pairs; `timestamp_ms` is milliseconds since
         1970, by default now. `on_delivery(response)` runs on the callback thread when the fate is known.
 
         Raises RecordTooLargeError, BufferFullError, ClosedError, or TypeError/ValueError for arguments that no record
-        can have. What happens after that is the response's to tell.
+        can have. The response reports what happens after that.
 
         Or hand over a `ProducerRequest`, alone: then it returns what `send_all` does. Messages are for `send_all`, too.
         """
         if self._serializers is not None and not isinstance(topic, ProducerRequest):
             _, value, key, *_ = self._core.serialized(Message(topic, value, key))
-            response: ProduceResponse = self._intake.door.send(
+            response: ProduceResponse = self._buffer_pool.accumulator.send(
                 topic, value, key, headers, partition, timestamp_ms, on_delivery
             )
             return response
@@ -190,20 +192,20 @@ class Producer:
         """`send` for any record, whose key and value are serialized."""
         if isinstance(topic, ProducerRequest):
             return self._send_all(topic, topic.terms(self._core.settings, self._runtime.clock.now()))
-        if partition is None and self._core.rule is not None:
+        if partition is None and self._core.custom_partitioner is not None:
             check_topic(topic)
             message = Message(topic, value, key, headers, partition, timestamp_ms)
-            partition = self._core.chosen(message, self._known(topic))
+            partition = self._core.choose_partition(message, self._known(topic))
         if on_delivery is not None:
             check_callback(on_delivery)
-        incoming = self._core.incoming(topic, value, key, headers, partition, timestamp_ms)
-        response = self._core.put(incoming)
+        incoming = self._core.pending_record(topic, value, key, headers, partition, timestamp_ms)
+        response = self._core.append_or_wait(incoming)
         if on_delivery is not None:
             response.on_delivery(on_delivery)
         return response
 
     def send_all(self, messages: Iterable[Message]) -> list[ProduceResponse]:
-        """Hand over several messages; answers a response for each, in their order.
+        """Send several messages; return a response for each, in their order.
 
         TypeError or ValueError for a message that no record can be: then none is sent. From there on nothing is raised:
         a message that is too large, or for which there was no room, has a response that says so.
@@ -218,7 +220,7 @@ class Producer:
             if isinstance(one, PendingRecord):
                 try:
                     limit = None if terms is None or terms.timeout is None else max(0.0, terms.deadline - clock.now())
-                    responses.append(core.put(one, limit))
+                    responses.append(core.append_or_wait(one, limit))
                 except KwireError as error:
                     responses.append(core.refused(one.topic, error))
             else:
@@ -234,16 +236,16 @@ class Producer:
         timestamps_ms: Timestamps = None,
         partitions: Partitions = None,
     ) -> BulkResponse:
-        """Hand over a record for each of `values`; answers at once with one response that will know the fate of each.
+        """Send a record for each of `values`; return at once one response for all of them.
 
         Each further argument has an item for each record, of which None stands for none given; or is one for all
         records: a mapping of headers, a number. Items are what `send` takes. More than max_buffered_bytes go through in
         parts, so that this blocks meanwhile, for max_block_ms in which no room was made.
 
         Raises TypeError or ValueError for what no records can have: then none is sent. BufferFullError or ClosedError
-        only where none was taken in; else they, and RecordTooLargeError, are the response's to tell of those records.
+        only where none was accepted; else the response reports them, and RecordTooLargeError, for those records.
         """
-        return self._put_many(topic, [self._core.slice_of(topic, values, keys, headers, timestamps_ms, partitions)])
+        return self._append_many(topic, [self._core.slice_of(topic, values, keys, headers, timestamps_ms, partitions)])
 
     def send_arrow(self, topic: str, table: Any) -> BulkResponse:
         """`send_many` for the rows of a pyarrow.Table or RecordBatch, or of what hands out an Arrow stream.
@@ -254,13 +256,13 @@ class Producer:
         Raises EncodeError, which names the column, for what no records can have: then none is sent. The rest is as in
         `send_many`. ConfigurationError where pyarrow is not installed: it is kwire[arrow].
         """
-        return self._put_many(topic, self._core.arrow_slices(topic, table))
+        return self._append_many(topic, self._core.arrow_slices(topic, table))
 
-    def _put_many(self, topic: str, slices: list[Slice]) -> BulkResponse:
-        known = None if self._core.rule is None else self._known(topic)
+    def _append_many(self, topic: str, slices: list[Slice]) -> BulkResponse:
+        known = None if self._core.custom_partitioner is None else self._known(topic)
         bulk = self._core.bulk(topic, slices, known)
         try:
-            return self._core.put(bulk)
+            return self._core.append_or_wait(bulk)
         except KwireError as error:
             if not bulk.has_begun:
                 raise
@@ -269,21 +271,21 @@ class Producer:
     def _placed(self, message: Message) -> Message:
         """With the partition that the caller's own partitioner chose, if there is one to be asked."""
         check_message(message)
-        if message.partition is not None or self._core.rule is None:
+        if message.partition is not None or self._core.custom_partitioner is None:
             return message
-        return message._replace(partition=self._core.chosen(message, self._known(message.topic)))
+        return message._replace(partition=self._core.choose_partition(message, self._known(message.topic)))
 
     def _known(self, topic: str) -> Topic:
         """The topic's metadata for the caller's own partitioner; waits for it, for at most max_block_ms."""
         known = self._core.known(topic)
         if known is None:
-            future, limit = self._core.want(topic), self._core.settings.max_block_ms / 1000
+            future, limit = self._core.wait_for_topic(topic), self._core.settings.max_block_ms / 1000
             try:
                 future.result(limit)
             except FutureTimeoutError:
-                if future.done():  # the answer itself, not the lack of one
+                if future.done():  # the outcome is this error
                     raise
-                late = self._runtime.run(lambda: self._core.unknown(topic))
+                late = self._runtime.run(lambda: self._core.topic_timeout_error(topic))
                 raise late from late.__cause__
             known = self._core.known(topic)
             assert known is not None
@@ -292,7 +294,7 @@ class Producer:
     def flush(self, timeout: float | None = None) -> None:
         """Send what was handed over without further linger, and wait until all of it has an outcome.
 
-        Outcomes are the responses' to tell: a failed record does not make flush raise. RequestTimeoutError after
+        A failed record does not make flush raise: its response does. RequestTimeoutError after
         `timeout` seconds; what is unresolved then is still being sent.
         """
         if self._core.is_started and not wait_for(self._core.flush, timeout):
@@ -367,7 +369,7 @@ class Producer:
                 what, lambda future: self._core.sender.end(transaction, future, is_commit=is_commit), timeout
             )
         except TransactionError:
-            failures.clear()  # this tells of them
+            failures.clear()  # this error reports them
             raise
         failures.clear()
 
@@ -377,13 +379,13 @@ class Producer:
         try:
             self._runtime.wait(future, timeout)
         except RequestTimeoutError:
-            if future.done():  # the answer itself, or it came just now
+            if future.done():  # the outcome is this error, or it came just now
                 return future.result()
             late = self._late(what, timeout)
             raise late from late.__cause__
 
     def _late(self, what: str, timeout: float | None) -> RequestTimeoutError:
-        return self._runtime.on_loop_or_after(lambda: self._core.late(what, timeout), _GRACE)
+        return self._runtime.on_loop_or_after(lambda: self._core.timeout_error(what, timeout), _GRACE)
 
     # -- the rest
 
@@ -394,7 +396,7 @@ class Producer:
     @property
     def buffered_bytes(self) -> int:
         """Bytes of the records that were handed over and have no outcome yet."""
-        return self._intake.used_bytes
+        return self._buffer_pool.used_bytes
 
     def partitions(self, topic: str) -> int | None:
         """How many partitions the topic has, as far as this producer knows by now; None if it does not."""
@@ -404,8 +406,8 @@ class Producer:
     def explain(self, topic: str, partition: int | None = None) -> Explanation:
         """Why records of a partition, or of a whole topic, are not delivered now; `print` it, or read its reasons.
 
-        It tells the moment: no leader, an unreachable broker and the last failure, a back-off, a window that is closed
-        for the sake of order, a producer id that is being asked for, a linger, an answer that is awaited, full memory.
+        It describes the present moment: no leader, an unreachable broker and the last failure, a back-off, a window
+        closed to keep order, a producer id that is being requested, a linger, an outstanding response, full memory.
         """
         return self._runtime.on_loop_or_after(lambda: self._core.explain(topic, partition))
 
@@ -447,7 +449,7 @@ class Producer:
         core, late = self._core, None
         if self._runtime.is_forked:  # the records are the parent's affair
             return None
-        core.stop_taking()
+        core.stop_accepting()
         try:
             for step in core.drain_steps(timeout, unreached):
                 try:

@@ -1,12 +1,14 @@
-"""The producer id and epoch of an idempotent producer, and when it must get new ones: a state machine.
+"""The producer id and epoch of an idempotent producer, and when it needs new ones.
 
-    UNKNOWN -- ask --> ASKED -- answered --> KNOWN -- break --> BROKEN -- ask (window drained) --> ASKED
-                         '-- the brokers are too old (before 0.11) --> ABSENT
+    UNKNOWN -- request --> REQUESTED -- response --> KNOWN -- require_epoch_bump --> NEEDS_BUMP
+                            |     ^                                                      |
+                            |     '-------- request, once the window has drained --------'
+                            '-- no broker gives ids (before 0.11) --> DISABLED
 
-After a break we ask for a fresh producer id rather than for the next epoch of the old one: it needs no newer broker,
-and no broker can hold state under an id that nobody had. A transactional id keeps its producer id, and gets the next
-epoch: by naming the present one the producer learns that it has been fenced, instead of fencing its successor
-(KIP-360).
+For a bump we request a fresh producer id rather than the next epoch of the old one: that needs no newer broker, and
+no broker can hold state under an id that nobody had. A transactional id keeps its producer id and gets the next
+epoch: the request names the present one, so that the producer learns that it was fenced, instead of fencing its
+successor (KIP-360).
 """
 
 from __future__ import annotations
@@ -21,17 +23,17 @@ _NAMES_ITS_EPOCH_SINCE = 3
 
 class IdStatus(Enum):
     UNKNOWN = auto()
-    ASKED = auto()
+    REQUESTED = auto()
     KNOWN = auto()
-    BROKEN = auto()
-    ABSENT = auto()
+    NEEDS_BUMP = auto()
+    DISABLED = auto()
 
 
 class ProducerIdState:
     def __init__(self, is_wanted: bool, *, transactional_id: str | None = None, timeout_ms: int = 60_000) -> None:
         self.transactional_id = transactional_id
         self._timeout_ms = timeout_ms
-        self.state = IdStatus.UNKNOWN if is_wanted else IdStatus.ABSENT
+        self.state = IdStatus.UNKNOWN if is_wanted else IdStatus.DISABLED
         self.producer_id = -1
         self.producer_epoch = -1
         self.retry_at = 0.0
@@ -40,28 +42,31 @@ class ProducerIdState:
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether batches are to be sequenced."""
-        return self.state is not IdStatus.ABSENT
+        """Whether batches get sequences."""
+        return self.state is not IdStatus.DISABLED
 
     @property
     def is_usable(self) -> bool:
         """Whether a batch may be sequenced, or sent without one, now."""
-        return self.state in (IdStatus.KNOWN, IdStatus.ABSENT)
+        return self.state in (IdStatus.KNOWN, IdStatus.DISABLED)
 
     @property
-    def is_to_be_asked(self) -> bool:
-        """Whether InitProducerId is what it waits for, sooner or later."""
-        return self.state in (IdStatus.UNKNOWN, IdStatus.BROKEN)
+    def needs_request(self) -> bool:
+        """Whether it needs an InitProducerId request, now or later."""
+        return self.state in (IdStatus.UNKNOWN, IdStatus.NEEDS_BUMP)
 
-    def must_ask(self, now: float, is_drained: bool) -> bool:
-        """Whether to send InitProducerId now. `is_drained`: no sequenced batch is out or of unknown fate (rule 2)."""
+    def should_request(self, now: float, is_drained: bool) -> bool:
+        """Return whether to send InitProducerId now.
+
+        `is_drained`: no sequenced batch is in flight or possibly persisted (rule 2).
+        """
         if now < self.retry_at:
             return False
-        return self.state is IdStatus.UNKNOWN or (self.state is IdStatus.BROKEN and is_drained)
+        return self.state is IdStatus.UNKNOWN or (self.state is IdStatus.NEEDS_BUMP and is_drained)
 
-    def ask(self) -> None:
-        assert self.state in (IdStatus.UNKNOWN, IdStatus.BROKEN)
-        self.state = IdStatus.ASKED
+    def mark_requested(self) -> None:
+        assert self.state in (IdStatus.UNKNOWN, IdStatus.NEEDS_BUMP)
+        self.state = IdStatus.REQUESTED
 
     def request(self, version: int) -> InitProducerIdRequest:
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=self._timeout_ms)
@@ -69,30 +74,30 @@ class ProducerIdState:
             request.producer_id, request.producer_epoch = self.producer_id, self.producer_epoch
         return request
 
-    def answered(self, response: InitProducerIdResponse) -> None:
-        assert self.state is IdStatus.ASKED
+    def update(self, response: InitProducerIdResponse) -> None:
+        assert self.state is IdStatus.REQUESTED
         self.state = IdStatus.KNOWN
         self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
         self.attempts = 0
         self.last_error = None
 
-    def renewed(self, producer_id: int, producer_epoch: int) -> None:
-        """The end of a transaction brought a new epoch (KIP-890)."""
+    def bump(self, producer_id: int, producer_epoch: int) -> None:
+        """Adopt the epoch that the end of a transaction returned (KIP-890)."""
         self.state = IdStatus.KNOWN
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
 
-    def failed(self, retry_at: float, error: KwireError) -> None:
-        assert self.state is IdStatus.ASKED
+    def request_failed(self, retry_at: float, error: KwireError) -> None:
+        assert self.state is IdStatus.REQUESTED
         self.state = IdStatus.UNKNOWN
         self.retry_at = retry_at
         self.last_error = error
 
     def require_epoch_bump(self) -> None:
-        """A sequence was burnt or refused: no new batch until the window has drained and a new identity is there."""
+        """Hold back new batches until the window has drained and there is a new id: a sequence was lost or refused."""
         if self.state is IdStatus.KNOWN:
-            self.state = IdStatus.BROKEN
+            self.state = IdStatus.NEEDS_BUMP
 
-    def give_up(self) -> None:
-        """The brokers know no idempotence; go on without."""
+    def disable(self) -> None:
+        """Go on without idempotence: no broker gives ids."""
         assert self.state is IdStatus.UNKNOWN
-        self.state = IdStatus.ABSENT
+        self.state = IdStatus.DISABLED

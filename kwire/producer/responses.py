@@ -5,7 +5,7 @@ of magic 0, v2 of magic 1, v3 and later record batches (KIP-98); zstd needs v7 (
 (KIP-516). From v10 on a broker that is no longer the leader names the new one (KIP-951).
 
 `error_action` says what an error code means for a batch, and `ResponseHandler` does it. Completion is total (rule 10):
-each batch of a request is decided, in the order of the request, and each response resolves exactly once.
+each batch of a request is decided, in the order of the request, and each future resolves exactly once.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _ACTIONS = {
     ErrorCode.REQUEST_TIMED_OUT: ErrorAction.RETRY_MAYBE_PERSISTED,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorAction.RETRY_MAYBE_PERSISTED,
     ErrorCode.NETWORK_EXCEPTION: ErrorAction.RETRY_MAYBE_PERSISTED,
-    # Kafka's ReplicaManager answers these before it appends, and from DelayedProduce, after it has.
+    # Kafka returns these both before the append (ReplicaManager) and after it (DelayedProduce).
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorAction.RETRY_DEPENDS_ON_OFFSET,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.RETRY_DEPENDS_ON_OFFSET,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorAction.RETRY_DEPENDS_ON_ACKS,
@@ -88,7 +88,7 @@ _ACTIONS = {
 
 
 def error_action(error: BrokerError, *, waits_for_followers: bool, has_offset: bool) -> ErrorAction:
-    """What to do with a batch; `has_offset`: the answer has one, though it is an error."""
+    """Return what to do with a batch; `has_offset`: the response has an offset, though it is an error."""
     known = _ACTIONS.get(error.code)  # type: ignore[call-overload]  # a plain int finds its IntEnum twin
     if known is ErrorAction.RETRY_DEPENDS_ON_OFFSET:
         return ErrorAction.RETRY_MAYBE_PERSISTED if has_offset else ErrorAction.RETRY
@@ -103,31 +103,31 @@ _TOPIC_IDS_SINCE = 13
 _ZSTD_SINCE = 7
 SEQUENCES_SINCE = 3
 _TIMESTAMPS_SINCE = 2
-REFUSES_NOTHING_SINCE = max(SEQUENCES_SINCE, _ZSTD_SINCE)  # for such a version `refusal` need not be asked
+REFUSES_NOTHING_SINCE = max(SEQUENCES_SINCE, _ZSTD_SINCE)  # from this version on `refusal` returns None
 
 
 PartitionAnswer = ProduceResponse.Topic.Partition
 
 
 def magic(version: int) -> int:
-    """The record format that a version of Produce carries."""
+    """Return the record format of a version of Produce."""
     if version >= SEQUENCES_SINCE:
         return 2
     return 1 if version >= _TIMESTAMPS_SINCE else 0
 
 
 def names_topics(version: int) -> bool:
-    """Whether a request says a topic's name, which a topic created again has too, and not its id."""
+    """Return whether a request names topics, instead of their ids; a topic created again has the same name."""
     return version < _TOPIC_IDS_SINCE
 
 
 def version_limit(*, has_ids: bool) -> int | None:
-    """The highest version to use: topic ids are on the wire from v13, and must be known then."""
+    """Return the highest version to use: from v13 on, requests carry topic ids, which must be known."""
     return None if has_ids else _TOPIC_IDS_SINCE - 1
 
 
 def refusal(batch: ProducerBatch, version: int, settings: ProducerSettings) -> KwireError | None:
-    """Why a broker of this version cannot take the batch."""
+    """Return why a broker of this version cannot accept the batch, or None."""
     where = {"api": "Produce", "version": version, "topic": batch.topic, "partition": batch.partition}
     if version < SEQUENCES_SINCE and (batch.is_sequenced or settings.idempotence):
         return UnsupportedVersionError(
@@ -154,7 +154,7 @@ def build_request(
     acks: int,
     timeout_ms: int,
 ) -> ProduceRequest:
-    """One request of many partitions; the records are not copied. `timeout_ms` is for the replicas to follow."""
+    """Return one request with the batches; records are not copied. `timeout_ms` is for the replicas to follow."""
     by_topic: dict[str, list[ProduceRequest.Topic.Partition]] = {}
     form, codec, level = magic(version), settings.codec, settings.compression_level
     for batch in batches:
@@ -179,8 +179,7 @@ def build_request(
 
 
 def leader_hints(response: ProduceResponse, version: int, ids: Snapshot) -> tuple[list[CurrentLeader], list[Broker]]:
-    """Who leads the partitions that the broker refused, and the addresses of those; for
-    `ClusterView.update_leaders`."""
+    """Return the new leaders that a response names, and their addresses, for `ClusterView.update_leaders`."""
     names = _names(version, ids)
     hints = [
         CurrentLeader(name, ids.topics[name].id, answer.index, leader.leader_id, leader.leader_epoch)
@@ -195,11 +194,11 @@ def leader_hints(response: ProduceResponse, version: int, ids: Snapshot) -> tupl
 def partition_answers(
     response: ProduceResponse, version: int, topics: Iterable[str], ids: Snapshot
 ) -> dict[tuple[str, int], PartitionAnswer]:
-    """The answers by (topic, partition). `ids` is the snapshot that the request for these topics was built with."""
+    """Return the results by (topic, partition). `ids` is the snapshot that the request was built with."""
     names: dict[int, str] = {}
     if version >= _TOPIC_IDS_SINCE:
         for name in topics:
-            names[ids.topics[name].id.int] = name  # the hash of a UUID itself is made in Python
+            names[ids.topics[name].id.int] = name  # hashing a UUID itself is slow: it runs in Python
     answers: dict[tuple[str, int], PartitionAnswer] = {}
     for topic in response.responses:
         name = names.get(topic.topic_id.int, topic.name)
@@ -214,21 +213,21 @@ def _names(version: int, ids: Snapshot) -> dict[UUID, str]:
 
 _log = logging.getLogger("kwire.producer")
 
-Taken = list[tuple[PartitionQueue, ProducerBatch]]
+Batches = list[tuple[PartitionQueue, ProducerBatch]]
 
 
 class InFlightProduce(NamedTuple):
-    """What one request carries, and the snapshot that it was built with."""
+    """The batches of one request, and the snapshot that it was built with."""
 
     node: int
     version: int
-    taken: Taken
+    batches: Batches
     snapshot: Snapshot
     acks: int
 
 
 class _Flush:
-    """What a flush waits for."""
+    """The batches that a flush waits for."""
 
     def __init__(self, batches: Iterable[ProducerBatch], on_done: Callable[[], object]) -> None:
         self.batches = set(batches)
@@ -239,110 +238,112 @@ class ResponseHandler:
     def __init__(
         self,
         identity: ProducerIdState,
-        intake: BufferPool,
+        buffer_pool: BufferPool,
         backoff: Backoff,
         random: Random,
-        take_back: Callable[[ProducerBatch], None],
+        unassign: Callable[[ProducerBatch], None],
         transaction: Transaction | None = None,
         *,
         retries_max: int | None = None,
     ) -> None:
-        """`take_back` gets batches that another partition may have; `retries_max`: None for no bound but their time."""
+        """`unassign` receives batches that may go to another partition; `retries_max` None: only time limits them."""
         self._retries_max = retries_max
         self._transaction = transaction
         self._identity = identity
-        self._intake = intake
+        self._buffer_pool = buffer_pool
         self._backoff = backoff
         self._random = random
-        self._take_back = take_back
-        self._decided: deque[ProducerBatch] = deque()  # their outcomes are to be told, in this order
+        self._unassign = unassign
+        self._decided: deque[ProducerBatch] = deque()  # to be completed, in this order
         self._flushes: list[_Flush] = []
-        self.muted_until: dict[int, float] = {}  # nodes that asked for a pause
-        self._pauses: dict[int, float] = {}  # by the number of failures, while an answer is looked at
+        self.muted_until: dict[int, float] = {}  # throttled nodes
+        self._pauses: dict[int, float] = {}  # by the number of failures, while one response is handled
         self.counters = Counters()
 
-    # -- answers
+    # -- responses
 
-    def settle(
+    def handle_response(
         self,
-        carried: InFlightProduce,
+        request: InFlightProduce,
         result: Response | KwireError | None,
         now: float,
         view: ClusterView,
         *,
         was_written: bool,
     ) -> None:
-        """Take what became of a request: give each of its batches its verdict."""
-        if result is None:  # acks=0: sent is all there is to know
-            for queue, batch in carried.taken:
-                self._acknowledged(queue, batch, -1, -1, now)
+        """Handle a response, or the error in its place: decide each batch of the request."""
+        if result is None:  # acks=0: there is no response
+            for queue, batch in request.batches:
+                self._acknowledge(queue, batch, -1, -1, now)
         elif isinstance(result, ProduceResponse):
-            self._answered(carried, result, now, view)
+            self._handle_produce_response(request, result, now, view)
         else:
             assert isinstance(result, KwireError)
-            view.request_metadata(f"a request to broker {carried.node} failed")
-            for queue, batch in carried.taken:
-                self._unanswered(queue, batch, result, now, was_written=was_written)
+            view.request_metadata(f"a request to broker {request.node} failed")
+            for queue, batch in request.batches:
+                self._handle_request_error(queue, batch, result, now, was_written=was_written)
         self._pauses.clear()
-        self._tell_decided()
+        self._complete_in_order()
 
-    def _answered(self, carried: InFlightProduce, response: ProduceResponse, now: float, view: ClusterView) -> None:
-        node, version = carried.node, carried.version
+    def _handle_produce_response(
+        self, request: InFlightProduce, response: ProduceResponse, now: float, view: ClusterView
+    ) -> None:
+        node, version = request.node, request.version
         if response.throttle_time_ms:
             self.muted_until[node] = now + response.throttle_time_ms / 1000
-        answers = partition_answers(response, version, {queue.topic for queue, _ in carried.taken}, carried.snapshot)
+        answers = partition_answers(response, version, {queue.topic for queue, _ in request.batches}, request.snapshot)
         for answer in answers.values():
             if answer.error_code:
-                hints, endpoints = leader_hints(response, version, carried.snapshot)
+                hints, endpoints = leader_hints(response, version, request.snapshot)
                 if hints:
                     view.update_leaders(hints, endpoints)
                 break
         early: list[tuple[PartitionQueue, ProducerBatch, BrokerError]] = []
-        for queue, batch in carried.taken:
+        for queue, batch in request.batches:
             found = answers.get((queue.topic, queue.index))
             if found is not None and not found.error_code:
-                self._acknowledged(queue, batch, found.base_offset, found.log_append_time_ms, now)
+                self._acknowledge(queue, batch, found.base_offset, found.log_append_time_ms, now)
                 continue
             place: dict[str, Any] = {
                 "broker": view.describe(node), "api": "Produce", "version": version,
                 "topic": queue.topic, "partition": queue.index,
             }  # fmt: skip
             if found is None:
-                left_out = DecodeError("the answer leaves this partition out", **place)
-                self._unanswered(queue, batch, left_out, now, was_written=True)
+                left_out = DecodeError("the response lacks this partition", **place)
+                self._handle_request_error(queue, batch, left_out, now, was_written=True)
             else:
                 error = broker_error(found.error_code, found.error_message, **place)
                 if error.code in _LEADS_NOT and found.base_offset < 0 and queue.is_new:
                     early.append((queue, batch, error))
                     continue
-                self._failed(queue, batch, error, carried, now, view, has_offset=found.base_offset >= 0)
+                self._handle_error(queue, batch, error, request, now, view, has_offset=found.base_offset >= 0)
 
         for queue, batch, error in reversed(early):
-            queue.footing.refused(now, self._pause)
-            if not self._is_let_go(queue, batch, error, view):
-                self._failed(queue, batch, error, carried, now, view, has_offset=False)
+            queue.slow_start.refused(now, self._pause)
+            if not self._try_unassign(queue, batch, error, view):
+                self._handle_error(queue, batch, error, request, now, view, has_offset=False)
 
-    def _failed(
+    def _handle_error(
         self,
         queue: PartitionQueue,
         batch: ProducerBatch,
         error: BrokerError,
-        carried: InFlightProduce,
+        request: InFlightProduce,
         now: float,
         view: ClusterView,
         *,
         has_offset: bool,
     ) -> None:
-        # Where another leader is known by now, from this answer at the latest, there is nothing to back off for. That
-        # there is newer metadata proves nothing: it names the leader of a new topic before that knows of it.
+        # No back-off when another leader is known by now. Newer metadata alone proves nothing: it names the leader of a
+        # new topic before that broker knows of it.
         known = view.snapshot.partition(queue.topic, queue.index)
         has_moved = known is not None and known.leader != NO_NODE and (known.leader, known.leader_epoch) != queue.leader
         backs_off = not has_moved
         if error.code in _METADATA_CODES:
             view.request_metadata(f"{queue.topic}-{queue.index} answered {error.name}")
-        match error_action(error, waits_for_followers=carried.acks == ALL_IN_SYNC, has_offset=has_offset):
+        match error_action(error, waits_for_followers=request.acks == ALL_IN_SYNC, has_offset=has_offset):
             case ErrorAction.DUPLICATE:
-                self._acknowledged(queue, batch, -1, -1, now)
+                self._acknowledge(queue, batch, -1, -1, now)
             case ErrorAction.RETRY:
                 self._retry(queue, batch, error, now, backs_off=backs_off)
             case ErrorAction.RETRY_MAYBE_PERSISTED:
@@ -350,86 +351,86 @@ class ResponseHandler:
                 self._retry(queue, batch, error, now, backs_off=backs_off)
             case ErrorAction.FAIL_MAYBE_PERSISTED:
                 batch.possibly_persisted = True
-                self._refused(queue, batch, error)
+                self._fail_in_flight(queue, batch, error)
             case ErrorAction.SPLIT if len(batch) > 1 and not batch.is_overdue:
                 _log.debug("%r is too large and sent again in pieces: %s", batch, error)
                 batch.last_error = error
                 queue.limit.refused(batch)
-                self._intake.door.limit(queue.topic, queue.limit.bytes_max)
-                self.cut(queue, batch)
+                self._buffer_pool.accumulator.limit(queue.topic, queue.limit.bytes_max)
+                self.split(queue, batch)
             case ErrorAction.SPLIT:
-                self._refused(queue, batch, too_large_alone(batch, error))
-            case ErrorAction.OUT_OF_SEQUENCE | ErrorAction.BUMP_EPOCH if self._is_mended(queue, batch):
-                # Refused for its place. With an earlier batch still to come that is only order; otherwise the broker
-                # and we disagree about the sequences, and only a new identity mends that.
+                self._fail_in_flight(queue, batch, too_large_alone(batch, error))
+            case ErrorAction.OUT_OF_SEQUENCE | ErrorAction.BUMP_EPOCH if self._can_resequence(queue, batch):
+                # Out of sequence. While an earlier batch is unresolved that is only order; otherwise the broker and we
+                # disagree about the sequences, and only an epoch bump helps.
                 if not queue.has_earlier(batch):
-                    is_news = self._identity.state is IdStatus.KNOWN  # else a batch before it left the gap
+                    is_news = self._identity.state is IdStatus.KNOWN  # else an earlier batch left the gap
                     self._identity.require_epoch_bump()
                     queue.leave_gap()
                     self._retry(queue, batch, error, now, counts=is_news)
                 else:
                     self._retry(queue, batch, error, now, backs_off=False, counts=False)
             case _:
-                self._refused(queue, batch, error)
+                self._fail_in_flight(queue, batch, error)
 
-    def _is_let_go(self, queue: PartitionQueue, batch: ProducerBatch, error: BrokerError, view: ClusterView) -> bool:
-        """Whether another partition gets a batch, whose leader has not heard yet that it is to lead.
+    def _try_unassign(self, queue: PartitionQueue, batch: ProducerBatch, error: BrokerError, view: ClusterView) -> bool:
+        """Give a batch to another partition, if its leader does not know yet that it leads; return whether it did.
 
-        Only where no doubt is left that the batch is in no log: it was never sent anywhere else, and a leader that
-        leads no more by the time the followers have a batch says the same code, but tells the batch's offset. And only
-        the batch that was designated last, so that order is kept: of an answer those come first.
+        Only if the batch is certainly in no log: it was never sent elsewhere, and the error has no offset (a leader
+        that lost the partition after its append returns the same code with one). And only the batch that was assigned
+        last, so that order is kept.
         """
-        is_free = batch.was_designated and not (batch.possibly_persisted or batch.is_piece)
-        line = batch.line
-        if not is_free or batch.retries == self._retries_max or not queue.unassign(batch, queue.footing.tries_at):
+        is_free = batch.assigned_at_drain and not (batch.possibly_persisted or batch.is_piece)
+        unresolved = batch.unresolved
+        if not is_free or batch.retries == self._retries_max or not queue.unassign(batch, queue.slow_start.tries_at):
             return False
-        if line is not None:
-            self._tell_in_line(line)
+        if unresolved is not None:
+            self._collect_decided(unresolved)
         batch.last_error = error
         batch.retries += 1
         self.counters.retried(batch)
         view.request_metadata(f"{queue.topic}-{queue.index} answered {error.name}")
         _log.debug("%r goes to another partition: %s", batch, error)
-        self._take_back(batch)
+        self._unassign(batch)
         return True
 
-    def cut(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Put pieces that fit in the place of a batch, everywhere."""
+    def split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Replace a batch by pieces that fit, in its queue and in every flush."""
         made = split_batch(batch, queue.limit.bytes_max)
         self.counters.cut(batch)
         queue.replace(batch, made)
-        self.replaced([batch], made)
+        self.replace_in_flushes([batch], made)
 
-    def _is_mended(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Whether a batch that was refused for its sequence or epoch can be sent again by this producer.
+    def _can_resequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+        """Return whether a batch that was refused for its sequence or epoch can be sent again.
 
-        Mere order always can. Otherwise it takes a new identity, which would abort a transaction, and under which a
-        batch that an earlier attempt may have stored would be stored twice.
+        Always while an earlier batch is unresolved. Otherwise it needs an epoch bump, which would abort a transaction,
+        and could store twice what an earlier attempt may have stored.
         """
         if not batch.is_sequenced:
             return False
         return queue.has_earlier(batch) or (self._transaction is None and not batch.possibly_persisted)
 
-    def _unanswered(
+    def _handle_request_error(
         self, queue: PartitionQueue, batch: ProducerBatch, error: KwireError, now: float, *, was_written: bool
     ) -> None:
         if was_written:
-            batch.possibly_persisted = True  # whatever went wrong with the answer
+            batch.possibly_persisted = True
         if was_written or isinstance(error, (NodeError, RequestTimeoutError)):
             self._retry(queue, batch, error, now)
-        else:  # no common version, or a value that the version cannot carry: trying again would not help
-            self._refused(queue, batch, error)
+        else:  # no common version, or a value that it cannot carry: a retry would not help
+            self._fail_in_flight(queue, batch, error)
 
-    def _acknowledged(
+    def _acknowledge(
         self, queue: PartitionQueue, batch: ProducerBatch, base_offset: int, append_time_ms: int, now: float
     ) -> None:
         if not batch.is_overdue:
             self.counters.batches_acknowledged += 1
             self.counters.records_acknowledged += batch.count
         if queue.limit.learns and queue.limit.taken(batch):
-            self._intake.door.limit(queue.topic, queue.limit.bytes_max)
+            self._buffer_pool.accumulator.limit(queue.topic, queue.limit.bytes_max)
         if queue.acknowledged_by != queue.leader:
-            queue.footing.acknowledged(now)
+            queue.slow_start.acknowledged(now)
         queue.acknowledged(batch, now)
         batch.base_offset, batch.append_time_ms = base_offset, append_time_ms
         self._resolve(batch, None)
@@ -446,8 +447,8 @@ class ResponseHandler:
     ) -> None:
         batch.last_error = error
         if counts and batch.retries == self._retries_max:
-            self._leave(queue, batch)
-            self._undelivered(batch, f"given up after {batch.retries + 1} attempt{'s' * (batch.retries > 0)}", error)
+            self._remove_in_flight(queue, batch)
+            self._fail_delivery(batch, f"failed after {batch.retries + 1} attempt{'s' * (batch.retries > 0)}", error)
             return
         batch.retries += counts
         self.counters.retried(batch)
@@ -456,39 +457,39 @@ class ResponseHandler:
         queue.retry(batch, now + self._pause(queue.attempts) if backs_off else now)
 
     def _pause(self, attempts: int) -> float:
-        """One for all that an answer fails alike: what was in one request goes in one request again."""
+        """Return one back-off for all batches of a response, so that they are retried in one request again."""
         if attempts not in self._pauses:
             self._pauses[attempts] = self._backoff.seconds(attempts, self._random)
         return self._pauses[attempts]
 
-    def _refused(self, queue: PartitionQueue, batch: ProducerBatch, error: KwireError) -> None:
-        self._leave(queue, batch)
-        self._give_up(batch, error)
+    def _fail_in_flight(self, queue: PartitionQueue, batch: ProducerBatch, error: KwireError) -> None:
+        self._remove_in_flight(queue, batch)
+        self._fail(batch, error)
 
-    def _leave(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+    def _remove_in_flight(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         queue.failed(batch)
         if batch.is_sequenced:
-            self._identity.require_epoch_bump()  # its sequence is burnt: the batches behind it would be out of order
+            self._identity.require_epoch_bump()  # its sequence is lost: later batches would be out of order
 
     # -- ends
 
-    def give_up(self, batch: ProducerBatch, error: KwireError) -> None:
-        """Resolve a batch that is in no queue any more with the error that it met."""
-        self._give_up(batch, error)
-        self._tell_decided()
+    def fail(self, batch: ProducerBatch, error: KwireError) -> None:
+        """Fail a batch that is in no queue any more with the error that it met."""
+        self._fail(batch, error)
+        self._complete_in_order()
 
-    def undelivered(self, batch: ProducerBatch, what: str, cause: KwireError | None) -> None:
-        """Resolve a batch with a DeliveryError that says whether it may be in the log (rule 7)."""
-        self._undelivered(batch, what, cause)
-        self._tell_decided()
+    def fail_delivery(self, batch: ProducerBatch, what: str, cause: KwireError | None) -> None:
+        """Fail a batch with a DeliveryError that says whether it may be in the log (rule 7)."""
+        self._fail_delivery(batch, what, cause)
+        self._complete_in_order()
 
-    def _give_up(self, batch: ProducerBatch, error: KwireError) -> None:
+    def _fail(self, batch: ProducerBatch, error: KwireError) -> None:
         if batch.possibly_persisted:
-            self._undelivered(batch, "given up", error)
+            self._fail_delivery(batch, "given up", error)
         else:
             self._resolve(batch, error)
 
-    def _undelivered(self, batch: ProducerBatch, what: str, cause: KwireError | None) -> None:
+    def _fail_delivery(self, batch: ProducerBatch, what: str, cause: KwireError | None) -> None:
         self._resolve(batch, _delivery_error(batch, what, cause, possibly_persisted=batch.possibly_persisted))
 
     def expire_early(self, batch: ProducerBatch, limit: str, *, is_in_flight: bool) -> None:
@@ -506,13 +507,13 @@ class ResponseHandler:
             if self._transaction is not None:
                 self._transaction.fail(error, in_produce=True)
         batch.is_overdue = True
-        batch.tell(error)
+        batch.complete(error)
         for flush in self._flushes:
             flush.batches.discard(batch)
         self._end_flushes()
 
     def _resolve(self, batch: ProducerBatch, error: KwireError | None) -> None:
-        """The outcome is known. It is told after those of the batches before it: never out of order (rule 10)."""
+        """Decide a batch. It is completed after the earlier batches of its partition (rule 10)."""
         if batch.count < 0:
             batch.close()
         if error is not None:
@@ -521,28 +522,28 @@ class ResponseHandler:
             if self._transaction is not None:
                 self._transaction.fail(error, in_produce=True)
         batch.is_decided, batch.error = True, error
-        line = batch.line
-        if line is None:
+        unresolved = batch.unresolved
+        if unresolved is None:
             self._decided.append(batch)
         else:
-            self._tell_in_line(line)
+            self._collect_decided(unresolved)
 
-    def _tell_in_line(self, line: deque[ProducerBatch]) -> None:
-        while line and line[0].is_decided:
-            self._decided.append(line.popleft())
+    def _collect_decided(self, unresolved: deque[ProducerBatch]) -> None:
+        while unresolved and unresolved[0].is_decided:
+            self._decided.append(unresolved.popleft())
 
-    def _tell_decided(self) -> None:
-        """Give back the memory of all batches at once: then who waits for some wakes once, and finds room."""
+    def _complete_in_order(self) -> None:
+        """Complete the decided batches. Their memory is released at once, so that blocked senders wake once."""
         decided = self._decided
         sizes: dict[str, int] = {}
         for batch in decided:
             sizes[batch.topic] = sizes.get(batch.topic, 0) + batch.buffered_bytes
         if sizes:
-            self._intake.release(sizes)
+            self._buffer_pool.release(sizes)
         while decided:
             batch = decided.popleft()
             if not batch.is_overdue:
-                batch.tell(batch.error)
+                batch.complete(batch.error)
             batch.drop()
             for flush in self._flushes:
                 flush.batches.discard(batch)
@@ -558,8 +559,8 @@ class ResponseHandler:
     def is_flushing(self, batches: Collection[ProducerBatch]) -> bool:
         return any(not flush.batches.isdisjoint(batches) for flush in self._flushes)
 
-    def replaced(self, batches: Collection[ProducerBatch], others: Collection[ProducerBatch]) -> None:
-        """The records of some batches are in others now: who waits for those waits for these."""
+    def replace_in_flushes(self, batches: Collection[ProducerBatch], others: Collection[ProducerBatch]) -> None:
+        """Let flushes that wait for `batches` wait for `others`, which have their records now."""
         for flush in self._flushes:
             if not flush.batches.isdisjoint(batches):
                 flush.batches.difference_update(batches)
@@ -576,7 +577,7 @@ class ResponseHandler:
 def _delivery_error(
     batch: ProducerBatch, what: str, cause: KwireError | None, *, possibly_persisted: bool
 ) -> DeliveryError:
-    """It names the places of its cause, else of the last attempt, and says what to check, there and here."""
+    """Return an error that names the broker and API of its cause, else of the last attempt, and both remedies."""
     where: dict[str, Any] = {}
     if batch.tried_at is not None:
         where = {"broker": batch.tried_at[0], "api": "Produce", "version": batch.tried_at[1]}
@@ -591,7 +592,7 @@ def _delivery_error(
     return error
 
 
-# What the leader of a new partition answers until it has heard of that.
+# What the leader of a new partition returns until it knows that it leads.
 _LEADS_NOT = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 _METADATA_CODES = frozenset(code for code in ErrorCode if code.invalidates_metadata)

@@ -1,18 +1,11 @@
-"""The producer's state machine.
+"""The producer's state machine: it turns records into ProduceRequests.
 
-Batches of many partitions into the requests to the broker that leads them, just before these are written.
+Each turn drains the accumulator, fails what is too old, requests a producer id when one is needed, gives unkeyed
+batches their partitions, and builds one request per leader from the batches that are ready (collation).
+`PartitionQueue` decides the order, `ReadyQueue` which partitions a turn examines, `ResponseHandler` what a response
+means.
 
-It takes from each partition's queue what may go out now, and gives it its sequence. What may not is put aside in the
-agenda. It refuses to know which partitions there are, and what an answer means.
-
-The producer's state machine: it turns records into ProduceRequests and answers into outcomes.
-
-Each turn: take in what was sent, give up what is too old, see to the producer's identity, give unkeyed batches their
-partitions, and collate what is due by the broker that leads it, many partitions to a request, just before it is
-written. Order belongs to each `PartitionQueue`; what an answer means is in `outcomes`; which partitions a turn looks at
-is in `agenda`.
-
-It touches no socket, clock or thread: `turn` gets the time and the view of the cluster and answers calls.
+It uses no socket, clock or thread: `turn` gets the time and the view of the cluster and returns requests.
 """
 
 from __future__ import annotations
@@ -58,9 +51,9 @@ from kwire.producer.ready import ReadyQueue
 from kwire.producer.responses import (
     REFUSES_NOTHING_SINCE,
     SEQUENCES_SINCE,
+    Batches,
     InFlightProduce,
     ResponseHandler,
-    Taken,
     build_request,
     names_topics,
     refusal,
@@ -74,77 +67,79 @@ from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, Init
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.records import Compression
 
-# How many batches that do not fit are passed over for the sake of smaller ones, when a request is filled.
+# How many batches that do not fit into a request are passed over in favour of smaller ones.
 _MISFITS_MAX = 8
 
-# How many partitions a request carries that their leader has acknowledged nothing of yet. The first records of a
-# partition cost a broker more than a thousand later ones: it makes and syncs files, and answers when all have them.
+# How many partitions with no acknowledged batch a request carries. The first records of a partition cost a broker more
+# than a thousand later ones: it creates and syncs files, and responds when all partitions of the request have theirs.
 _NEW_MAX = 100
 
-Led = dict[PartitionQueue, Partition]  # what one broker leads and has something to send, in the order of their turns
+LeaderQueues = dict[
+    PartitionQueue, Partition
+]  # what one broker leads and has something to send, in the order of their turns
 
 
 class RequestBuilder:
-    """All methods are for the loop's thread."""
+    """Builds the ProduceRequests to one broker from the queues of the partitions it leads. For the loop thread."""
 
     def __init__(
         self,
         settings: ProducerSettings,
         identity: ProducerIdState,
-        outcomes: ResponseHandler,
+        handler: ResponseHandler,
         transaction: Transaction | None,
-        agenda: ReadyQueue,
+        ready: ReadyQueue,
         request_timeout_ms: int,
     ) -> None:
         self._settings = settings
         self._identity = identity
-        self._outcomes = outcomes
+        self._handler = handler
         self._transaction = transaction
-        self._agenda = agenda
+        self._ready = ready
         self._request_timeout_ms = request_timeout_ms
         self._acks_by_default = settings.required_acks
         self._request_bytes_max = settings.request_bytes_max
 
-    def requests(
-        self, node: int, led: Led, version_max: int | None, now: float, view: ClusterView
+    def build(
+        self, node: int, led: LeaderQueues, version_max: int | None, now: float, view: ClusterView
     ) -> list[PendingRequest]:
-        """Requests to one broker, as many as its connection has room for: a batch of each partition, then again."""
+        """Return requests to one broker, as many as it has capacity for: one batch of each partition each."""
         calls: list[PendingRequest] = []
-        if now < self._outcomes.muted_until.get(node, 0.0):
+        if now < self._handler.muted_until.get(node, 0.0):
             return calls
         if self._transaction is not None:
             version_max = self._transaction.produce_limit(version_max)
         version = view.version(node, ProduceRequest, version_max)
         for _ in range(view.capacity(node)):
-            taken = self._fill(led, version, now, view)
+            taken = self._drain(led, version, now, view)
             if taken:
-                calls.append(self._call(node, taken, version, now, view))
+                calls.append(self._pending_request(node, taken, version, now, view))
             if not led:
                 break
         return calls
 
-    def _fill(self, led: Led, version: int, now: float, view: ClusterView) -> Taken:
-        """Take one batch of each partition until the request is full; all for the same acknowledgements.
+    def _drain(self, led: LeaderQueues, version: int, now: float, view: ClusterView) -> Batches:
+        """Take one batch of each partition until the request is full; all batches have the same acks.
 
-        What did not fit comes first next time, and what was taken last.
+        Partitions that did not fit come first in the next request, those that were taken come last.
         """
         settings, identity, transaction = self._settings, self._identity, self._transaction
         is_sequencing = identity.state is IdStatus.KNOWN and version >= SEQUENCES_SINCE
-        taken: Taken = []
+        taken: Batches = []
         held: list[PartitionQueue] = []
         size_bytes = acks = misfits = new = 0
         for queue, partition in led.items():
             leader = partition.leader, partition.leader_epoch
-            if self._is_held(queue, leader, version, now):
+            if self._is_blocked(queue, leader, version, now):
                 held.append(queue)
                 continue
             if transaction is not None and not transaction.may_send((queue.topic, queue.index)):
                 continue
             batch, limit = queue.queued[0], queue.limit
             if batch.count < 0:
-                batch.close()  # its size is looked at, and must not grow until it is taken
+                batch.close()  # its size decides now, so it must not grow
             if limit.learns and limit.is_exceeded(batch):
-                self._outcomes.cut(queue, batch)
+                self._handler.split(queue, batch)
                 batch = queue.queued[0]
             sent_bytes = batch.size_bytes if version >= SEQUENCES_SINCE else batch.buffered_bytes  # at most, before v2
             if limit.learns:
@@ -165,8 +160,8 @@ class RequestBuilder:
                 if batch.is_sequenced:
                     identity.require_epoch_bump()
                     is_sequencing = False
-                self._outcomes.give_up(queue.queued.popleft(), refused.at(broker=view.describe(partition.leader)))
-                self._agenda.mark_ready(queue)
+                self._handler.fail(queue.queued.popleft(), refused.at(broker=view.describe(partition.leader)))
+                self._ready.mark_ready(queue)
                 continue
             new += is_new
             queue.take(leader)
@@ -183,27 +178,30 @@ class RequestBuilder:
                 led[queue] = partition
         return taken
 
-    def _is_held(self, queue: PartitionQueue, leader: tuple[int, int], version: int, now: float) -> bool:
-        """Whether nothing of the partition may go out before something stirs it."""
+    def _is_blocked(self, queue: PartitionQueue, leader: tuple[int, int], version: int, now: float) -> bool:
+        """Return whether the partition can send nothing now; if so, park it until that may have changed."""
         if not queue.queued:
             return True
         head = queue.queued[0]
-        if head.count < 0 and not self._agenda.is_due(head, now):
-            self._agenda.linger(queue, head)
+        if head.count < 0 and not self._ready.is_due(head, now):
+            self._ready.park_until_linger(queue, head)
             return True
-        if self._identity.state is IdStatus.BROKEN and not (head.is_sequenced and queue.sequenced_possibly_persisted()):
-            self._agenda.awaits_identity = True
-            return True  # only what must still be settled under the old identity may go, and what stands before it
-        if version < SEQUENCES_SINCE and queue.out and self._settings.ordered:
-            return True  # without sequences nothing but this keeps order, whatever the other brokers can
+        is_open = head.is_sequenced and queue.sequenced_possibly_persisted()
+        if self._identity.state is IdStatus.NEEDS_BUMP and not is_open:
+            self._ready.awaits_id = True
+            return True  # only batches that the old id may have stored are sent, and those before them
+        if version < SEQUENCES_SINCE and queue.in_flight_count and self._settings.ordered:
+            return True  # without sequences only one batch in flight keeps order
         if queue.blocked_reason(leader, now) is None:
             return False
         if now < queue.retry_at:
-            self._agenda.wake(queue, queue.retry_at)
-        self._agenda.block(queue)
+            self._ready.wake_at(queue, queue.retry_at)
+        self._ready.park(queue)
         return True
 
-    def _call(self, node: int, taken: Taken, version: int, now: float, view: ClusterView) -> PendingRequest:
+    def _pending_request(
+        self, node: int, taken: Batches, version: int, now: float, view: ClusterView
+    ) -> PendingRequest:
         batches = [batch for _, batch in taken]
         tried_at, is_named = (view.describe(node), version), names_topics(version)
         for batch in batches:
@@ -211,17 +209,19 @@ class RequestBuilder:
             batch.was_named |= is_named
         first = batches[0].terms
         acks = self._acks_by_default if first is None else first.acks
-        replicas_ms = self._replicas_ms(batches)
-        carried = InFlightProduce(node, version, taken, view.snapshot, acks)
+        replication_timeout_ms = self._replication_timeout_ms(batches)
+        in_flight = InFlightProduce(node, version, taken, view.snapshot, acks)
 
         def build(negotiated: int) -> ProduceRequest:
-            request = build_request(batches, negotiated, carried.snapshot, self._settings, acks, replicas_ms)
-            self._outcomes.counters.sent(batches, now)
+            request = build_request(
+                batches, negotiated, in_flight.snapshot, self._settings, acks, replication_timeout_ms
+            )
+            self._handler.counters.sent(batches, now)
             return request
 
         def done(result: Response | KwireError | None, now: float) -> None:
-            self._outcomes.settle(carried, result, now, view, was_written=call.was_written)
-            self._agenda.answered(taken)
+            self._handler.handle_response(in_flight, result, now, view, was_written=call.was_written)
+            self._ready.requests_done(taken)
 
         call = PendingRequest(
             ToNode(node),
@@ -234,8 +234,8 @@ class RequestBuilder:
         )
         return call
 
-    def _replicas_ms(self, batches: list[ProducerBatch]) -> int:
-        """How long the replicas may take to follow: as long as the most patient of the batches."""
+    def _replication_timeout_ms(self, batches: list[ProducerBatch]) -> int:
+        """Return how long the replicas may take to follow: the longest time limit among the batches."""
         longest_ms = 1
         for batch in batches:
             if batch.terms is None or batch.terms.timeout is None:
@@ -252,23 +252,23 @@ _FORGOTTEN_MAX = 1_000
 
 _log = logging.getLogger("kwire.producer")
 
-_Causes = dict[tuple[str, int], KwireError | str | None]  # found once a turn for all batches of a place
+_Causes = dict[tuple[str, int], KwireError | str | None]  # by partition, found once a turn
 
 
 class Sender:
-    """A `Machine` of the event loop. All methods are for the loop's thread."""
+    """A `StateMachine` of the event loop. All methods are for the loop thread."""
 
     def __init__(
         self,
         settings: ProducerSettings,
-        intake: BufferPool,
+        buffer_pool: BufferPool,
         *,
         backoff: Backoff,
         request_timeout_ms: int,
         random: Random,
     ) -> None:
         self._settings = settings
-        self._intake = intake
+        self._buffer_pool = buffer_pool
         self._backoff = backoff
         self._request_timeout_ms = request_timeout_ms
         self._random = random
@@ -277,28 +277,34 @@ class Sender:
             transactional_id=settings.transactional_id,
             timeout_ms=settings.transaction_timeout_ms,
         )
-        self._identity_call: PendingRequest | None = None
-        self._identity_node: int | None = None  # a broker that is to give the next id; None for any
-        self._identity_refusals = 0  # of brokers in a row that give no ids
+        self._id_request: PendingRequest | None = None
+        self._id_node: int | None = None  # a broker that is to give the next id; None for any
+        self._id_refusals = 0  # of brokers in a row that give no ids
         self.transaction: Transaction | None = None
         if settings.transactional_id is not None:
             self.transaction = Transaction(
-                settings.transactional_id, self._identity, backoff=backoff, random=random, on_renewed=self._restart
+                settings.transactional_id,
+                self._identity,
+                backoff=backoff,
+                random=random,
+                on_bumped=self._restart_sequences,
             )
-        self._outcomes = ResponseHandler(
-            self._identity, intake, backoff, random, self._take_back, self.transaction, retries_max=settings.retries
+        self._handler = ResponseHandler(
+            self._identity, buffer_pool, backoff, random, self._unassign, self.transaction, retries_max=settings.retries
         )
         make_spread = routing(settings.partitioner).spread
         self._spread = make_spread(random, settings.batch_bytes, settings.single_broker_switch_ms / 1000)
         self._topics: dict[str, TopicQueue] = {}
         self._names: frozenset[str] | None = None  # of the topics; one object while none is new
-        self._explainer = Explainer(settings, self._topics, self._identity, self._outcomes, self.transaction, intake)
-        self._agenda = ReadyQueue(settings.linger_ms / 1000)
-        self._collator = RequestBuilder(
-            settings, self._identity, self._outcomes, self.transaction, self._agenda, request_timeout_ms
+        self._explainer = Explainer(
+            settings, self._topics, self._identity, self._handler, self.transaction, buffer_pool
         )
-        self._led: dict[int, Led] = {}  # by leader; in the order in which it is their turn
-        self._unsettled: dict[TopicQueue, None] = {}  # with records without a partition, or metadata with a flaw
+        self._ready = ReadyQueue(settings.linger_ms / 1000)
+        self._request_builder = RequestBuilder(
+            settings, self._identity, self._handler, self.transaction, self._ready, request_timeout_ms
+        )
+        self._by_leader: dict[int, LeaderQueues] = {}  # by leader, in the order of their turns
+        self._unsettled: dict[TopicQueue, None] = {}  # with records without a partition, or incomplete metadata
         self._snapshot = Snapshot()  # the one that the last turn saw
         self._version_max = version_limit(has_ids=False)  # of Produce, for that
         self._now = 0.0  # of the last turn
@@ -310,7 +316,7 @@ class Sender:
         self._sequences: dict[str, dict[int, tuple[int, UUID]]] = {}
         self._next_deadline: float | None = None
 
-    # -- Machine
+    # -- StateMachine
 
     def topics(self) -> Collection[str]:
         if self._names is None:
@@ -322,59 +328,59 @@ class Sender:
 
     def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
         self._now, self._view = now, view
-        self._agenda.lingers = not self._intake.is_full
-        self._take_in(now)
-        if now >= self._forget_at:  # no turn for its own sake: those that metadata refreshes make will do
+        self._ready.lingers = not self._buffer_pool.is_full
+        self._drain_accumulator(now)
+        if now >= self._forget_at:  # not a deadline of its own: metadata refreshes make turns often enough
             self._forget_idle(now)
         is_news = view.snapshot is not self._snapshot
-        if not (is_news or self._agenda.active or self._unsettled) and self.transaction is None:  # it holds nothing
+        if not (is_news or self._ready.active or self._unsettled) and self.transaction is None:  # it holds nothing
             self._next_deadline = None
             return []
-        if is_news or self._agenda.awaits_identity:
-            self._notice(view.snapshot)
-        self._give_up(now, view)
+        if is_news or self._ready.awaits_id:
+            self._apply_news(view.snapshot)
+        self._expire_batches(now, view)
         if self._unsettled:
-            self._route(now)
-            self._designate(now, view)
-            self._ask_for_needed(view)
+            self._route_records(now)
+            self._assign_partitions(now, view)
+            self._request_topics(view)
         if self._identity.is_usable:
-            calls = self._collate(now, view)
+            calls = self._build_requests(now, view)
         else:
-            calls = self._identity_calls(now, view)
-            if self._identity.state is IdStatus.BROKEN:
-                calls += self._collate(now, view)
-        if self._agenda.awaits_identity:  # what was refused just now may have broken it
-            calls += self._identity_calls(now, view)
+            calls = self._id_requests(now, view)
+            if self._identity.state is IdStatus.NEEDS_BUMP:
+                calls += self._build_requests(now, view)
+        if self._ready.awaits_id:  # a batch that failed just now may have required a bump
+            calls += self._id_requests(now, view)
         if self.transaction is not None:
-            calls += self._transaction_calls(self.transaction, now, view)
-        self._next_deadline = self._earliest(now)
-        if self._next_deadline is not None and self._next_deadline <= now + self._linger and self._is_waiting():
-            # The loop wakes by itself before a new record has lingered too long. That there is work is not enough: an
-            # answer that is awaited may be long in coming, or have been the last.
-            self._intake.door.gather()
+            calls += self._transaction_requests(self.transaction, now, view)
+        self._next_deadline = self._earliest_deadline(now)
+        if self._next_deadline is not None and self._next_deadline <= now + self._linger and self._is_anything_due():
+            # The loop wakes before a new record has lingered too long, so callers need not wake it. Pending work alone
+            # does not guarantee that: the outstanding response may be slow, or never arrive.
+            self._buffer_pool.accumulator.gather()
         return calls
 
     def closed(self, error: KwireError) -> None:
-        self._intake.close(error)
-        self._take_in(self._now)
+        self._buffer_pool.close(error)
+        self._drain_accumulator(self._now)
         for topic in self._topics.values():
             for batch in topic.unresolved():
                 if not batch.is_decided:
                     why = batch.last_error or error
-                    self._outcomes.undelivered(batch, "the producer was closed before it was delivered", why)
+                    self._handler.fail_delivery(batch, "the producer was closed before it was delivered", why)
         if self.transaction is not None:
             self.transaction.closed(error)
         self._topics.clear()
         self._names = None
         self._unsettled.clear()
-        self._agenda.clear()
-        self._led.clear()
+        self._ready.clear()
+        self._by_leader.clear()
 
     def flush(self, on_done: Callable[[], object], now: float) -> None:
-        """Send what was handed over before without linger; call `on_done` when all of it has resolved."""
-        self._take_in(now)
+        """Send all records without further linger; call `on_done` when each of them has an outcome."""
+        self._drain_accumulator(now)
         self._close_batches()
-        self._outcomes.add_flush([batch for topic in self._topics.values() for batch in topic.unresolved()], on_done)
+        self._handler.add_flush([batch for topic in self._topics.values() for batch in topic.unresolved()], on_done)
 
     def drain(self, on_done: Callable[[], object], on_aborted: Callable[[], object], now: float) -> None:
         """End the transaction, then `flush`: what `close` waits for.
@@ -403,55 +409,55 @@ class Sender:
         self.end(transaction, ended, is_commit=is_commit)
 
     def explain(self, topic: str, partition: int | None, now: float, view: ClusterView) -> Explanation:
-        """Why a partition's, or a topic's, records are not sent now."""
-        self._take_in(now)
+        """Return why the records of a partition, or of a whole topic, are not sent now."""
+        self._drain_accumulator(now)
         return self._explainer.explain(topic, partition, now, view)
 
-    def late(self, what: str, timeout: float | None, now: float, view: ClusterView) -> RequestTimeoutError:
-        """What to raise when `what` took longer than its caller wants to wait."""
-        self._take_in(now)
-        return timeout_error(what, timeout, awaited(self.transaction, self._identity_call, self._explainer, now, view))
+    def timeout_error(self, what: str, timeout: float | None, now: float, view: ClusterView) -> RequestTimeoutError:
+        """Return the error to raise when `what` took longer than its caller's timeout."""
+        self._drain_accumulator(now)
+        return timeout_error(what, timeout, awaited(self.transaction, self._id_request, self._explainer, now, view))
 
     def metrics(self, cluster: ClusterMetrics) -> ProducerMetrics:
-        return producer_metrics(self._outcomes.counters, self._topics.values(), self._intake, cluster)
+        return producer_metrics(self._handler.counters, self._topics.values(), self._buffer_pool, cluster)
 
     def end(self, transaction: Transaction, future: Future[None], *, is_commit: bool) -> None:
-        """Commit or abort what was handed over before."""
+        """Commit or abort the transaction with all records sent so far."""
         if transaction.takes_records and self._view is not None:
-            self._take_in(self._now)
+            self._drain_accumulator(self._now)
         transaction.end(is_commit=is_commit, future=future)
         self._close_batches()
 
     # -- records in
 
-    def _take_in(self, now: float) -> None:
-        """Take in the runs that were begun since."""
-        agenda, topics, transaction = self._agenda, self._topics, self.transaction
-        for run in self._intake.door.take():
+    def _drain_accumulator(self, now: float) -> None:
+        """Move the batches that callers began since the last turn into the topics' queues."""
+        ready, topics, transaction = self._ready, self._topics, self.transaction
+        for run in self._buffer_pool.accumulator.take():
             topic = topics.get(run.topic) or self._new_topic(run.topic)
-            was_taken = run.since is not None  # and had to wait for its partitions
+            was_taken = run.since is not None  # it waited for its topic's metadata
             if transaction is not None and not transaction.takes_records and not was_taken:
-                self._outcomes.give_up(topic.batch(run, now), transaction.not_now("take a record"))
+                self._handler.fail(topic.batch(run, now), transaction.state_error("take a record"))
                 continue
             if not topic.is_asked_for:
                 topic.is_asked_for, self._names = True, None
                 self._unsettled[topic] = None
             queue = topic.add(run, now)
             if queue is not None:
-                agenda.add(queue)
+                ready.add(queue)
             else:
                 self._unsettled[topic] = None
 
     def _has_work(self) -> bool:
-        return bool(self._agenda.active) or any(topic.undesignated for topic in self._unsettled)
+        return bool(self._ready.active) or any(topic.undesignated for topic in self._unsettled)
 
-    def _is_waiting(self) -> bool:
-        """Whether something is to be sent and is not, for whatever reason."""
-        is_placed = self._agenda.is_waiting or any(self._led.values())
+    def _is_anything_due(self) -> bool:
+        """Return whether a batch is due and not sent, for whatever reason."""
+        is_placed = self._ready.is_waiting or any(self._by_leader.values())
         return is_placed or any(topic.undesignated for topic in self._unsettled)
 
     def _is_drained(self) -> bool:
-        return all(queue.is_idle for queue in self._agenda.active) and not any(
+        return all(queue.is_idle for queue in self._ready.active) and not any(
             topic.awaiting_metadata or topic.undesignated for topic in self._unsettled
         )
 
@@ -477,18 +483,18 @@ class Sender:
         return topic
 
     def _forget_idle(self, now: float) -> None:
-        """Drop the topics that got no record for long; what they have to remember is remembered in short."""
+        """Drop the topics that got no record for long; keep only the sequences of their partitions."""
         first = math.inf
         for topic in list(self._topics.values()):
             if now < topic.used_at + self._idle_max:
                 first = min(first, topic.used_at + self._idle_max)
-            elif topic.is_idle and self._intake.door.forget(topic.name):
+            elif topic.is_idle and self._buffer_pool.accumulator.forget(topic.name):
                 del self._topics[topic.name]
                 self._unsettled.pop(topic, None)
                 self._spread.forget(topic.name)
                 self._names = None
                 queues = topic.partitions.values()
-                for led in self._led.values():
+                for led in self._by_leader.values():
                     for queue in queues:
                         led.pop(queue, None)
                 states = {queue.index: state for queue in queues if (state := queue.sequence_state) is not None}
@@ -496,7 +502,7 @@ class Sender:
                     self._sequences[topic.name] = states
             else:
                 first = now
-        # Not for each topic apart, where there are thousands.
+        # In steps, since thousands of topics may become idle one after the other.
         self._forget_at = max(first, now + self._idle_max / 8)
         if len(self._sequences) > _FORGOTTEN_MAX and self.transaction is None:
             self._identity.require_epoch_bump()  # under a new producer id all of them begin anew
@@ -510,22 +516,22 @@ class Sender:
         for topic in self._topics.values():
             topic.close_batches()
 
-    def _notice(self, snapshot: Snapshot) -> None:
-        """See whether anything is other than in the last turn that concerns every topic and partition."""
+    def _apply_news(self, snapshot: Snapshot) -> None:
+        """Apply what concerns every topic and partition: a new snapshot, a new producer id."""
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             known = snapshot.topics
             has_ids = all(topic.id.int for topic in known.values() if topic.partitions)
             self._version_max = version_limit(has_ids=has_ids)
             self._unsettled.update((t, None) for t in self._topics.values() if known.get(t.name) is not t.known)
-            self._led.clear()
-            self._agenda.mark_all_ready()
-        if self._agenda.awaits_identity and self._identity.state is not IdStatus.BROKEN:
-            self._agenda.awaits_identity = False
-            self._agenda.mark_all_ready()
+            self._by_leader.clear()
+            self._ready.mark_all_ready()
+        if self._ready.awaits_id and self._identity.state is not IdStatus.NEEDS_BUMP:
+            self._ready.awaits_id = False
+            self._ready.mark_all_ready()
 
-    def _route(self, now: float) -> None:
-        """Tell the door the partitions; what waited for them comes back in new runs, ahead of what comes later."""
+    def _route_records(self, now: float) -> None:
+        """Give the accumulator the topics' partitions; waiting records come back in new batches, ahead of later."""
         for topic in list(self._unsettled):
             known = self._snapshot.topics.get(topic.name)
             if known is topic.known and not (topic.awaiting_metadata and known is not None and known.partitions):
@@ -533,16 +539,16 @@ class Sender:
             topic.known = known
             topic.was_seen |= known is not None and bool(known.partitions)
             waiting = list(topic.awaiting_metadata)
-            # What others join lingers; and it is the present transaction's, though that may take no more records.
-            apart = self._outcomes.is_flushing(waiting)
+            # Later records must not join batches that a flush waits for, or those of a transaction that is ending.
+            apart = self._handler.is_flushing(waiting)
             apart |= self.transaction is not None and not self.transaction.takes_records
-            topic.route(self._intake.door, known.partitions if known is not None else (), apart=apart)
+            topic.route(self._buffer_pool.accumulator, known.partitions if known is not None else (), apart=apart)
             if known is not None and known.partitions:
-                self._take_in(now)
-                self._outcomes.replaced(waiting, topic.unresolved())
+                self._drain_accumulator(now)
+                self._handler.replace_in_flushes(waiting, topic.unresolved())
 
-    def _ask_for_needed(self, view: ClusterView) -> None:
-        """Want metadata of the topics that need it; let those be created that no broker ever had."""
+    def _request_topics(self, view: ClusterView) -> None:
+        """Request metadata of the topics that need it; allow creation of those that no broker ever had."""
         for topic in list(self._unsettled):
             if not topic.is_needed:
                 topic.is_asked_for, self._names = False, None
@@ -550,33 +556,33 @@ class Sender:
             elif not topic.was_seen:
                 view.allow_topic_creation(topic.name)
 
-    # -- giving up
+    # -- expiry and failure
 
-    def _give_up(self, now: float, view: ClusterView) -> None:
+    def _expire_batches(self, now: float, view: ClusterView) -> None:
         hopeless = view.connection_error if view.has_fatal_error else None
         causes: _Causes = {}
         for topic in list(self._unsettled if hopeless is None else self._topics.values()):
             error = hopeless or self._topic_error(topic, now, view)
             if error is not None:
                 self._fail_topic(topic, error)
-            for batch in topic.take_overdue(now):
-                self._expire(batch, causes, now, view)
-        if now >= self._agenda.overdue_at:
-            for queue in self._agenda.active:
+            for batch in topic.take_expired(now):
+                self._expire_batch(batch, causes, now, view)
+        if now >= self._ready.overdue_at:
+            for queue in self._ready.active:
                 if now < queue.overdue_at:
                     continue
                 for batch in queue.expired(now):
                     if batch.is_sequenced:
-                        # Its sequence never comes: the next one would be out of order
+                        # Its sequence will be missing: the next one would be out of order
                         self._identity.require_epoch_bump()
-                    self._expire(batch, causes, now, view)
-                    self._agenda.mark_ready(queue)
+                    self._expire_batch(batch, causes, now, view)
+                    self._ready.mark_ready(queue)
                 for batch in queue.overdue_unqueued(now):
-                    self._outcomes.expire_early(batch, self._time_limit(batch), is_in_flight=queue.is_out(batch))
-            self._agenda.overdue_at = min((queue.overdue_at for queue in self._agenda.active), default=math.inf)
+                    self._handler.expire_early(batch, self._time_limit(batch), is_in_flight=queue.is_in_flight(batch))
+            self._ready.overdue_at = min((queue.overdue_at for queue in self._ready.active), default=math.inf)
 
     def _topic_error(self, topic: TopicQueue, now: float, view: ClusterView) -> KwireError | None:
-        """Why a topic's records can never be delivered: the error of its metadata, once it is certain."""
+        """Return why a topic's records can never be delivered: the error of its metadata, once it is certain."""
         known = self._snapshot.topics.get(topic.name)
         if known is None or (known.partitions and not known.error_code) or topic.is_idle:
             topic.unknown_since = None
@@ -596,21 +602,21 @@ class Sender:
         return None
 
     def _fail_topic(self, topic: TopicQueue, error: KwireError) -> None:
-        """Give up what is not out; what is out will be answered, or its connection will end."""
+        """Fail the batches that are not in flight; the others get a response, or their connection ends."""
         for waiting in (topic.awaiting_metadata, topic.undesignated):
             while waiting:
-                self._outcomes.give_up(waiting.popleft(), error)
+                self._handler.fail(waiting.popleft(), error)
         for queue in topic.partitions.values():
             if queue.queued:
-                self._agenda.mark_ready(queue)
+                self._ready.mark_ready(queue)
             while queue.queued:
                 batch = queue.queued.popleft()
                 if batch.is_sequenced:
                     self._identity.require_epoch_bump()
-                self._outcomes.give_up(batch, error)
+                self._handler.fail(batch, error)
 
-    def _expire(self, batch: ProducerBatch, causes: _Causes, now: float, view: ClusterView) -> None:
-        """Its time is over, unsent: what held it back is the cause, where no attempt left one."""
+    def _expire_batch(self, batch: ProducerBatch, causes: _Causes, now: float, view: ClusterView) -> None:
+        """Fail a batch past its deadline. Its cause is its last error, else what held it back."""
         cause: KwireError | str | None = batch.last_error
         if cause is None:
             place = batch.topic, batch.partition
@@ -619,50 +625,48 @@ class Sender:
             cause = causes[place]
         what = f"not delivered within {self._time_limit(batch)}"
         if isinstance(cause, str):
-            self._outcomes.undelivered(batch, f"{what}, held back by this: {cause}", None)
+            self._handler.fail_delivery(batch, f"{what}, held back by this: {cause}", None)
         else:
-            self._outcomes.undelivered(batch, what, cause)
+            self._handler.fail_delivery(batch, what, cause)
 
     def _time_limit(self, batch: ProducerBatch) -> str:
         if batch.terms is not None and batch.terms.timeout is not None:
             return f"{batch.terms.timeout} s"
         return f"{self._settings.delivery_timeout_ms} ms"
 
-    # -- identity
+    # -- producer id
 
-    def _identity_calls(self, now: float, view: ClusterView) -> list[PendingRequest]:
+    def _id_requests(self, now: float, view: ClusterView) -> list[PendingRequest]:
         identity = self._identity
-        if not identity.is_to_be_asked:
+        if not identity.needs_request:
             return []
-        is_wanted = self._has_work() if self.transaction is None else self.transaction.wants_identity
-        if not is_wanted or not identity.must_ask(now, is_drained=True):
+        is_wanted = self._has_work() if self.transaction is None else self.transaction.needs_producer_id
+        if not is_wanted or not identity.should_request(now, is_drained=True):
             return []
-        for queue in self._agenda.active:
+        for queue in self._ready.active:
             known = view.snapshot.topics.get(queue.topic)
             if known is not None:
-                queue.is_of(known.id)  # what was open in a topic that was deleted needs no settling any more
-        is_drained = not any(queue.out or queue.sequenced_possibly_persisted() for queue in self._agenda.active)
-        if not identity.must_ask(now, is_drained):
+                queue.is_of(known.id)  # sequences of a deleted topic need no resolution
+        is_open = any(queue.in_flight_count or queue.sequenced_possibly_persisted() for queue in self._ready.active)
+        if not identity.should_request(now, is_drained=not is_open):
             return []
-        identity.ask()
-        route: Route = ToAny() if self._identity_node is None else ToNode(self._identity_node)
+        identity.mark_requested()
+        route: Route = ToAny() if self._id_node is None else ToNode(self._id_node)
         if self.transaction is not None:
             route = self.transaction.route
-        self._identity_node = None
+        self._id_node = None
 
         def done(result: Response | KwireError | None, now: float) -> None:
-            self._identified(call, result, now)
+            self._handle_id_response(call, result, now)
 
-        call = self._identity_call = PendingRequest(
-            route, InitProducerIdRequest, identity.request, done, may_retry=True
-        )
+        call = self._id_request = PendingRequest(route, InitProducerIdRequest, identity.request, done, may_retry=True)
         return [call]
 
-    def _identified(self, call: PendingRequest, result: Response | KwireError | None, now: float) -> None:
+    def _handle_id_response(self, call: PendingRequest, result: Response | KwireError | None, now: float) -> None:
         if isinstance(result, InitProducerIdResponse) and not result.error_code:
-            self._identity.answered(result)
-            self._identity_call, self._identity_refusals = None, 0
-            self._restart()
+            self._identity.update(result)
+            self._id_request, self._id_refusals = None, 0
+            self._restart_sequences()
             if self.transaction is not None:
                 self.transaction.initialized()
             return
@@ -671,18 +675,18 @@ class Sender:
             refused = broker_error(result.error_code, broker=call.broker, api="InitProducerId", version=call.version)
             error, is_lasting = refused, not refused.is_retriable
             if self.transaction is not None:
-                is_lasting = not self.transaction.may_ask_again(refused)
+                is_lasting = not self.transaction.should_retry_init(refused)
         else:
             assert isinstance(result, KwireError)
             error, is_lasting = result, isinstance(result, UnsupportedVersionError)
         self._identity.attempts += 1
-        self._identity.failed(now + self._backoff.seconds(self._identity.attempts, self._random), error)
+        self._identity.request_failed(now + self._backoff.seconds(self._identity.attempts, self._random), error)
         if isinstance(error, UnsupportedVersionError) and self._settings.idempotence is None:
             self._try_next_id_broker(error)
             return
         if is_lasting:
             if self.transaction is not None:
-                self.transaction.die(error)
+                self.transaction.fail_fatally(error)
             for topic in self._topics.values():
                 self._fail_topic(topic, error)
 
@@ -691,12 +695,12 @@ class Sender:
         view, had_id = self._view, self._identity.producer_id >= 0
         ready = [] if view is None else [node for node in view.snapshot.brokers if view.is_ready(node)]
         capable = [node for node in ready if view is not None and view.supports(node, InitProducerIdRequest)]
-        self._identity_refusals += 1
-        if capable and self._identity_refusals <= _ID_REFUSALS_MAX:
-            self._identity_node = capable[0]
+        self._id_refusals += 1
+        if capable and self._id_refusals <= _ID_REFUSALS_MAX:
+            self._id_node = capable[0]
             self._identity.retry_at = self._now
             return
-        if had_id and self._identity_refusals <= _ID_REFUSALS_MAX:
+        if had_id and self._id_refusals <= _ID_REFUSALS_MAX:
             return  # another broker may be reached by then
         if had_id:
             _log.warning(
@@ -704,69 +708,69 @@ class Sender:
                 "it goes on without idempotence, and a retry may store a record twice; upgrade the brokers that are "
                 "older than 0.11, or set idempotence=True to fail instead (%s)", error,
             )  # fmt: skip
-        self._identity.give_up()
-        self._restart()
+        self._identity.disable()
+        self._restart_sequences()
         for topic in self._topics.values():
             topic.narrow_window(1)
 
-    def _restart(self) -> None:
-        """There is a new identity: every sequence begins at 0, also those of idle partitions (KAFKA-12152)."""
+    def _restart_sequences(self) -> None:
+        """Begin every sequence at 0 under the new id, also those of idle partitions (KAFKA-12152)."""
         self._sequences.clear()
         for topic in self._topics.values():
             for queue in topic.partitions.values():
                 queue.restart_sequences()
 
-    def _transaction_calls(self, transaction: Transaction, now: float, view: ClusterView) -> list[PendingRequest]:
+    def _transaction_requests(self, transaction: Transaction, now: float, view: ClusterView) -> list[PendingRequest]:
         if not transaction.sends_records:
-            self._throw_away(transaction)
-        return transaction.calls(now, view, is_drained=self._is_drained())
+            self._drop_records(transaction)
+        return transaction.requests(now, view, is_drained=self._is_drained())
 
-    def _throw_away(self, transaction: Transaction) -> None:
-        """What the transaction will not send any more is given up; what is out is answered first."""
+    def _drop_records(self, transaction: Transaction) -> None:
+        """Fail the batches that the transaction will not send any more, except those in flight."""
         for topic in self._topics.values():
             if not topic.is_idle:
                 self._fail_topic(topic, transaction.error or AbortableError("the transaction was aborted"))
 
     # -- records out
 
-    def _designate(self, now: float, view: ClusterView) -> None:
-        """Give due unkeyed batches to partitions whose leader could be sent one right now."""
+    def _assign_partitions(self, now: float, view: ClusterView) -> None:
+        """Give due unkeyed batches to partitions that can send one right now."""
         for topic in list(self._unsettled):
             known = self._snapshot.topics.get(topic.name)
             if known is None:
                 continue
             if topic.undesignated:
-                for queue in topic.designate(known, view, self._agenda.is_due, now):
-                    self._agenda.add(queue)
+                for queue in topic.assign_partitions(known, view, self._ready.is_due, now):
+                    self._ready.add(queue)
             if topic.is_settled:
                 del self._unsettled[topic]
 
-    def _take_back(self, batch: ProducerBatch) -> None:
+    def _unassign(self, batch: ProducerBatch) -> None:
         topic = self._topics[batch.topic]
-        topic.take_back(batch)
+        topic.unassign(batch)
         self._unsettled[topic] = None
 
-    def _collate(self, now: float, view: ClusterView) -> list[PendingRequest]:
-        """Requests by broker, from the partitions in turn, so that none starves."""
-        for queue in self._agenda.due(now):
+    def _build_requests(self, now: float, view: ClusterView) -> list[PendingRequest]:
+        """Return requests by broker; the partitions take turns, so that none starves."""
+        for queue in self._ready.pop_ready(now):
             if queue.queued:
-                self._look(queue, now, view)
+                self._queue_for_leader(queue, now, view)
             elif queue.is_idle:
-                self._agenda.active.pop(queue, None)
+                self._ready.active.pop(queue, None)
         calls: list[PendingRequest] = []
         if self.transaction is None or self.transaction.sends_records:
-            for node, led in self._led.items():
+            for node, led in self._by_leader.items():
                 if led and view.is_ready(node):
-                    calls += self._collator.requests(node, led, self._version_max, now, view)
+                    calls += self._request_builder.build(node, led, self._version_max, now, view)
         return calls
 
-    def _look(self, queue: PartitionQueue, now: float, view: ClusterView) -> None:
-        """Put a partition, which has something to send, among those of its leader."""
+    def _queue_for_leader(self, queue: PartitionQueue, now: float, view: ClusterView) -> None:
+        """Add a partition that has something to send to the queues of its leader."""
         known = self._snapshot.topics.get(queue.topic)
         count = 0 if known is None else len(known.partitions)
         if known is None or count <= queue.index:
             if count:
-                self._miss(queue, count, now, view)
+                self._check_missing(queue, count, now, view)
             else:
                 view.request_metadata(f"{queue.topic}-{queue.index} has no leader")
             return
@@ -774,19 +778,19 @@ class Sender:
         if partition.leader == NO_NODE:
             view.request_metadata(f"{queue.topic}-{queue.index} has no leader")
         elif queue.is_of(known.id):
-            led = self._led.get(partition.leader)
+            led = self._by_leader.get(partition.leader)
             if led is None:
-                led = self._led[partition.leader] = {}
+                led = self._by_leader[partition.leader] = {}
             led[queue] = partition
 
-    def _miss(self, queue: PartitionQueue, count: int, now: float, view: ClusterView) -> None:
-        """The metadata lacks the partition, which may be newer than that: it is given up when this is excluded."""
+    def _check_missing(self, queue: PartitionQueue, count: int, now: float, view: ClusterView) -> None:
+        """Fail the batches of a partition that metadata lacks, once it cannot be newer than the metadata."""
         if now < queue.queued[0].created_at + self._settings.unknown_topic_timeout_ms / 1000:
             if now >= queue.retry_at:
                 view.request_metadata(f"{queue.topic} has {count} partitions, {queue.index} is wanted")
                 queue.attempts += 1
                 queue.retry_at = now + self._backoff.seconds(queue.attempts, self._random)
-            self._agenda.wake(queue, queue.retry_at)
+            self._ready.wake_at(queue, queue.retry_at)
             return
         missing = TopicError(
             f"topic {queue.topic} has {count} partitions",
@@ -800,23 +804,23 @@ class Sender:
             batch = queue.queued.popleft()
             if batch.is_sequenced:
                 self._identity.require_epoch_bump()
-            self._outcomes.give_up(batch, missing)
-        self._agenda.mark_ready(queue)
+            self._handler.fail(batch, missing)
+        self._ready.mark_ready(queue)
 
     # -- time
 
-    def _earliest(self, now: float) -> float | None:
-        """When something changes by time alone: a linger or back-off ends, a batch grows too old."""
-        times = [*self._agenda.deadlines(), self._identity.retry_at, *self._outcomes.muted_until.values()]
-        for led in self._led.values():
+    def _earliest_deadline(self, now: float) -> float | None:
+        """Return when something changes by time alone: a linger or back-off ends, a batch expires."""
+        times = [*self._ready.deadlines(), self._identity.retry_at, *self._handler.muted_until.values()]
+        for led in self._by_leader.values():
             if led and (queued := next(iter(led)).queued):
                 times.append(queued[0].created_at + self._linger)
         for topic in self._unsettled:
             times.append(topic.overdue_at)
             if topic.undesignated:
                 head = topic.undesignated[0]
-                footing = topic.footing
-                times += [head.created_at + self._linger, footing.tries_at, footing.awaited_until]
+                slow_start = topic.slow_start
+                times += [head.created_at + self._linger, slow_start.tries_at, slow_start.awaited_until]
             if topic.unknown_since is not None:
                 times.append(topic.unknown_since + self._settings.unknown_topic_timeout_ms / 1000)
         if self.transaction is not None:

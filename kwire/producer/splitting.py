@@ -2,7 +2,7 @@
 
 A batch that was refused for its size is in no log, so the pieces may take over its sequences: the first piece begins
 where the batch began, each further one where the last ended, and the batches behind it keep theirs. That is safe even
-when an earlier attempt got no answer: if that one was stored after all, under a limit that has been lowered since,
+when an earlier attempt got no response: if that one was stored after all, under a limit that has been lowered since,
 brokers take no batch that begins within it, and refuse the pieces as out of order instead of storing them twice.
 
 What is learnt is learnt of the topic, whose setting max.message.bytes it is, and whose records are alike. Brokers judge
@@ -44,7 +44,7 @@ class BatchSizeEstimator:
         self._ratio = 1.0  # of the size as it is sent to that before compression
         self._refused_bytes: float = math.inf  # the smallest batch that was refused, as it was sent
         self._accepted_max: int | None = None  # what refusals have left, before compression
-        self.learns = plain_bytes_max is not None  # whether batches that are taken tell anything
+        self.learns = plain_bytes_max is not None  # whether sent batches teach it anything
 
     def refused(self, batch: ProducerBatch) -> None:
         self._refused_bytes = min(self._refused_bytes, len(batch.encoded or b""))

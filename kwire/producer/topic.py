@@ -1,26 +1,16 @@
-"""What a topic holds before its records have a partition.
+"""The batches of one topic: those that have no partition yet, and the queues of its partitions.
 
-Which of a topic's partitions may get batches without a key, as long as leaders answer that they do not lead.
+    awaiting_metadata  records of a topic whose partitions are not known yet; in order
+    undesignated       unkeyed batches; each gets its partition when it is drained, so that a dead leader holds up none
 
-For seconds after a topic was created the metadata names leaders that have not heard of it. So a few partitions are
-tried at first, and when one acknowledges, any will do. From the first that refuses on, batches go to partitions that
-have acknowledged something, and of the others one is tried now and then, after a back-off that grows with every try
-that fails, until enough tries in a row were acknowledged.
+The second is the "one queue with partition -1 per topic" of the request-pipelining design. A topic with a single
+partition has no undesignated batches: unkeyed records keep their place among those with a key.
 
-What is refused goes to another partition. It must not come behind what was sent later: so nothing else is given a
-partition while a try is answered, though not for longer than a moment, and only the batch that was given one last may
-come back. It refuses to know which partition is the best.
-
-What a topic holds before its records have a partition: two queues, and the partitions' own.
-
-    unrouted      records of a topic whose partitions are not known yet; in order
-    undesignated  unkeyed records; given a partition only when drained, so that a dead leader holds up none; taken back
-                  from one whose leader says that it has not begun to lead
-
-All are batches already when they come. A topic with a single partition has no undesignated ones: there is nothing to
-choose, and records without a key keep their place among those with one.
-
-The request-pipelining design's "one queue with partition -1 per topic" is the second.
+`SlowStart` limits which partitions get unkeyed batches while leaders respond that they do not lead. For seconds after a
+topic was created, metadata names leaders that do not know it yet. So a few partitions are tried first; when one
+acknowledges, any will do. After the first refusal, batches go to partitions that have acknowledged something, and one
+other is tried now and then, until enough tries in a row were acknowledged. A refused batch goes to another partition,
+but only if no later batch has got one, so that order is kept.
 """
 
 from __future__ import annotations
@@ -45,15 +35,15 @@ if TYPE_CHECKING:
 _FIRST_TRIES = 4  # at once
 _TRIES_ENOUGH = 16  # one by one, in a row
 _TRIES_APART = 0.2  # seconds, of those that are acknowledged: batches go to the other partitions meanwhile
-_AWAITED = 1.0  # seconds: behind other requests an answer may take its time
+_AWAITED = 1.0  # seconds: a response behind other requests may take long
 
 
 class SlowStart:
-    """Of one topic."""
+    """Which partitions of one topic may get unkeyed batches, while its leaders may not know that they lead."""
 
     def __init__(self) -> None:
         self.tries_at = 0.0  # no partition is tried before
-        self.awaited_until = 0.0  # the last try's answer
+        self.awaited_until = 0.0  # for the response to the last try
         self.is_sure = False  # any partition will do
         self._was_refused = False
         self._failures = self._successes = 0  # of tries in a row; failures of one back-off are one
@@ -63,36 +53,36 @@ class SlowStart:
         self.given = 0  # how many batches got a partition: the number of the last one
 
     def may_try(self, now: float) -> bool:
-        """Whether a partition that has acknowledged nothing may get a batch. To be asked where nothing is sure."""
+        """Return whether a partition that has acknowledged nothing may get a batch. Only if not `is_sure`."""
         self._tries = [
             (batch, retries) for batch, retries in self._tries if batch.retries == retries and not batch.is_decided
         ]
         return now >= self.tries_at and len(self._tries) < (1 if self._was_refused else _FIRST_TRIES)
 
     def awaits(self, now: float) -> bool:
-        """Whether the answer to a try is to come first, where `may_try` was answered with no."""
+        """Return whether the response to a try must come first, when `may_try` returned False."""
         return bool(self._tries) and now < self.awaited_until
 
     def tries(self, batch: ProducerBatch, now: float) -> None:
-        """A batch got a partition that has acknowledged nothing."""
+        """Note that a batch got a partition that has acknowledged nothing."""
         self._tries.append((batch, batch.retries))
         self.awaited_until = now + _AWAITED
 
-    def take_back(self, batch: ProducerBatch) -> bool:
-        """A batch is to get another partition: whether none that was sent later has got one."""
+    def unassign(self, batch: ProducerBatch) -> bool:
+        """Return whether a batch may get another partition: only if no later batch has got one."""
         is_last = batch.number == self.given
         self.given -= is_last
         return is_last
 
     def refused(self, now: float, pause: Callable[[int], float]) -> None:
-        """A leader does not lead. What is refused during a back-off was under way when that began."""
+        """Note that a leader does not lead. A refusal during the back-off belongs to a request sent before it."""
         if now >= self.tries_at or not self._was_refused:
             self._failures += 1
             self.tries_at = now + pause(self._failures)
         self.is_sure, self._was_refused, self._successes = False, True, 0
 
     def acknowledged(self, now: float) -> None:
-        """A partition has acknowledged its first batch."""
+        """Note that a partition has acknowledged its first batch."""
         self._failures = 0
         self._successes += 1
         self.tries_at = now + _TRIES_APART
@@ -113,7 +103,7 @@ class TopicQueue:
         delivery_timeout: float,
     ) -> None:
         self.name = name
-        self.known: Topic | None = None  # what the door was told
+        self.known: Topic | None = None  # the metadata that the accumulator has
         self.awaiting_metadata: deque[ProducerBatch] = deque()
         self.undesignated: deque[ProducerBatch] = deque()
         self.partitions: dict[int, PartitionQueue] = {}
@@ -122,7 +112,7 @@ class TopicQueue:
         self.used_at = 0.0  # when the last record came
         self.was_seen = False  # whether the brokers ever had the topic: then they are not to create it again
         self.is_asked_for = True  # whether its metadata is wanted
-        self.footing = SlowStart()
+        self.slow_start = SlowStart()
         self._spread = spread
         self._limit = limit
         self._window_max = window_max
@@ -158,14 +148,14 @@ class TopicQueue:
                 index,
                 self._window_max,
                 limit=self._limit,
-                footing=self.footing,
+                slow_start=self.slow_start,
                 is_ordered=self._is_ordered,
             )
             self.partitions[index] = queue
         return queue
 
     def add(self, run: BatchBuilder, now: float) -> PartitionQueue | None:
-        """Take a run in; answers the partition's queue when it has one."""
+        """Add a batch; return its partition's queue if it has a partition."""
         self.used_at = now
         batch = self.batch(run, now)
         if run.partition >= 0:
@@ -182,18 +172,23 @@ class TopicQueue:
         is_limited = terms is not None and terms.timeout is not None
         return ProducerBatch(run, since, terms.deadline if terms and is_limited else since + self._delivery_timeout)
 
-    def route(self, door: RecordAccumulator, partitions: Sequence[Partition], *, apart: bool) -> None:
-        """Tell the door the partitions; it puts the waiting records into new runs, which others may join or not."""
+    def route(self, accumulator: RecordAccumulator, partitions: Sequence[Partition], *, apart: bool) -> None:
+        """Give the accumulator the partitions; it puts the waiting records into new batches.
+
+        `apart`: no later record joins these.
+        """
         waiting, self.awaiting_metadata = self.awaiting_metadata, deque()
         if not partitions:
             waiting, self.awaiting_metadata = self.awaiting_metadata, waiting
         for batch in waiting:
             batch.run.since = batch.created_at
         led = tuple(place for place, partition in enumerate(partitions) if partition.leader != NO_NODE)
-        door.route(self.name, len(partitions), led or range(len(partitions)), [batch.run for batch in waiting], apart)
+        accumulator.route(
+            self.name, len(partitions), led or range(len(partitions)), [batch.run for batch in waiting], apart
+        )
 
-    def take_overdue(self, now: float) -> list[ProducerBatch]:
-        """Take out what has no partition and has waited too long."""
+    def take_expired(self, now: float) -> list[ProducerBatch]:
+        """Remove and return the batches without a partition that are past their deadline."""
         overdue: list[ProducerBatch] = []
         if now < self.overdue_at:
             return overdue
@@ -209,20 +204,22 @@ class TopicQueue:
                     self.overdue_at = min(self.overdue_at, batch.deadline)
         return overdue
 
-    def designate(
+    def assign_partitions(
         self, known: Topic, view: ClusterView, is_due: Callable[[ProducerBatch, float], bool], now: float
     ) -> list[PartitionQueue]:
-        """Give the due undesignated batches, from the first, to partitions that the spread chooses, while one can take
-        them, and each takes one; answers the queues that got one."""
+        """Give due undesignated batches, from the first, to partitions that can send one; return their queues.
+
+        Each partition gets at most one.
+        """
         given: list[PartitionQueue] = []
         if self._busy is not None and self._is_busy(*self._busy, known, view):
             return given
-        partitions, footing = known.partitions, self.footing
+        partitions, slow_start = known.partitions, self.slow_start
         places = _Partitions(self.partitions, view, now)
         while self.undesignated and len(given) < len(partitions) and is_due(self.undesignated[0], now):
             batch = self.undesignated[0]
-            places.may_try = footing.is_sure or footing.may_try(now)
-            if not places.may_try and footing.awaits(now):
+            places.may_try = slow_start.is_sure or slow_start.may_try(now)
+            if not places.may_try and slow_start.awaits(now):
                 break
             chosen = self._spread.choose(self.name, partitions, places, batch.run.size_bytes, now)
             if chosen is None:
@@ -231,26 +228,26 @@ class TopicQueue:
                 break
             self.undesignated.popleft()
             batch.close()
-            batch.was_designated = True
+            batch.assigned_at_drain = True
             batch.run.partition = chosen.index
             queue = self.partitions.get(chosen.index) or self.partition(chosen.index)
             queue.add(batch)
-            batch.number = footing.given = footing.given + 1
-            if not footing.is_sure and queue.acknowledged_by != (chosen.leader, chosen.leader_epoch):
-                footing.tries(batch, now)
+            batch.number = slow_start.given = slow_start.given + 1
+            if not slow_start.is_sure and queue.acknowledged_by != (chosen.leader, chosen.leader_epoch):
+                slow_start.tries(batch, now)
             given.append(queue)
         return given
 
     def _is_busy(self, before: Topic, nodes: list[int], known: Topic, view: ClusterView) -> bool:
-        """Whether the brokers have no room, as before: each of a thousand partitions would be asked in vain."""
+        """Return whether the brokers still have no capacity: spares asking each of a thousand partitions in vain."""
         if known is before and all(view.is_ready(node) and view.capacity(node) < 1 for node in nodes):
             return True
         self._busy = None
         return False
 
-    def take_back(self, batch: ProducerBatch) -> None:
-        """The batch that was designated last, and is in no log, goes to another partition."""
-        batch.was_designated = False
+    def unassign(self, batch: ProducerBatch) -> None:
+        """Take back the batch that was assigned last and is in no log, so that another partition gets it."""
+        batch.assigned_at_drain = False
         batch.run.partition = UNDESIGNATED
         self.undesignated.appendleft(batch)
         self.overdue_at = min(self.overdue_at, batch.deadline)
@@ -262,13 +259,13 @@ class TopicQueue:
                 queue[-1].close()
 
     def narrow_window(self, window_max: int) -> None:
-        """The brokers turned out not to recognise duplicates: fewer batches may be out at once."""
+        """Lower the window, after the brokers turned out not to recognise duplicates."""
         self._window_max = window_max
         for queue in self.partitions.values():
             queue.narrow_window(window_max)
 
     def unresolved(self) -> list[ProducerBatch]:
-        """Every batch whose outcome is not told yet."""
+        """Return every batch that is not completed."""
         placed = (batch for queue in self.partitions.values() for batch in queue.unresolved())
         return [*self.awaiting_metadata, *self.undesignated, *placed]
 
@@ -309,7 +306,7 @@ class _Partitions:
         if not self.may_try and queue.acknowledged_by != leader:
             return False
         for batch in queue.queued:
-            if batch.was_designated:
+            if batch.assigned_at_drain:
                 return False
         return queue.blocked_reason(leader, self._now) is None
 

@@ -1,36 +1,22 @@
-"""The transactional producer's state machine.
-
-The states of a transactional producer and the moves between them: a table; any other move raises.
+"""The transactional producer's state machine: begin, offsets, commit, abort, and what errors do to them.
 
     UNINITIALIZED --INIT--> INITIALIZING --INITIALIZED--> READY --BEGIN--> OPEN --COMMIT--> COMMITTING --ENDED--> READY
                                                                              '---ABORT--> ABORTING ----ENDED----'
-    OPEN, COMMITTING --FAIL--> ABORTABLE --ABORT--> ABORTING           any --DIE--> FATAL
+    OPEN, COMMITTING --FAIL--> ABORTABLE --ABORT--> ABORTING           any --FAIL_FATALLY--> FATAL
 
-After an end that leaves the identity in doubt or broken the producer is INITIALIZING once more (RENEW), and then READY.
-Kafka's TransactionManager.State has the same, with its initial states in one.
+`TRANSITIONS` is this table; any other transition raises. After an end that leaves the epoch in doubt the producer is
+INITIALIZING once more (RENEW), and then READY. Kafka's TransactionManager.State is the same, with one initial state
+more.
 
-What an error code means for a transaction: a table, as in Kafka's TransactionManager and KIP-1050.
+What an error code means is a table too (`TransactionErrorAction`), as in Kafka's TransactionManager and KIP-1050.
 
-    RETRY        ask again after a pause
-    COORDINATOR  ask again, of another broker
-    ABORTABLE    abort the transaction; the producer can go on
-    FENCED       a newer producer has the transactional id
-    FATAL        the producer cannot go on
+One request is in flight at a time, in the protocol's order; the sender sends the records. Both protocols are
+implemented (KIP-890): before transaction.version 2, AddPartitionsToTxn and AddOffsetsToTxn announce each partition and
+group; since then the first write does, and every end brings a new epoch.
 
-Codes that are not listed are RETRY where Kafka calls them retriable, else ABORTABLE in a transaction's own requests:
-what cannot be done must not be committed without it.
-
-A transactional producer's state machine: begin, offsets, commit, abort, and what errors do to them.
-
-It asks one thing at a time, in the protocol's order, and answers the calls; the sender carries the records. Both
-protocols are spoken (KIP-890): before transaction.version 2 each partition is announced by AddPartitionsToTxn and a
-group by AddOffsetsToTxn, since then the first write does that, and every end brings a new epoch. It refuses to know
-about batches: the sender tells when all are settled (`is_drained`).
-
-A request of the older protocol that was given up for lost and comes late meets the *next* transaction, since both
-have the same epoch: an EndTxn ends it (KAFKA-17754), an AddPartitionsToTxn or AddOffsetsToTxn begins one, or adds to it
-what is not a part of it. So when any request of a transaction got no answer, the producer takes a new epoch after its
-end, and what comes late is refused.
+In the older protocol consecutive transactions have the same epoch. A request that got no response may arrive late, in
+the *next* transaction: an EndTxn ends it (KAFKA-17754), an AddPartitionsToTxn or AddOffsetsToTxn begins it or adds to
+it. So when any request of a transaction got no response, the producer takes a new epoch after its end.
 """
 
 from __future__ import annotations
@@ -88,10 +74,10 @@ class TransactionEvent(Enum):
     ENDED = auto()
     RENEW = auto()
     FAIL = auto()
-    DIE = auto()
+    FAIL_FATALLY = auto()
 
 
-MOVES: dict[tuple[TransactionState, TransactionEvent], TransactionState] = {
+TRANSITIONS: dict[tuple[TransactionState, TransactionEvent], TransactionState] = {
     (TransactionState.UNINITIALIZED, TransactionEvent.INIT): TransactionState.INITIALIZING,
     (TransactionState.INITIALIZING, TransactionEvent.INITIALIZED): TransactionState.READY,
     (TransactionState.READY, TransactionEvent.BEGIN): TransactionState.OPEN,
@@ -109,19 +95,19 @@ MOVES: dict[tuple[TransactionState, TransactionEvent], TransactionState] = {
         TransactionState.ABORTING,
         TransactionEvent.FAIL,
     ): TransactionState.ABORTING,  # what fails is being thrown away already
-    **{(state, TransactionEvent.DIE): TransactionState.FATAL for state in TransactionState},
+    **{(state, TransactionEvent.FAIL_FATALLY): TransactionState.FATAL for state in TransactionState},
     **{
         (TransactionState.FATAL, event): TransactionState.FATAL
-        for event in (TransactionEvent.FAIL, TransactionEvent.DIE)
+        for event in (TransactionEvent.FAIL, TransactionEvent.FAIL_FATALLY)
     },
 }
 
 
 def next_state(state: TransactionState, event: TransactionEvent) -> TransactionState:
     """The next state; RuntimeError for a move that is not in the table, which is a defect of ours."""
-    if (state, event) not in MOVES:
+    if (state, event) not in TRANSITIONS:
         raise RuntimeError(f"a transactional producer that is {state.name} cannot {event.name}")
-    return MOVES[state, event]
+    return TRANSITIONS[state, event]
 
 
 class TransactionErrorAction(Enum):
@@ -188,7 +174,7 @@ def transaction_error(error: KwireError, kind: TransactionErrorAction) -> Transa
     return typed
 
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 # The cluster's feature that says which protocol it speaks; from this level on it is the second part of KIP-890.
 FEATURE = "transaction.version"
@@ -211,7 +197,7 @@ class GroupMetadata(NamedTuple):
 
 class _Offsets(NamedTuple):
     group: GroupMetadata
-    offsets: Mapping[Place, int]
+    offsets: Mapping[TopicPartition, int]
     future: Future[None]
 
 
@@ -235,7 +221,7 @@ class Transaction:
         *,
         backoff: Backoff,
         random: Random,
-        on_renewed: Callable[[], None],
+        on_bumped: Callable[[], None],
     ) -> None:
         self.transactional_id = transactional_id
         self.state = TransactionState.UNINITIALIZED
@@ -244,31 +230,31 @@ class Transaction:
         self._identity = identity
         self._backoff = backoff
         self._random = random
-        self._on_renewed = on_renewed
+        self._on_bumped = on_bumped
         self.route = ToCoordinator(transactional_id, "transaction")
-        self._added: set[Place] = set()
-        self._wanted: dict[Place, None] = {}
+        self._added: set[TopicPartition] = set()
+        self._to_add: dict[TopicPartition, None] = {}
         self._groups: set[str] = set()
         self._offsets: deque[_Offsets] = deque()
         self._has_begun = False  # at the brokers: something was, or may have been, written or announced
-        self._is_sure_begun = False  # and not just may
+        self._has_surely_begun = False  # and not just may
         self._view: ClusterView | None = None  # the newest
         self._waiting: list[Future[None]] = []  # for the present move: init, commit or abort
-        self.asked: PendingRequest | None = None  # the one request that is under way
-        self.last_error: KwireError | None = None  # why the last one is to be asked again
-        self._has_doubt = False  # a request of this transaction got no answer: it may come late
+        self.in_flight: PendingRequest | None = None  # the one request
+        self.last_error: KwireError | None = None  # why the last one is retried
+        self._in_doubt = False  # a request of this transaction got no response: it may arrive late
         self._attempts = 0
         self.retry_at = 0.0
 
-    # -- what the user does
+    # -- what the caller does
 
     def init(self, future: Future[None]) -> None:
-        """Get the producer id and fence whoever had the transactional id before."""
+        """Get the producer id and fence earlier producers with the transactional id."""
         if self.state is TransactionState.FATAL:
             self._reject(future)
         elif self.state in (TransactionState.UNINITIALIZED, TransactionState.INITIALIZING):
             if self.state is TransactionState.UNINITIALIZED:
-                self._move(TransactionEvent.INIT)
+                self._transition(TransactionEvent.INIT)
             self._waiting.append(future)
         else:
             future.set_result(None)
@@ -276,30 +262,30 @@ class Transaction:
     def begin(self, view: ClusterView) -> None:
         """Raises TransactionError unless the producer is between transactions."""
         if self.state is not TransactionState.READY:
-            raise self.not_now("begin")
+            raise self.state_error("begin")
         self.is_v2 = view.feature(FEATURE) >= _V2
-        self._move(TransactionEvent.BEGIN)
+        self._transition(TransactionEvent.BEGIN)
 
-    def add_offsets(self, offsets: Mapping[Place, int], group: GroupMetadata, future: Future[None]) -> None:
+    def add_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata, future: Future[None]) -> None:
         if self.state is TransactionState.OPEN:
             self._offsets.append(_Offsets(group, offsets, future))
         else:
             self._reject(future)
 
     def end(self, *, is_commit: bool, future: Future[None]) -> None:
-        """Commit or abort. Asked for again while it is under way, the same end answers both."""
+        """Commit or abort. Called again while it is under way, both futures get the same outcome."""
         under_way = TransactionState.COMMITTING if is_commit else TransactionState.ABORTING
         if self.state is under_way:
             self._waiting.append(future)
         elif self.state is TransactionState.OPEN or (self.state is TransactionState.ABORTABLE and not is_commit):
-            self._move(TransactionEvent.COMMIT if is_commit else TransactionEvent.ABORT)
+            self._transition(TransactionEvent.COMMIT if is_commit else TransactionEvent.ABORT)
             self._waiting.append(future)
             if not is_commit:
                 self._drop_offsets(AbortableError("the transaction was aborted"))
         else:
             self._reject(future)
 
-    # -- what the sender asks and tells
+    # -- for the sender
 
     @property
     def has_begun(self) -> bool:
@@ -316,7 +302,7 @@ class Transaction:
         return self.state in (TransactionState.OPEN, TransactionState.COMMITTING)
 
     @property
-    def wants_identity(self) -> bool:
+    def needs_producer_id(self) -> bool:
         return self.state is TransactionState.INITIALIZING
 
     def produce_limit(self, limit: int | None) -> int | None:
@@ -325,81 +311,81 @@ class Transaction:
             return limit
         return _PRODUCE_MAX if limit is None else min(limit, _PRODUCE_MAX)
 
-    def may_ask_again(self, error: KwireError) -> bool:
-        """Whether InitProducerId that was refused so is to be sent again; forgets a coordinator that is none."""
+    def should_retry_init(self, error: KwireError) -> bool:
+        """Return whether to retry InitProducerId after this error; forget a coordinator that is not one."""
         kind = transaction_error_action(error)
         if kind is TransactionErrorAction.COORDINATOR and self._view is not None:
             self._view.forget_coordinator(self.route)
         return kind in (TransactionErrorAction.COORDINATOR, TransactionErrorAction.RETRY)
 
-    def has_joined(self, place: Place) -> bool:
-        """Whether the partition needs no announcement any more, or never did."""
+    def is_added(self, place: TopicPartition) -> bool:
+        """Return whether the partition is part of the transaction, or needs no AddPartitionsToTxn."""
         return self.is_v2 or place in self._added
 
-    def may_send(self, place: Place) -> bool:
-        """Whether a batch of the partition may go out now; if not, the partition is announced first."""
-        if self.has_joined(place):
-            self._has_begun = self._is_sure_begun = True
+    def may_send(self, place: TopicPartition) -> bool:
+        """Return whether a batch of the partition may be sent now; if not, add the partition first."""
+        if self.is_added(place):
+            self._has_begun = self._has_surely_begun = True
             return True
-        self._wanted[place] = None
+        self._to_add[place] = None
         return False
 
     def initialized(self) -> None:
-        """The identity is there."""
-        self._move(TransactionEvent.INITIALIZED)
+        """Become READY: there is a producer id."""
+        self._transition(TransactionEvent.INITIALIZED)
         self._attempts = 0
         self._resolve_waiting()
 
     def fail(self, error: KwireError, *, in_produce: bool = False) -> None:
-        """Something that belongs to the transaction went wrong for good: it must not be committed without it."""
+        """Make the transaction abortable or fatal: it must not be committed without what failed."""
         kind = transaction_error_action(error, in_produce=in_produce)
         if kind in (TransactionErrorAction.FATAL, TransactionErrorAction.FENCED):
-            self.die(error)
+            self.fail_fatally(error)
         elif self.has_begun:
             was_committing = self.state is TransactionState.COMMITTING
             self.error = self.error or transaction_error(error, TransactionErrorAction.ABORTABLE)
-            self._move(TransactionEvent.FAIL)
+            self._transition(TransactionEvent.FAIL)
             self._drop_offsets(self.error)
             if was_committing:
                 self._resolve_waiting(self.error)
 
-    def die(self, error: KwireError) -> None:
+    def fail_fatally(self, error: KwireError) -> None:
         kind = transaction_error_action(error)
         self.error = transaction_error(
             error, kind if kind is TransactionErrorAction.FENCED else TransactionErrorAction.FATAL
         )
-        self._move(TransactionEvent.DIE)
+        self._transition(TransactionEvent.FAIL_FATALLY)
         self._drop_offsets(self.error)
         self._resolve_waiting(self.error)
 
     def closed(self, error: KwireError) -> None:
         if self.state is not TransactionState.FATAL:
-            self.die(error)
+            self.fail_fatally(error)
 
     # -- the protocol
 
-    def calls(self, now: float, view: ClusterView, *, is_drained: bool) -> list[PendingRequest]:
-        """The one request that is next, if any. `is_drained`: no batch is unresolved."""
+    def requests(self, now: float, view: ClusterView, *, is_drained: bool) -> list[PendingRequest]:
+        """Return the next request, if any. `is_drained`: no batch is unresolved."""
         self._view = view
-        if self.asked is not None or now < self.retry_at or self.state is TransactionState.FATAL:
+        if self.in_flight is not None or now < self.retry_at or self.state is TransactionState.FATAL:
             return []
-        # What a request says is settled here, not when it is written: the coordinator may have to be found first, and
-        # the transaction may fail meanwhile.
-        if self.sends_records and self._wanted:
-            places = list(self._wanted)
+        # The contents are fixed here, not when the request is written: the coordinator may have to be found first, and
+        # the transaction may fail in between.
+        if self.sends_records and self._to_add:
+            places = list(self._to_add)
             build = partial(self._add_partitions, places)
-            return [self._ask(AddPartitionsToTxnRequest, build, self._partitions_added, _ADD_PARTITIONS_MAX)]
+            return [self._request(AddPartitionsToTxnRequest, build, self._partitions_added, _ADD_PARTITIONS_MAX)]
         if self._offsets and self.sends_records:
-            return [self._ask_offsets(self._offsets[0])]
+            return [self._request_offsets(self._offsets[0])]
         if self.state in (TransactionState.COMMITTING, TransactionState.ABORTING) and is_drained:
             if not self._has_begun:
                 self._ended()
                 return []
             build_end = partial(self._end, self.state is TransactionState.COMMITTING)
-            return [self._ask(EndTxnRequest, build_end, self._end_answered, None if self.is_v2 else _END_MAX)]
+            return [self._request(EndTxnRequest, build_end, self._handle_end, None if self.is_v2 else _END_MAX)]
         return []
 
-    def _ask(
+    def _request(
         self,
         api: type[Request[Any]],
         build: Callable[[int], Request[Any]],
@@ -410,24 +396,24 @@ class Transaction:
         target = route or self.route
 
         def done(result: Response | KwireError | None, now: float) -> None:
-            self.asked = None
+            self.in_flight = None
             if self.state is TransactionState.FATAL:
                 return
             try:
                 if isinstance(result, KwireError):
-                    self._has_doubt |= call.was_written
+                    self._in_doubt |= call.was_written
                     self._has_begun |= call.was_written
                     raise result
                 on_answer(result)
                 self._attempts = 0
                 self.last_error = None
             except KwireError as error:
-                self._judge(error.at(broker=call.broker, version=call.version), target, now)
+                self._handle_error(error.at(broker=call.broker, version=call.version), target, now)
 
-        self.asked = call = PendingRequest(target, api, build, done, at_most=at_most)
+        self.in_flight = call = PendingRequest(target, api, build, done, at_most=at_most)
         return call
 
-    def _judge(self, error: KwireError, route: ToCoordinator, now: float) -> None:
+    def _handle_error(self, error: KwireError, route: ToCoordinator, now: float) -> None:
         kind = transaction_error_action(error)
         if kind is TransactionErrorAction.COORDINATOR:
             assert self._view is not None
@@ -439,7 +425,7 @@ class Transaction:
         else:
             self.fail(error)
 
-    def _add_partitions(self, places: Sequence[Place], version: int) -> AddPartitionsToTxnRequest:
+    def _add_partitions(self, places: Sequence[TopicPartition], version: int) -> AddPartitionsToTxnRequest:
         by_topic: dict[str, list[int]] = {}
         for topic, partition in places:
             by_topic.setdefault(topic, []).append(partition)
@@ -458,8 +444,8 @@ class Transaction:
             for answer in topic.results_by_partition:
                 place = (topic.name, answer.partition_index)
                 if answer.partition_error_code == 0:
-                    self._has_begun = self._is_sure_begun = True
-                    self._wanted.pop(place, None)
+                    self._has_begun = self._has_surely_begun = True
+                    self._to_add.pop(place, None)
                     self._added.add(place)
                 elif first_error is None:
                     first_error = broker_error(
@@ -468,16 +454,16 @@ class Transaction:
         if first_error is not None:
             raise first_error
 
-    def _ask_offsets(self, one: _Offsets) -> PendingRequest:
+    def _request_offsets(self, one: _Offsets) -> PendingRequest:
         if not self.is_v2 and one.group.group_id not in self._groups:
             group = one.group.group_id
-            return self._ask(
+            return self._request(
                 AddOffsetsToTxnRequest, partial(self._add_group, group), partial(self._group_added, group), None
             )
         route = ToCoordinator(one.group.group_id, "group")
         at_most = _OFFSETS_V2_MAX if self.is_v2 else _OFFSETS_MAX
         build, on_answer = partial(self._commit_offsets, one), partial(self._offsets_committed, one)
-        return self._ask(TxnOffsetCommitRequest, build, on_answer, at_most, route)
+        return self._request(TxnOffsetCommitRequest, build, on_answer, at_most, route)
 
     def _add_group(self, group: str, version: int) -> AddOffsetsToTxnRequest:
         return AddOffsetsToTxnRequest(
@@ -490,7 +476,7 @@ class Transaction:
     def _group_added(self, group: str, response: AddOffsetsToTxnResponse) -> None:
         if response.error_code:
             raise broker_error(response.error_code, api="AddOffsetsToTxn", group=group)
-        self._has_begun = self._is_sure_begun = True
+        self._has_begun = self._has_surely_begun = True
         self._groups.add(group)
 
     def _commit_offsets(self, one: _Offsets, version: int) -> TxnOffsetCommitRequest:
@@ -518,7 +504,7 @@ class Transaction:
 
     def _offsets_committed(self, one: _Offsets, response: TxnOffsetCommitResponse) -> None:
         group = one.group.group_id
-        self._has_begun = True  # also when it is refused: in the newer protocol the group joins before it is looked at
+        self._has_begun = True  # even if refused: in the newer protocol the group joins before the check
         for topic in response.topics:
             for answer in topic.partitions:
                 if answer.error_code:
@@ -535,35 +521,35 @@ class Transaction:
             committed=is_commit,
         )
 
-    def _end_answered(self, response: EndTxnResponse) -> None:
+    def _handle_end(self, response: EndTxnResponse) -> None:
         if response.error_code and not self._is_abort_of_nothing(response.error_code):
             raise broker_error(response.error_code, api="EndTxn")
         if self.is_v2 and response.producer_id >= 0:
-            self._identity.renewed(response.producer_id, response.producer_epoch)
-            self._on_renewed()
+            self._identity.bump(response.producer_id, response.producer_epoch)
+            self._on_bumped()
         self._ended()
 
     def _is_abort_of_nothing(self, code: int) -> bool:
-        """Whether the older protocol says that there is no transaction: what was asked, and got no answer, was lost."""
-        is_nothing = self.state is TransactionState.ABORTING and not self.is_v2 and not self._is_sure_begun
+        """Return whether the older protocol says that there is no transaction: the request that began it was lost."""
+        is_nothing = self.state is TransactionState.ABORTING and not self.is_v2 and not self._has_surely_begun
         return is_nothing and code == ErrorCode.INVALID_TXN_STATE
 
     def _ended(self) -> None:
-        is_in_doubt = self._identity.state is IdStatus.BROKEN or (self._has_doubt and not self.is_v2)
+        is_in_doubt = self._identity.state is IdStatus.NEEDS_BUMP or (self._in_doubt and not self.is_v2)
         if is_in_doubt:
             self._identity.require_epoch_bump()
-        self._move(TransactionEvent.RENEW if is_in_doubt else TransactionEvent.ENDED)
+        self._transition(TransactionEvent.RENEW if is_in_doubt else TransactionEvent.ENDED)
         self._added.clear()
-        self._wanted.clear()
+        self._to_add.clear()
         self._groups.clear()
-        self._has_begun = self._is_sure_begun = self._has_doubt = False
+        self._has_begun = self._has_surely_begun = self._in_doubt = False
         self.error = None
         self._attempts = 0
         self._resolve_waiting()
 
     # -- small parts
 
-    def _move(self, event: TransactionEvent) -> None:
+    def _transition(self, event: TransactionEvent) -> None:
         self.state = next_state(self.state, event)
 
     def _resolve_waiting(self, error: KwireError | None = None) -> None:
@@ -577,12 +563,12 @@ class Transaction:
     def _drop_offsets(self, error: KwireError) -> None:
         while self._offsets:
             self._offsets.popleft().future.set_exception(error)
-        self._wanted.clear()
+        self._to_add.clear()
 
     def _reject(self, future: Future[None]) -> None:
-        future.set_exception(self.not_now("do that"))
+        future.set_exception(self.state_error("do that"))
 
-    def not_now(self, what: str) -> TransactionError:
+    def state_error(self, what: str) -> TransactionError:
         return self.error or TransactionError(
             f"the transactional producer is {self.state.name}: it cannot {what} now",
             remedy="the order is begin(), then send() and send_offsets(), then commit() or abort()",

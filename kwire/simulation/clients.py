@@ -30,7 +30,7 @@ from kwire.errors import (
     KwireError,
     TransactionError,
 )
-from kwire.producer.buffer_pool import BufferPool, PendingRecord, make_door
+from kwire.producer.buffer_pool import BufferPool, PendingRecord, make_accumulator
 from kwire.producer.futures import ProduceResponse
 from kwire.producer.options import ProducerSettings
 from kwire.producer.producer_request import DeliveryOptions
@@ -79,7 +79,7 @@ class SimulatedProducer:
         selector = SimulatedSelector.of(net, network_name or name, random, config, wake_loop=self.loop.wake)
         self.event_loop = EventLoop(config, selector, net.world, random)  # type: ignore[arg-type]
         wakeup = self.event_loop.wakeup
-        self.buffer_pool = BufferPool(make_door(settings, _run_here, wakeup), "raise", 0.0, wakeup)
+        self.buffer_pool = BufferPool(make_accumulator(settings, _run_here, wakeup), "raise", 0.0, wakeup)
         self.sender = (_starting_at(sender, first_sequence) if first_sequence else sender)(
             settings,
             self.buffer_pool,
@@ -113,7 +113,7 @@ class SimulatedProducer:
         if timeout is not None:
             terms = DeliveryOptions(self.settings.required_acks, timeout, self._world.now() + timeout)
         try:
-            response = self.buffer_pool.put(
+            response = self.buffer_pool.append_or_wait(
                 PendingRecord(topic, partition, record, record_bytes_max(key, value, ()), terms)
             )
         except (BufferFullError, ClosedError):
@@ -163,8 +163,8 @@ def _starting_at(sender: type[Sender], first_sequence: int) -> type[Sender]:
             _age(topic)
             return topic
 
-        def _restart(self) -> None:
-            super()._restart()
+        def _restart_sequences(self) -> None:
+            super()._restart_sequences()
             if not self._has_identity:
                 self._has_identity = True
                 for topic in self._topics.values():

@@ -12,7 +12,7 @@ from kwire.cluster import Backoff, Broker, CurrentLeader, PendingRequest, Snapsh
 from kwire.cluster.metadata import NO_ID, MetadataStatus
 from kwire.cluster.recovery import Failure
 from kwire.errors import KwireError, UnsupportedVersionError
-from kwire.producer.buffer_pool import BufferPool, PendingRecord, make_door
+from kwire.producer.buffer_pool import BufferPool, PendingRecord, make_accumulator
 from kwire.producer.futures import ProduceResponse
 from kwire.producer.options import ProducerSettings
 from kwire.producer.producer_request import DeliveryOptions
@@ -169,9 +169,9 @@ class Bench:
         self.now = 1.0
         self.wakes = 0
         self.settings = ProducerSettings(**{"linger_ms": 0, **settings})
-        self.intake = BufferPool(make_door(self.settings, _run_now, self._wake), "raise", 0.0, self._wake)
+        self.buffer_pool = BufferPool(make_accumulator(self.settings, _run_now, self._wake), "raise", 0.0, self._wake)
         self.sender = Sender(
-            self.settings, self.intake, backoff=Backoff(100, 1_000), request_timeout_ms=30_000, random=Random(1)
+            self.settings, self.buffer_pool, backoff=Backoff(100, 1_000), request_timeout_ms=30_000, random=Random(1)
         )
         self.identities = 0
         self.gives_ids = gives_ids
@@ -199,7 +199,9 @@ class Bench:
         size_bytes: int = 100,
         terms: DeliveryOptions | None = None,
     ) -> ProduceResponse:
-        return self.intake.put(PendingRecord(topic, partition, (1_000, key, value, headers), size_bytes, terms))
+        return self.buffer_pool.append_or_wait(
+            PendingRecord(topic, partition, (1_000, key, value, headers), size_bytes, terms)
+        )
 
     def turn(self, after: float = 0.0) -> list[Sent]:
         self.now += after

@@ -242,7 +242,7 @@ def test_transactions(cluster: Cluster) -> None:
 def test_an_own_partitioner_is_asked_for_each_that_has_none(cluster: Cluster) -> None:
     with kwire.Producer(cluster.bootstrap, partitioner=lambda message, topic: int(message.value or 0)) as producer:
         result = producer.send_many("t", [b"1", b"3", b"0"], partitions=[None, None, 2]).result(PATIENCE)
-        with pytest.raises(ValueError, match="the partitioner answered"):
+        with pytest.raises(ValueError, match="the partitioner returned"):
             producer.send_many("t", [b"0", b"7"])
     assert list(result.partitions) == [1, 3, 2]
 

@@ -192,7 +192,7 @@ def test_a_topic_that_stays_away_is_given_up() -> None:
     assert not response.done()
     bench.turn(10.0)
     assert isinstance(response.exception(0), TopicError)
-    assert bench.intake.used_bytes == 0
+    assert bench.buffer_pool.used_bytes == 0
 
 
 def test_keyed_records_hash_over_partitions_that_were_added() -> None:
@@ -200,7 +200,7 @@ def test_keyed_records_hash_over_partitions_that_were_added() -> None:
     keys = [b"%d" % number for number in range(20)]
     for count in (2, 5):
         bench.know({"t": [(1, 0)] * count})
-        bench.turn()  # the door is told of partitions, and does not look for them
+        bench.turn()  # the accumulator is told of partitions, and does not look for them
         for key in keys:
             bench.send(key, key=key)
         sent = bench.turn()

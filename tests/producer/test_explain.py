@@ -241,7 +241,7 @@ def test_what_is_held_back_is_not_sent_and_nothing_else_is_held_back(situation: 
         (sequence_lost, 1, "a sequence was lost", None),
         (back_off, 0, "1 failures in a row", CUT),
         (window_closed, 0, "window of 1", None),
-        (old_leader, 0, "the old leader has not answered yet", None),
+        (old_leader, 0, "the old leader has not responded yet", None),
         (answer_awaited, 0, "1 batches are at broker 1 at host-1:9092", None),
     ],
 )
@@ -279,15 +279,15 @@ def test_ages_and_sizes() -> None:
 
 def test_full_memory_is_a_reason_for_the_topics_whose_senders_wait() -> None:
     bench = unreachable()
-    bench.intake.door.bytes_max = 150
-    bench.intake._when_full = "block"
-    bench.intake.offer(PendingRecord("t", 0, (0, None, b"", ()), 100), lambda error: None)
+    bench.buffer_pool.accumulator.bytes_max = 150
+    bench.buffer_pool._when_full = "block"
+    bench.buffer_pool.append_nowait(PendingRecord("t", 0, (0, None, b"", ()), 100), lambda error: None)
     last = explained(bench).reasons[-1]
     assert (last.hold, last.detail) == (
         Hold.MEMORY, "1 senders wait for room: 100 of 150 bytes are buffered, most of them, 100, for t"
     )  # fmt: skip
     assert explained(bench, 0, "other").reasons == (), "its records find room"
-    bench.intake.offer(PendingRecord("other", None, (0, None, b"", ()), 140), lambda error: None)
+    bench.buffer_pool.append_nowait(PendingRecord("other", None, (0, None, b"", ()), 140), lambda error: None)
     assert explained(bench, 0, "other").reasons == (last,)
 
 

@@ -109,7 +109,9 @@ class LooksAtEveryPartition(Sender):
     def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
         for one in self._topics.values():
             for queue in one.partitions.values():
-                if any(not batch.is_closed for batch in queue.waiting()) and queue.attempts > 100:
+                waiting = queue.waiting()
+                is_open = any(not batch.is_closed for batch in waiting)
+                if is_open and queue.attempts > 100:
                     queue.narrow_window(1)
         return super().turn(now, view)
 

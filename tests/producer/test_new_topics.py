@@ -117,7 +117,7 @@ def test_what_is_overdue_goes_nowhere() -> None:
     assert response.done()
     sent.answer(bench.now, NOT_YET)
     assert bench.turn(1.5) == []
-    assert bench.intake.used_bytes == 0
+    assert bench.buffer_pool.used_bytes == 0
 
 
 def test_what_waited_behind_it_to_be_told_is_told() -> None:
@@ -143,19 +143,19 @@ def test_it_is_explained() -> None:
 
 
 class Tries:
-    """A footing, and the batches that try partitions."""
+    """A slow_start, and the batches that try partitions."""
 
     def __init__(self) -> None:
-        self.footing = SlowStart()
+        self.slow_start = SlowStart()
         self.out: list[ProducerBatch] = []
 
     def try_some(self, now: float) -> int:
         """How many may be tried more; 50 stands for all."""
         count = 0
-        while (self.footing.is_sure or self.footing.may_try(now)) and count < 50:
+        while (self.slow_start.is_sure or self.slow_start.may_try(now)) and count < 50:
             self.out.append(ProducerBatch(BatchBuilder("t", count, 1_000), now, 100.0))
-            if not self.footing.is_sure:
-                self.footing.tries(self.out[-1], now)
+            if not self.slow_start.is_sure:
+                self.slow_start.tries(self.out[-1], now)
             count += 1
         return count
 
@@ -164,10 +164,10 @@ class Tries:
             batch = self.out.pop()
             if is_led:
                 batch.is_decided = True
-                self.footing.acknowledged(now)
+                self.slow_start.acknowledged(now)
             else:
                 batch.retries += 1
-                self.footing.refused(now, lambda failures: failures / 10)
+                self.slow_start.refused(now, lambda failures: failures / 10)
 
 
 def test_a_few_partitions_are_tried_at_first_and_all_after_an_acknowledgement() -> None:

@@ -84,10 +84,10 @@ def test_turns_pass_by_partitions_without_a_leader(leaders: tuple[int, ...], exp
     """And over all of them while none has one."""
     bench = Bench({"t": [(leader, 0) for leader in leaders]}, partitioner="round_robin", batch_bytes=100)
     bench.send(b"first", "t", partition=0)
-    bench.turn()  # the door knows the leaders now
+    bench.turn()  # the accumulator knows the leaders now
     for number in range(4):
         bench.send(b"%d" % number)
-    placed = {record[2]: run.partition for run in bench.intake.door.take() for record in run.rows()}
+    placed = {record[2]: run.partition for run in bench.buffer_pool.accumulator.take() for record in run.rows()}
     assert [placed[b"%d" % number] for number in range(4)] == expected
 
 

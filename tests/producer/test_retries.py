@@ -55,7 +55,7 @@ def test_a_batch_is_given_up_after_so_many_retries(retries: int, unanswered: boo
     assert attempts == retries + 1
     error = response.exception(0)
     assert isinstance(error, DeliveryError)
-    assert error.message.startswith(f"given up after {attempts} attempt{'s' * (retries > 0)}; the last failure was: ")
+    assert error.message.startswith(f"failed after {attempts} attempt{'s' * (retries > 0)}; the last failure was: ")
     assert isinstance(error.__cause__, DisconnectedError if unanswered else BrokerError)
     assert error.possibly_persisted is is_open
     assert error.where["broker"] == "1 at host-1:9092"
@@ -155,7 +155,7 @@ def test_on_a_cluster() -> None:
         with kwire.Producer(cluster.bootstrap, retries=3, retry_backoff_ms=5) as producer:
             error = producer.send("t", b"v").exception(PATIENCE)
             assert isinstance(error, DeliveryError)
-            assert "given up after 4 attempts; the last failure was: NOT_ENOUGH_REPLICAS (19)" in error.message
+            assert "failed after 4 attempts; the last failure was: NOT_ENOUGH_REPLICAS (19)" in error.message
             assert fault.hits == 4
             cluster.clear_faults()
             assert producer.send("t", b"w").result(PATIENCE).offset == 0

@@ -40,7 +40,7 @@ def test_one_record_goes_out_and_its_offset_comes_back() -> None:
     assert (sent.node, sent.values()) == (1, {("t", 0): [b"v"]})
     sent.answer(bench.now, base_offset=42)
     assert response.result(0).offset == 42
-    assert bench.intake.used_bytes == 0
+    assert bench.buffer_pool.used_bytes == 0
 
 
 def test_records_are_collated_by_broker_many_partitions_to_a_request() -> None:
@@ -559,7 +559,7 @@ def test_rule_7_records_in_flight_fail_at_their_delivery_timeout_and_their_batch
     assert flushed == [True], "each record has an outcome: nothing is left to wait for"
     bench.sender.flush(lambda: flushed.append(True), bench.now)
     assert flushed == [True, True]
-    assert bench.intake.used_bytes == 100, "its memory is still being written"
+    assert bench.buffer_pool.used_bytes == 100, "its memory is still being written"
     explained = bench.sender.explain("t", 0, bench.now, bench.view)
     assert (explained.batches_in_flight, explained.given_up_in, explained.oldest) == (1, None, None)
     behind = bench.send(b"behind", partition=0)
@@ -569,7 +569,7 @@ def test_rule_7_records_in_flight_fail_at_their_delivery_timeout_and_their_batch
     assert after.batches()["t", 0].base_sequence == 1
     after.answer(bench.now)
     assert behind.result(0).offset == 100
-    assert (bench.intake.used_bytes, bench.identities) == (0, 1)
+    assert (bench.buffer_pool.used_bytes, bench.identities) == (0, 1)
 
 
 def test_rule_7_a_batch_in_flight_past_its_delivery_timeout_is_not_retried() -> None:
@@ -586,7 +586,7 @@ def test_rule_7_a_batch_in_flight_past_its_delivery_timeout_is_not_retried() -> 
     assert (after.values()["t", 0], batch.producer_id, batch.base_sequence) == ([b"behind"], 1002, 0)
     after.answer(bench.now)
     assert behind.done()
-    assert bench.intake.used_bytes == 0
+    assert bench.buffer_pool.used_bytes == 0
 
 
 def test_rule_9_sequences_survive_a_topic_that_vanishes_from_metadata() -> None:
@@ -691,7 +691,7 @@ def test_lasting_errors_fail_with_place_and_cause(code: int, kind: type[BrokerEr
     assert error.where == {
         "broker": "1 at host-1:9092", "api": "Produce", "version": 12, "topic": "t", "partition": 0
     }  # fmt: skip
-    assert bench.intake.used_bytes == 0
+    assert bench.buffer_pool.used_bytes == 0
 
 
 def test_rule_10_an_answer_that_leaves_a_partition_out_is_no_answer() -> None:
@@ -834,10 +834,10 @@ def test_rule_10_an_acknowledgement_is_told_after_those_of_the_batches_before_it
     a.answer(bench.now, ErrorCode.REQUEST_TIMED_OUT)  # stored, but the followers were late
     b.answer(bench.now, base_offset=7)
     c.answer(bench.now, ErrorCode.INVALID_RECORD)
-    assert (order, bench.intake.used_bytes) == ([], 3 * 100)
+    assert (order, bench.buffer_pool.used_bytes) == ([], 3 * 100)
     (again,) = bench.turn(1.0)
     again.answer(bench.now, base_offset=6)
-    assert (order, bench.intake.used_bytes) == ([0, 1, 2], 0)
+    assert (order, bench.buffer_pool.used_bytes) == ([0, 1, 2], 0)
 
 
 def test_rule_10_records_that_expire_in_flight_and_queued_complete_in_order() -> None:
@@ -852,7 +852,7 @@ def test_rule_10_records_that_expire_in_flight_and_queued_complete_in_order() ->
     sent.answer(bench.now)
     assert order == [0, 1]
     assert bench.turn() == [], "what has expired is not sent"
-    assert bench.intake.used_bytes == 0
+    assert bench.buffer_pool.used_bytes == 0
 
 
 def test_rule_10_an_expired_record_waits_for_the_one_before_it_that_has_more_time() -> None:
@@ -881,7 +881,7 @@ def test_rule_10_what_is_decided_keeps_its_outcome_when_the_producer_is_closed()
     assert order == [0, 1]
     assert isinstance(responses[0].exception(0), DeliveryError)
     assert responses[1].result(0).offset == 7
-    assert bench.intake.used_bytes == 0
+    assert bench.buffer_pool.used_bytes == 0
 
 
 def test_without_order_outcomes_are_told_as_they_come() -> None:
@@ -914,7 +914,7 @@ def test_rule_10_closing_resolves_everything_once() -> None:
     lost = out.exception(0)
     assert isinstance(lost, DeliveryError)
     assert lost.possibly_persisted
-    assert bench.intake.used_bytes == 0
+    assert bench.buffer_pool.used_bytes == 0
 
 
 def prove(bench: Bench) -> None:

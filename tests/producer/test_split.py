@@ -193,7 +193,7 @@ def test_a_batch_that_is_too_large_is_sent_in_pieces_under_its_sequences(code: E
             halves.append(one)
     assert sequences(halves) == [(1, [0]), (2, [1]), (3, [2]), (4, [3])]
     assert [response.result(0).offset for response in responses] == [100, 110, 120, 130]
-    assert bench.intake.used_bytes == 0
+    assert bench.buffer_pool.used_bytes == 0
     assert bench.identities == 1
 
 
@@ -292,7 +292,7 @@ def test_one_record_among_others_fails_alone() -> None:
     assert [type(response.exception(0)) for response in responses] == [
         type(None), type(None), RecordTooLargeError, type(None)
     ]  # fmt: skip
-    assert bench.intake.used_bytes == 0
+    assert bench.buffer_pool.used_bytes == 0
 
 
 def test_when_the_first_attempt_may_be_stored_the_pieces_settle_it() -> None:
@@ -322,7 +322,7 @@ def test_flushes_and_time_limits_follow_the_pieces() -> None:
     assert isinstance(responses[1].exception(0), DeliveryError)
     assert done == [True]
     bench.sender.closed(CUT)
-    assert bench.intake.used_bytes == 0
+    assert bench.buffer_pool.used_bytes == 0
 
 
 def test_without_order_and_without_idempotence_too() -> None:

@@ -120,7 +120,7 @@ def test_time_is_up_for_a_record_that_could_not_be_sent() -> None:
     assert "not delivered within 1.0 s" in str(error)
     assert error.__cause__ is CUT
     assert not plain.done(), "nobody else's time is up"
-    assert bench.intake.used_bytes == 100
+    assert bench.buffer_pool.used_bytes == 100
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -135,7 +135,7 @@ def test_time_is_up_behind_one_that_has_more(key: bytes | None, known: bool) -> 
     assert (longer.done(), shorter.done()) == (False, True)
     bench.turn(4.0)
     assert longer.done()
-    assert bench.intake.used_bytes == 0
+    assert bench.buffer_pool.used_bytes == 0
 
 
 def test_time_is_up_while_a_request_carries_it() -> None:
@@ -149,13 +149,13 @@ def test_time_is_up_while_a_request_carries_it() -> None:
     assert "not acknowledged within 1.0 s" in str(error)
     behind = bench.send(b"b", partition=0)
     assert bench.turn() == [], "it keeps its place in the window"
-    assert bench.intake.used_bytes == 200, "and its memory, which is still being written"
+    assert bench.buffer_pool.used_bytes == 200, "and its memory, which is still being written"
     sent.answer(bench.now)
     (after,) = bench.turn()
     assert after.batches()["t", 0].base_sequence == 1, "and its sequence"
     after.answer(bench.now)
     assert behind.result(0).offset == 100
-    assert (bench.intake.used_bytes, bench.identities) == (0, 1)
+    assert (bench.buffer_pool.used_bytes, bench.identities) == (0, 1)
 
 
 def test_rule_8_bytes_that_are_being_written_stay_until_the_answer_or_the_end_of_the_connection() -> None:
@@ -171,10 +171,10 @@ def test_rule_8_bytes_that_are_being_written_stay_until_the_answer_or_the_end_of
         bench.send(b"%d" % number * 100, partition=0)
         bench.turn()
     assert bytes(written) == before
-    used = bench.intake.used_bytes
+    used = bench.buffer_pool.used_bytes
     sent.fail(bench.now, CUT)
     bench.turn(1.0)
-    assert bench.intake.used_bytes < used, "nobody writes them any more"
+    assert bench.buffer_pool.used_bytes < used, "nobody writes them any more"
 
 
 def test_time_is_up_for_one_that_was_refused_and_waits_to_be_sent_again() -> None:
@@ -214,7 +214,7 @@ def test_time_is_up_for_one_that_is_held_back_for_a_later_ones_answer() -> None:
     assert [one.values() for one in sent] == [{("t", 0): [b"later"]}]
     sent[0].answer(bench.now)
     assert later.done()
-    assert bench.intake.used_bytes == 0
+    assert bench.buffer_pool.used_bytes == 0
 
 
 def test_acknowledged_in_time_is_told_once() -> None:

@@ -22,7 +22,7 @@ from kwire.errors import (
 )
 from kwire.producer import GroupMetadata
 from kwire.producer.futures import ProduceResponse
-from kwire.producer.transaction import FEATURE, MOVES, TransactionEvent, TransactionState, next_state
+from kwire.producer.transaction import FEATURE, TRANSITIONS, TransactionEvent, TransactionState, next_state
 from kwire.protocol import Request, Response
 from kwire.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kwire.protocol.messages.add_partitions_to_txn import (
@@ -494,7 +494,7 @@ def test_every_state_can_be_reached_and_left_only_by_the_table() -> None:
     while frontier:
         state = frontier.pop()
         for event in TransactionEvent:
-            if (state, event) in MOVES:
+            if (state, event) in TRANSITIONS:
                 if next_state(state, event) not in reached:
                     reached.add(next_state(state, event))
                     frontier.append(next_state(state, event))
@@ -505,5 +505,5 @@ def test_every_state_can_be_reached_and_left_only_by_the_table() -> None:
     assert {
         next_state(TransactionState.FATAL, event)
         for event in TransactionEvent
-        if (TransactionState.FATAL, event) in MOVES
+        if (TransactionState.FATAL, event) in TRANSITIONS
     } == {TransactionState.FATAL}

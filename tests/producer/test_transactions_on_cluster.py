@@ -240,7 +240,7 @@ def test_failures_of_writes(protocol: str) -> None:
 
 
 REFUSALS = [
-    # API, code, whether it can be said after the request was carried out, (aborted, fatal)
+    # API, code, whether it can be said after the request was request out, (aborted, fatal)
     (ADD, E.TOPIC_AUTHORIZATION_FAILED, False, (1, 0)),
     (ADD, E.PRODUCER_FENCED, False, (0, 1)),
     (ADD, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, False, (0, 1)),
@@ -323,7 +323,7 @@ class TestDelayedEnd:
     @pytest.mark.parametrize(("protocol", "torn"), [("old", True), ("new", False)])
     def test_would_without_the_defence(self, protocol: str, torn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         """So that this test is known to provoke it."""
-        monkeypatch.setattr(Transaction, "_has_doubt", property(lambda self: False, lambda self, value: None), False)
+        monkeypatch.setattr(Transaction, "_in_doubt", property(lambda self: False, lambda self, value: None), False)
         with cluster_of(protocol) as cluster:
             self.provoke(cluster)
             check_visible(cluster, [1, 2, 4] if torn else [1, 4])
@@ -358,7 +358,7 @@ class TestDelayedBegin:
     ) -> None:
         if not is_defended:  # so that this test is known to provoke it
             never = property(lambda self: False, lambda self, value: None)
-            monkeypatch.setattr(Transaction, "_has_doubt", never, False)
+            monkeypatch.setattr(Transaction, "_in_doubt", never, False)
         with cluster_of(protocol) as cluster, producer_on(cluster) as producer:
             cluster.add_fault(ApplyLate(ms=400), api=ADD)
             with producer.transaction(PATIENCE):

@@ -26,7 +26,7 @@ def no_first_ack_gate(patch: pytest.MonkeyPatch) -> None:
     intact = PartitionQueue.blocked_reason
 
     def closed_by(queue: PartitionQueue, leader: tuple[int, int], now: float) -> str | None:
-        if not queue._out:
+        if not queue._in_flight:
             queue.leader = leader
         queue._proven_until = float("inf")
         return intact(queue, leader, now)
@@ -43,11 +43,11 @@ def back_of_the_queue(patch: pytest.MonkeyPatch) -> None:
     """Sarama's many: what failed goes behind what has come since."""
 
     def settle(queue: PartitionQueue) -> None:
-        if not queue._out and queue._held:
-            queue.queued.extend(queue._held)
-            queue._held.clear()
+        if not queue._in_flight and queue._retrying:
+            queue.queued.extend(queue._retrying)
+            queue._retrying.clear()
 
-    patch.setattr(PartitionQueue, "_settle", settle)
+    patch.setattr(PartitionQueue, "_requeue_retrying", settle)
 
 
 def sequence_used_again(patch: pytest.MonkeyPatch) -> None:
@@ -82,14 +82,14 @@ def new_leader_at_once(patch: pytest.MonkeyPatch) -> None:
     def closed_by(queue: PartitionQueue, leader: tuple[int, int], now: float) -> str | None:
         if queue.leader is None or queue.leader[0] == leader[0]:
             return intact(queue, leader, now)
-        out, queue._out = queue._out, deque()
+        out, queue._in_flight = queue._in_flight, deque()
         try:
             return intact(queue, leader, now)
         finally:
-            queue._out = out
+            queue._in_flight = out
 
     def take_at_once(queue: PartitionQueue, leader: tuple[int, int]) -> ProducerBatch:
-        if queue._out:
+        if queue._in_flight:
             queue.leader = leader
         return take(queue, leader)
 
@@ -120,8 +120,8 @@ def outcomes_as_they_come(patch: pytest.MonkeyPatch) -> None:
     def resolve(self: ResponseHandler, batch: ProducerBatch, error: Any) -> None:
         batch.close()
         batch.is_decided, batch.error = True, error
-        if batch.line is not None:
-            batch.line.remove(batch)
+        if batch.unresolved is not None:
+            batch.unresolved.remove(batch)
         self._decided.append(batch)
 
     patch.setattr(responses.ResponseHandler, "_resolve", resolve)
@@ -145,15 +145,15 @@ def idle_partitions_keep_their_sequence(patch: pytest.MonkeyPatch) -> None:
 
 def only_the_first_expires(patch: pytest.MonkeyPatch) -> None:
     """kafka-python 3.0.11: an exception on the way ends the loop over the batches that expired."""
-    intact = ResponseHandler.undelivered
+    intact = ResponseHandler.fail_delivery
     told: list[ProducerBatch] = []
 
-    def undelivered(self: ResponseHandler, batch: ProducerBatch, what: str, cause: Any) -> None:
+    def fail_delivery(self: ResponseHandler, batch: ProducerBatch, what: str, cause: Any) -> None:
         if not told:
             told.append(batch)
             intact(self, batch, what, cause)
 
-    patch.setattr(ResponseHandler, "undelivered", undelivered)
+    patch.setattr(ResponseHandler, "fail_delivery", fail_delivery)
 
 
 # Transactions.
@@ -163,7 +163,7 @@ def no_new_epoch_after_doubt(patch: pytest.MonkeyPatch) -> None:
     """KAFKA-17754: an EndTxn of the older protocol that comes late ends the next transaction."""
 
     def ended(transaction: Transaction) -> None:
-        transaction._has_doubt = False
+        transaction._in_doubt = False
         intact(transaction)
 
     intact = Transaction._ended
@@ -172,12 +172,12 @@ def no_new_epoch_after_doubt(patch: pytest.MonkeyPatch) -> None:
 
 def commit_before_all_is_written(patch: pytest.MonkeyPatch) -> None:
     """EndTxn does not wait for the batches."""
-    intact = Transaction.calls
+    intact = Transaction.requests
 
     def calls(transaction: Transaction, now: float, view: ClusterView, *, is_drained: bool) -> list[PendingRequest]:
         return intact(transaction, now, view, is_drained=True)
 
-    patch.setattr(Transaction, "calls", calls)
+    patch.setattr(Transaction, "requests", calls)
 
 
 def commit_whatever_failed(patch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ def batch(name: str, records: int = 1) -> ProducerBatch:
 
 
 def queue_of(*batches: ProducerBatch, window_max: int = 5) -> PartitionQueue:
-    queue = PartitionQueue("topic", 0, window_max, limit=BatchSizeEstimator(1_000), footing=SlowStart())
+    queue = PartitionQueue("topic", 0, window_max, limit=BatchSizeEstimator(1_000), slow_start=SlowStart())
     for one in batches:
         queue.add(one)
     return queue
@@ -135,7 +135,7 @@ def test_rule_4_a_new_leader_gets_nothing_before_the_old_one_has_answered() -> N
     queue = queue_of(a, b)
     prove(queue)
     queue.take(LEADER)
-    assert queue.blocked_reason(NEW_LEADER, 0.0) == "the old leader has not answered yet"
+    assert queue.blocked_reason(NEW_LEADER, 0.0) == "the old leader has not responded yet"
     queue.acknowledged(a, 0.0)
     assert queue.blocked_reason(NEW_LEADER, 0.0) is None
 
@@ -198,7 +198,7 @@ def test_rule_7_expiry_takes_queued_batches_only() -> None:
     queue = queue_of(a, b)
     queue.take(LEADER)
     assert queue.expired(100.0) == [b]
-    assert queue.out == 1
+    assert queue.in_flight_count == 1
 
 
 def test_rule_7_what_has_less_time_than_those_before_it_and_what_comes_back_expire_when_they_are_to() -> None:
@@ -221,7 +221,7 @@ def test_rule_2_a_batch_is_let_go_with_its_sequence_which_the_next_one_gets() ->
     queue = queue_of(a, b)
     queue.sequence(queue.take(LEADER), 9, 0)
     assert queue.unassign(a, retry_at=0.5)
-    assert (a.is_sequenced, a.line, queue.unresolved()) == (False, None, [b])
+    assert (a.is_sequenced, a.unresolved, queue.unresolved()) == (False, None, [b])
     assert queue.blocked_reason(LEADER, 0.4) == "back-off"
     queue.sequence(queue.take(LEADER), 9, 0)
     assert b.sequence == 0

@@ -1,4 +1,4 @@
-"""Which partitions a turn looks at: what was stirred, woke, or lingers no longer, and nothing else."""
+"""Which partitions a turn looks at: what was changed, woke, or lingers no longer, and nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def queue_with(created_at: float = 0.0, deadline: float = 100.0) -> PartitionQue
     """A partition with an open batch."""
     run = BatchBuilder("topic", 0, 1_000)
     run.append(0, None, b"v", (), 10)
-    queue = PartitionQueue("topic", 0, 5, limit=BatchSizeEstimator(1_000), footing=SlowStart())
+    queue = PartitionQueue("topic", 0, 5, limit=BatchSizeEstimator(1_000), slow_start=SlowStart())
     queue.add(ProducerBatch(run, created_at, deadline))
     return queue
 
@@ -28,9 +28,9 @@ def agenda_of(*queues: PartitionQueue) -> ReadyQueue:
     agenda = ReadyQueue(LINGER)
     for queue in queues:
         agenda.add(queue)
-    assert list(agenda.due(0.0)) == list(queues)
+    assert list(agenda.pop_ready(0.0)) == list(queues)
     for queue in queues:
-        agenda.linger(queue, queue.queued[0])
+        agenda.park_until_linger(queue, queue.queued[0])
     return agenda
 
 
@@ -39,10 +39,10 @@ def test_what_was_stirred_is_looked_at_once() -> None:
     agenda = agenda_of(first, second)
     agenda.mark_ready(second)
     agenda.mark_ready(second)
-    assert list(agenda.due(1.0)) == [second]
-    assert list(agenda.due(1.0)) == []
+    assert list(agenda.pop_ready(1.0)) == [second]
+    assert list(agenda.pop_ready(1.0)) == []
     agenda.mark_all_ready()
-    assert list(agenda.due(1.0)) == [first, second]
+    assert list(agenda.pop_ready(1.0)) == [first, second]
 
 
 def test_a_batch_lingers_until_its_time_is_over() -> None:
@@ -50,7 +50,7 @@ def test_a_batch_lingers_until_its_time_is_over() -> None:
     agenda = agenda_of(late, early)
     assert agenda.is_waiting
     for now, due in ((4.9, []), (5.0, [early]), (6.9, []), (7.0, [late]), (50.0, [])):
-        assert list(agenda.due(now)) == due
+        assert list(agenda.pop_ready(now)) == due
     assert not agenda.is_waiting
 
 
@@ -60,7 +60,7 @@ def test_a_batch_that_is_full_lingers_no_longer() -> None:
     full.queued[0].run.close()
     assert agenda.is_due(full.queued[0], 1.0)
     assert not agenda.is_due(open_one.queued[0], 1.0)
-    assert list(agenda.due(1.0)) == [full]
+    assert list(agenda.pop_ready(1.0)) == [full]
 
 
 def test_nothing_lingers_while_senders_wait_for_memory() -> None:
@@ -68,17 +68,17 @@ def test_nothing_lingers_while_senders_wait_for_memory() -> None:
     agenda = agenda_of(queue)
     agenda.lingers = False
     assert agenda.is_due(queue.queued[0], 1.0)
-    assert list(agenda.due(1.0)) == [queue]
+    assert list(agenda.pop_ready(1.0)) == [queue]
 
 
 def test_of_two_times_to_wake_the_earlier_counts() -> None:
     queue = queue_with()
     agenda = agenda_of(queue)  # until 5
-    agenda.wake(queue, 3.0)
-    agenda.wake(queue, 4.0)
+    agenda.wake_at(queue, 3.0)
+    agenda.wake_at(queue, 4.0)
     assert agenda.deadlines()[0] == 3.0
-    assert list(agenda.due(3.0)) == [queue]
-    assert list(agenda.due(5.0)) == [], "what was put aside again before this has its own time"
+    assert list(agenda.pop_ready(3.0)) == [queue]
+    assert list(agenda.pop_ready(5.0)) == [], "what was put aside again before this has its own time"
     assert agenda.deadlines()[0] == math.inf
 
 
@@ -86,7 +86,7 @@ def test_deadlines() -> None:
     queue = queue_with(deadline=60.0)
     agenda = agenda_of(queue, queue_with(deadline=50.0))
     assert agenda.deadlines() == (5.0, 50.0, math.inf)
-    agenda.block(queue)
+    agenda.park(queue)
     assert agenda.deadlines() == (5.0, 50.0, 5.0)
     agenda.clear()
     assert agenda.deadlines() == (math.inf, math.inf, math.inf)
