@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from kwire.wire.accel import speedups
 
@@ -45,5 +45,5 @@ def receive_into(sock: Sock, target: Piece) -> int:
     return sock.recv_into(target)
 
 
-if speedups is not None and hasattr(speedups, "send_pieces"):  # not on systems without sendmsg
+if not TYPE_CHECKING and speedups is not None and hasattr(speedups, "send_pieces"):  # not on systems without sendmsg
     send_pieces, receive_into = speedups.send_pieces, speedups.receive_into

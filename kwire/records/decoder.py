@@ -25,9 +25,7 @@ def decode_records(
     """
     data = bytes(data)
     if speedups is not None:
-        decoded: list[Row] | None = speedups.decode_records(
-            data, pos, count, base_offset, base_timestamp, last_delta, timestamp
-        )
+        decoded = speedups.decode_records(data, pos, count, base_offset, base_timestamp, last_delta, timestamp)
         if decoded is not None:
             return decoded
     if not 0 <= count <= (len(data) - pos) // RECORD_BYTES_MIN:

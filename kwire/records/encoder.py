@@ -24,7 +24,7 @@ def encode_records(
 ) -> bytes:
     """Return the records of a v2 batch, one after the other, at offset deltas 0, 1, 2, ... or those given."""
     if speedups is not None and offset_deltas is None:
-        encoded: bytes | None = speedups.encode_records(records, base_timestamp)
+        encoded = speedups.encode_records(records, base_timestamp)
         if encoded is not None:
             return encoded
     return b"".join(encode_each(records, base_timestamp, offset_deltas))

@@ -151,7 +151,7 @@ def open_cursor(
 ) -> RecordReader:  # fmt: skip
     """A cursor over the records of a v2 batch, which `data` from `pos` on is; all of them are checked now."""
     if speedups is not None:
-        reader: RecordReader | None = speedups.open_cursor(
+        reader = speedups.open_cursor(
             kind, topic, partition, timestamp_type, position, next_offset,
             data, pos, count, base_offset, base_timestamp, last_delta, timestamp,
         )  # fmt: skip
@@ -218,7 +218,7 @@ def columns(pieces: Sequence[RecordSlice], has_headers: bool) -> Columns:
     A record without headers has null for its list. Names that are no UTF-8 have U+FFFD for what is wrong.
     """
     if speedups is not None:
-        found: Columns | None = speedups.columns(pieces, has_headers)
+        found = speedups.columns(pieces, has_headers)
         if found is not None:
             return found
     rows: list[Row] = []

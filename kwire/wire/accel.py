@@ -10,21 +10,23 @@ import importlib.util
 import os
 from collections.abc import Callable
 from functools import cache
-from types import ModuleType
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
+
+if TYPE_CHECKING:
+    from kwire.wire._speedups import Speedups
 
 T = TypeVar("T")
 
 _requested = os.environ.get("KWIRE_IMPL", "")
 
 
-def _load() -> ModuleType | None:
+def _load() -> Speedups | None:
     if _requested not in ("", "python", "c"):
         raise ImportError(f"KWIRE_IMPL is {_requested!r}: it can be 'python' or 'c'")
     if _requested == "python":
         return None
     try:
-        return importlib.import_module("kwire.wire._speedups")
+        return cast("Speedups", importlib.import_module("kwire.wire._speedups"))
     except ImportError as error:
         if _requested == "c":
             raise ImportError(

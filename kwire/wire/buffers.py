@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kwire.wire.accel import speedups
 
 Bytes = bytes | bytearray | memoryview
@@ -21,5 +23,5 @@ def alloc_pooled(size: int) -> tuple[Bytes, memoryview]:
     return alloc(size)
 
 
-if speedups is not None:
+if not TYPE_CHECKING and speedups is not None:
     alloc, alloc_pooled = speedups.alloc, speedups.alloc_pooled

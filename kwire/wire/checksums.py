@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from kwire.wire.accel import speedups
 from kwire.wire.buffers import Bytes
@@ -52,5 +53,5 @@ def murmur2(data: Bytes) -> int:
     return h - 0x100000000 if h & 0x80000000 else h
 
 
-if speedups is not None:
+if not TYPE_CHECKING and speedups is not None:
     crc32c, murmur2 = speedups.crc32c, speedups.murmur2
