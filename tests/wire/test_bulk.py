@@ -1,4 +1,4 @@
-"""Many records at once at the door: in Python and in C alike."""
+"""Many records at once at the accumulator: in Python and in C alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kwire.producer.accumulator import BytesCells, ManyColumns, all_bytes
 
 from .speedups import CAN_COMPILE, needs_c, python, speedups
-from .test_door import IMPLEMENTATIONS, NOW, Doors, _leaks, collect_soon, values
+from .test_accumulator import IMPLEMENTATIONS, NOW, Accumulators, _leaks, collect_soon, values
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
@@ -66,12 +66,12 @@ def many(draw: st.DrawFn) -> tuple[int, ManyColumns]:
 
 
 def outcome(made: Any, given: ManyColumns, count: int, options: dict[str, Any], partitions: int) -> Any:
-    """All that can be seen of a door that many records were put before, until there was no room."""
-    doors = Doors(made, **options)
-    doors.know(count=partitions)
-    doors.door.append("t", None, NOW, None, b"", (), 40, None)
-    after, too_large, stretches, order = doors.door.append_many("t", given, 0, count)
-    runs = doors.door.take()
+    """All that can be seen of an accumulator that many records were put before, until there was no room."""
+    accumulators = Accumulators(made, **options)
+    accumulators.know(count=partitions)
+    accumulators.accumulator.append("t", None, NOW, None, b"", (), 40, None)
+    after, too_large, stretches, order = accumulators.accumulator.append_many("t", given, 0, count)
+    runs = accumulators.accumulator.take()
     names = {run: number for number, run in enumerate(runs)}
     seen = [(run.topic, run.partition, run.is_closed, run.size_bytes, run.buffered_bytes, len(run), run.has_headers)
             for run in runs]  # fmt: skip
@@ -81,7 +81,7 @@ def outcome(made: Any, given: ManyColumns, count: int, options: dict[str, Any], 
     order = None if order is None else list(memoryview(order).cast("I"))
     rows = [run.rows() for run in runs]
     bodies = [(bytes(run.body()), bytes(run.batch(0, 1, 2, 3))) for run in runs]
-    return after, too_large, where, order, seen, rows, bodies, doors.wakes, doors.door.used_bytes
+    return after, too_large, where, order, seen, rows, bodies, accumulators.wakes, accumulators.accumulator.used_bytes
 
 
 @needs_c
@@ -150,38 +150,45 @@ def test_others_send_into_the_same_runs_meanwhile(partitions: Any, batch_bytes: 
         sent: list[int] = []
 
         def may_share(_: object, __: object) -> bool:
-            sent.append(doors.door.append("t", 1, NOW, None, b"between", (), 43, None)[1])
+            sent.append(accumulators.accumulator.append("t", 1, NOW, None, b"between", (), 43, None)[1])
             return True
 
-        doors = Doors(made, batch_bytes=batch_bytes, may_share=may_share)
-        doors.know()
-        doors.door.append("t", 2, NOW, None, b"first", (), 41, "terms")
+        accumulators = Accumulators(made, batch_bytes=batch_bytes, may_share=may_share)
+        accumulators.know()
+        accumulators.accumulator.append("t", 2, NOW, None, b"first", (), 41, "terms")
         given = columns([b"%d" % at for at in range(200)], partitions=partitions)
-        after, _, stretches, order = doors.door.append_many("t", given, 0, 200)
-        runs = doors.door.take()
+        after, _, stretches, order = accumulators.accumulator.append_many("t", given, 0, 200)
+        runs = accumulators.accumulator.take()
         rows = [values(run) for run in runs]
-        return after, [(runs.index(run), *where) for run, *where in stretches], order, sent, rows, doors.door.used_bytes
+        return (
+            after,
+            [(runs.index(run), *where) for run, *where in stretches],
+            order,
+            sent,
+            rows,
+            accumulators.accumulator.used_bytes,
+        )
 
     assert seen(speedups()) == seen(python)
 
 
 def test_partitions_that_no_topic_has(made: Any) -> None:
-    doors = Doors(made)
-    doors.know()
+    accumulators = Accumulators(made)
+    accumulators.know()
     given = columns([b"a", b"b", b"c"], partitions=array("i", [65_536, 2**31 - 1, 65_536]))
-    _, _, stretches, order = doors.door.append_many("t", given, 0, 3)
+    _, _, stretches, order = accumulators.accumulator.append_many("t", given, 0, 3)
     at = range(3) if order is None else memoryview(order).cast("I")
     assert [stretches[where][0].partition for where in at] == [65_536, 2**31 - 1, 65_536]
 
 
 def test_a_finalizer_that_sends_in_the_midst_of_many(made: Any) -> None:
-    doors, theirs = Doors(made, batch_bytes=600), b"from a finalizer"
-    doors.know()
+    accumulators, theirs = Accumulators(made, batch_bytes=600), b"from a finalizer"
+    accumulators.know()
     where: list[Any] = []
 
     def send() -> None:
         for _ in range(6):
-            doors.door.send("t", theirs)
+            accumulators.accumulator.send("t", theirs)
 
     threshold = gc.get_threshold()
     try:
@@ -189,12 +196,12 @@ def test_a_finalizer_that_sends_in_the_midst_of_many(made: Any) -> None:
             cells: list[bytes | None] = [b"%d" % (number * 9 + at) for at in range(9)]
             kept: list[list[int]] = [[] for _ in range(100)]  # else lists that are no more were taken again
             collect_soon(send, number % 20)
-            where += doors.door.append_many("t", columns(cells), 0, 9)[2]
+            where += accumulators.accumulator.append_many("t", columns(cells), 0, 9)[2]
             assert not any(kept)
     finally:
         gc.set_threshold(*threshold)
     found: list[bytes | None] = []
-    for run in doors.door.take():
+    for run in accumulators.accumulator.take():
         assert run.buffered_bytes == sum(36 + len(value or b"") for value in values(run))
         assert run.size_bytes <= 600
         found += [value for value in values(run) if value != theirs]
@@ -213,11 +220,11 @@ def test_nothing_but_bytes(function: Any) -> None:
 
 @pytest.mark.parametrize("partitions", [0, 1, 4])
 def test_each_record_is_where_it_is_said_to_be(made: Any, partitions: int) -> None:
-    doors = Doors(made, batch_bytes=300)
-    doors.know(count=partitions)
+    accumulators = Accumulators(made, batch_bytes=300)
+    accumulators.know(count=partitions)
     cells: list[bytes | None] = [b"%d" % number for number in range(200)]
     keys: list[bytes | None] = [b"k%d" % (number % 7) if number % 3 else None for number in range(200)]
-    after, too_large, stretches, order = doors.door.append_many("t", columns(cells, keys), 20, 200)
+    after, too_large, stretches, order = accumulators.accumulator.append_many("t", columns(cells, keys), 20, 200)
     assert (after, too_large) == (200, 0)
     at = memoryview(order).cast("I") if order is not None else [
         number for number, (_, _, length) in enumerate(stretches) for _ in range(length)
@@ -232,29 +239,29 @@ def test_each_record_is_where_it_is_said_to_be(made: Any, partitions: int) -> No
 
 
 def test_room_ends_and_a_record_alone_is_let_in(made: Any) -> None:
-    doors = Doors(made, bytes_max=100)
-    doors.know()
+    accumulators = Accumulators(made, bytes_max=100)
+    accumulators.know()
     given = columns([bytes(200), b"", b""])
-    assert doors.door.append_many("t", given, 0, 3)[:2] == (1, 0), "nothing else is there"
-    assert doors.door.append_many("t", given, 1, 3) == (1, 0, [], None)
-    doors.door.release("t", 236)
-    assert doors.door.append_many("t", given, 1, 3)[:2] == (3, 0)
-    assert doors.door.append_many("t", given, 3, 3) == (3, 0, [], None)
+    assert accumulators.accumulator.append_many("t", given, 0, 3)[:2] == (1, 0), "nothing else is there"
+    assert accumulators.accumulator.append_many("t", given, 1, 3) == (1, 0, [], None)
+    accumulators.accumulator.release("t", 236)
+    assert accumulators.accumulator.append_many("t", given, 1, 3)[:2] == (3, 0)
+    assert accumulators.accumulator.append_many("t", given, 3, 3) == (3, 0, [], None)
 
 
 def test_one_that_is_too_large_ends_it(made: Any) -> None:
-    doors = Doors(made, record_bytes_max=100)
-    doors.know()
+    accumulators = Accumulators(made, record_bytes_max=100)
+    accumulators.know()
     given = columns([b"", bytes(65), b""])
-    assert doors.door.append_many("t", given, 0, 3)[:2] == (1, 101)
-    assert doors.door.append_many("t", given, 1, 3) == (1, 101, [], None)
+    assert accumulators.accumulator.append_many("t", given, 0, 3)[:2] == (1, 101)
+    assert accumulators.accumulator.append_many("t", given, 1, 3) == (1, 101, [], None)
 
 
 def test_outcomes_of_a_range(made: Any) -> None:
-    doors, error = Doors(made), ValueError("no")
-    doors.know()
-    doors.door.append_many("t", columns([b"v"] * 10, partitions=1), 0, 10)
-    (run,) = doors.door.take()
+    accumulators, error = Accumulators(made), ValueError("no")
+    accumulators.know()
+    accumulators.accumulator.append_many("t", columns([b"v"] * 10, partitions=1), 0, 10)
+    (run,) = accumulators.accumulator.take()
     run.close()
     assert run.outcomes(0, 10) == []
     run.resolve(6, 10, -1, -1, error)
@@ -265,13 +272,13 @@ def test_outcomes_of_a_range(made: Any) -> None:
 
 
 def test_outcomes_of_records_that_were_routed(made: Any) -> None:
-    doors = Doors(made)
+    accumulators = Accumulators(made)
     keys: list[bytes | None] = [b"a", b"a", b"c", b"a", b"a"]
-    doors.door.append_many("t", columns([b"v"] * 5, keys), 0, 5)
-    (waiting,) = doors.door.take()
-    doors.know(waiting=[waiting])
+    accumulators.accumulator.append_many("t", columns([b"v"] * 5, keys), 0, 5)
+    (waiting,) = accumulators.accumulator.take()
+    accumulators.know(waiting=[waiting])
     offsets = {}
-    for run in doors.door.take():
+    for run in accumulators.accumulator.take():
         run.close()
         run.resolve(0, len(run), 100 * run.partition, NOW, None)
         offsets[run.partition] = len(run)
@@ -289,21 +296,21 @@ BROKEN: list[tuple[BytesCells, str]] = [
 
 
 def test_what_is_not_there_may_end_anywhere(made: Any) -> None:
-    doors = Doors(made)
-    doors.know()
+    accumulators = Accumulators(made)
+    accumulators.know()
     given = columns((b"\x05", struct.pack("=4i", 0, 2, 1, 3), b"abc", False, 0))
-    doors.door.append_many("t", given, 0, 3)
-    (run,) = doors.door.take()
+    accumulators.accumulator.append_many("t", given, 0, 3)
+    (run,) = accumulators.accumulator.take()
     assert values(run) == [b"ab", None, b"bc"]
 
 
 @pytest.mark.parametrize(("cells", "message"), BROKEN)
 def test_broken_buffers(made: Any, cells: BytesCells, message: str) -> None:
-    doors = Doors(made)
-    doors.know()
+    accumulators = Accumulators(made)
+    accumulators.know()
     with pytest.raises(ValueError, match=message):
-        doors.door.append_many("t", columns(cells), 0, 1)
-    assert (doors.door.used_bytes, doors.door.take()) == (0, [])
+        accumulators.accumulator.append_many("t", columns(cells), 0, 1)
+    assert (accumulators.accumulator.used_bytes, accumulators.accumulator.take()) == (0, [])
 
 
 @needs_c
@@ -327,11 +334,11 @@ def test_broken_buffers(made: Any, cells: BytesCells, message: str) -> None:
     ],
 )
 def test_c_refuses_what_is_no_column(given: Any) -> None:
-    doors = Doors(speedups())
-    doors.know()
+    accumulators = Accumulators(speedups())
+    accumulators.know()
     with pytest.raises((ValueError, TypeError, IndexError)):
-        doors.door.append_many("t", given, 0, 1)
-    assert (doors.door.used_bytes, doors.door.take()) == (0, [])
+        accumulators.accumulator.append_many("t", given, 0, 1)
+    assert (accumulators.accumulator.used_bytes, accumulators.accumulator.take()) == (0, [])
 
 
 @needs_c
@@ -340,16 +347,16 @@ def test_nothing_leaks() -> None:
     given = columns(cells, buffers(cells, is_wide=True, skipped=3), partitions=array("i", [-1, 0, 1, 2] * 10))
 
     def once() -> None:
-        doors = Doors(speedups(), batch_bytes=300)
-        doors.know()
-        _, _, stretches, _ = doors.door.append_many("t", given, 0, 40)
-        for run in doors.door.take():
+        accumulators = Accumulators(speedups(), batch_bytes=300)
+        accumulators.know()
+        _, _, stretches, _ = accumulators.accumulator.append_many("t", given, 0, 40)
+        for run in accumulators.accumulator.take():
             values(run)
             run.resolve(0, len(run), 5, 6, ValueError("no"))
             run.drop(len(run))
         for run, first, length in stretches:
             run.outcomes(first, first + length)
         with pytest.raises(ValueError, match="outside"):
-            doors.door.append_many("t", columns(BROKEN[0][0]), 0, 1)
+            accumulators.accumulator.append_many("t", columns(BROKEN[0][0]), 0, 1)
 
     _leaks(once)

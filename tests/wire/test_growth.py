@@ -1,4 +1,4 @@
-"""What a record costs at the door and in cursors grows neither with partitions nor with records: work is counted.
+"""The cost of a record, sent or read, grows neither with partitions nor with records: work is counted.
 
 In C the basic blocks that run, in Python the lines: the same numbers on every machine. KWIRE_GROWTH=10000000 goes up to
 as many records, in minutes.
@@ -21,8 +21,8 @@ from kwire.producer.accumulator import ManyColumns
 from tests.producer.growth import Lines
 
 from .speedups import CAN_COMPILE, Implementation, compiled, loaded, python
+from .test_accumulator import NOW, Accumulators
 from .test_bulk import buffers
-from .test_door import NOW, Doors
 
 # Unoptimised, as only counts matter.
 FLAGS = ("-O0", "-fsanitize-coverage=trace-pc")
@@ -73,13 +73,13 @@ class Sending:
 
     def __init__(self, made: Any, partitions: int, drained_every: int, key_hash: str | None) -> None:
         batch_bytes = 61 + PER_BATCH * (36 + len(VALUE))
-        self._doors = Doors(made, batch_bytes=batch_bytes, bytes_max=1 << 40, key_hash=key_hash)
+        self._doors = Accumulators(made, batch_bytes=batch_bytes, bytes_max=1 << 40, key_hash=key_hash)
         self._doors.know(count=partitions)
         self._partitions = partitions
         self._every = drained_every
 
     def one_by_one(self, records: int) -> None:
-        send = self._doors.door.send
+        send = self._doors.accumulator.send
         for start in range(0, records, PER_BATCH):
             partition = start // PER_BATCH % self._partitions
             for _ in range(PER_BATCH):
@@ -88,7 +88,7 @@ class Sending:
         self._drain(self._every)
 
     def with_keys(self, records: int) -> None:
-        send = self._doors.door.send
+        send = self._doors.accumulator.send
         for number in range(records):
             send("t", VALUE, b"%05d" % (number // PER_BATCH))
             self._drain(number + 1)
@@ -109,20 +109,20 @@ class Sending:
         given = ManyColumns(values, None, None, NOW, where)
         for start in range(0, records, PER_CALL):
             end = min(PER_CALL, records - start)
-            assert self._doors.door.append_many("t", given, 0, end)[0] == end
+            assert self._doors.accumulator.append_many("t", given, 0, end)[0] == end
             self._drain(start + end)
         self._drain(self._every)
 
     def _drain(self, sent: int) -> None:
         if sent % self._every:
             return
-        for run in self._doors.door.take():
+        for run in self._doors.accumulator.take():
             run.close()
             run.batch(0, 1, 0, 0)
             reports, _ = run.resolve(0, len(run), 0, -1, None)
             if reports is not None:
                 reports.tell(id)
-            self._doors.door.release(run.topic, run.buffered_bytes)
+            self._doors.accumulator.release(run.topic, run.buffered_bytes)
             run.drop(len(run))
 
 

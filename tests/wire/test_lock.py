@@ -9,8 +9,8 @@ import pytest
 from kwire.records import encode_batch
 
 from .speedups import accelerated, needs_c, python, speedups
-from .test_cursor import wire
-from .test_door import NOW
+from .test_accumulator import NOW
+from .test_reader import wire
 from .test_sockets import another_thread
 
 pytestmark = needs_c

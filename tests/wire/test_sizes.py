@@ -13,7 +13,7 @@ from kwire.records.rows import BATCH_OVERHEAD_BYTES, NewRecord, record_bytes_max
 from kwire.records.sizes import lead_bytes, record_bytes
 
 from .speedups import CAN_COMPILE, python, speedups
-from .test_door import Doors
+from .test_accumulator import Accumulators
 
 NOW = 1_700_000_000_000
 EDGES = [0, 1, 63, 64, 65, 8_191, 8_192, 8_193]  # of one byte and of two
@@ -69,21 +69,21 @@ WAYS = [
 @pytest.mark.parametrize(("story", "way"), WAYS)
 def test_a_run_has_what_its_batch_has(made: Any, story: str, way: str) -> None:
     rows = STORIES[story]
-    doors = Doors(made, batch_bytes=1 << 30, bytes_max=1 << 30, record_bytes_max=1 << 30)
-    doors.know(count=1)
+    accumulators = Accumulators(made, batch_bytes=1 << 30, bytes_max=1 << 30, record_bytes_max=1 << 30)
+    accumulators.know(count=1)
     timestamps, keys, contents, headers = map(list, zip(*rows, strict=True))
     if way == "values":
-        doors.door.append_many("t", ManyColumns(contents, None, None, timestamps[0], None), 0, len(rows))
+        accumulators.accumulator.append_many("t", ManyColumns(contents, None, None, timestamps[0], None), 0, len(rows))
     elif way == "append_many":
         given = ManyColumns(contents, keys, headers, array("q", timestamps), None)
-        doors.door.append_many("t", given, 0, len(rows))
+        accumulators.accumulator.append_many("t", given, 0, len(rows))
     for timestamp, key, value, pairs in rows if way in ("append", "send") else ():
         if way == "append" or pairs:
             size = record_bytes_max(key, value, pairs)
-            doors.door.append("t", None, timestamp, key, value, pairs, size, None)
+            accumulators.accumulator.append("t", None, timestamp, key, value, pairs, size, None)
         else:
-            assert doors.door.send("t", value, key, timestamp_ms=timestamp) != "referred"
-    (run,) = doors.door.take()
+            assert accumulators.accumulator.send("t", value, key, timestamp_ms=timestamp) != "referred"
+    (run,) = accumulators.accumulator.take()
     run.close()
     assert len(run) == len(rows)
     assert run.buffered_bytes == sum(record_bytes_max(key, value, headers) for _, key, value, headers in rows)
@@ -95,11 +95,11 @@ def test_a_run_has_what_its_batch_has(made: Any, story: str, way: str) -> None:
 def test_a_batch_is_as_large_as_it_may_be_and_never_larger(made: Any, value: bytes) -> None:
     """Whatever the size of a record, less than what one counts as is left free."""
     batch_bytes, counted = 20_000, record_bytes_max(None, value)
-    doors = Doors(made, batch_bytes=batch_bytes, record_bytes_max=1 << 30, bytes_max=1 << 30)
-    doors.know(count=1)
+    accumulators = Accumulators(made, batch_bytes=batch_bytes, record_bytes_max=1 << 30, bytes_max=1 << 30)
+    accumulators.know(count=1)
     count = 5 * batch_bytes // len(value or b"0000000")
-    doors.door.append_many("t", ManyColumns([value] * count, None, None, NOW, None), 0, count)
-    *full, _ = doors.door.take()
+    accumulators.accumulator.append_many("t", ManyColumns([value] * count, None, None, NOW, None), 0, count)
+    *full, _ = accumulators.accumulator.take()
     assert len(full) >= 3
     for run in full:
         (batch,) = decode_batches(bytes(run.batch(0, -1, -1, -1)))

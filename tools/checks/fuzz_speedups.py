@@ -2,7 +2,7 @@
 
 A case is made from one number and is of one of four kinds: records as brokers and producers sent them (fixtures/) or as
 nobody would, broken, and often with a length and a checksum that are right again, so that they are looked at; buffers
-that claim to be columns; a story of a door; a broken message. `tools/sanitize fuzz` runs this on a build that
+that claim to be columns; a story of an accumulator; a broken message. `tools/sanitize fuzz` runs this on a build that
 ends the process when C reads or writes where it must not.
 
 Refuses: to know the sanitizers; to shrink what it found.
@@ -37,7 +37,7 @@ from kwire.protocol.headers import decode_request, decode_response  # noqa: E402
 from kwire.protocol.messages.fetch import FetchRequest  # noqa: E402
 from kwire.records import Compression, decode_batches, encode_batch, v2  # noqa: E402
 from kwire.wire.checksums import crc32c  # noqa: E402
-from tests.wire.door_stories import Story  # noqa: E402
+from tests.wire.accumulator_stories import Story  # noqa: E402
 
 NOW = 1_700_000_000_000
 FIELDS = ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
@@ -227,12 +227,12 @@ def _cells(random: Random, count: int) -> Any:
 
 
 def _put(made: Any, given: ManyColumns, count: int) -> Any:
-    """What a door has when it was handed them, if it took them."""
+    """What an accumulator has when it was handed them, if it took them."""
 
     def unused(*arguments: Any) -> Any:
         raise AssertionError
 
-    door = made.RecordAccumulator(
+    accumulator = made.RecordAccumulator(
         place=made.RecordFuture,
         dispatch=None,
         batch_bytes=500,
@@ -246,16 +246,16 @@ def _put(made: Any, given: ManyColumns, count: int) -> Any:
         by_system=False,
         sums=True,
     )
-    door.is_open = True
-    door.route("t", 4, range(4), (), False)
+    accumulator.is_open = True
+    accumulator.route("t", 4, range(4), (), False)
     try:
-        after, too_large, *_ = door.append_many("t", given, 0, count)
+        after, too_large, *_ = accumulator.append_many("t", given, 0, count)
     except _REFUSED:
         return "refused"
-    runs = door.take()
+    runs = accumulator.take()
     for run in runs:
         run.close()
-    return after, too_large, [(run.partition, bytes(run.body())) for run in runs], door.used_bytes
+    return after, too_large, [(run.partition, bytes(run.body())) for run in runs], accumulator.used_bytes
 
 
 def _story(seed: int) -> None:

@@ -14,7 +14,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 TESTS = [
-    *(f"tests/wire/test_{name}.py" for name in ("speedups", "cursor", "door", "bulk", "door_stories", "sockets")),
+    *(
+        f"tests/wire/test_{name}.py"
+        for name in ("speedups", "reader", "accumulator", "bulk", "accumulator_stories", "sockets")
+    ),
 ]
 # All is slow, which is no fault.
 OPTIONS = ["-q", "-p", "no:cacheprovider", "--timeout=1200"]

@@ -1,6 +1,6 @@
-"""What may happen to a door, at random from a number: told to the door in Python and to the one in C, which must agree.
+"""What may happen to an accumulator, at random from a number: done to the one in Python and the one in C alike.
 
-Each step does the same to both sides and answers what can be seen of it. Refuses to judge by itself: it compares.
+Each step does the same to both sides and returns what can be seen of it; the caller compares.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ERRORS = [None, None, ValueError("refused"), KeyError("lost")]
 
 
 class Side:
-    """One implementation's door, with runs and places in the order in which they came."""
+    """One implementation's accumulator, with runs and places in the order in which they came."""
 
     def __init__(self, made: ModuleType | Any, options: dict[str, Any]) -> None:
         self.made = made
@@ -29,7 +29,7 @@ class Side:
         self.log: list[Any] = []
         self.runs: list[Any] = []
         self.places: dict[int, Any] = {}  # those that somebody keeps, by when they came
-        self.door = made.RecordAccumulator(
+        self.accumulator = made.RecordAccumulator(
             place=made.RecordFuture,
             dispatch=None,
             record_bytes_max=_RECORD_MAX,
@@ -41,7 +41,7 @@ class Side:
             sums=True,
             **options,
         )
-        self.door.is_open = True
+        self.accumulator.is_open = True
         self.callbacks: list[Callable[[Any], object] | None] = [None, self._first, self._second, self._fail]
 
     def _wake(self) -> None:
@@ -65,7 +65,9 @@ class Side:
         size = record_bytes_max(*row)
         if size > _RECORD_MAX:
             return "too large"
-        placed = self.door.append(topic, partition, NOW if timestamp_ms is None else timestamp_ms, *row, size, None)
+        placed = self.accumulator.append(
+            topic, partition, NOW if timestamp_ms is None else timestamp_ms, *row, size, None
+        )
         if placed is None:
             return "full"
         place = self.made.RecordFuture(*placed)
@@ -92,10 +94,14 @@ class Side:
         """What there is to compare, without the objects themselves."""
         log = [one if isinstance(one, type) else (*one[:-1], _told(one[-1])) for one in self.log]
         places = {number: _told(place) for number, place in self.places.items()}
-        return log, places, self.wakes, self._memory(), self.door.untaken(), [_run(run) for run in self.runs]
+        return log, places, self.wakes, self._memory(), self.accumulator.untaken(), [_run(run) for run in self.runs]
 
     def _memory(self) -> Any:
-        return self.door.used_bytes, [self.door.held(topic) for topic in TOPICS], self.door.largest()[1]
+        return (
+            self.accumulator.used_bytes,
+            [self.accumulator.held(topic) for topic in TOPICS],
+            self.accumulator.largest()[1],
+        )
 
 
 def _told(place: Any) -> Any:
@@ -167,9 +173,9 @@ class Story:
         def act(side: Side) -> Any:
             callback = side.callbacks[which]
             if callback is None:
-                place = side.door.send(*given)
+                place = side.accumulator.send(*given)
             else:
-                place = side.door.send(*given, on_delivery=callback)
+                place = side.accumulator.send(*given, on_delivery=callback)
             if is_kept and not isinstance(place, str):
                 side.places[number] = place
             return place if isinstance(place, str) else None
@@ -179,7 +185,7 @@ class Story:
     def _append(self) -> Any:
         topic, terms, key = self._chance.choice(TOPICS), self._chance.choice([None, "x", "y"]), b"%d" % self._count
         size = record_bytes_max(key, b"v")
-        return (lambda side: side.door.append(topic, None, NOW, key, b"v", (), size, terms) is None,)
+        return (lambda side: side.accumulator.append(topic, None, NOW, key, b"v", (), size, terms) is None,)
 
     def _append_many(self) -> Any:
         chance = self._chance
@@ -189,7 +195,7 @@ class Story:
         columns = ManyColumns(values, chance.choice([None, keys]), None, NOW, chance.choice([None, 1]))
 
         def act(side: Side) -> Any:
-            after, too_large, stretches, order = side.door.append_many(topic, columns, 0, count)
+            after, too_large, stretches, order = side.accumulator.append_many(topic, columns, 0, count)
             return after, too_large, [(first, size) for _, first, size in stretches], order
 
         return (act,)
@@ -199,8 +205,8 @@ class Story:
         is_awaited, is_short = self._chance.random() < 0.3, self._chance.random() < 0.3
 
         def act(side: Side) -> None:
-            side.door.set_awaited(topic, is_awaited)
-            side.door.is_short = is_short
+            side.accumulator.set_awaited(topic, is_awaited)
+            side.accumulator.is_short = is_short
 
         return (act,)
 
@@ -209,9 +215,9 @@ class Story:
         first = len(self.sides[0].runs)
 
         def act(side: Side) -> Any:
-            side.runs += side.door.take()
+            side.runs += side.accumulator.take()
             if gathers:
-                side.door.gather()
+                side.accumulator.gather()
             for number in range(first, len(side.runs)):
                 if side.runs[number].partition == -2:
                     side.runs[number].since = float(number)
@@ -231,8 +237,8 @@ class Story:
         self._resolved |= dict.fromkeys(waiting, 1 << 30)
 
         def act(side: Side) -> None:
-            side.door.route(topic, count, ring, [side.runs[number] for number in waiting], apart)
-            side.door.limit(topic, limit)
+            side.accumulator.route(topic, count, ring, [side.runs[number] for number in waiting], apart)
+            side.accumulator.limit(topic, limit)
 
         return (act,)
 
@@ -255,7 +261,7 @@ class Story:
             side.resolve(run, start, end, *outcome)
             run.drop(end - start)
             if end == size:
-                side.door.release(run.topic, run.buffered_bytes)
+                side.accumulator.release(run.topic, run.buffered_bytes)
             return seen
 
         if size != end or start:
@@ -267,7 +273,7 @@ class Story:
         side.resolve(run, start, end, *outcome)
         run.drop(end - start)
         if end == len(run):
-            side.door.release(run.topic, run.buffered_bytes)
+            side.accumulator.release(run.topic, run.buffered_bytes)
         return run.outcomes(0, end)
 
     def _let_go(self) -> Any:
@@ -297,10 +303,10 @@ class Story:
         return (act,)
 
     def _settle(self) -> Any:
-        """A door that is shut, and one that is open again."""
+        """An accumulator that is shut, and one that is open again."""
         is_open = self._chance.random() < 0.8
 
         def act(side: Side) -> None:
-            side.door.is_open = is_open
+            side.accumulator.is_open = is_open
 
         return (act,)

@@ -1,4 +1,4 @@
-"""Stories at random: the door in C and the one in Python tell the same.
+"""Stories at random: the accumulator in C and the one in Python tell the same.
 
 KWIRE_STORIES says how many, KWIRE_FIRST_STORY which is the first: for ten minutes with the sanitizers,
 
@@ -11,7 +11,7 @@ import os
 
 import pytest
 
-from tests.wire.door_stories import Story
+from tests.wire.accumulator_stories import Story
 
 from .speedups import needs_c, python, speedups
 

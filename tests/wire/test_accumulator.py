@@ -1,4 +1,4 @@
-"""The door, its runs and places: in Python and in C alike."""
+"""The accumulator, its runs and places: in Python and in C alike."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def made(request: pytest.FixtureRequest) -> Any:
     return python if request.param == "python" else speedups()
 
 
-class Doors:
-    """A door, and what it did: wake-ups, and calls that it referred."""
+class Accumulators:
+    """An accumulator, and what it did: wake-ups, and calls that it referred."""
 
     def __init__(self, made: Any, **options: Any) -> None:
         self.wakes = 0
@@ -41,8 +41,8 @@ class Doors:
             "record_bytes_max": 10_000, "key_hash": "murmur2", "may_share": lambda one, other: one == other,
             "time_ms": lambda: NOW, "wakeup": self._wake, "refer": self._refer, "by_system": False, "sums": True,
         }  # fmt: skip
-        self.door = made.RecordAccumulator(**(given | options))
-        self.door.is_open = True
+        self.accumulator = made.RecordAccumulator(**(given | options))
+        self.accumulator.is_open = True
 
     def _wake(self) -> None:
         self.wakes += 1
@@ -52,7 +52,7 @@ class Doors:
         return "referred"
 
     def know(self, topic: str = "t", count: int = 4, ring: tuple[int, ...] = (), waiting: Any = ()) -> None:
-        self.door.route(topic, count, ring or range(count), waiting, False)
+        self.accumulator.route(topic, count, ring or range(count), waiting, False)
 
 
 def values(run: Any) -> list[bytes | None]:
@@ -64,10 +64,10 @@ def values(run: Any) -> list[bytes | None]:
 @pytest.mark.parametrize("key", [None, b"", b"key", "text", "\N{SNOWMAN}"])
 @pytest.mark.parametrize("key_hash", ["murmur2", "crc32"])
 def test_where_records_go(made: Any, count: int, key: bytes | str | None, key_hash: str) -> None:
-    doors = Doors(made, key_hash=key_hash)
-    doors.know(count=count)
-    place = doors.door.send("t", b"v", key)
-    (run,) = doors.door.take()
+    accumulators = Accumulators(made, key_hash=key_hash)
+    accumulators.know(count=count)
+    place = accumulators.accumulator.send("t", b"v", key)
+    (run,) = accumulators.accumulator.take()
     raw = key.encode() if isinstance(key, str) else key
     choose = murmur2_partition if key_hash == "murmur2" else crc32_partition
     slot = UNDESIGNATED if raw is None else choose(raw, count or 1)
@@ -78,21 +78,25 @@ def test_where_records_go(made: Any, count: int, key: bytes | str | None, key_ha
 
 
 def test_turns(made: Any) -> None:
-    doors = Doors(made, key_hash=None)
-    doors.know(count=4, ring=(0, 2, 3))
+    accumulators = Accumulators(made, key_hash=None)
+    accumulators.know(count=4, ring=(0, 2, 3))
     for number in range(5):
-        doors.door.send("t", b"%d" % number, b"key")
-    assert {run.partition: values(run) for run in doors.door.take()} == {0: [b"0", b"3"], 2: [b"1", b"4"], 3: [b"2"]}
+        accumulators.accumulator.send("t", b"%d" % number, b"key")
+    assert {run.partition: values(run) for run in accumulators.accumulator.take()} == {
+        0: [b"0", b"3"],
+        2: [b"1", b"4"],
+        3: [b"2"],
+    }
 
 
 def test_a_record_has_the_time_of_its_call(made: Any) -> None:
     times = iter([5, 6, 7])
-    doors = Doors(made, time_ms=lambda: next(times))
-    doors.know()
-    doors.door.send("t", b"a", partition=0)
-    doors.door.send("t", b"b", partition=0, timestamp_ms=3)
-    doors.door.send("t", b"c", partition=0)
-    (run,) = doors.door.take()
+    accumulators = Accumulators(made, time_ms=lambda: next(times))
+    accumulators.know()
+    accumulators.accumulator.send("t", b"a", partition=0)
+    accumulators.accumulator.send("t", b"b", partition=0, timestamp_ms=3)
+    accumulators.accumulator.send("t", b"c", partition=0)
+    (run,) = accumulators.accumulator.take()
     run.close()
     assert [row[0] for row in run.rows()] == [5, 3, 6]
 
@@ -100,10 +104,10 @@ def test_a_record_has_the_time_of_its_call(made: Any) -> None:
 @needs_c
 def test_c_asks_the_system_itself() -> None:
     """What it knows of the time between two looks at the clock is for test_clock.py."""
-    doors = Doors(speedups(), by_system=True, time_ms=lambda: 5)
-    doors.know()
-    doors.door.send("t", b"v", partition=0)
-    (run,) = doors.door.take()
+    accumulators = Accumulators(speedups(), by_system=True, time_ms=lambda: 5)
+    accumulators.know()
+    accumulators.accumulator.send("t", b"v", partition=0)
+    (run,) = accumulators.accumulator.take()
     run.close()
     assert [row[0] for row in run.rows()] != [5]
 
@@ -137,15 +141,15 @@ OUT_OF_ORDER: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("args", "kwargs"), OUT_OF_ORDER, ids=[str(number) for number in range(len(OUT_OF_ORDER))])
 def test_what_is_out_of_the_ordinary_is_referred(made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    doors = Doors(made)
-    doors.know()
+    accumulators = Accumulators(made)
+    accumulators.know()
     if made is python and args[1:] == ("\udcff",):
         with pytest.raises(UnicodeEncodeError):
-            doors.door.send(*args)
+            accumulators.accumulator.send(*args)
         return
-    assert doors.door.send(*args, **kwargs) == "referred"
-    assert len(doors.referred) == 1
-    assert (doors.door.used_bytes, doors.door.take()) == (0, [])
+    assert accumulators.accumulator.send(*args, **kwargs) == "referred"
+    assert len(accumulators.referred) == 1
+    assert (accumulators.accumulator.used_bytes, accumulators.accumulator.take()) == (0, [])
 
 
 GIVEN: list[tuple[Any, Any, Any]] = [
@@ -165,54 +169,57 @@ GIVEN: list[tuple[Any, Any, Any]] = [
 def test_headers_and_buffers_make_the_same_record_by_whatever_way(made: Any, number: int) -> None:
     """In Python they are for who is asked, in C they go in at once."""
     value, key, headers = GIVEN[number]
-    doors, others = Doors(made), Doors(python)
+    accumulators, others = Accumulators(made), Accumulators(python)
     row = to_bytes(value, "value"), to_bytes(key, "key"), to_headers(headers)
     size = record_bytes_max(row[1], row[0], row[2])
-    for each in (doors, others):
+    for each in (accumulators, others):
         each.know(count=1)
-    others.door.append("t", None, NOW, row[1], row[0], row[2], size, None)
-    place = doors.door.send("t", value, key, headers)
+    others.accumulator.append("t", None, NOW, row[1], row[0], row[2], size, None)
+    place = accumulators.accumulator.send("t", value, key, headers)
     if made is python and place == "referred":
         return
     for buffer in (value, key):
         if isinstance(buffer, bytearray):
             buffer += b"nobody holds it any more"
             del buffer[-24:]
-    (run,), (other,) = doors.door.take(), others.door.take()
+    (run,), (other,) = accumulators.accumulator.take(), others.accumulator.take()
     for each in (run, other):
         each.close()
     assert run.rows() == other.rows() == [(NOW, row[1], row[0], row[2])]
     seen = [(one.has_headers, one.size_bytes, one.buffered_bytes) for one in (run, other)]
     assert seen[0] == seen[1]
-    assert (bytes(run.body()), doors.door.used_bytes) == (bytes(other.body()), others.door.used_bytes)
+    assert (bytes(run.body()), accumulators.accumulator.used_bytes) == (
+        bytes(other.body()),
+        others.accumulator.used_bytes,
+    )
 
 
-def test_a_full_door_and_a_shut_one_refer(made: Any) -> None:
-    doors = Doors(made, bytes_max=100)
-    doors.know()
-    assert doors.door.send("t", bytes(70)) != "referred", "alone, it is let in"
-    assert doors.door.used_bytes == 106
-    assert doors.door.send("t", b"") == "referred"
-    assert doors.door.append("t", None, NOW, None, b"", (), 40, None) is None
-    doors.door.release("t", 106)
-    doors.door.is_open = False
-    assert doors.door.send("t", b"") == "referred"
-    assert doors.door.append("t", None, NOW, None, b"", (), 40, None) is not None
+def test_a_full_accumulator_and_a_closed_one_take_the_slow_path(made: Any) -> None:
+    accumulators = Accumulators(made, bytes_max=100)
+    accumulators.know()
+    assert accumulators.accumulator.send("t", bytes(70)) != "referred", "alone, it is let in"
+    assert accumulators.accumulator.used_bytes == 106
+    assert accumulators.accumulator.send("t", b"") == "referred"
+    assert accumulators.accumulator.append("t", None, NOW, None, b"", (), 40, None) is None
+    accumulators.accumulator.release("t", 106)
+    accumulators.accumulator.is_open = False
+    assert accumulators.accumulator.send("t", b"") == "referred"
+    assert accumulators.accumulator.append("t", None, NOW, None, b"", (), 40, None) is not None
 
 
 def test_runs_are_full_by_size_and_stay_open_until_closed(made: Any) -> None:
-    doors = Doors(made, batch_bytes=61 + 2 * 17 + 36 + 10)  # of the third so much as it counts as
-    doors.know()
+    accumulators = Accumulators(made, batch_bytes=61 + 2 * 17 + 36 + 10)  # of the third so much as it counts as
+    accumulators.know()
     for number in range(7):
-        doors.door.send("t", b"%010d" % number, partition=2)
-    first, second, third = doors.door.take()
+        accumulators.accumulator.send("t", b"%010d" % number, partition=2)
+    first, second, third = accumulators.accumulator.take()
     assert [run.is_closed for run in (first, second, third)] == [True, True, False]
-    doors.door.send("t", b"joins", partition=2)
-    assert (len(third), doors.door.take()) == (2, [])
+    accumulators.accumulator.send("t", b"joins", partition=2)
+    assert (len(third), accumulators.accumulator.take()) == (2, [])
     third.close()
-    doors.door.send("t", b"begins another", partition=2)
-    assert [values(run) for run in doors.door.take()] == [[b"begins another"]]
-    assert doors.wakes == 2, "one for the first, and one for the last: it was looked twice"
+    accumulators.accumulator.send("t", b"begins another", partition=2)
+    assert [values(run) for run in accumulators.accumulator.take()] == [[b"begins another"]]
+    assert accumulators.wakes == 2, "one for the first, and one for the last: it was looked twice"
 
 
 @pytest.mark.parametrize(
@@ -231,76 +238,81 @@ def test_an_interrupt_on_the_way_to_the_bell_does_not_leave_the_loop_asleep(made
         if len(rings) == 1:
             raise KeyboardInterrupt
 
-    doors = Doors(made, wakeup=ring)
-    doors.know()
+    accumulators = Accumulators(made, wakeup=ring)
+    accumulators.know()
     with pytest.raises(KeyboardInterrupt):
-        getattr(doors.door, way)(*given)
+        getattr(accumulators.accumulator, way)(*given)
     assert rings == ["ring", "ring"]
-    (run,) = doors.door.take()
+    (run,) = accumulators.accumulator.take()
     assert values(run) == [b"v"]
 
 
 @needs_c
 def test_a_report_for_which_there_is_no_memory_wakes_nevertheless() -> None:
     memory: Any = pytest.importorskip("_testcapi")
-    doors = Doors(speedups())
-    doors.know()
+    accumulators = Accumulators(speedups())
+    accumulators.know()
     failed = 0
     for number in range(60):
-        doors.door.take()
-        doors.wakes = 0
+        accumulators.accumulator.take()
+        accumulators.wakes = 0
         memory.set_nomemory(number, number + 1)
         try:
-            doors.door.send("t", b"v", on_delivery=len)
+            accumulators.accumulator.send("t", b"v", on_delivery=len)
         except MemoryError:
             failed += 1
         finally:
             memory.remove_mem_hooks()
-        assert doors.wakes == len(doors.door.take())
+        assert accumulators.wakes == len(accumulators.accumulator.take())
     assert 0 < failed < 60
 
 
 def test_records_without_a_key_go_where_they_go_now(made: Any) -> None:
-    doors = Doors(made)
-    doors.know()
-    doors.door.append("t", None, NOW, None, b"of a request", (), 50, "terms")
-    doors.door.send("t", b"0")
+    accumulators = Accumulators(made)
+    accumulators.know()
+    accumulators.accumulator.append("t", None, NOW, None, b"of a request", (), 50, "terms")
+    accumulators.accumulator.send("t", b"0")
     for number, count in enumerate((1, 1, 4, 1), 1):
-        doors.know(count=count)
-        doors.door.send("t", b"%d" % number)
-        doors.door.send("t", b"%d" % number, partition=0)
-    assert [(run.partition, run.terms, values(run)) for run in doors.door.take()] == [
+        accumulators.know(count=count)
+        accumulators.accumulator.send("t", b"%d" % number)
+        accumulators.accumulator.send("t", b"%d" % number, partition=0)
+    assert [(run.partition, run.terms, values(run)) for run in accumulators.accumulator.take()] == [
         (UNDESIGNATED, "terms", [b"of a request"]), (UNDESIGNATED, None, [b"0", b"3"]),
         (0, None, [b"1", b"1", b"2", b"2", b"3", b"4", b"4"]),
     ]  # fmt: skip
 
 
 def test_terms_keep_records_apart(made: Any) -> None:
-    doors = Doors(made)
-    doors.know()
+    accumulators = Accumulators(made)
+    accumulators.know()
     for terms in (None, None, "a", "a", "b", None):
-        doors.door.append("t", 0, NOW, None, repr(terms).encode(), (), 50, terms)
-    assert [(run.terms, len(run)) for run in doors.door.take()] == [(None, 2), ("a", 2), ("b", 1), (None, 1)]
+        accumulators.accumulator.append("t", 0, NOW, None, repr(terms).encode(), (), 50, terms)
+    assert [(run.terms, len(run)) for run in accumulators.accumulator.take()] == [
+        (None, 2),
+        ("a", 2),
+        ("b", 1),
+        (None, 1),
+    ]
 
 
 def test_waiting_records_are_routed_in_order_with_all_that_belongs_to_them(made: Any) -> None:
-    doors = Doors(made, dispatch=None)
+    accumulators = Accumulators(made, dispatch=None)
     told: list[object] = []
-    doors.door.append("t", None, NOW, b"k", b"0", (("h", b"x"),), 70, None)
-    (taken,) = doors.door.take()
+    accumulators.accumulator.append("t", None, NOW, b"k", b"0", (("h", b"x"),), 70, None)
+    (taken,) = accumulators.accumulator.take()
     taken.since = 5.0
-    places = [doors.door.send("t", b"%d" % number, b"k", timestamp_ms=number, on_delivery=told.append)
+    places = [accumulators.accumulator.send("t", b"%d" % number, b"k", timestamp_ms=number, on_delivery=told.append)
               for number in range(1, 4)]  # fmt: skip
     assert taken.add_waiter(1, places[0], told.append, None)
     assert len(taken) == 4
-    doors.know(waiting=[taken])
-    places.append(doors.door.send("t", b"4", b"k"))
-    (run,) = doors.door.take()
+    accumulators.know(waiting=[taken])
+    places.append(accumulators.accumulator.send("t", b"4", b"k"))
+    (run,) = accumulators.accumulator.take()
     run.close()
     assert (run.partition, run.since, run.has_headers) == (murmur2_partition(b"k", 4), 5.0, True)
     assert [row[2] for row in run.rows()] == [b"0", b"1", b"2", b"3", b"4"]
     assert run.rows()[0] == (NOW, b"k", b"0", (("h", b"x"),))
-    assert run.buffered_bytes == doors.door.used_bytes
+    assert run.buffered_bytes == accumulators.accumulator.used_bytes
     reports, late = run.resolve(0, 5, 100, -1, None)
     assert [(number, place) for number, place, _ in reports.all()] == [(1, places[0]), (2, places[1]), (3, places[2])]
     assert [one[0] for one in late] == [1]
@@ -310,20 +322,20 @@ def test_waiting_records_are_routed_in_order_with_all_that_belongs_to_them(made:
 
 
 def test_a_forgotten_topic_is_as_new_once_its_records_were_taken(made: Any) -> None:
-    doors = Doors(made)
-    doors.know(count=4)
-    doors.door.append("t", 3, NOW, None, b"a", (), 10, None)
-    (run,) = doors.door.take()
+    accumulators = Accumulators(made)
+    accumulators.know(count=4)
+    accumulators.accumulator.append("t", 3, NOW, None, b"a", (), 10, None)
+    (run,) = accumulators.accumulator.take()
     assert run.partition == 3
-    assert not doors.door.forget("t"), "its record is not resolved yet"
-    doors.door.release("t", 10)
-    doors.door.set_awaited("t", True)
-    assert not doors.door.forget("t"), "somebody waits for room"
-    doors.door.set_awaited("t", False)
-    assert doors.door.forget("t")
-    assert doors.door.forget("never seen")
-    doors.door.append("t", None, NOW, b"key", b"b", (), 10, None)
-    (run,) = doors.door.take()
+    assert not accumulators.accumulator.forget("t"), "its record is not resolved yet"
+    accumulators.accumulator.release("t", 10)
+    accumulators.accumulator.set_awaited("t", True)
+    assert not accumulators.accumulator.forget("t"), "somebody waits for room"
+    accumulators.accumulator.set_awaited("t", False)
+    assert accumulators.accumulator.forget("t")
+    assert accumulators.accumulator.forget("never seen")
+    accumulators.accumulator.append("t", None, NOW, b"key", b"b", (), 10, None)
+    (run,) = accumulators.accumulator.take()
     assert run.partition == UNROUTED
 
 
@@ -331,24 +343,24 @@ def test_a_topic_is_not_forgotten_while_a_record_is_on_its_way_in(made: Any) -> 
     forgotten: list[bool] = []
 
     def may_share(one: object, other: object) -> bool:
-        forgotten.append(doors.door.forget("t"))
+        forgotten.append(accumulators.accumulator.forget("t"))
         return False
 
-    doors = Doors(made, may_share=may_share)
-    doors.know(count=1)
-    doors.door.append("t", 0, NOW, None, b"a", (), 10, "terms")
-    doors.door.take()
-    run, number = doors.door.append("t", 0, NOW, None, b"b", (), 10, "others")
+    accumulators = Accumulators(made, may_share=may_share)
+    accumulators.know(count=1)
+    accumulators.accumulator.append("t", 0, NOW, None, b"a", (), 10, "terms")
+    accumulators.accumulator.take()
+    run, number = accumulators.accumulator.append("t", 0, NOW, None, b"b", (), 10, "others")
     assert forgotten
-    assert [run for run in doors.door.take() if run.partition == 0] == [run]
+    assert [run for run in accumulators.accumulator.take() if run.partition == 0] == [run]
     assert (number, len(run)) == (0, 1)
 
 
 def test_a_callback_right_after_its_record_is_a_report(made: Any) -> None:
-    doors = Doors(made)
-    doors.know()
-    first, second, third = [doors.door.send("t", b"v") for _ in range(3)]
-    (run,) = doors.door.take()
+    accumulators = Accumulators(made)
+    accumulators.know()
+    first, second, third = [accumulators.accumulator.send("t", b"v") for _ in range(3)]
+    (run,) = accumulators.accumulator.take()
     assert [run.report(1, second, len), run.report(2, third, len), run.report(0, first, len)] == [True, True, False]
     run.close()
     reports, _ = run.resolve(0, 3, 0, -1, None)
@@ -357,10 +369,10 @@ def test_a_callback_right_after_its_record_is_a_report(made: Any) -> None:
 
 
 def test_a_callback_comes_too_late_for_reports_that_are_told_in_part(made: Any) -> None:
-    doors = Doors(made)
-    doors.know()
-    places = [doors.door.send("t", b"v") for _ in range(4)]
-    (run,) = doors.door.take()
+    accumulators = Accumulators(made)
+    accumulators.know()
+    places = [accumulators.accumulator.send("t", b"v") for _ in range(4)]
+    (run,) = accumulators.accumulator.take()
     run.close()
     assert run.report(2, places[2], len)
     reports, _ = run.resolve(2, 3, 0, -1, None)
@@ -372,10 +384,13 @@ def test_a_callback_comes_too_late_for_reports_that_are_told_in_part(made: Any) 
 
 
 def test_parts_resolve_one_by_one_and_once(made: Any) -> None:
-    doors, error = Doors(made), ValueError("no")
-    doors.know()
-    places = [doors.door.send("t", b"v", partition=1, timestamp_ms=number // 2, on_delivery=len) for number in range(6)]
-    (run,) = doors.door.take()
+    accumulators, error = Accumulators(made), ValueError("no")
+    accumulators.know()
+    places = [
+        accumulators.accumulator.send("t", b"v", partition=1, timestamp_ms=number // 2, on_delivery=len)
+        for number in range(6)
+    ]
+    (run,) = accumulators.accumulator.take()
     with pytest.raises(AssertionError):
         run.resolve(0, 6, 0, -1, None)
     run.close()
@@ -393,7 +408,7 @@ def test_parts_resolve_one_by_one_and_once(made: Any) -> None:
 
 def test_a_place_is_asked_for_its_error(made: Any) -> None:
     """At once where the outcome is known, also of a record that was routed; else it waits, and looks again."""
-    doors = Doors(made)
+    accumulators = Accumulators(made)
     error = RuntimeError("refused")
     waits: list[float | None] = []
 
@@ -406,10 +421,10 @@ def test_a_place_is_asked_for_its_error(made: Any) -> None:
                 raise TimeoutError
             self._run.resolve(0, 2, 7, -1, error)
 
-    doors.know(count=0)
-    _, routed = doors.door.send("t", b"v", b"other key"), doors.door.send("t", b"v", b"key")
-    doors.know(count=4)
-    other, run = doors.door.take()
+    accumulators.know(count=0)
+    _, routed = accumulators.accumulator.send("t", b"v", b"other key"), accumulators.accumulator.send("t", b"v", b"key")
+    accumulators.know(count=4)
+    other, run = accumulators.accumulator.take()
     other.close()
     run.close()
     run.resolve(0, 1, 7, -1, error)
@@ -438,24 +453,24 @@ def test_records_that_wait_are_nothing_to_the_garbage_collector() -> None:
     """It would look at all of them again and again; it costs more than all else of a record."""
     made = speedups().future_class("tests.Made")
     assert (made.__module__, made.__name__, made.__mro__[1]) == ("tests", "Made", speedups().RecordFuture)
-    doors = Doors(speedups(), place=made)
-    doors.know()
-    place = doors.door.send("t", b"v")
+    accumulators = Accumulators(speedups(), place=made)
+    accumulators.know()
+    place = accumulators.accumulator.send("t", b"v")
     assert type(place) is made
     assert not gc.is_tracked(place)
 
 
 def test_reports_are_told_once_and_what_one_raises_is_its_own(made: Any) -> None:
-    doors = Doors(made)
+    accumulators = Accumulators(made)
     told: list[object] = []
     errors: list[object] = []
 
     def fail(place: Any) -> None:
         raise ValueError("mine")
 
-    doors.know()
-    places = [doors.door.send("t", b"v", on_delivery=call) for call in (told.append, fail, told.append)]
-    (run,) = doors.door.take()
+    accumulators.know()
+    places = [accumulators.accumulator.send("t", b"v", on_delivery=call) for call in (told.append, fail, told.append)]
+    (run,) = accumulators.accumulator.take()
     run.close()
     reports, _ = run.resolve(0, 3, 0, -1, None)
     reports.tell(lambda error, place: errors.append((str(error), place)))
@@ -467,14 +482,14 @@ def test_reports_are_told_once_and_what_one_raises_is_its_own(made: Any) -> None
 def test_bodies_and_batches_are_the_same(largest: int) -> None:
     seen = []
     for name in IMPLEMENTATIONS:
-        doors = Doors(python if name == "python" else speedups(), batch_bytes=1 << 20)
-        doors.know()
+        accumulators = Accumulators(python if name == "python" else speedups(), batch_bytes=1 << 20)
+        accumulators.know()
         for number in range(300):
             key = None if number % 3 else b"k" * (number % 70)
             headers = (("name", b"x" * number), ("none", None)) if number % 5 == 0 else ()
             value = None if number % 7 == 0 else bytes(number + largest * (number == 1))
-            assert doors.door.append("t", 0, NOW + number * 37 % 100, key, value, headers, 50, None)
-        (run,) = doors.door.take()
+            assert accumulators.accumulator.append("t", 0, NOW + number * 37 % 100, key, value, headers, 50, None)
+        (run,) = accumulators.accumulator.take()
         run.close()
         body, rows = bytes(run.body()), run.rows()
         whole = run.batch(0x10, 1 << 62, 1 << 14, 1 << 30)
@@ -494,8 +509,8 @@ def test_bodies_and_batches_are_the_same(largest: int) -> None:
 
 
 def test_eight_threads_at_once(made: Any) -> None:
-    doors, count = Doors(made, batch_bytes=5_000, bytes_max=1 << 30), 3_000
-    doors.know()
+    accumulators, count = Accumulators(made, batch_bytes=5_000, bytes_max=1 << 30), 3_000
+    accumulators.know()
 
     told: list[list[tuple[int, object]]] = [[] for _ in range(8)]
 
@@ -505,7 +520,9 @@ def test_eight_threads_at_once(made: Any) -> None:
 
         kept: deque[Any] = deque(maxlen=5)  # the others are made again for their reports
         for number in range(count):
-            kept.append(doors.door.send("t", b"%d %d" % (name, number), b"%d" % name, None, None, number, tell))
+            kept.append(
+                accumulators.accumulator.send("t", b"%d %d" % (name, number), b"%d" % name, None, None, number, tell)
+            )
 
     threads = [threading.Thread(target=send, args=(name,)) for name in range(8)]
     taken: list[Any] = []
@@ -513,11 +530,11 @@ def test_eight_threads_at_once(made: Any) -> None:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        taken += doors.door.take()
+        taken += accumulators.accumulator.take()
         for run in taken[-2:]:
             run.close()
         resolved = _resolve(taken, resolved)
-    taken += doors.door.take()
+    taken += accumulators.accumulator.take()
     for run in taken:
         run.close()
     assert _resolve(taken, resolved) == len(taken)
@@ -528,7 +545,7 @@ def test_eight_threads_at_once(made: Any) -> None:
             name, number = (value or b"").split()
             seen.setdefault(name, []).append(int(number))
     assert seen == {b"%d" % name: list(range(count)) for name in range(8)}
-    assert doors.door.used_bytes == sum(run.buffered_bytes for run in taken)
+    assert accumulators.accumulator.used_bytes == sum(run.buffered_bytes for run in taken)
 
 
 def _resolve(taken: list[Any], start: int) -> int:
@@ -563,13 +580,13 @@ def test_a_finalizer_that_sends_in_the_midst_of_a_send(made: Any) -> None:
     """Every record keeps what is its own."""
     theirs = b"from a finalizer"
     time_ms = [0]
-    doors = Doors(made, batch_bytes=300, time_ms=lambda: time_ms[-1])
-    doors.know()
+    accumulators = Accumulators(made, batch_bytes=300, time_ms=lambda: time_ms[-1])
+    accumulators.know()
 
     def send() -> None:
         time_ms.append(NOW)
-        doors.door.send("t", theirs)
-        doors.door.send("t", theirs, theirs, partition=0)
+        accumulators.accumulator.send("t", theirs)
+        accumulators.accumulator.send("t", theirs, theirs, partition=0)
         time_ms.pop()
 
     threshold = gc.get_threshold()
@@ -577,12 +594,12 @@ def test_a_finalizer_that_sends_in_the_midst_of_a_send(made: Any) -> None:
         for number in range(0, 1_000, 2):
             time_ms[0] = number
             collect_soon(send, number // 2 % 10)
-            doors.door.send("t", b"%d" % number, on_delivery=len)
+            accumulators.accumulator.send("t", b"%d" % number, on_delivery=len)
             collect_soon(send, number // 2 % 10)
-            doors.door.send("t", b"%d" % (number + 1), b"k", None, 0, number + 1)
+            accumulators.accumulator.send("t", b"%d" % (number + 1), b"k", None, 0, number + 1)
     finally:
         gc.set_threshold(*threshold)
-    rows = [row for run in doors.door.take() for row in (run.close(), *run.rows())[1:]]
+    rows = [row for run in accumulators.accumulator.take() for row in (run.close(), *run.rows())[1:]]
     assert all(row[0] == NOW and row[1] in (None, theirs) for row in rows if row[2] == theirs)
     own = [row for row in rows if row[2] != theirs]
     assert all(row[:2] == (int(row[2]), b"k" if row[0] % 2 else None) for row in own)
@@ -592,10 +609,10 @@ def test_a_finalizer_that_sends_in_the_midst_of_a_send(made: Any) -> None:
 
 @needs_c
 def test_some_memory_of_full_runs_goes_round_until_the_last_door_has_gone() -> None:
-    def fill(doors: Doors) -> int:
+    def fill(accumulators: Accumulators) -> int:
         for _ in range(3_000):
-            doors.door.send("t", bytes(9_000))
-        runs = doors.door.take()
+            accumulators.accumulator.send("t", bytes(9_000))
+        runs = accumulators.accumulator.take()
         held = tracemalloc.get_traced_memory()[0]
         for run in runs:
             run.close()
@@ -605,12 +622,12 @@ def test_some_memory_of_full_runs_goes_round_until_the_last_door_has_gone() -> N
     gc.collect()
     tracemalloc.start()
     try:
-        doors, other = Doors(speedups(), batch_bytes=300_000, bytes_max=1 << 30), Doors(speedups())
-        doors.know(count=1)
+        accumulators, other = Accumulators(speedups(), batch_bytes=300_000, bytes_max=1 << 30), Accumulators(speedups())
+        accumulators.know(count=1)
         for _ in range(3):
-            assert fill(doors) > 27_000_000
+            assert fill(accumulators) > 27_000_000
             assert 5_000_000 < tracemalloc.get_traced_memory()[0] < 9_000_000
-        del doors
+        del accumulators
         gc.collect()
         assert tracemalloc.get_traced_memory()[0] > 5_000_000
         del other
@@ -623,17 +640,17 @@ def test_some_memory_of_full_runs_goes_round_until_the_last_door_has_gone() -> N
 @needs_c
 def test_nothing_leaks() -> None:
     def once() -> None:
-        doors = Doors(speedups())
+        accumulators = Accumulators(speedups())
         error = ValueError("no")
         told: list[object] = []
-        doors.door.send("t", b"waits", b"k")
-        doors.door.append("t", None, NOW, b"k", b"0", (("h", b"x"),), 70, SimpleNamespace())
-        waiting = doors.door.take()
-        doors.know(waiting=waiting)
-        kept = [doors.door.send("t", b"%d" % number, on_delivery=told.append) for number in range(50)]
+        accumulators.accumulator.send("t", b"waits", b"k")
+        accumulators.accumulator.append("t", None, NOW, b"k", b"0", (("h", b"x"),), 70, SimpleNamespace())
+        waiting = accumulators.accumulator.take()
+        accumulators.know(waiting=waiting)
+        kept = [accumulators.accumulator.send("t", b"%d" % number, on_delivery=told.append) for number in range(50)]
         for headers in ([("text", "text"), ("bytes", b"v")], {"text": "text"}, [("bad", 5)], [("\udcff", b"")], 5):
-            doors.door.send("t", bytearray(b"v"), memoryview(b"k"), headers)
-        for run in doors.door.take():
+            accumulators.accumulator.send("t", bytearray(b"v"), memoryview(b"k"), headers)
+        for run in accumulators.accumulator.take():
             run.close()
             assert run.add_waiter(0, kept[0], told.append, None)
             sent = run.batch(0, 1, 0, 0)
@@ -664,53 +681,66 @@ def _leaks(once: Callable[[], None]) -> None:
 
 
 def test_a_topic_may_hold_sixteen_times_what_is_free(made: Any) -> None:
-    doors = Doors(made, bytes_max=1_700)
-    doors.know()
-    doors.know("other")
-    while doors.door.send("t", bytes(4)) != "referred":
+    accumulators = Accumulators(made, bytes_max=1_700)
+    accumulators.know()
+    accumulators.know("other")
+    while accumulators.accumulator.send("t", bytes(4)) != "referred":
         pass
-    assert (doors.door.held("t"), doors.door.largest()) == (1_600, ("t", 1_600))
-    assert doors.door.append("t", None, NOW, None, b"", (), 40, None) is None
-    assert doors.door.append_many("t", ManyColumns([b""], None, None, NOW, None), 0, 1)[0] == 0
-    assert doors.door.append("other", None, NOW, None, b"", (), 100, None) is not None, "its first needs only to fit"
-    doors.door.release("other", 100)
-    assert doors.door.send("other", bytes(4)) != "referred"
-    assert doors.door.send("other", bytes(4)) != "referred"
-    doors.door.release("t", 1_600)
-    assert (doors.door.held("t"), doors.door.held("other"), doors.door.used_bytes) == (0, 80, 80)
+    assert (accumulators.accumulator.held("t"), accumulators.accumulator.largest()) == (1_600, ("t", 1_600))
+    assert accumulators.accumulator.append("t", None, NOW, None, b"", (), 40, None) is None
+    assert accumulators.accumulator.append_many("t", ManyColumns([b""], None, None, NOW, None), 0, 1)[0] == 0
+    assert accumulators.accumulator.append("other", None, NOW, None, b"", (), 100, None) is not None, (
+        "its first needs only to fit"
+    )
+    accumulators.accumulator.release("other", 100)
+    assert accumulators.accumulator.send("other", bytes(4)) != "referred"
+    assert accumulators.accumulator.send("other", bytes(4)) != "referred"
+    accumulators.accumulator.release("t", 1_600)
+    assert (
+        accumulators.accumulator.held("t"),
+        accumulators.accumulator.held("other"),
+        accumulators.accumulator.used_bytes,
+    ) == (0, 80, 80)
 
 
 def test_many_values_at_once_get_the_share_that_single_ones_get(made: Any) -> None:
     for size, held in ((64, 1_600), (164, 1_600), (264, 1_500)):
-        doors = Doors(made, bytes_max=1_700, batch_bytes=10_000)
-        doors.know()
-        assert doors.door.append_many("t", ManyColumns([bytes(size)] * 100, None, None, NOW, None), 0, 100)[0] < 100
-        assert doors.door.held("t") == held
+        accumulators = Accumulators(made, bytes_max=1_700, batch_bytes=10_000)
+        accumulators.know()
+        assert (
+            accumulators.accumulator.append_many("t", ManyColumns([bytes(size)] * 100, None, None, NOW, None), 0, 100)[
+                0
+            ]
+            < 100
+        )
+        assert accumulators.accumulator.held("t") == held
 
 
 def test_while_memory_is_short_a_topic_gets_a_sixteenth_of_what_is_free(made: Any) -> None:
-    doors = Doors(made, bytes_max=1_700)
-    doors.know()
-    doors.know("other")
-    doors.door.send("other", bytes(4))
-    doors.door.is_short = True
-    while doors.door.send("t", bytes(4)) != "referred":
+    accumulators = Accumulators(made, bytes_max=1_700)
+    accumulators.know()
+    accumulators.know("other")
+    accumulators.accumulator.send("other", bytes(4))
+    accumulators.accumulator.is_short = True
+    while accumulators.accumulator.send("t", bytes(4)) != "referred":
         pass
-    assert doors.door.held("t") == 80
-    assert doors.door.append_many("t", ManyColumns([b""], None, None, NOW, None), 0, 1)[0] == 0
-    doors.door.is_short = False
-    assert doors.door.send("t", bytes(4)) != "referred"
+    assert accumulators.accumulator.held("t") == 80
+    assert accumulators.accumulator.append_many("t", ManyColumns([b""], None, None, NOW, None), 0, 1)[0] == 0
+    accumulators.accumulator.is_short = False
+    assert accumulators.accumulator.send("t", bytes(4)) != "referred"
 
 
 def test_who_comes_later_is_referred_while_senders_wait_for_the_topic(made: Any) -> None:
-    doors = Doors(made)
-    doors.know()
-    doors.know("other")
-    doors.door.send("t", b"", partition=0)
-    doors.door.set_awaited("t", True)
-    assert doors.door.send("t", b"", partition=0) == "referred"
-    assert doors.door.send("t", b"", b"key") == "referred"
-    assert doors.door.send("other", b"") != "referred"
-    assert doors.door.append("t", 0, NOW, None, b"", (), 36, None) is not None, "those that wait are served by this"
-    doors.door.set_awaited("t", False)
-    assert doors.door.send("t", b"", partition=0) != "referred"
+    accumulators = Accumulators(made)
+    accumulators.know()
+    accumulators.know("other")
+    accumulators.accumulator.send("t", b"", partition=0)
+    accumulators.accumulator.set_awaited("t", True)
+    assert accumulators.accumulator.send("t", b"", partition=0) == "referred"
+    assert accumulators.accumulator.send("t", b"", b"key") == "referred"
+    assert accumulators.accumulator.send("other", b"") != "referred"
+    assert accumulators.accumulator.append("t", 0, NOW, None, b"", (), 36, None) is not None, (
+        "those that wait are served by this"
+    )
+    accumulators.accumulator.set_awaited("t", False)
+    assert accumulators.accumulator.send("t", b"", partition=0) != "referred"
