@@ -34,180 +34,6 @@ from kwire.version import VERSION
 if TYPE_CHECKING:
     from kwire.cluster import LoopThread
 
-RELEASES = (
-    "0.10.0", "0.10.1", "0.11", "1.0", "1.1", "2.0", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "2.7", "2.8", "3.0",
-    "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1", "4.2", "4.3", "4.4",
-)  # fmt: skip
-
-# Only brokers with a plugin for client telemetry report these.
-OPTIONAL = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
-
-# Brokers of 4.x report Produce 0 to 2 but reject them: librdkafka would not compress otherwise (KAFKA-18659).
-_HISTORY: Mapping[int, str] = {
-    ApiKey.PRODUCE: (
-        "0.10.0 0-2, 0.11 0-3, 1.0 0-5, 2.0 0-6, 2.1 0-7, 2.4 0-8, 2.8 0-9, 3.7 0-10, 3.8 0-11, 4.0 0-12, 4.1 0-13"
-    ),
-    ApiKey.FETCH: (
-        "0.10.0 0-2, 0.10.1 0-3, 0.11 0-5, 1.0 0-6, 1.1 0-7, 2.0 0-8, 2.1 0-10, 2.3 0-11, 2.7 0-12, 3.1 0-13, "
-        "3.5 0-15, 3.7 0-16, 3.9 0-17, 4.0 4-17, 4.1 4-18"
-    ),
-    ApiKey.LIST_OFFSETS: (
-        "0.10.0 0, 0.10.1 0-1, 0.11 0-2, 2.0 0-3, 2.1 0-4, 2.2 0-5, 2.8 0-6, 3.0 0-7, 3.5 0-8, 3.9 0-9, 4.0 1-10, "
-        "4.2 1-11"
-    ),
-    ApiKey.METADATA: (
-        "0.10.0 0-1, 0.10.1 0-2, 0.11 0-4, 1.0 0-5, 2.0 0-6, 2.1 0-7, 2.3 0-8, 2.4 0-9, 2.8 0-11, 3.1 0-12, "
-        "4.0 0-13"
-    ),
-    ApiKey.LEADER_AND_ISR: "0.10.0 0, 1.0 0-1, 2.2 0-2, 2.4 0-4, 2.8 0-5 Z, 3.2 0-6 Z, 3.4 0-7 Z, 4.0 -",
-    ApiKey.STOP_REPLICA: "0.10.0 0, 2.2 0-1, 2.4 0-2, 2.6 0-3, 2.8 0-3 Z, 3.4 0-4 Z, 4.0 -",
-    ApiKey.UPDATE_METADATA: "0.10.0 0-2, 0.11 0-3, 1.0 0-4, 2.2 0-5, 2.4 0-6, 2.8 0-7 Z, 3.4 0-8 Z, 4.0 -",
-    ApiKey.CONTROLLED_SHUTDOWN: "0.10.0 1, 1.0 0-1, 2.2 0-2, 2.4 0-3, 2.8 0-3 Z, 4.0 -",
-    ApiKey.OFFSET_COMMIT: "0.10.0 0-2, 0.11 0-3, 2.0 0-4, 2.1 0-6, 2.3 0-7, 2.4 0-8, 3.7 0-9, 4.0 2-9, 4.2 2-10",
-    ApiKey.OFFSET_FETCH: (
-        "0.10.0 0-1, 0.11 0-3, 2.0 0-4, 2.1 0-5, 2.4 0-6, 2.5 0-7, 3.0 0-8, 3.7 0-9, 4.0 1-9, 4.2 1-10"
-    ),
-    ApiKey.FIND_COORDINATOR: "0.10.0 0, 0.11 0-1, 2.0 0-2, 2.4 0-3, 3.0 0-4, 3.8 0-5, 3.9 0-6",
-    ApiKey.JOIN_GROUP: (
-        "0.10.0 0, 0.10.1 0-1, 0.11 0-2, 2.0 0-3, 2.2 0-4, 2.3 0-5, 2.4 0-6, 2.5 0-7, 3.2 0-9, 4.0 2-9, 4.1 0-9"
-    ),
-    ApiKey.HEARTBEAT: "0.10.0 0, 0.11 0-1, 2.0 0-2, 2.3 0-3, 2.4 0-4",
-    ApiKey.LEAVE_GROUP: "0.10.0 0, 0.11 0-1, 2.0 0-2, 2.4 0-4, 3.2 0-5",
-    ApiKey.SYNC_GROUP: "0.10.0 0, 0.11 0-1, 2.0 0-2, 2.3 0-3, 2.4 0-4, 2.5 0-5",
-    ApiKey.DESCRIBE_GROUPS: "0.10.0 0, 0.11 0-1, 2.0 0-2, 2.3 0-3, 2.4 0-5, 4.0 0-6",
-    ApiKey.LIST_GROUPS: "0.10.0 0, 0.11 0-1, 2.0 0-2, 2.4 0-3, 2.6 0-4, 3.8 0-5",
-    ApiKey.SASL_HANDSHAKE: "0.10.0 0, 1.0 0-1",
-    ApiKey.API_VERSIONS: "0.10.0 0, 0.11 0-1, 2.0 0-2, 2.4 0-3, 3.9 0-4, 4.4 0-5",
-    ApiKey.CREATE_TOPICS: "0.10.1 0, 0.11 0-2, 2.0 0-3, 2.4 0-5, 2.7 0-6, 2.8 0-7, 4.0 2-7",
-    ApiKey.DELETE_TOPICS: "0.10.1 0, 0.11 0-1, 2.0 0-2, 2.1 0-3, 2.4 0-4, 2.7 0-5, 2.8 0-6, 4.0 1-6",
-    ApiKey.DELETE_RECORDS: "0.11 0, 2.0 0-1, 2.6 0-2",
-    ApiKey.INIT_PRODUCER_ID: "0.11 0, 2.0 0-1, 2.4 0-2, 2.5 0-3, 2.7 0-4, 2.8 0-4 Z, 3.0 0-4, 3.8 0-5",
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: "0.11 0, 2.0 0-1, 2.1 0-2, 2.3 0-3, 2.8 0-4, 4.0 2-4",
-    ApiKey.ADD_PARTITIONS_TO_TXN: "0.11 0, 2.0 0-1, 2.7 0-2, 2.8 0-3 Z, 3.0 0-3, 3.6 0-4, 3.8 0-5",
-    ApiKey.ADD_OFFSETS_TO_TXN: "0.11 0, 2.0 0-1, 2.7 0-2, 2.8 0-3 Z, 3.0 0-3, 3.8 0-4",
-    ApiKey.END_TXN: "0.11 0, 2.0 0-1, 2.7 0-2, 2.8 0-3 Z, 3.0 0-3, 3.8 0-4, 4.0 0-5",
-    ApiKey.WRITE_TXN_MARKERS: "0.11 0, 2.8 0-1, 4.0 1, 4.2 1-2",
-    ApiKey.TXN_OFFSET_COMMIT: "0.11 0, 2.0 0-1, 2.1 0-2, 2.5 0-3, 2.8 0-3 Z, 3.0 0-3, 3.8 0-4, 4.0 0-5, 4.4 0-6",
-    ApiKey.DESCRIBE_ACLS: "0.11 0, 2.0 0-1, 2.5 0-2, 2.8 0-2 Z, 3.0 0-2, 3.3 0-3, 4.0 1-3",
-    ApiKey.CREATE_ACLS: "0.11 0, 2.0 0-1, 2.5 0-2, 2.8 0-2 Z, 3.0 0-2, 3.3 0-3, 4.0 1-3",
-    ApiKey.DELETE_ACLS: "0.11 0, 2.0 0-1, 2.5 0-2, 2.8 0-2 Z, 3.0 0-2, 3.3 0-3, 4.0 1-3",
-    ApiKey.DESCRIBE_CONFIGS: "0.11 0, 1.1 0-1, 2.0 0-2, 2.6 0-3, 2.8 0-4, 4.0 1-4",
-    ApiKey.ALTER_CONFIGS: "0.11 0, 2.0 0-1, 2.8 0-2 Z, 3.0 0-2",
-    ApiKey.ALTER_REPLICA_LOG_DIRS: "1.0 0, 2.0 0-1, 2.8 0-2, 4.0 1-2",
-    ApiKey.DESCRIBE_LOG_DIRS: "1.0 0, 2.0 0-1, 2.6 0-2, 3.2 0-3, 3.3 0-4, 4.0 1-4, 4.3 1-5",
-    ApiKey.SASL_AUTHENTICATE: "1.0 0, 2.2 0-1, 2.5 0-2",
-    ApiKey.CREATE_PARTITIONS: "1.0 0, 2.0 0-1, 2.5 0-2, 2.7 0-3, 2.8 0-3 Z, 3.0 0-3",
-    ApiKey.CREATE_DELEGATION_TOKEN: "1.1 0, 2.0 0-1, 2.4 0-2, 2.8 0-2 Z, 3.3 0-3 Z, 3.6 0-3, 4.0 1-3",
-    ApiKey.RENEW_DELEGATION_TOKEN: "1.1 0, 2.0 0-1, 2.5 0-2, 2.8 0-2 Z, 3.6 0-2, 4.0 1-2",
-    ApiKey.EXPIRE_DELEGATION_TOKEN: "1.1 0, 2.0 0-1, 2.5 0-2, 2.8 0-2 Z, 3.6 0-2, 4.0 1-2",
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: "1.1 0, 2.0 0-1, 2.5 0-2, 2.8 0-2 Z, 3.3 0-3 Z, 3.6 0-3, 4.0 1-3",
-    ApiKey.DELETE_GROUPS: "1.1 0, 2.0 0-1, 2.4 0-2, 4.4 0-3",
-    ApiKey.ELECT_LEADERS: "2.2 0, 2.4 0-2, 2.8 0-2 Z, 3.0 0-2",
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: "2.3 0, 2.4 0-1",
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "2.4 0, 2.8 0 Z, 3.0 0, 4.1 0-1",
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: "2.4 0, 2.8 0 Z, 3.0 0",
-    ApiKey.OFFSET_DELETE: "2.4 0",
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: "2.6 0, 2.8 0-1 Z, 3.0 0-1",
-    ApiKey.ALTER_CLIENT_QUOTAS: "2.6 0, 2.8 0-1",
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "2.7 0, 2.8 0 Z, 3.5 0",
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "2.7 0, 2.8 0 Z, 3.5 0",
-    ApiKey.VOTE: "2.7 0, 2.8 -",
-    ApiKey.BEGIN_QUORUM_EPOCH: "2.7 0, 2.8 -",
-    ApiKey.END_QUORUM_EPOCH: "2.7 0, 2.8 -",
-    ApiKey.DESCRIBE_QUORUM: "2.7 0, 2.8 0 K, 3.3 0-1 K, 3.9 0-2 K, 4.0 0-2",
-    ApiKey.ALTER_PARTITION: "2.7 0, 2.8 0 Z, 3.2 0-1 Z, 3.3 0-2 Z, 3.5 0-3 Z, 4.0 -",
-    ApiKey.UPDATE_FEATURES: "2.7 0, 2.8 0 Z, 3.0 0, 3.3 0-1, 4.0 0-2",
-    ApiKey.ENVELOPE: "3.4 0 Z, 4.0 -",
-    ApiKey.DESCRIBE_CLUSTER: "2.8 0, 3.7 0-1, 4.0 0-2",
-    ApiKey.DESCRIBE_PRODUCERS: "2.8 0",
-    ApiKey.UNREGISTER_BROKER: "2.8 0 K, 3.0 -, 3.3 0 K, 4.0 0",
-    ApiKey.DESCRIBE_TRANSACTIONS: "3.0 0",
-    ApiKey.LIST_TRANSACTIONS: "3.0 0, 3.8 0-1, 4.1 0-2",
-    ApiKey.ALLOCATE_PRODUCER_IDS: "3.0 0 Z, 4.0 -",
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: "3.7 0, 4.0 0-1",
-    ApiKey.CONSUMER_GROUP_DESCRIBE: "3.8 0, 4.0 0-1",
-    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "3.7 0 K, 4.0 0",
-    ApiKey.PUSH_TELEMETRY: "3.7 0 K, 4.0 0",
-    ApiKey.LIST_CONFIG_RESOURCES: "3.7 0 K, 4.0 0, 4.1 0-1",
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "3.8 0 K, 4.0 0",
-    ApiKey.SHARE_GROUP_HEARTBEAT: "4.1 1",
-    ApiKey.SHARE_GROUP_DESCRIBE: "4.1 1",
-    ApiKey.SHARE_FETCH: "4.1 1, 4.2 1-2",
-    ApiKey.SHARE_ACKNOWLEDGE: "4.1 1, 4.2 1-2",
-    ApiKey.ADD_RAFT_VOTER: "3.9 0 K, 4.0 0, 4.2 0-1",
-    ApiKey.REMOVE_RAFT_VOTER: "3.9 0 K, 4.0 0",
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE: "4.1 0",
-    ApiKey.READ_SHARE_GROUP_STATE: "4.1 0",
-    ApiKey.WRITE_SHARE_GROUP_STATE: "4.1 0, 4.2 0-1",
-    ApiKey.DELETE_SHARE_GROUP_STATE: "4.1 0",
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: "4.1 0, 4.2 0-1",
-    ApiKey.STREAMS_GROUP_HEARTBEAT: "4.2 0, 4.4 0-1",
-    ApiKey.STREAMS_GROUP_DESCRIBE: "4.2 0, 4.4 0-1",
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: "4.1 0, 4.2 0-1",
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: "4.1 0",
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS: "4.1 0",
-    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: "4.4 0",
-    ApiKey.UNREGISTER_CONTROLLER: "4.4 0",
-}  # fmt: skip
-
-_ENTRY = re.compile(r"(?P<release>[\d.]+) (?:(?P<first>\d+)(?:-(?P<last>\d+))?|-)(?: (?P<mode>[ZK]))?")
-
-
-@cache
-def release_versions(release: str, *, has_zookeeper: bool) -> Mapping[int, range]:
-    """Return {API key: versions} of a release's brokers. `has_zookeeper` matters from 2.8 to 3.9. Raises KeyError."""
-    if release not in RELEASES:
-        raise KeyError(release)
-    found = {}
-    for key, history in _HISTORY.items():
-        versions = _at(history, RELEASES.index(release), "K" if has_zookeeper else "Z")
-        if versions:
-            found[int(key)] = versions
-    return found
-
-
-def _at(history: str, index: int, other_mode: str) -> range:
-    versions = range(0)
-    for text in history.split(", "):
-        entry = _ENTRY.fullmatch(text)
-        assert entry is not None, text
-        if RELEASES.index(entry["release"]) > index:
-            break
-        is_there = entry["first"] is not None and entry["mode"] != other_mode
-        versions = range(int(entry["first"]), int(entry["last"] or entry["first"]) + 1) if is_there else range(0)
-    return versions
-
-
-def maybe_release(text: str) -> str | None:
-    """Return the release of 3.9, 3.9.1, v3.9 or 0.10.1.1; None if the table has none."""
-    numbers = text.lstrip("v").split(".")
-    for size in (3, 2):
-        if (name := ".".join(numbers[:size])) in RELEASES:
-            return name
-    return None
-
-
-def has_zookeeper(versions: Mapping[int, range]) -> bool:
-    """Return whether a broker with these versions uses ZooKeeper: its controller then sends it UpdateMetadata."""
-    return int(ApiKey.UPDATE_METADATA) in versions
-
-
-def differences(versions: Mapping[int, range], release: str) -> dict[int, tuple[range, range]]:
-    """Return {API key: (the release's versions, the broker's)} where they differ; an empty range means none."""
-    theirs = release_versions(release, has_zookeeper=has_zookeeper(versions))
-    found = {}
-    for key in sorted({*versions, *theirs}):
-        pair = (theirs.get(key, range(0)), versions.get(key, range(0)))
-        if pair[0] != pair[1] and not (key in OPTIONAL and not pair[1]):
-            found[key] = pair
-    return found
-
-
-def nearest_release(versions: Mapping[int, range]) -> tuple[str, int]:
-    """Return (release, number of different APIs) of the most similar release; the newest of several."""
-    counts = [(release, len(differences(versions, release))) for release in reversed(RELEASES)]
-    return min(counts, key=lambda one: one[1])
-
 
 @dataclass(frozen=True, slots=True)
 class BrokerVersions:
@@ -450,3 +276,178 @@ def _show_features(brokers: list[BrokerVersions], output: Output) -> None:
     rows += [[name, "", level] for name, level in finalized.items()]
     output.text()
     output.table(["feature", "supported", "finalized"], sorted(rows, key=lambda row: str(row[0])), right=["finalized"])
+
+
+RELEASES = (
+    "0.10.0", "0.10.1", "0.11", "1.0", "1.1", "2.0", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "2.7", "2.8", "3.0",
+    "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1", "4.2", "4.3", "4.4",
+)  # fmt: skip
+
+# Only brokers with a plugin for client telemetry report these.
+OPTIONAL = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+
+# Brokers of 4.x report Produce 0 to 2 but reject them: librdkafka would not compress otherwise (KAFKA-18659).
+_HISTORY: Mapping[int, str] = {
+    ApiKey.PRODUCE: (
+        "0.10.0 0-2, 0.11 0-3, 1.0 0-5, 2.0 0-6, 2.1 0-7, 2.4 0-8, 2.8 0-9, 3.7 0-10, 3.8 0-11, 4.0 0-12, 4.1 0-13"
+    ),
+    ApiKey.FETCH: (
+        "0.10.0 0-2, 0.10.1 0-3, 0.11 0-5, 1.0 0-6, 1.1 0-7, 2.0 0-8, 2.1 0-10, 2.3 0-11, 2.7 0-12, 3.1 0-13, "
+        "3.5 0-15, 3.7 0-16, 3.9 0-17, 4.0 4-17, 4.1 4-18"
+    ),
+    ApiKey.LIST_OFFSETS: (
+        "0.10.0 0, 0.10.1 0-1, 0.11 0-2, 2.0 0-3, 2.1 0-4, 2.2 0-5, 2.8 0-6, 3.0 0-7, 3.5 0-8, 3.9 0-9, 4.0 1-10, "
+        "4.2 1-11"
+    ),
+    ApiKey.METADATA: (
+        "0.10.0 0-1, 0.10.1 0-2, 0.11 0-4, 1.0 0-5, 2.0 0-6, 2.1 0-7, 2.3 0-8, 2.4 0-9, 2.8 0-11, 3.1 0-12, "
+        "4.0 0-13"
+    ),
+    ApiKey.LEADER_AND_ISR: "0.10.0 0, 1.0 0-1, 2.2 0-2, 2.4 0-4, 2.8 0-5 Z, 3.2 0-6 Z, 3.4 0-7 Z, 4.0 -",
+    ApiKey.STOP_REPLICA: "0.10.0 0, 2.2 0-1, 2.4 0-2, 2.6 0-3, 2.8 0-3 Z, 3.4 0-4 Z, 4.0 -",
+    ApiKey.UPDATE_METADATA: "0.10.0 0-2, 0.11 0-3, 1.0 0-4, 2.2 0-5, 2.4 0-6, 2.8 0-7 Z, 3.4 0-8 Z, 4.0 -",
+    ApiKey.CONTROLLED_SHUTDOWN: "0.10.0 1, 1.0 0-1, 2.2 0-2, 2.4 0-3, 2.8 0-3 Z, 4.0 -",
+    ApiKey.OFFSET_COMMIT: "0.10.0 0-2, 0.11 0-3, 2.0 0-4, 2.1 0-6, 2.3 0-7, 2.4 0-8, 3.7 0-9, 4.0 2-9, 4.2 2-10",
+    ApiKey.OFFSET_FETCH: (
+        "0.10.0 0-1, 0.11 0-3, 2.0 0-4, 2.1 0-5, 2.4 0-6, 2.5 0-7, 3.0 0-8, 3.7 0-9, 4.0 1-9, 4.2 1-10"
+    ),
+    ApiKey.FIND_COORDINATOR: "0.10.0 0, 0.11 0-1, 2.0 0-2, 2.4 0-3, 3.0 0-4, 3.8 0-5, 3.9 0-6",
+    ApiKey.JOIN_GROUP: (
+        "0.10.0 0, 0.10.1 0-1, 0.11 0-2, 2.0 0-3, 2.2 0-4, 2.3 0-5, 2.4 0-6, 2.5 0-7, 3.2 0-9, 4.0 2-9, 4.1 0-9"
+    ),
+    ApiKey.HEARTBEAT: "0.10.0 0, 0.11 0-1, 2.0 0-2, 2.3 0-3, 2.4 0-4",
+    ApiKey.LEAVE_GROUP: "0.10.0 0, 0.11 0-1, 2.0 0-2, 2.4 0-4, 3.2 0-5",
+    ApiKey.SYNC_GROUP: "0.10.0 0, 0.11 0-1, 2.0 0-2, 2.3 0-3, 2.4 0-4, 2.5 0-5",
+    ApiKey.DESCRIBE_GROUPS: "0.10.0 0, 0.11 0-1, 2.0 0-2, 2.3 0-3, 2.4 0-5, 4.0 0-6",
+    ApiKey.LIST_GROUPS: "0.10.0 0, 0.11 0-1, 2.0 0-2, 2.4 0-3, 2.6 0-4, 3.8 0-5",
+    ApiKey.SASL_HANDSHAKE: "0.10.0 0, 1.0 0-1",
+    ApiKey.API_VERSIONS: "0.10.0 0, 0.11 0-1, 2.0 0-2, 2.4 0-3, 3.9 0-4, 4.4 0-5",
+    ApiKey.CREATE_TOPICS: "0.10.1 0, 0.11 0-2, 2.0 0-3, 2.4 0-5, 2.7 0-6, 2.8 0-7, 4.0 2-7",
+    ApiKey.DELETE_TOPICS: "0.10.1 0, 0.11 0-1, 2.0 0-2, 2.1 0-3, 2.4 0-4, 2.7 0-5, 2.8 0-6, 4.0 1-6",
+    ApiKey.DELETE_RECORDS: "0.11 0, 2.0 0-1, 2.6 0-2",
+    ApiKey.INIT_PRODUCER_ID: "0.11 0, 2.0 0-1, 2.4 0-2, 2.5 0-3, 2.7 0-4, 2.8 0-4 Z, 3.0 0-4, 3.8 0-5",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "0.11 0, 2.0 0-1, 2.1 0-2, 2.3 0-3, 2.8 0-4, 4.0 2-4",
+    ApiKey.ADD_PARTITIONS_TO_TXN: "0.11 0, 2.0 0-1, 2.7 0-2, 2.8 0-3 Z, 3.0 0-3, 3.6 0-4, 3.8 0-5",
+    ApiKey.ADD_OFFSETS_TO_TXN: "0.11 0, 2.0 0-1, 2.7 0-2, 2.8 0-3 Z, 3.0 0-3, 3.8 0-4",
+    ApiKey.END_TXN: "0.11 0, 2.0 0-1, 2.7 0-2, 2.8 0-3 Z, 3.0 0-3, 3.8 0-4, 4.0 0-5",
+    ApiKey.WRITE_TXN_MARKERS: "0.11 0, 2.8 0-1, 4.0 1, 4.2 1-2",
+    ApiKey.TXN_OFFSET_COMMIT: "0.11 0, 2.0 0-1, 2.1 0-2, 2.5 0-3, 2.8 0-3 Z, 3.0 0-3, 3.8 0-4, 4.0 0-5, 4.4 0-6",
+    ApiKey.DESCRIBE_ACLS: "0.11 0, 2.0 0-1, 2.5 0-2, 2.8 0-2 Z, 3.0 0-2, 3.3 0-3, 4.0 1-3",
+    ApiKey.CREATE_ACLS: "0.11 0, 2.0 0-1, 2.5 0-2, 2.8 0-2 Z, 3.0 0-2, 3.3 0-3, 4.0 1-3",
+    ApiKey.DELETE_ACLS: "0.11 0, 2.0 0-1, 2.5 0-2, 2.8 0-2 Z, 3.0 0-2, 3.3 0-3, 4.0 1-3",
+    ApiKey.DESCRIBE_CONFIGS: "0.11 0, 1.1 0-1, 2.0 0-2, 2.6 0-3, 2.8 0-4, 4.0 1-4",
+    ApiKey.ALTER_CONFIGS: "0.11 0, 2.0 0-1, 2.8 0-2 Z, 3.0 0-2",
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "1.0 0, 2.0 0-1, 2.8 0-2, 4.0 1-2",
+    ApiKey.DESCRIBE_LOG_DIRS: "1.0 0, 2.0 0-1, 2.6 0-2, 3.2 0-3, 3.3 0-4, 4.0 1-4, 4.3 1-5",
+    ApiKey.SASL_AUTHENTICATE: "1.0 0, 2.2 0-1, 2.5 0-2",
+    ApiKey.CREATE_PARTITIONS: "1.0 0, 2.0 0-1, 2.5 0-2, 2.7 0-3, 2.8 0-3 Z, 3.0 0-3",
+    ApiKey.CREATE_DELEGATION_TOKEN: "1.1 0, 2.0 0-1, 2.4 0-2, 2.8 0-2 Z, 3.3 0-3 Z, 3.6 0-3, 4.0 1-3",
+    ApiKey.RENEW_DELEGATION_TOKEN: "1.1 0, 2.0 0-1, 2.5 0-2, 2.8 0-2 Z, 3.6 0-2, 4.0 1-2",
+    ApiKey.EXPIRE_DELEGATION_TOKEN: "1.1 0, 2.0 0-1, 2.5 0-2, 2.8 0-2 Z, 3.6 0-2, 4.0 1-2",
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: "1.1 0, 2.0 0-1, 2.5 0-2, 2.8 0-2 Z, 3.3 0-3 Z, 3.6 0-3, 4.0 1-3",
+    ApiKey.DELETE_GROUPS: "1.1 0, 2.0 0-1, 2.4 0-2, 4.4 0-3",
+    ApiKey.ELECT_LEADERS: "2.2 0, 2.4 0-2, 2.8 0-2 Z, 3.0 0-2",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "2.3 0, 2.4 0-1",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "2.4 0, 2.8 0 Z, 3.0 0, 4.1 0-1",
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: "2.4 0, 2.8 0 Z, 3.0 0",
+    ApiKey.OFFSET_DELETE: "2.4 0",
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: "2.6 0, 2.8 0-1 Z, 3.0 0-1",
+    ApiKey.ALTER_CLIENT_QUOTAS: "2.6 0, 2.8 0-1",
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "2.7 0, 2.8 0 Z, 3.5 0",
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "2.7 0, 2.8 0 Z, 3.5 0",
+    ApiKey.VOTE: "2.7 0, 2.8 -",
+    ApiKey.BEGIN_QUORUM_EPOCH: "2.7 0, 2.8 -",
+    ApiKey.END_QUORUM_EPOCH: "2.7 0, 2.8 -",
+    ApiKey.DESCRIBE_QUORUM: "2.7 0, 2.8 0 K, 3.3 0-1 K, 3.9 0-2 K, 4.0 0-2",
+    ApiKey.ALTER_PARTITION: "2.7 0, 2.8 0 Z, 3.2 0-1 Z, 3.3 0-2 Z, 3.5 0-3 Z, 4.0 -",
+    ApiKey.UPDATE_FEATURES: "2.7 0, 2.8 0 Z, 3.0 0, 3.3 0-1, 4.0 0-2",
+    ApiKey.ENVELOPE: "3.4 0 Z, 4.0 -",
+    ApiKey.DESCRIBE_CLUSTER: "2.8 0, 3.7 0-1, 4.0 0-2",
+    ApiKey.DESCRIBE_PRODUCERS: "2.8 0",
+    ApiKey.UNREGISTER_BROKER: "2.8 0 K, 3.0 -, 3.3 0 K, 4.0 0",
+    ApiKey.DESCRIBE_TRANSACTIONS: "3.0 0",
+    ApiKey.LIST_TRANSACTIONS: "3.0 0, 3.8 0-1, 4.1 0-2",
+    ApiKey.ALLOCATE_PRODUCER_IDS: "3.0 0 Z, 4.0 -",
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: "3.7 0, 4.0 0-1",
+    ApiKey.CONSUMER_GROUP_DESCRIBE: "3.8 0, 4.0 0-1",
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "3.7 0 K, 4.0 0",
+    ApiKey.PUSH_TELEMETRY: "3.7 0 K, 4.0 0",
+    ApiKey.LIST_CONFIG_RESOURCES: "3.7 0 K, 4.0 0, 4.1 0-1",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "3.8 0 K, 4.0 0",
+    ApiKey.SHARE_GROUP_HEARTBEAT: "4.1 1",
+    ApiKey.SHARE_GROUP_DESCRIBE: "4.1 1",
+    ApiKey.SHARE_FETCH: "4.1 1, 4.2 1-2",
+    ApiKey.SHARE_ACKNOWLEDGE: "4.1 1, 4.2 1-2",
+    ApiKey.ADD_RAFT_VOTER: "3.9 0 K, 4.0 0, 4.2 0-1",
+    ApiKey.REMOVE_RAFT_VOTER: "3.9 0 K, 4.0 0",
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: "4.1 0",
+    ApiKey.READ_SHARE_GROUP_STATE: "4.1 0",
+    ApiKey.WRITE_SHARE_GROUP_STATE: "4.1 0, 4.2 0-1",
+    ApiKey.DELETE_SHARE_GROUP_STATE: "4.1 0",
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: "4.1 0, 4.2 0-1",
+    ApiKey.STREAMS_GROUP_HEARTBEAT: "4.2 0, 4.4 0-1",
+    ApiKey.STREAMS_GROUP_DESCRIBE: "4.2 0, 4.4 0-1",
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: "4.1 0, 4.2 0-1",
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: "4.1 0",
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: "4.1 0",
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: "4.4 0",
+    ApiKey.UNREGISTER_CONTROLLER: "4.4 0",
+}  # fmt: skip
+
+_ENTRY = re.compile(r"(?P<release>[\d.]+) (?:(?P<first>\d+)(?:-(?P<last>\d+))?|-)(?: (?P<mode>[ZK]))?")
+
+
+@cache
+def release_versions(release: str, *, has_zookeeper: bool) -> Mapping[int, range]:
+    """Return {API key: versions} of a release's brokers. `has_zookeeper` matters from 2.8 to 3.9. Raises KeyError."""
+    if release not in RELEASES:
+        raise KeyError(release)
+    found = {}
+    for key, history in _HISTORY.items():
+        versions = _at(history, RELEASES.index(release), "K" if has_zookeeper else "Z")
+        if versions:
+            found[int(key)] = versions
+    return found
+
+
+def _at(history: str, index: int, other_mode: str) -> range:
+    versions = range(0)
+    for text in history.split(", "):
+        entry = _ENTRY.fullmatch(text)
+        assert entry is not None, text
+        if RELEASES.index(entry["release"]) > index:
+            break
+        is_there = entry["first"] is not None and entry["mode"] != other_mode
+        versions = range(int(entry["first"]), int(entry["last"] or entry["first"]) + 1) if is_there else range(0)
+    return versions
+
+
+def maybe_release(text: str) -> str | None:
+    """Return the release of 3.9, 3.9.1, v3.9 or 0.10.1.1; None if the table has none."""
+    numbers = text.lstrip("v").split(".")
+    for size in (3, 2):
+        if (name := ".".join(numbers[:size])) in RELEASES:
+            return name
+    return None
+
+
+def has_zookeeper(versions: Mapping[int, range]) -> bool:
+    """Return whether a broker with these versions uses ZooKeeper: its controller then sends it UpdateMetadata."""
+    return int(ApiKey.UPDATE_METADATA) in versions
+
+
+def differences(versions: Mapping[int, range], release: str) -> dict[int, tuple[range, range]]:
+    """Return {API key: (the release's versions, the broker's)} where they differ; an empty range means none."""
+    theirs = release_versions(release, has_zookeeper=has_zookeeper(versions))
+    found = {}
+    for key in sorted({*versions, *theirs}):
+        pair = (theirs.get(key, range(0)), versions.get(key, range(0)))
+        if pair[0] != pair[1] and not (key in OPTIONAL and not pair[1]):
+            found[key] = pair
+    return found
+
+
+def nearest_release(versions: Mapping[int, range]) -> tuple[str, int]:
+    """Return (release, number of different APIs) of the most similar release; the newest of several."""
+    counts = [(release, len(differences(versions, release))) for release in reversed(RELEASES)]
+    return min(counts, key=lambda one: one[1])

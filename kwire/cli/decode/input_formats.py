@@ -208,7 +208,7 @@ def _line_bytes(offset: str, has_colon: bool, rest: str, number: int) -> bytes:
 
 
 def _dumps(lines: list[_Line], *, base: int) -> Iterator[bytes]:
-    piece = bytearray()
+    dump = bytearray()
     begin = position = int(lines[0].offset or "0", base)
     last = b""
     is_repeating = False
@@ -218,23 +218,23 @@ def _dumps(lines: list[_Line], *, base: int) -> Iterator[bytes]:
             continue
         offset = int(line.offset, base)
         if is_repeating and last and offset > position and (offset - position) % len(last) == 0:
-            piece += last * ((offset - position) // len(last))
+            dump += last * ((offset - position) // len(last))
             position = offset
         is_repeating = False
         if offset < position and begin < position and line.data and offset in (0, begin):
-            yield bytes(piece)
-            piece.clear()
+            yield bytes(dump)
+            dump.clear()
             begin = position = offset
         if not line.data and 0 <= position - offset <= 1:
             # The offset at the end of hexdump; it also shows whether the last word is half a word.
-            del piece[len(piece) - (position - offset) :]
+            del dump[len(dump) - (position - offset) :]
             position = offset
         if offset != position:
             raise DecodeError(
                 f"line {line.number} of the dump is at {line.offset}, but the bytes before it end at {position:#x}",
                 remedy="a line was lost in copying: paste the whole dump",
             )
-        piece += line.data
+        dump += line.data
         position += len(line.data)
         last = line.data
-    yield bytes(piece)
+    yield bytes(dump)
