@@ -181,7 +181,9 @@ class Cluster:
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """Return the committed offsets of a group by (topic, partition)."""
-        return self.call(lambda state, now: {place: c.offset for place, c in state.offsets.of(group).items()})
+        return self.call(
+            lambda state, now: {partition: committed.offset for partition, committed in state.offsets.of(group).items()}
+        )
 
     def requests(self) -> Counter[ApiKey]:
         """Return how many requests of each API all brokers have handled."""

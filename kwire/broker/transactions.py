@@ -198,7 +198,7 @@ WallClock = Callable[[float], int]
 
 
 class MarkerWriter:
-    """Writes markers into partitions, through their current leaders.
+    """A writer of markers into partitions, through their current leaders.
 
     `find(topic, index)` returns a partition, None if it was deleted; `wall_ms(now)` returns wall time. A marker counts
     when it is replicated. If its leader stops before, the next leader writes it again. Offsets of groups, which are no

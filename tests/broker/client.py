@@ -49,8 +49,7 @@ class Client:
         return any(isinstance(e, event) for e in self.events)
 
     def _until(self, happened: Callable[[], bool]) -> None:
-        """Poll until `happened()`. The limit is only for failing tests: each poll returns as soon as something happens.
-        """
+        """Poll until `happened()`. The limit is for failing tests: each poll returns as soon as something happens."""
         for _ in range(1000):
             sends = [(node, frame) for node in self.selector.nodes for frame in self.session.frames()]
             self.selector.poll(sends, PATIENCE_SECONDS)

@@ -129,7 +129,7 @@ class Side:
         )  # fmt: skip
         return self.request(request).error_code
 
-    def beat(self, group: str, joined: Any, **more: Any) -> int:
+    def heartbeat(self, group: str, joined: Any, **more: Any) -> int:
         fields = {"generation_id": joined.generation_id, "member_id": joined.member_id, **more}
         return self.request(HeartbeatRequest(group_id=group, **fields)).error_code
 

@@ -172,13 +172,13 @@ class TestControls:
         cluster.stop(leader)
         assert isinstance(client.wait_for_close(), DisconnectedError)
         assert isinstance(connect(cluster, leader).cause, ConnectError)
-        heir = cluster.leader("t", 0)
-        assert heir not in (leader, -1)
+        successor = cluster.leader("t", 0)
+        assert successor not in (leader, -1)
         cluster.restart(leader)
         cluster.restart(leader)
         assert cluster.brokers[leader] == address
         assert connect(cluster, leader).cause is None
-        assert cluster.leader("t", 0) == heir
+        assert cluster.leader("t", 0) == successor
         cluster.move_leader("t", 0, leader)
         assert cluster.leader("t", 0) == leader
 

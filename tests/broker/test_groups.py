@@ -84,7 +84,9 @@ class Members:
         )  # fmt: skip
         return self.cluster.send(self.node, request)
 
-    def beat(self, joined: JoinGroupResponse, *, instance: str | None = None, generation: int | None = None) -> int:
+    def heartbeat(
+        self, joined: JoinGroupResponse, *, instance: str | None = None, generation: int | None = None
+    ) -> int:
         request = HeartbeatRequest(
             group_id=GROUP, generation_id=joined.generation_id if generation is None else generation,
             member_id=joined.member_id, group_instance_id=instance,
@@ -145,7 +147,7 @@ def test_two_members_join_sync_and_get_their_assignments() -> None:
     assert members.sync(alone, {alone.member_id: b"everything"}).response.assignment == b"everything"
     second = members.new(client="b", protocols=[("range", b"two")])
     assert second.is_pending
-    assert members.beat(alone) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert members.heartbeat(alone) == ErrorCode.REBALANCE_IN_PROGRESS
     leader = members.join(alone.member_id).response
     follower = second.response
     assert (leader.generation_id, follower.generation_id) == (2, 2)
@@ -156,7 +158,7 @@ def test_two_members_join_sync_and_get_their_assignments() -> None:
     assert waiting.is_pending
     members.sync(leader, {leader.member_id: b"x", follower.member_id: b"y"})
     assert waiting.response.assignment == b"y"
-    assert members.beat(leader) == members.beat(follower) == ErrorCode.NONE
+    assert members.heartbeat(leader) == members.heartbeat(follower) == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("version", range(10))
@@ -219,11 +221,11 @@ class TestTimeouts:
         members = Members()
         leader, other = members.stable(2)
         members.cluster.advance(SESSION_MS / 1000 - 1)
-        assert members.beat(leader) == 0
+        assert members.heartbeat(leader) == 0
         members.cluster.advance(2)
         assert members.size == 1
-        assert members.beat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
-        assert members.beat(other) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert members.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
+        assert members.heartbeat(other) == ErrorCode.UNKNOWN_MEMBER_ID
         assert members.join(leader.member_id).response.generation_id == leader.generation_id + 1
 
     def test_a_member_that_does_not_rejoin_in_time_is_removed(self) -> None:
@@ -232,11 +234,11 @@ class TestTimeouts:
         waiting = members.join(leader.member_id)  # the leader's rejoin triggers a rebalance
         for _ in range(7):  # the other one sends heartbeats, but does not rejoin
             members.cluster.advance(4)
-            assert members.beat(other) == ErrorCode.REBALANCE_IN_PROGRESS
+            assert members.heartbeat(other) == ErrorCode.REBALANCE_IN_PROGRESS
         assert waiting.is_pending
         members.cluster.advance(REBALANCE_MS / 1000 - 28)
         assert [m.member_id for m in waiting.response.members] == [leader.member_id]
-        assert members.beat(other) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert members.heartbeat(other) == ErrorCode.UNKNOWN_MEMBER_ID
 
     def test_a_waiting_member_does_not_time_out(self) -> None:
         members = Members()
@@ -244,7 +246,7 @@ class TestTimeouts:
         waiting = members.join(leader.member_id)
         for _ in range(5):
             members.cluster.advance(5)
-            members.beat(other)
+            members.heartbeat(other)
         assert waiting.is_pending  # 25 s, more than its session timeout
         assert members.join(other.member_id).response.error_code == 0
         assert waiting.response.error_code == 0
@@ -257,10 +259,10 @@ class TestTimeouts:
         members.sync(joined[0], {})
         for _ in range(8):  # the other one sends heartbeats, but no SyncGroup
             members.cluster.advance(4)
-            members.beat(joined[0])
-            members.beat(joined[1])
-        assert members.beat(joined[1]) == ErrorCode.UNKNOWN_MEMBER_ID
-        assert members.beat(joined[0]) == ErrorCode.REBALANCE_IN_PROGRESS
+            members.heartbeat(joined[0])
+            members.heartbeat(joined[1])
+        assert members.heartbeat(joined[1]) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert members.heartbeat(joined[0]) == ErrorCode.REBALANCE_IN_PROGRESS
 
     def test_an_unused_member_id_expires(self) -> None:
         members = Members()
@@ -282,7 +284,7 @@ class TestTimeouts:
         leader, _ = members.stable(2)
         newcomer = members.new()
         members.cluster.advance(4)
-        members.beat(leader)
+        members.heartbeat(leader)
         members.cluster.advance(2)
         assert newcomer.response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -311,7 +313,7 @@ class TestRejoining:
         leader, other = members.stable(2)
         waiting = members.join(other.member_id, protocols=[("range", b"other topics")])
         assert waiting.is_pending
-        assert members.beat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
+        assert members.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
 
     def test_a_repeated_join_returns_the_same_generation(self) -> None:
         members = Members()
@@ -355,8 +357,8 @@ class TestChecks:
     def test_heartbeat_errors(self) -> None:
         members = Members()
         (leader,) = members.stable(1)
-        assert members.beat(leader, generation=99) == ErrorCode.ILLEGAL_GENERATION
-        assert members.beat(leader) == ErrorCode.NONE
+        assert members.heartbeat(leader, generation=99) == ErrorCode.ILLEGAL_GENERATION
+        assert members.heartbeat(leader) == ErrorCode.NONE
 
     def test_offset_commit_errors(self) -> None:
         members = Members()
@@ -384,7 +386,7 @@ class TestLeaving:
         members = Members()
         leader, other = members.stable(2)
         assert members.leave((leader.member_id, None)) == [ErrorCode.NONE]
-        assert members.beat(other) == ErrorCode.REBALANCE_IN_PROGRESS
+        assert members.heartbeat(other) == ErrorCode.REBALANCE_IN_PROGRESS
         assert members.join(other.member_id).response.leader == other.member_id
 
     def test_the_last_one_leaves_an_empty_group(self) -> None:
@@ -446,7 +448,7 @@ class TestStaticMembers:
         members = Members()
         _, other = self.stable(members)
         members.join(instance="i1")
-        assert members.beat(other, instance="i1") == ErrorCode.FENCED_INSTANCE_ID
+        assert members.heartbeat(other, instance="i1") == ErrorCode.FENCED_INSTANCE_ID
         assert members.join(other.member_id, instance="i1").response.error_code == ErrorCode.FENCED_INSTANCE_ID
 
     @pytest.mark.parametrize(("version", "skips"), [(9, True), (8, False)])
@@ -509,7 +511,7 @@ class TestOffsets:
         members.commit(42, generation=leader.generation_id, member_id=leader.member_id)
         for _ in range(1000):
             members.cluster.advance(9)
-            assert members.beat(leader) == 0
+            assert members.heartbeat(leader) == 0
         assert members.committed() == 42
         members.leave((leader.member_id, None))
         members.cluster.advance(3_000)
@@ -595,4 +597,4 @@ class TestMovingCoordinators:
         members.cluster.advance(9)
         members.cluster.state.stop_node(members.node, members.cluster.now)
         members.cluster.advance(9)
-        assert members.beat(leader) == ErrorCode.NONE
+        assert members.heartbeat(leader) == ErrorCode.NONE

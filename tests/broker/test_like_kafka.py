@@ -248,14 +248,14 @@ def groups(side: Side) -> Iterator[Any]:
     yield "refused", fields(side.join(group, protocols=[])), fields(side.join(group, protocol_type=""))
     joined = side.joined(group)
     yield "joined", fields(joined), fields(side.join(group, joined.member_id))
-    yield "sync phase", side.beat(group, joined)
+    yield "sync phase", side.heartbeat(group, joined)
     yield "sync phase", side.commit(group, topic, generation=joined.generation_id, member_id=joined.member_id)
     yield "sync refused", side.sync(group, joined, 9), side.sync(group, joined, member_id="me")
     yield "sync refused", side.sync(group, joined, protocol_name="sticky"), side.sync("nowhere", joined)
     yield "sync", side.sync(group, joined), side.sync(group, joined)
-    yield "beats", side.beat(group, joined), side.beat(group, joined, generation_id=9)
-    yield "beats", side.beat(group, joined, member_id="me"), side.beat("nowhere", joined)
-    yield "beats", side.beat(group, joined, group_instance_id="i")
+    yield "beats", side.heartbeat(group, joined), side.heartbeat(group, joined, generation_id=9)
+    yield "beats", side.heartbeat(group, joined, member_id="me"), side.heartbeat("nowhere", joined)
+    yield "beats", side.heartbeat(group, joined, group_instance_id="i")
     yield "refused", fields(side.join(group, protocol_type="connect"))
     yield "refused", fields(side.join(group, protocols=[JoinGroupRequest.Protocol(name="sticky", metadata=b"")]))
     member = {"generation": joined.generation_id, "member_id": joined.member_id}
@@ -271,7 +271,7 @@ def groups(side: Side) -> Iterator[Any]:
         return response.error_code, codes(response.members)
 
     yield "leaves", leave(("me", None)), leave(("", "i")), [leave((joined.member_id, None)) for _ in range(2)]
-    yield "left", side.beat(group, joined), side.commit(group, topic)
+    yield "left", side.heartbeat(group, joined), side.commit(group, topic)
 
 
 def static_members(side: Side) -> Iterator[Any]:
@@ -280,7 +280,7 @@ def static_members(side: Side) -> Iterator[Any]:
     yield first.error_code, side.sync(group, first, group_instance_id="i")
     back = side.join(group, group_instance_id="i")
     yield back.error_code, back.generation_id, back.leader == back.member_id, back.skip_assignment, len(back.members)
-    yield side.beat(group, first, group_instance_id="i"), side.beat(group, back, group_instance_id="i")
+    yield side.heartbeat(group, first, group_instance_id="i"), side.heartbeat(group, back, group_instance_id="i")
     yield side.join(group, first.member_id, group_instance_id="i").error_code
     again = side.join(group, group_instance_id="i", version=8)
     yield again.error_code, again.leader == back.member_id, again.skip_assignment, len(again.members)

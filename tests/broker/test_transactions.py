@@ -284,18 +284,18 @@ class TestInitAborts:
     @pytest.mark.parametrize("marker_ms", [0, 50])
     def test_the_open_transaction_is_aborted(self, marker_ms: int) -> None:
         bench = TransactionBench(transaction_marker_ms=marker_ms)
-        killed, heir = bench.tx(), bench.tx(begin=False)
+        killed, successor = bench.tx(), bench.tx(begin=False)
         assert killed.produce(bench.t, b"never") == 0
-        assert heir.init(patient=False)[0] == E.CONCURRENT_TRANSACTIONS
+        assert successor.init(patient=False)[0] == E.CONCURRENT_TRANSACTIONS
         if marker_ms:
-            assert heir.init(patient=False)[0] == E.CONCURRENT_TRANSACTIONS
+            assert successor.init(patient=False)[0] == E.CONCURRENT_TRANSACTIONS
             bench.advance(marker_ms / 1000)
-        assert heir.init() == (0, 2)
+        assert successor.init() == (0, 2)
         assert [(epoch, marker.kind) for _, epoch, marker in bench.markers()] == [(1, "abort")]
         assert killed.produce(bench.t, sequence=1) == E.INVALID_PRODUCER_EPOCH
         assert killed.end(COMMIT) == (E.PRODUCER_FENCED, 0)
-        assert heir.produce(bench.t, b"seen") == 0
-        assert heir.end(COMMIT) == (0, 1)
+        assert successor.produce(bench.t, b"seen") == 0
+        assert successor.end(COMMIT) == (0, 1)
         bench.advance(marker_ms / 1000)
         assert bench.seen() == [b"seen"]
 

@@ -270,8 +270,8 @@ def seen_from_outside(side: Side) -> Iterator[Any]:
         ]
         return response.error_code, response.unknown_state_filters, mine
 
-    def producers(*places: tuple[str, int]) -> Any:
-        topics = [DescribeProducersRequest.Topic(name=name, partition_indexes=[index]) for name, index in places]
+    def producers(*partitions: tuple[str, int]) -> Any:
+        topics = [DescribeProducersRequest.Topic(name=name, partition_indexes=[index]) for name, index in partitions]
         response = side.request(DescribeProducersRequest(topics=topics)).topics
         return [
             (p.error_code, [(a.producer_epoch, a.last_sequence, a.coordinator_epoch, a.current_txn_start_offset)
