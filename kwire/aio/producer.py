@@ -1,4 +1,4 @@
-"""`kwire.aio.Producer`: the face of the producer for asyncio, over the same `ProducerClient` as `kwire.Producer`."""
+"""`kwire.aio.Producer`: the producer for asyncio, over the same `ProducerClient` as `kwire.Producer`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from kwire.producer.producer_request import DeliveryOptions
 
 T = TypeVar("T")
 
-# Where there is room, `send` has nothing to wait for; a task that only sends would never let another one run.
+# While there is room, `send` has nothing to await: it yields this often, so that other tasks can run.
 _SENDS_PER_TURN = 100
 
 # How long `close` waits for a thread that has only to close its sockets.
@@ -50,7 +50,7 @@ class Producer:
     """Sends records to a Kafka cluster from asyncio.
 
     >>> async with kwire.aio.Producer("localhost:9092") as producer:      # doctest: +SKIP
-    ...     response = await producer.send("greetings", b"hello")         # handed over: room was waited for
+    ...     response = await producer.send("greetings", b"hello")         # in its batch, once there was room
     ...     print((await response).offset)                                # delivered
     ...     print(await producer.send_and_wait("greetings", b"hello"))    # both
 
@@ -127,7 +127,7 @@ class Producer:
         self._buffer_pool = self._core.buffer_pool
         self._send_at_once = self._buffer_pool.accumulator.send
         self._sends = 0
-        # The accumulator's own `send` is for the loop that sent first: its responses have their callbacks run there.
+        # The accumulator's own `send` serves the loop that sent first, where the callbacks of its responses run.
         self._first_loop: asyncio.AbstractEventLoop | None = None
         self._first_bridge: AsyncioBridge | None = None
         self._home: tuple[asyncio.AbstractEventLoop, tuple[AsyncioBridge, MakeResponse]] | None = None
@@ -157,7 +157,7 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: Callback | None = None,
     ) -> ProduceResponse | list[ProduceResponse]:
-        """Hand over one record, once there is room for it; the response it answers can be awaited for its fate.
+        """Append one record to its batch, once there is room; return its future, which can be awaited.
 
         Arguments and errors are those of `kwire.Producer.send`; BufferFullError comes after max_block_ms.
         """
@@ -169,7 +169,7 @@ class Producer:
         if self._sends % _SENDS_PER_TURN == 0:
             await asyncio.sleep(0)
         if asyncio.get_running_loop() is self._first_loop and not self._buffer_pool.is_full:
-            # Nobody waits for room, so nobody is passed by; what finds none, or is out of the ordinary, is declined.
+            # No task waits for room, so none is overtaken. It returns None without room, and for unusual records.
             place = self._send_at_once(topic, value, key, headers, partition, timestamp_ms, on_delivery)
             if place is not None:
                 return cast(ProduceResponse, place)
@@ -199,7 +199,7 @@ class Producer:
         return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
 
     async def send_all(self, messages: Iterable[Message]) -> list[ProduceResponse]:
-        """Hand over several messages; answers a response for each, in their order: see `kwire.Producer.send_all`."""
+        """Send several messages; return a response for each, in their order: see `kwire.Producer.send_all`."""
         return await self._send_all(messages, None)
 
     async def _send_all(self, messages: Iterable[Message], terms: DeliveryOptions | None) -> list[ProduceResponse]:
@@ -226,10 +226,10 @@ class Producer:
         timestamps_ms: Timestamps = None,
         partitions: Partitions = None,
     ) -> BulkResponse:
-        """Hand over a record for each of `values`, as there is room; the one response can be awaited for their fates.
+        """Send a record for each of `values`, as there is room; return one response for all, which can be awaited.
 
-        Arguments and errors are those of `kwire.Producer.send_many`. Cancelled while it waits for room, it takes back
-        what is not in yet; what is in is sent.
+        Arguments and errors are those of `kwire.Producer.send_many`. If the task is cancelled while it waits for room,
+        the records that have none yet are dropped; the others are sent.
         """
         records = self._core.slice_of(topic, values, keys, headers, timestamps_ms, partitions)
         return await self._append_many(topic, [records])
@@ -250,9 +250,9 @@ class Producer:
             return bulk.refuse(error)
 
     async def _append(self, append: Append[T], bridge: AsyncioBridge, terms: DeliveryOptions | None = None) -> T:
-        """Hand over a record, or many, once there is room."""
+        """Append a record, or many, once there is room."""
         room = Signal(bridge)
-        entered = self._buffer_pool.append_nowait(append, room.tell)
+        entered = self._buffer_pool.append_nowait(append, room.set)
         if not isinstance(entered, BlockedAppend):
             return entered
         await self._wait_for_room(entered, room, terms)
@@ -261,7 +261,7 @@ class Producer:
         return response
 
     async def _wait_for_room(self, blocked: BlockedAppend[Any], room: Signal, terms: DeliveryOptions | None) -> None:
-        """Wait until what is before the accumulator was let in; BufferFullError when that takes too long."""
+        """Wait until the append is done; BufferFullError when that takes too long."""
         limit = self._core.settings.max_block_ms / 1000
         if terms is not None and terms.timeout is not None:
             limit = min(limit, max(0.0, terms.deadline - self._core.runtime.clock.now()))
@@ -271,10 +271,10 @@ class Producer:
                 left = blocked.append.left
                 if await room.wait(limit):
                     return
-            # Not told in time, and taken back in time: otherwise it went in meanwhile, which is as good.
+            # If it cannot be cancelled any more, it was appended in the meantime, which is as good.
             if self._buffer_pool.cancel(blocked):
                 raise self._buffer_pool.full_error(blocked.append.topic)
-            await room.wait()  # being told just now
+            await room.wait()  # it is being notified just now
         except asyncio.CancelledError:
             self._buffer_pool.cancel(blocked)
             raise
@@ -293,7 +293,7 @@ class Producer:
             try:
                 await result_of(wanted, self._core.settings.max_block_ms / 1000)
             except RequestTimeoutError:
-                if wanted.done():  # the answer itself, not the lack of one
+                if wanted.done():  # the outcome is this error
                     raise
                 late = await self._on_loop(lambda: self._core.topic_timeout_error(topic))
                 raise late from late.__cause__
@@ -302,7 +302,10 @@ class Producer:
         return known
 
     def _current_loop(self) -> tuple[AsyncioBridge, MakeResponse]:
-        """The way into the present loop; and responses whose callbacks run there, or on their thread once it ended."""
+        """Return the bridge to the running loop, and a maker of responses whose callbacks run there.
+
+        Once that loop is closed, they run on the callback thread.
+        """
         loop = asyncio.get_running_loop()
         if self._home is None or self._home[0] is not loop:
             bridge = asyncio_bridge(loop)
@@ -313,7 +316,7 @@ class Producer:
         return self._home[1]
 
     def _dispatch(self, function: Callable[..., object], *args: Any) -> None:
-        """Run callbacks of responses that the accumulator made."""
+        """Run callbacks of responses that the accumulator's own `send` made."""
         assert self._first_bridge is not None
         _dispatch(self._first_bridge, self._core.runtime.dispatch, function, *args)
 
@@ -331,7 +334,7 @@ class Producer:
         if not self._core.is_started:
             return
         done = Signal()
-        start(done.tell)
+        start(done.set)
         if not await done.wait(timeout):
             raise await self._late(what, timeout)
 
@@ -389,7 +392,7 @@ class Producer:
                 what, lambda future: self._core.sender.end(transaction, future, is_commit=is_commit), timeout
             )
         except TransactionError:
-            failures.clear()  # this tells of them
+            failures.clear()  # this error reports them
             raise
         failures.clear()
 
@@ -398,7 +401,7 @@ class Producer:
         try:
             await result_of(future, timeout)
         except RequestTimeoutError:
-            if future.done():  # the answer itself, or it came just now
+            if future.done():  # the outcome is this error, or it came just now
                 return future.result()
             late = await self._late(what, timeout)
             raise late from late.__cause__
@@ -407,7 +410,7 @@ class Producer:
         return await self._on_loop_or_after(lambda: self._core.timeout_error(what, timeout))
 
     async def _on_loop(self, function: Callable[[], T], timeout: float | None = None) -> T:
-        """Run on the client's own thread; answers what that answers or raises."""
+        """Run on the loop thread; return what the function returns, or raise what it raises."""
         return await result_of(self._core.run(function), timeout)
 
     # -- the rest
@@ -488,7 +491,7 @@ class Producer:
         finally:
             runtime.close(timeout=0)  # begin to
             ended = Signal()
-            runtime.when_ended(ended.tell)
+            runtime.when_ended(ended.set)
             if await ended.wait(_PATIENCE):
                 runtime.close()  # its thread is at its last step
         return core.undelivered(late)
@@ -518,7 +521,7 @@ class Producer:
 
 
 def _declined(*_: object) -> None:
-    """What the accumulator's own `send` answers where it does not take a record in."""
+    """Return None from the accumulator's own `send` where it does not accept a record."""
 
 
 def _dispatch(

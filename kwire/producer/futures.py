@@ -25,10 +25,11 @@ from kwire.producer.batch_builder import BatchBuilder, DeliveryCallbacks, Dispat
 from kwire.producer.callbacks import Callbacks
 from kwire.producer.failures import Failure
 
-# Seconds. Whoever gives more may have thought of milliseconds, as in Java's and librdkafka's clients.
+# Seconds. A longer timeout may have been meant in milliseconds, as in Java's and librdkafka's clients.
 _LONG = 3_600.0
 
-Tell = Callable[[Callable[[], object]], bool]
+# `start(action)` has `action` called at the outcome, or returns False if there is one already.
+StartWaiting = Callable[[Callable[[], object]], bool]
 
 
 def warn_of_milliseconds(timeout: float) -> None:
@@ -39,19 +40,19 @@ def warn_of_milliseconds(timeout: float) -> None:
     warnings.warn(f"a timeout of {timeout!r}: these are seconds, not milliseconds", stacklevel=level)
 
 
-def wait_for(tell: Tell, timeout: float | None) -> bool:
-    """Wait for at most `timeout` seconds; False when it took longer."""
+def wait_for(start: StartWaiting, timeout: float | None) -> bool:
+    """Wait until the action of `start(action)` is called, at most `timeout` seconds; False when it took longer."""
     check_timeout(timeout)
     if timeout is not None and timeout > _LONG:
         warn_of_milliseconds(timeout)
-    # A lock that is released once is an event, without an event's own lock and queue of waiters. And an interrupt at
-    # the wrong moment leaves an event locked for good: the loop's thread, which is to set it, would wait for that.
-    told = threading.Lock()
-    told.acquire()
-    return not tell(told.release) or told.acquire(timeout=-1 if timeout is None else max(0, timeout))
+    # A lock that is released once is an event without a lock of its own. An interrupt at the wrong moment could leave
+    # that lock held for good, and the loop thread, which sets the event, would wait for it.
+    done = threading.Lock()
+    done.acquire()
+    return not start(done.release) or done.acquire(timeout=-1 if timeout is None else max(0, timeout))
 
 
-def awaiting(tell: Tell) -> Generator[object, None, None]:
+def awaiting(start: StartWaiting) -> Generator[object, None, None]:
     """For `__await__`: wait in the asyncio loop that runs, whichever it is."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
@@ -61,7 +62,7 @@ def awaiting(tell: Tell) -> Generator[object, None, None]:
         if not future.done():  # the awaiting task may have been cancelled
             future.set_result(None)
 
-    if tell(lambda: mailbox.post(resolve)):
+    if start(lambda: mailbox.post(resolve)):
         yield from future
 
 
@@ -115,7 +116,7 @@ class ProduceResponse(RecordFuture):
             self._dispatch(_run_callback, callback, self)
 
     def on_delivery(self, callback: Callback) -> None:
-        """`add_done_callback` for the callback that came with the record, right after it was taken in."""
+        """`add_done_callback` for the callback that came with the record, right after it was appended."""
         if not self._run.report(self._number, self, callback):
             self.add_done_callback(callback)
 
@@ -150,7 +151,7 @@ class ProduceResponse(RecordFuture):
             )
 
     def _at_once(self, action: Callable[[], object]) -> bool:
-        """Have ours run where the response is resolved; False when the outcome is there already."""
+        """Have `action` called when the response is resolved; False when it is resolved already."""
         return self._run.add_waiter(self._number, self, action, None)
 
     def _outcome(self) -> RecordMetadata:
@@ -162,7 +163,7 @@ class ProduceResponse(RecordFuture):
         return RecordMetadata(self._run.topic, partition, offset, timestamp_ms)
 
     def _own(self, error: BaseException) -> BaseException:
-        """An error of this look's own, which counts as one."""
+        """Return a copy of the error to raise, and count the failure as looked at."""
         assert isinstance(error, Failure)
         error.see(self._run, self._number, self._number + 1)
         return error.own()
@@ -175,7 +176,7 @@ class ProduceResponse(RecordFuture):
 
 
 class HomedResponse(ProduceResponse):
-    """One whose callbacks run where its sender is at home, and not on the callback thread: asyncio's."""
+    """A response whose callbacks run in the event loop of its sender, and not on the callback thread: asyncio's."""
 
     __slots__ = ("_home",)
 
@@ -215,7 +216,7 @@ def resolve(
     append_time_ms: int = -1,
     error: KwireError | None = None,
 ) -> None:
-    """Tell the outcome of a part of a run to everybody who asked, in the records' order. On the loop's thread."""
+    """Resolve the futures of a part of a batch, in the records' order. On the loop thread."""
     dispatch = run.dispatch
     failure = None
     if error is not None:
@@ -238,7 +239,7 @@ def resolve(
 
 
 def _see(failure: Failure, places: Iterable[RecordFuture]) -> None:
-    """Records with a callback, and those that somebody waits for, are looked at."""
+    """Count records with a callback or a waiter as looked at."""
     for place in places:
         if isinstance(place, ProduceResponse):
             failure.see(place._run, place._number, place._number + 1)
@@ -247,9 +248,9 @@ def _see(failure: Failure, places: Iterable[RecordFuture]) -> None:
 def _tell(
     reports: DeliveryCallbacks | None, late: list[Waiter], own: Dispatch | None, run_own: Dispatch | None
 ) -> None:
-    """Where callbacks came after their records: each where it belongs, sorted by record, then as they were given.
+    """Run callbacks, some of which were added after their records, each on its dispatcher, sorted by record.
 
-    Those that belong to `own` go to `run_own`.
+    Those of `own` run by `run_own`.
     """
     calls: list[Waiter] = [] if reports is None else [(*report, own) for report in reports.all()]
     calls = sorted(calls + late, key=itemgetter(0))
@@ -270,7 +271,7 @@ def _run_all(calls: list[tuple[RecordFuture, Callable[..., object]]]) -> None:
 
 
 def _run_callback(callback: Callable[..., object], place: RecordFuture) -> None:
-    """Call user code whose exception is nobody's to handle: it is logged."""
+    """Call user code; log what it raises."""
     try:
         callback(place)
     except Exception as error:

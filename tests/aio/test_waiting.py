@@ -24,14 +24,14 @@ def in_thread(function: object, *args: object) -> None:
 def test_a_signal_is_told_before_or_while_it_is_awaited() -> None:
     async def main() -> None:
         before = Signal()
-        in_thread(before.tell)
+        in_thread(before.set)
         assert await before.wait(PATIENCE)
         meanwhile = Signal()
-        threading.Thread(target=meanwhile.tell).start()
+        threading.Thread(target=meanwhile.set).start()
         assert await meanwhile.wait(PATIENCE)
         assert await meanwhile.wait(0)
         failed = Signal()
-        in_thread(failed.tell, LookupError("mine"))
+        in_thread(failed.set, LookupError("mine"))
         with pytest.raises(LookupError, match="mine"):
             await failed.wait(PATIENCE)
 
@@ -48,11 +48,11 @@ def test_a_signal_that_comes_late_or_to_nobody() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         for signal in (late, left):
-            in_thread(signal.tell)
+            in_thread(signal.set)
         assert await late.wait(PATIENCE)
         return left
 
-    asyncio.run(main()).tell()  # the loop is closed
+    asyncio.run(main()).set()  # the loop is closed
 
 
 def test_the_result_of_a_future_of_another_thread() -> None:
@@ -85,7 +85,7 @@ def test_a_mailbox_wakes_its_loop_once_for_many_calls_and_keeps_their_order() ->
             for number in range(100):
                 box.post(seen.append, number)
             box.post(seen.append)  # raises: logged, and harms nothing else
-            last.tell()
+            last.set()
 
         in_thread(post)
         assert await last.wait(PATIENCE)
