@@ -1,8 +1,8 @@
-"""kwire: the Kafka wire protocol from scratch, and the tools that stand on it.
+"""kwire: the Kafka wire protocol from scratch, with the tools that use it.
 
-The public names and the packages, imported when first used (PEP 562), so that `import kwire` costs next to nothing and
-reads no message module. `kwire.errors` has all exceptions, `kwire.protocol` the messages, `kwire.aio` the clients for
-asyncio, `kwire.broker` the in-process broker, `kwire.spark` the data source.
+Public names and packages are imported on first use (PEP 562), so `import kwire` is fast. `kwire.errors` has all
+exceptions, `kwire.protocol` the messages, `kwire.aio` the clients for asyncio, `kwire.broker` the embedded broker,
+`kwire.spark` the PySpark data source.
 """
 
 from __future__ import annotations
