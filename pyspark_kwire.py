@@ -1,4 +1,4 @@
-"""Lets Spark find `format("kwire")` by itself: it looks for top-level modules named pyspark_* with a DefaultSource."""
+"""Registers `format("kwire")`: Spark imports top-level modules named pyspark_* that have a DefaultSource."""
 
 from kwire.spark.source import KwireDataSource as DefaultSource
 

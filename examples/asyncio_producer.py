@@ -1,7 +1,6 @@
 """Produce from asyncio: many tasks share one producer.
 
-`send` waits only for room in the producer's memory, without blocking the loop. The response that it returns is awaited
-for the record's place in the log.
+`send` waits only for memory, without blocking the loop. Awaiting its response returns partition and offset.
 
     python examples/asyncio_producer.py localhost:9092
 """

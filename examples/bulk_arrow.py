@@ -1,4 +1,4 @@
-"""Send a pyarrow table and read it back as one: no Python object is made for a record.
+"""Send a pyarrow table and read it back as a table, without a Python object per record.
 
 Needs `pip install kwire[arrow]`.
 

@@ -1,4 +1,4 @@
-"""Encode and decode messages and record batches, without any broker or socket.
+"""Encode and decode messages and record batches, without a broker.
 
 python examples/codecs.py
 """

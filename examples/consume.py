@@ -1,6 +1,6 @@
-"""Read a topic from the beginning to where it ends now, and report what was read.
+"""Read a topic from the beginning to its current end, and report what was read.
 
-`ends` keeps the consumer from fetching beyond that place. Without it a consumer reads on as records arrive.
+`ends` stops the consumer at these offsets. Without it, the consumer continues with new records.
 
     python examples/consume.py localhost:9092
 """

@@ -1,6 +1,6 @@
-"""Find out why records wait: `explain` names what holds a partition back at this moment.
+"""Find out why records wait: `explain` says why a partition's records are not sent now.
 
-This program starts a cluster, stops the only broker, and asks.
+This program starts a cluster, stops its only broker, and calls `explain`.
 
     python examples/explain.py
 """

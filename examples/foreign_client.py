@@ -1,4 +1,4 @@
-"""Let another Kafka client, here confluent-kafka with a consumer group, talk to an embedded broker.
+"""Connect another Kafka client, here confluent-kafka with a consumer group, to an embedded broker.
 
 Applications written for any client can be tested this way, without a JVM or a container. Needs confluent-kafka.
 

@@ -1,7 +1,7 @@
-"""Choose partitions by a rule of your own: premium customers have partition 0 to themselves.
+"""Choose partitions by your own rule: partition 0 is reserved for premium customers.
 
-The rule runs in `send`, on the caller's thread. It sees the record and the topic's partitions with their leaders; None
-leaves the choice to the default.
+The rule runs in `send`, on the caller's thread. Its arguments are the record and the topic's partitions with their
+leaders. If it returns None, the default partitioner decides.
 
     python examples/partitioner.py localhost:9092
 """

@@ -1,7 +1,7 @@
-"""Produce records and hear of each one's fate through a callback.
+"""Produce records and get the result of each in a callback.
 
-`send` returns at once. The callback runs on a thread of its own when the broker has acknowledged the record, or when it
-was given up. `close`, here at the end of the `with` block, delivers what is still there.
+`send` returns at once. The callback runs on its own thread when the broker has acknowledged the record, or when
+delivery has failed. `close`, here at the end of the `with` block, delivers the remaining records.
 
     python examples/produce.py localhost:9092
 """

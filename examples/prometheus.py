@@ -1,4 +1,4 @@
-"""Show a producer's metrics to Prometheus.
+"""Export a producer's metrics to Prometheus.
 
 Needs `pip install kwire[metrics]`. A real program would leave the server running; this one scrapes itself once.
 

@@ -1,7 +1,7 @@
-"""Use the selector and the session alone: your own client, without the producer's or consumer's machinery.
+"""Use the selector and the session alone: your own client, without kwire's producer or consumer.
 
-`KafkaSelector` moves frames and waits; it knows no messages. `Session` is the state of one connection, without I/O: it
-agrees on versions, authenticates and matches responses with requests. This program is the loop between the two.
+`KafkaSelector` sends and receives frames. `Session` is one connection without I/O: it negotiates versions,
+authenticates and matches responses with requests. This program is the loop that connects both.
 
     python examples/selector.py localhost:9092
 """

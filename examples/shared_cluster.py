@@ -1,6 +1,6 @@
 """Let two producers and a consumer share connections, metadata and one event loop.
 
-Each client keeps its own options, callbacks and end: the first producer is closed long before the others.
+Each client has its own options and callbacks, and is closed separately: here one producer long before the others.
 
     python examples/shared_cluster.py localhost:9092
 """

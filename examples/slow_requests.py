@@ -1,6 +1,6 @@
 """Summarise a capture of Kafka's traffic: requests, errors and latency for each API.
 
-`kwire decode` puts the TCP connections together and prints a JSON line for each request with its response. This program
+`kwire decode` reassembles the TCP connections and prints a JSON line for each request with its response. This program
 reads those lines.
 
     tcpdump -i any -w traffic.pcap port 9092

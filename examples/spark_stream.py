@@ -1,7 +1,7 @@
 """Copy a topic to another one as a stream, with a checkpoint: a second run continues where the first one ended.
 
-`availableNow` reads what is there and ends; leave the trigger out to go on. Needs `pip install kwire[spark]` and a
-Java 17; see spark_batch.py for PYSPARK_PYTHON. `availableNow` needs Spark 4.2.
+With `availableNow` the query reads the available records and ends; without a trigger it continues. Needs
+`pip install kwire[spark]` and a Java 17; see spark_batch.py for PYSPARK_PYTHON. `availableNow` needs Spark 4.2.
 
     python examples/spark_stream.py localhost:9092 /tmp/checkpoint
 """

@@ -1,7 +1,7 @@
 """Test an application against a cluster that fails on purpose.
 
-Each test has a cluster of its own; it starts in milliseconds. A fault matches requests by API, broker, client, topic
-and partition, and hits as many of them as `times` says.
+Each test has its own cluster, which starts in milliseconds. A fault matches requests by API, broker, client, topic and
+partition, and applies to `times` of them.
 
     pytest examples/test_faults.py
 """

@@ -1,11 +1,10 @@
-"""Consume, transform, produce: results and positions become visible together, or not at all.
+"""Consume, transform, produce: results and offsets become visible together, or not at all.
 
-Each transaction has the results of some input and, by `send_offsets`, the position behind that input. A crash in
-between leaves neither, and readers with `isolation="read_committed"` see only whole transactions. A successor with the
-same transactional id fences the one that it replaces.
+Each transaction contains the results of some input and, by `send_offsets`, the offset after that input. After a crash,
+neither is visible: consumers with `isolation="read_committed"` see only committed transactions. A new instance
+with the same transactional id fences the previous one.
 
-kwire's consumer has no groups yet and does not read committed positions back. Give the place to start from as a second
-argument; other clients and tools see the positions as those of the group "doubler".
+kwire's consumer has no groups yet and does not read committed offsets. Pass the start offset as the second argument. Other clients and tools see the committed offsets as those of the group "doubler".
 
     python examples/transform.py localhost:9092 [OFFSET]
 """

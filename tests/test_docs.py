@@ -1,4 +1,4 @@
-"""Every example in the documents runs as it stands and prints what it says.
+"""Every example in the documents runs unchanged and prints what its comments say.
 
 A Python block has a `print(...)  # what it prints`; of a console block every command's output is compared, where `...`
 stands for anything. A console block is one session: `kwire broker ... &` runs until its end, on a port that is free

@@ -1,4 +1,4 @@
-"""Every program of examples/ runs as its docstring says, without a warning, and does what it is for."""
+"""Every program in examples/ runs as its docstring says, without warnings, and prints the expected output."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def values_of(cluster: Cluster, topic: str) -> list[bytes]:
     return [record.value or b"" for number in range(TOPICS[topic]) for record in cluster.log(topic, number).records()]
 
 
-def test_each_says_what_it_shows_and_stands_in_the_table() -> None:
+def test_each_has_a_docstring_and_a_row_in_the_table() -> None:
     table = (EXAMPLES / "README.md").read_text()
     for path in EXAMPLES.glob("*.py"):
         docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
@@ -76,7 +76,7 @@ def test_shared_cluster(cluster: Cluster) -> None:
     assert len(values_of(cluster, "orders")) == 1_000
 
 
-def test_transform_takes_up_where_it_stopped(cluster: Cluster) -> None:
+def test_transform_continues_where_it_stopped(cluster: Cluster) -> None:
     fill(cluster, "numbers", [str(number) for number in range(60)])
     assert run("transform.py", cluster.bootstrap).endswith("the next offset to read is 60\n")
     fill(cluster, "numbers", ["60"])
@@ -103,7 +103,7 @@ def test_selector(cluster: Cluster) -> None:
     assert run("selector.py", cluster.bootstrap).splitlines()[0] == "5 topics, 1 brokers"
 
 
-def test_selector_says_where_nothing_listens() -> None:
+def test_selector_reports_that_nothing_listens() -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "selector.py"), "127.0.0.1:1"], capture_output=True, text=True, timeout=60
     )

@@ -1,4 +1,4 @@
-"""Every frame in fixtures/, recorded from real brokers, is read, shown and written again byte for byte.
+"""Every frame in fixtures/, recorded from real brokers, is decoded, converted to JSON, and encoded to the same bytes.
 
 And all are there: every API that a room of kwire sends by itself (`kwire send` can send any) or that its broker
 answers, of every real broker that has it, in every version that both speak.
@@ -87,7 +87,7 @@ def offered_by(broker: str) -> Mapping[int, range]:
     return {one["apiKey"]: range(one["minVersion"], one["maxVersion"] + 1) for one in keys}
 
 
-def test_what_is_sent_is_found() -> None:
+def test_fixtures_are_found() -> None:
     """The set that the next test rests on, by some that stand for many."""
     sent = apis_sent()
     assert {"Produce", "InitProducerId", "EndTxn", "TxnOffsetCommit", "Fetch", "SaslAuthenticate"} <= sent
@@ -95,12 +95,12 @@ def test_what_is_sent_is_found() -> None:
     assert sent | apis_answered() == set(APIS), "tools/recording/script.py has other APIs"
 
 
-def test_every_broker_is_there() -> None:
+def test_every_broker_has_fixtures() -> None:
     assert {path.name for path in FIXTURES.iterdir()} == set(VERSIONS)
 
 
 @pytest.mark.parametrize("broker", VERSIONS)
-def test_every_recording_is_there(broker: str) -> None:
+def test_no_fixture_is_missing(broker: str) -> None:
     wanted = {
         f"{re.sub(r'(?<!^)(?=[A-Z])', '_', name).lower()}_v{version}"
         for name in apis_sent() | apis_answered()
@@ -110,7 +110,7 @@ def test_every_recording_is_there(broker: str) -> None:
     assert {path.name for path in (FIXTURES / broker).iterdir()} == {stem + kind for stem in wanted for kind in kinds}
 
 
-def test_every_version_of_the_main_apis_is_there() -> None:
+def test_every_version_of_the_main_apis_has_a_fixture() -> None:
     """Up to what 4.3 speaks; Produce, Fetch and ListOffsets are of one broker or the other in every version."""
     have = {path.name.removesuffix("_request.bin") for path in REQUESTS}
     for name, newest in [("produce", 13), ("fetch", 18), ("list_offsets", 11), ("metadata", 13), ("offset_fetch", 10)]:
@@ -147,7 +147,7 @@ def test_response(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", DIFFERENT_REQUESTS, ids=name_of)
-def test_response_that_is_cut_or_too_long(path: Path) -> None:
+def test_a_response_that_is_too_short_or_too_long_raises(path: Path) -> None:
     """At every byte of its body: a DecodeError, nothing else and nothing read by mistake."""
     frame = response_of(path).read_bytes()
     header, request = read_request(path)

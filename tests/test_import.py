@@ -1,4 +1,4 @@
-"""`import kwire` is cheap: it reads no message module, no socket, no thread; names come when they are used."""
+"""`import kwire` is fast: it imports no message, socket or thread module; names are imported on first use."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kwire.wire import accel
 PROBE = "import sys; before = set(sys.modules); import kwire; print(*sorted(set(sys.modules) - before))"
 
 
-def test_importing_kwire_imports_next_to_nothing() -> None:
+def test_importing_kwire_imports_few_modules() -> None:
     loaded = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True).stdout.split()
     ours = [name for name in loaded if name.startswith("kwire")]
     assert ours == ["kwire", "kwire.version"]
     assert not {"asyncio", "ssl", "socket", "threading", "json"} & set(loaded)
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     for name in kwire.__all__:
         assert getattr(kwire, name) is not None
     assert set(kwire.__all__) <= set(dir(kwire))
@@ -32,7 +32,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(vars(kwire)["_PACKAGES"] - {"spark"}))
-def test_packages_are_there_without_an_import_of_their_own(name: str) -> None:
+def test_packages_need_no_import_of_their_own(name: str) -> None:
     program = f"import kwire; print(kwire.{name}.__name__)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == (f"kwire.{name}\n", "")
@@ -44,11 +44,11 @@ def test_every_package_is_named() -> None:
     assert folders - {"wire"} | {"errors"} == set(vars(kwire)["_PACKAGES"])
 
 
-def test_the_implementation_can_be_asked() -> None:
+def test_implementation() -> None:
     assert kwire.implementation() == accel.IMPLEMENTATION
 
 
-def test_reprs_say_what_is_talked_to() -> None:
+def test_reprs_name_the_brokers() -> None:
     with kwire.broker.Cluster(brokers=1, topics={"t": 1}) as cluster:
         with kwire.Consumer(cluster.bootstrap, client_id="reader") as consumer:
             consumer.assign([("t", 0, 0)])

@@ -1,4 +1,4 @@
-"""Dependencies between rooms point one way: a room imports only rooms that stand below it, and says which.
+"""Rooms depend on each other in one direction: a room imports only lower rooms, and its docstring lists them.
 
 The order is ROOMS. Each room's `__init__` docstring ends with a line `Imports: a, b.`; the code must import no other.
 """
@@ -91,7 +91,7 @@ def test_only_net_touches_sockets_and_time(room: str) -> None:
         assert touched <= allowed, f"{path.relative_to(KWIRE)} imports {touched - allowed}"
 
 
-def test_the_walker_sees_an_upward_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upward_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check itself can fail: a planted upward import, absolute or relative, is found."""
     monkeypatch.setitem(globals(), "KWIRE", tmp_path / "kwire")
     room = tmp_path / "kwire" / "wire"

@@ -1,4 +1,4 @@
-"""Check what the source archive and the wheels hold, and that a wheel's tag says whether C is in it."""
+"""The contents of the source archive and the wheels, and the wheel's tag with and without C."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def expect_python_only(wheel: Path) -> None:
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"kwire", "pyspark_kwire.py"}
 
 
-def test_a_wheel_that_leaves_the_accelerator_out_is_pure(source: Path, tmp_path: Path) -> None:
+def test_a_wheel_without_the_accelerator_is_pure(source: Path, tmp_path: Path) -> None:
     expect_python_only(build(source, "build_wheel", tmp_path, KWIRE_NO_EXTENSIONS="1"))
 
 

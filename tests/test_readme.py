@@ -1,4 +1,4 @@
-"""README's example is short; every path, link and extra that README names exists; every room is on its map."""
+"""README: a short first example, existing paths, links and extras, and every room on its map."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_extra_that_is_named_exists() -> None:
 
 
 def test_the_changelog_keeps_its_form() -> None:
-    """Unreleased, then releases with their dates; changes stand under Added, Changed, Fixed or the like."""
+    """Unreleased, then releases with dates; changes are under Added, Changed, Fixed or similar."""
     changelog = (ROOT / "CHANGELOG.md").read_text()
     releases = re.findall(r"^## (.+)$", changelog, re.MULTILINE)
     assert releases[0] == "Unreleased"

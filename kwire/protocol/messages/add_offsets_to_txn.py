@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (key 25): tell the transaction's coordinator that it will commit offsets of a group.
+"""AddOffsetsToTxn (key 25): announce to the transaction coordinator that a transaction will commit offsets of a group.
 
 v0   (KIP-98)
 v1   throttling is the client's to carry out (KIP-219)

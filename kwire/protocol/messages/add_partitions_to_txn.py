@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn (key 24): tell the transaction's coordinator which partitions it will write to.
+"""AddPartitionsToTxn (key 24): announce to the transaction coordinator which partitions a transaction will write to.
 
 v0   (KIP-98)
 v1   throttling is the client's to carry out (KIP-219)

@@ -1,7 +1,7 @@
 """AddRaftVoter (key 80): raft: make a controller a voter.
 
 v0   flexible (KIP-853)
-v1   the answer need not wait until the change is committed (KIP-1186)
+v1   the response need not wait until the change is committed (KIP-1186)
 """
 
 from kwire.protocol.fields import boolean, int16, int32, string, uint16, uuid

@@ -1,6 +1,6 @@
 """ApiVersions (key 18): which APIs and versions a broker speaks. The first request of a connection.
 
-A broker that does not know the request's version answers UNSUPPORTED_VERSION in version 0, with its own range of
+A broker that does not know the request's version returns UNSUPPORTED_VERSION in version 0, with its own range of
 ApiVersions. So that it can be read before anything is agreed, the response has the header of version 0 always.
 
 v0   (KIP-35)

@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (key 73): a broker tells the controller in which directories its replicas are.
+"""AssignReplicasToDirs (key 73): a broker reports to the controller in which directories its replicas are.
 
 v0   flexible (KIP-858)
 """

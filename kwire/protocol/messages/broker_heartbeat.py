@@ -1,4 +1,4 @@
-"""BrokerHeartbeat (key 63): a broker lives; it asks to be fenced, unfenced or let go.
+"""BrokerHeartbeat (key 63): a broker reports that it is alive, and requests to be fenced, unfenced or shut down.
 
 v0   flexible (KIP-631)
 v1   log directories that failed (KIP-858)

@@ -1,7 +1,7 @@
 """Committed offsets and classic groups, as __consumer_offsets keeps them.
 
 A record's key is one of the ...Key classes behind two bytes of its type (API_KEY here), its value the class of the same
-name behind two bytes of its version; no value means that the offset or group is gone. See `internal_topics`.
+name behind two bytes of its version; no value means that the offset or group was deleted. See `internal_topics`.
 
 v0   (the original offsets topic)
 v1   of OffsetCommitValue: a time to expire at, its only version with one;

@@ -1,8 +1,8 @@
-"""What the consumers of a classic group tell each other through its coordinator, which does not read it.
+"""The consumer protocol of classic groups: data that members exchange through the coordinator, which does not read it.
 
-The subscription is the metadata of JoinGroup, the assignment the answer of SyncGroup. Each stands behind two bytes of
-its version (`encode_versioned`, `decode_versioned`). A reader that meets a newer version reads what it knows and
-ignores the rest, so no version may remove or move a field; that is why there are no flexible ones.
+The subscription is the metadata of JoinGroup, the assignment that of SyncGroup's response. Two bytes of
+version precede each (`encode_versioned`, `decode_versioned`). A reader of a newer version reads the fields that it knows
+and ignores the rest. So no version may remove or move a field, and none is flexible.
 
 v0   topics and user data
 v1   partitions owned already, for cooperative rebalances (KIP-429)

@@ -1,4 +1,4 @@
-"""ControlledShutdown (key 7): a broker asks the controller to move its leaders away. Until ZooKeeper went.
+"""ControlledShutdown (key 7): a broker requests the controller to move its leaders away. ZooKeeper mode only.
 
 v0   (the original); the only request whose header has no client id
 v1   an ordinary header

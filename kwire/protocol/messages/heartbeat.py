@@ -1,4 +1,4 @@
-"""Heartbeat (key 12): a member of a classic group lives; the answer says when to join again.
+"""Heartbeat (key 12): a member of a classic group is alive; the response says when to rejoin.
 
 v0   (the original consumer protocol)
 v1   throttle time (KIP-124)

@@ -9,7 +9,7 @@ v5   static members (KIP-345)
 v6   flexible (KIP-482)
 v7   the protocol type in the response (KIP-559)
 v8   a reason, for the broker's log (KIP-800)
-v9   a leader may be told to skip the assignment (KIP-814)
+v9   the response may tell the leader to skip the assignment (KIP-814)
 """
 
 from kwire.protocol.fields import boolean, bytes_, int16, int32, string

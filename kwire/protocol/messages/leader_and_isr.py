@@ -1,11 +1,11 @@
-"""LeaderAndIsr (key 4): the controller tells brokers of their partitions' leaders and replicas. Until ZooKeeper went.
+"""LeaderAndIsr (key 4): the controller sends brokers the leaders and replicas of their partitions. ZooKeeper mode only.
 
 v0   (the original)
 v1   partitions that are new; KAFKA_STORAGE_ERROR may be answered (KIP-112)
 v2   the broker's epoch; partitions by topic (KIP-380)
 v3   replicas being added and removed (KIP-455)
 v4   flexible (KIP-482)
-v5   topic ids; full and incremental requests told apart (KIP-516)
+v5   topic ids; distinguishes full and incremental requests (KIP-516)
 v6   recovery after an unclean election (KIP-704)
 v7   controllers of KRaft, for brokers that migrate (KIP-866)
 

@@ -10,7 +10,7 @@ v6   flexible (KIP-482)
 v7   -3 asks for the record with the highest timestamp (KIP-734)
 v8   -4 asks for the start of the broker's local log (KIP-405)
 v9   -5 asks for the last offset in tiered storage (KIP-1005)
-v10  a time limit, for answers that need the tiered storage (KIP-1075)
+v10  a time limit, for offsets in tiered storage (KIP-1075)
 v11  -6 asks for the first offset not yet copied to tiered storage (KIP-1023)
 
 Kafka 4.0 dropped version 0.

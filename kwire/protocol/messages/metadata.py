@@ -13,7 +13,7 @@ v9   flexible (KIP-482)
 v10  topic ids (KIP-516)
 v11  the cluster's authorised operations moved to DescribeCluster (KIP-700)
 v12  topics by id in the request, with a null name (KIP-516)
-v13  a top-level error tells the client to bootstrap anew (KIP-1102)
+v13  a top-level error makes the client bootstrap again (KIP-1102)
 """
 
 from kwire.protocol.fields import NO_ID, boolean, int16, int32, string, uuid

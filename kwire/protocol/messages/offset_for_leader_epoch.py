@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (key 23): where a leader epoch ended, to find out what of a log is not the leader's any more.
 
 v0   for followers only (KIP-101)
-v1   the epoch that the answer is about (KIP-279)
+v1   the response has the epoch (KIP-279)
 v2   current leader epoch, to fence stale askers; throttle time; consumers may ask (KIP-320)
 v3   the replica that asks (KIP-392)
 v4   flexible (KIP-482)
@@ -14,7 +14,7 @@ from kwire.protocol.schema import Request, Response, Struct, since
 
 # replica_id
 CONSUMER = -1
-DEBUGGING_CONSUMER = -2  # may see what is not replicated yet
+DEBUGGING_CONSUMER = -2  # may see records that are not replicated yet
 
 
 class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"], key=23, versions=(0, 4), flexible=4):

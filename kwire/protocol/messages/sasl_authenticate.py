@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36): one message of the SASL mechanism, and the broker's answer.
+"""SaslAuthenticate (key 36): one message of the SASL mechanism, and the broker's response.
 
 v0   (KIP-152)
 v1   how long the session lasts before the client must authenticate again (KIP-368)

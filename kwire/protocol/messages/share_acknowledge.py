@@ -1,6 +1,6 @@
 """ShareAcknowledge (key 79): accept, release or reject acquired records of a share group.
 
-v0   flexible; early access in 4.0, gone in 4.1 (KIP-932)
+v0   flexible; early access in 4.0, removed in 4.1 (KIP-932)
 v1   the first stable one (KIP-932)
 v2   acknowledgements that renew the lock (KIP-1222)
 """

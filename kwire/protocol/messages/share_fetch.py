@@ -1,6 +1,6 @@
 """ShareFetch (key 78): acquire records of a share group, and acknowledge earlier ones on the way.
 
-v0   flexible; early access in 4.0, gone in 4.1 (KIP-932)
+v0   flexible; early access in 4.0, removed in 4.1 (KIP-932)
 v1   the first stable one: limits by records and batches (KIP-932)
 v2   how to acquire (KIP-1206); acknowledgements that renew the lock (KIP-1222)
 """

@@ -1,6 +1,6 @@
 """ShareGroupDescribe (key 77): state and members of share groups.
 
-v0   flexible; early access in 4.0, gone in 4.1 (KIP-932)
+v0   flexible; early access in 4.0, removed in 4.1 (KIP-932)
 v1   the first stable one (KIP-932)
 """
 

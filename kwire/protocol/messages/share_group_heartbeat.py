@@ -1,6 +1,6 @@
 """ShareGroupHeartbeat (key 76): join, live in and leave a share group; the broker assigns.
 
-v0   flexible; early access in 4.0, gone in 4.1 (KIP-932)
+v0   flexible; early access in 4.0, removed in 4.1 (KIP-932)
 v1   the first stable one (KIP-932)
 """
 

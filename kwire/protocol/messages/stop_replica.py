@@ -1,4 +1,4 @@
-"""StopReplica (key 5): the controller has brokers stop or delete replicas. Until ZooKeeper went.
+"""StopReplica (key 5): the controller makes brokers stop or delete replicas. ZooKeeper mode only.
 
 v0   (the original)
 v1   the broker's epoch; partitions by topic (KIP-380)

@@ -1,7 +1,7 @@
 """UpdateFeatures (key 57): raise or lower the levels of the cluster's features.
 
 v0   flexible (KIP-584)
-v1   safe and unsafe downgrades told apart; a dry run (KIP-778)
+v1   distinguishes safe and unsafe downgrades; a dry run (KIP-778)
 v2   all or nothing: no results per feature (KIP-1022)
 """
 

@@ -1,4 +1,4 @@
-"""UpdateMetadata (key 6): the controller tells every broker of every partition and broker. Until ZooKeeper went.
+"""UpdateMetadata (key 6): the controller sends every broker all partitions and brokers. ZooKeeper mode only.
 
 v0   (the original)
 v1   several endpoints per broker, with their security protocols (KIP-2)

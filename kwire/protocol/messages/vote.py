@@ -2,7 +2,7 @@
 
 v0   flexible (KIP-595)
 v1   directory ids of replica and voter, the leader's address (KIP-853)
-v2   a vote before the vote, which costs no epoch (KIP-996); what was called candidate is now replica
+v2   pre-vote, which does not increase the epoch (KIP-996); candidate renamed to replica
 """
 
 from kwire.protocol.fields import NO_ID, boolean, int16, int32, int64, string, uint16, uuid
