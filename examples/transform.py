@@ -4,7 +4,8 @@ Each transaction contains the results of some input and, by `send_offsets`, the 
 neither is visible: consumers with `isolation="read_committed"` see only committed transactions. A new instance
 with the same transactional id fences the previous one.
 
-kwire's consumer has no groups yet and does not read committed offsets. Pass the start offset as the second argument. Other clients and tools see the committed offsets as those of the group "doubler".
+kwire's consumer has no groups yet and does not read committed offsets. Pass the start offset as the second argument.
+Other clients and tools see the committed offsets as those of the group "doubler".
 
     python examples/transform.py localhost:9092 [OFFSET]
 """

@@ -1,8 +1,8 @@
 """The consumer protocol of classic groups: data that members exchange through the coordinator, which does not read it.
 
 The subscription is the metadata of JoinGroup, the assignment that of SyncGroup's response. Two bytes of
-version precede each (`encode_versioned`, `decode_versioned`). A reader of a newer version reads the fields that it knows
-and ignores the rest. So no version may remove or move a field, and none is flexible.
+version precede each (`encode_versioned`, `decode_versioned`). A reader of a newer version reads the fields it knows and
+ignores the rest. So no version may remove or move a field, and none is flexible.
 
 v0   topics and user data
 v1   partitions owned already, for cooperative rebalances (KIP-429)
