@@ -271,11 +271,24 @@ class PartitionQueue:
     def overdue_unqueued(self, now: float) -> list[ProducerBatch]:
         """Return the batches past their deadline that cannot be removed yet, without those returned before.
 
-        They are in flight, wait to be retried, or are decided and wait for an earlier batch of the partition.
+        They are in flight, wait to be retried, or are decided and wait for an earlier batch of the partition. A batch
+        with a timeout of its own comes at its deadline. Any other waits for the batches before it, so that futures
+        complete in order (rule 10): an earlier one may have a longer timeout of its own.
         """
-        overdue = [batch for batch in self.unresolved() if batch.deadline <= now and not batch.is_overdue]
-        queued = set(self.queued) if overdue else ()
-        return [batch for batch in overdue if batch not in queued]
+        unresolved = self.unresolved()
+        if not any(batch.deadline <= now and not batch.is_overdue for batch in unresolved):
+            return []
+        queued = set(self.queued)
+        overdue, is_first = [], True
+        for batch in unresolved:
+            if batch.is_overdue:
+                continue
+            has_own_timeout = batch.terms is not None and batch.terms.timeout is not None
+            if batch.deadline <= now and batch not in queued and (is_first or has_own_timeout or self._line is None):
+                overdue.append(batch)
+            else:
+                is_first = False
+        return overdue
 
     def expired(self, now: float) -> list[ProducerBatch]:
         """Remove and return the queued batches past their deadline. Call `overdue_unqueued` next, for the others."""
