@@ -1,6 +1,6 @@
-"""Senders with a bug each that some client has had: what the simulation is worth is that it finds them.
+"""Senders with one bug each, which some client has had. The simulation must find them.
 
-Each is a function that breaks the producer through pytest's `MonkeyPatch`, which mends it again.
+Each function breaks the producer with pytest's `MonkeyPatch`, which restores it.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ def no_first_ack_gate(patch: pytest.MonkeyPatch) -> None:
     """KAFKA-15591: five batches go to a leader that has acknowledged none."""
     intact = PartitionQueue.blocked_reason
 
-    def closed_by(queue: PartitionQueue, leader: tuple[int, int], now: float) -> str | None:
+    def blocked_reason(queue: PartitionQueue, leader: tuple[int, int], now: float) -> str | None:
         if not queue._in_flight:
             queue.leader = leader
         queue._proven_until = float("inf")
         return intact(queue, leader, now)
 
-    patch.setattr(PartitionQueue, "blocked_reason", closed_by)
+    patch.setattr(PartitionQueue, "blocked_reason", blocked_reason)
 
 
 def a_first_ack_gate_that_stays_open(patch: pytest.MonkeyPatch) -> None:
-    """What a leader once acknowledged is taken for proof for ever, also when it has forgotten."""
+    """An acknowledgement counts as proof for ever, although the leader may drop its producer state."""
     patch.setattr(partition, "_PROOF_LASTS", 1e9)
 
 
 def back_of_the_queue(patch: pytest.MonkeyPatch) -> None:
-    """Sarama's many: what failed goes behind what has come since."""
+    """Several bugs of Sarama: failed batches go behind newer ones."""
 
     def settle(queue: PartitionQueue) -> None:
         if not queue._in_flight and queue._retrying:
@@ -51,7 +51,7 @@ def back_of_the_queue(patch: pytest.MonkeyPatch) -> None:
 
 
 def sequence_used_again(patch: pytest.MonkeyPatch) -> None:
-    """franz-go#1217: the next batch gets the sequence of one that was given up, and is taken for it."""
+    """franz-go#1217: a batch gets the sequence of one that expired, and is taken for a duplicate of it."""
     patch.setattr(ProducerIdState, "require_epoch_bump", lambda identity: None)
     intact = PartitionQueue.expired
 
@@ -66,7 +66,7 @@ def sequence_used_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def new_identity_for_what_may_be_stored(patch: pytest.MonkeyPatch) -> None:
-    """KAFKA-14034: after a change of ids a batch of open fate is sent again as if it were new."""
+    """KAFKA-14034: after an epoch bump a batch that may be stored is sent again as a new one."""
 
     def unstamp(batch: ProducerBatch) -> None:
         batch.sequence, batch.encoded = NO_SEQUENCE, None
@@ -76,10 +76,10 @@ def new_identity_for_what_may_be_stored(patch: pytest.MonkeyPatch) -> None:
 
 
 def new_leader_at_once(patch: pytest.MonkeyPatch) -> None:
-    """The new leader is sent to while the old one's answer is awaited."""
+    """The new leader gets a batch before the old one has responded."""
     intact, take = PartitionQueue.blocked_reason, PartitionQueue.take
 
-    def closed_by(queue: PartitionQueue, leader: tuple[int, int], now: float) -> str | None:
+    def blocked_reason(queue: PartitionQueue, leader: tuple[int, int], now: float) -> str | None:
         if queue.leader is None or queue.leader[0] == leader[0]:
             return intact(queue, leader, now)
         out, queue._in_flight = queue._in_flight, deque()
@@ -93,12 +93,12 @@ def new_leader_at_once(patch: pytest.MonkeyPatch) -> None:
             queue.leader = leader
         return take(queue, leader)
 
-    patch.setattr(PartitionQueue, "blocked_reason", closed_by)
+    patch.setattr(PartitionQueue, "blocked_reason", blocked_reason)
     patch.setattr(PartitionQueue, "take", take_at_once)
 
 
 def not_the_leader_is_taken_for_no(patch: pytest.MonkeyPatch) -> None:
-    """A leader that leads no more answers so when its followers come too late, with the batch in its log."""
+    """NOT_LEADER_OR_FOLLOWER is taken as proof that the leader has not appended the batch."""
     table = {**responses._ACTIONS, ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorAction.RETRY}
     patch.setattr(responses, "_ACTIONS", table)
 
@@ -116,7 +116,7 @@ def the_offset_of_a_refusal_is_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(responses, "partition_answers", answers)
 
 
-def outcomes_as_they_come(patch: pytest.MonkeyPatch) -> None:
+def resolutions_out_of_order(patch: pytest.MonkeyPatch) -> None:
     def resolve(self: ResponseHandler, batch: ProducerBatch, error: Any) -> None:
         batch.close()
         batch.is_decided, batch.error = True, error
@@ -133,7 +133,7 @@ def failed_batch_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def idle_partitions_keep_their_sequence(patch: pytest.MonkeyPatch) -> None:
-    """KAFKA-12152: only partitions with something to send begin anew under a new id."""
+    """KAFKA-12152: only partitions with queued batches restart their sequences in a new epoch."""
     intact = PartitionQueue.restart_sequences
 
     def restart(queue: PartitionQueue) -> None:
@@ -144,13 +144,13 @@ def idle_partitions_keep_their_sequence(patch: pytest.MonkeyPatch) -> None:
 
 
 def only_the_first_expires(patch: pytest.MonkeyPatch) -> None:
-    """kafka-python 3.0.11: an exception on the way ends the loop over the batches that expired."""
+    """kafka-python 3.0.11: an exception ends the loop over expired batches."""
     intact = ResponseHandler.fail_delivery
-    told: list[ProducerBatch] = []
+    failed: list[ProducerBatch] = []
 
     def fail_delivery(self: ResponseHandler, batch: ProducerBatch, what: str, cause: Any) -> None:
-        if not told:
-            told.append(batch)
+        if not failed:
+            failed.append(batch)
             intact(self, batch, what, cause)
 
     patch.setattr(ResponseHandler, "fail_delivery", fail_delivery)
@@ -160,7 +160,7 @@ def only_the_first_expires(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_new_epoch_after_doubt(patch: pytest.MonkeyPatch) -> None:
-    """KAFKA-17754: an EndTxn of the older protocol that comes late ends the next transaction."""
+    """KAFKA-17754: a late EndTxn of the older protocol ends the next transaction."""
 
     def ended(transaction: Transaction) -> None:
         transaction._in_doubt = False

@@ -1,4 +1,4 @@
-"""What the simulation is worth: senders with a bug that some client has had are caught, each within so many seeds."""
+"""The simulation finds senders with a bug that some client has had, each within a few seeds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.simulation import broken
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
-# The bug, where to look for it, which anomaly gives it away, the first seed, and how many seeds suffice.
+# The bug, the scenario, the anomalies that reveal it, the first seed, and how many seeds suffice.
 CASES: list[tuple[Break, str, set[str], int, int]] = [
     (broken.no_first_ack_gate, "rough", {"gate"}, 0, 10),
     (broken.back_of_the_queue, "rush", {"order", "duplicate"}, 0, 10),
     (broken.sequence_used_again, "rough", {"lost", "offset", "probe"}, 0, 10),
-    (broken.outcomes_as_they_come, "rough", {"resolution order"}, 0, 15),
+    (broken.resolutions_out_of_order, "rough", {"resolution order"}, 0, 15),
     (broken.failed_batch_is_forgotten, "hasty", {"stuck"}, 0, 5),
     (broken.no_new_epoch_after_doubt, "tardy", {"seen", "torn", "hidden"}, 0, 10),
     (broken.commit_before_all_is_written, "transactions", {"half acked", "torn", "hidden", "crash"}, 0, 5),

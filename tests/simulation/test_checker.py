@@ -1,4 +1,4 @@
-"""The judge before the court: every kind of anomaly is found in a history that was made by hand to have it."""
+"""The checker finds every kind of anomaly in histories that were made to contain it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ BEST = Promises(is_idempotent=True, is_ordered=True, acks=-1, delivers=True)
 
 
 class Story:
-    """Records 0, 1, 2... of producer p, and what became of them."""
+    """Records 0, 1, 2... of producer p, and how they resolved."""
 
     def __init__(self) -> None:
         self.history = History()
         self.promises = BEST
         self.buffered = 0
 
-    def send(self, *, partition: int | None = 0, key: bytes | None = None) -> Sent:
+    def send(self, *, partition: int | None = 0, key: bytes | None = None, timeout: float | None = None) -> Sent:
         number = len(self.history.sent)
-        sent = Sent(RecordId("p", TOPIC, number), float(number), partition, key)
+        sent = Sent(RecordId("p", TOPIC, number), float(number), partition, key, timeout)
         self.history.add_sent(sent)
         return sent
 
@@ -42,7 +42,7 @@ class Story:
         self.history.logs.append(LogCopy(topic, id, partition, tuple(enumerate(values))))
 
     def send_and_store(self, count: int) -> list[Sent]:
-        """All as it should be."""
+        """Send, acknowledge and store records in order."""
         records = [self.send() for _ in range(count)]
         for offset, sent in enumerate(records):
             self.acknowledge(sent, offset)
@@ -86,7 +86,7 @@ def out_of_order(story: Story) -> None:
     story.store(value(second), value(first))
 
 
-def outcomes_out_of_order(story: Story) -> None:
+def resolutions_out_of_order(story: Story) -> None:
     first, second = story.send(), story.send()
     story.acknowledge(second, 1)
     story.acknowledge(first, 0)
@@ -94,7 +94,7 @@ def outcomes_out_of_order(story: Story) -> None:
 
 
 def failures_out_of_order(story: Story) -> None:
-    """An outcome that is a failure has its turn too."""
+    """Failures resolve in order too."""
     story.promises = replace(BEST, delivers=False)
     first, second = story.send(), story.send()
     story.acknowledge(second, 0)
@@ -179,7 +179,7 @@ CASES: list[tuple[Callable[[Story], None], set[str]]] = [
     (unresolved, {"unresolved"}),
     (resolved_twice, {"resolved twice"}),
     (out_of_order, {"order"}),
-    (outcomes_out_of_order, {"resolution order"}),
+    (resolutions_out_of_order, {"resolution order"}),
     (failures_out_of_order, {"resolution order"}),
     (lost, {"lost", "offset"}),
     (duplicate, {"duplicate"}),
@@ -212,23 +212,32 @@ def all_well(story: Story) -> None:
 
 
 def given_up_and_stored(story: Story) -> None:
-    """Said to be possibly there, and there it is."""
+    """It failed as possibly stored, and is stored."""
     story.promises = replace(BEST, delivers=False)
     sent = story.send()
     story.fail(sent, perhaps_stored())
     story.store(value(sent))
 
 
-def lanes(story: Story) -> None:
-    """Records that got their partition in different ways may overtake each other."""
+def partitioned_in_different_ways(story: Story) -> None:
+    """Such records may overtake each other."""
     unkeyed, explicit = story.send(partition=None), story.send(partition=0)
     story.acknowledge(explicit, 0)
     story.acknowledge(unkeyed, 1)
     story.store(value(explicit), value(unkeyed))
 
 
+def overtaken_by_a_failure_with_an_earlier_deadline(story: Story) -> None:
+    """A record with a longer timeout of its own does not delay the failure of the next one."""
+    story.promises = replace(BEST, delivers=False)
+    first, second = story.send(timeout=60.0), story.send()
+    story.fail(second, surely_not_stored())
+    story.acknowledge(first, 0)
+    story.store(value(first))
+
+
 def two_topics_of_one_name(story: Story) -> None:
-    """A record that is in a deleted topic and in the next one of that name was stored once in each."""
+    """A record in a deleted topic and in its successor was stored once in each."""
     sent = story.send()
     story.acknowledge(sent, 0)
     story.store(value(sent))
@@ -251,7 +260,7 @@ def lost_with_its_leader(story: Story) -> None:
     story.store()
 
 
-def not_acknowledged_by_anybody(story: Story) -> None:
+def sent_with_acks_0(story: Story) -> None:
     story.promises = replace(BEST, is_idempotent=False, acks=0)
     story.acknowledge(story.send(), -1)
     story.store()
@@ -260,8 +269,9 @@ def not_acknowledged_by_anybody(story: Story) -> None:
 @pytest.mark.parametrize(
     "build",
     [
-        nothing, all_well, given_up_and_stored, lanes, two_topics_of_one_name, repeated_without_idempotence,
-        lost_with_its_leader, not_acknowledged_by_anybody,
+        nothing, all_well, given_up_and_stored, partitioned_in_different_ways, two_topics_of_one_name,
+        repeated_without_idempotence, lost_with_its_leader, sent_with_acks_0,
+        overtaken_by_a_failure_with_an_earlier_deadline,
     ],
     ids=lambda case: case.__name__,
 )  # fmt: skip
@@ -271,7 +281,7 @@ def test_what_was_not_promised_is_no_anomaly(build: Callable[[Story], None]) -> 
     assert story.kinds() == set()
 
 
-def test_acks_1_loses_only_what_its_leader_took_along() -> None:
+def test_acks_1_may_lose_only_records_that_were_lost_with_a_leader() -> None:
     story = Story()
     lost_with_its_leader(story)
     story.history.truncated.clear()

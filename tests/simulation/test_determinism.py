@@ -44,8 +44,8 @@ def test_a_plan_is_a_value(scenario: str) -> None:
 
 def test_a_trace_is_kept_only_for_a_reader() -> None:
     one = plan(SCENARIOS["patient"], 1)
-    quiet, told = run(one), run(one, keeps_trace=True)
+    quiet, kept = run(one), run(one, keeps_trace=True)
     assert quiet.trace is None
-    assert told.trace is not None
-    assert len(told.trace) > 100
-    assert quiet.digest == told.digest
+    assert kept.trace is not None
+    assert len(kept.trace) > 100
+    assert quiet.digest == kept.digest

@@ -1,4 +1,4 @@
-"""The judge of transactions: each of its anomalies in a history that was made by hand to have it."""
+"""The checker finds every kind of anomaly of transactions in histories that were made to contain it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def torn(story: Story) -> None:
     story.read(*story.commit(story.transaction()).records[:2])
 
 
-def torn_though_nobody_knows_how_it_ended(story: Story) -> None:
+def torn_although_its_end_is_unknown(story: Story) -> None:
     one = story.transaction()
     one.is_commit_asked = True
     story.read(*one.records[1:])
@@ -99,7 +99,7 @@ def left_open(story: Story) -> None:
 
 CASES: list[tuple[Callable[[Story], None], set[str]]] = [
     (torn, {"torn"}),
-    (torn_though_nobody_knows_how_it_ended, {"torn"}),
+    (torn_although_its_end_is_unknown, {"torn"}),
     (torn_for_one_of_two_readers, {"torn"}),
     (hidden, {"hidden"}),
     (seen_after_abort, {"seen"}),
@@ -128,8 +128,8 @@ def aborted_and_not_read(story: Story) -> None:
     story.read()
 
 
-def committed_for_all_that_is_known_or_not(story: Story) -> None:
-    """The answer to its end never came."""
+def commit_requested_without_a_response(story: Story) -> None:
+    """The EndTxn request never got a response."""
     for is_read in (True, False):
         one = story.transaction()
         one.is_commit_asked = True
@@ -138,7 +138,7 @@ def committed_for_all_that_is_known_or_not(story: Story) -> None:
 
 @pytest.mark.parametrize(
     "build",
-    [committed_and_read, aborted_and_not_read, committed_for_all_that_is_known_or_not],
+    [committed_and_read, aborted_and_not_read, commit_requested_without_a_response],
     ids=lambda case: case.__name__,
 )
 def test_what_was_not_promised_is_no_anomaly(build: Callable[[Story], None]) -> None:

@@ -1,4 +1,4 @@
-"""tools/simulate: what it says of seeds, good and bad, and that a replay is the same run."""
+"""tools/simulate: its table of seeds, what it prints of a failing seed, and that a replay is the same run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulation import broken
 
 @pytest.fixture(autouse=True)
 def level() -> Iterator[None]:
-    """The tool silences the producers' log, of its own process."""
+    """Restore the log level, which the tool sets for its process."""
     log = logging.getLogger("kwire")
     before = log.level
     yield

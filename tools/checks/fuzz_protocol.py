@@ -1,12 +1,10 @@
-"""Broken messages for the decoders of kwire.protocol, and what must hold whatever the bytes are.
+"""Broken messages for the decoders of kwire.protocol, and the rules that hold for any bytes.
 
-A case is a random message of any class and version, or a whole frame, or a record of an internal topic, that is then
-broken in some of the ways in which bytes break: bits flipped, lengths made huge or negative, pieces cut, doubled, moved
-or taken from another message. Then: it decodes or raises DecodeError that says where; the interpretive reader agrees
-with the compiled one; what decodes encodes to bytes that decode to the same; time and memory are in proportion to the
-bytes. A case is made from one number, so a failure is repeated with `--seed`.
-
-Refuses: to shrink what it found; the bytes are small as they are.
+A case is a random message of any class and version, or a whole frame, or a record of an internal topic, which is then
+damaged: bits flipped, lengths made huge or negative, pieces cut, doubled, moved or taken from another message. The
+bytes must decode, or raise a DecodeError that says where. Both readers must agree. What
+decodes must encode to bytes that decode to the same. Time and memory must be in proportion to the bytes. A seed makes a
+case, so `--seed` repeats a failure.
 """
 
 from __future__ import annotations
@@ -38,8 +36,8 @@ from kwire.protocol.messages.consumer_protocol import (
 )
 from tests.protocol.samples import class_versions, random_message
 
-# What a decoder may take for an input of n bytes: SECONDS_MAX + n * SECONDS_PER_BYTE, and likewise of memory. An empty
-# element of a list takes a byte on the wire and becomes an object with all of its fields.
+# A decoder may take SECONDS_MAX + n * SECONDS_PER_BYTE for n bytes, and memory likewise. An empty element of a list is
+# one byte on the wire and becomes an object with all of its fields.
 SECONDS_MAX, SECONDS_PER_BYTE = 0.5, 50e-6
 BYTES_MAX, BYTES_PER_BYTE = 64 * 1024, 800
 MEMORY_EVERY = 40  # measuring it is slow
@@ -53,7 +51,7 @@ _ALL = list(class_versions())
 
 @dataclass(frozen=True)
 class Case:
-    """Bytes, what reads them, and how it is called. Of half a record a fault may be in the other half."""
+    """Damaged bytes, their decoder, and its name. `is_half`: one half of a record, and an error may be in the other."""
 
     name: str
     data: bytes
@@ -62,7 +60,7 @@ class Case:
 
 
 class BrokenRuleError(AssertionError):
-    """Something that must hold does not."""
+    """A rule does not hold."""
 
 
 def case_of(seed: int) -> Case:
@@ -75,7 +73,7 @@ def case_of(seed: int) -> Case:
 
 
 def check(seed: int) -> bool:
-    """Whether the bytes of this seed were still readable. Raises BrokenRuleError."""
+    """Return whether the bytes of this seed are still readable. Raises BrokenRuleError."""
     case = case_of(seed)
     try:
         return _check(case, measure_memory=seed % MEMORY_EVERY == 0)
@@ -85,7 +83,7 @@ def check(seed: int) -> bool:
 
 
 def _check(case: Case, *, measure_memory: bool) -> bool:
-    # Once before anything is measured: the first call compiles.
+    # The first call compiles, so it is not measured.
     with suppress(DecodeError, UnsupportedVersionError):
         case.read(case.data)
     if measure_memory:
@@ -95,7 +93,7 @@ def _check(case: Case, *, measure_memory: bool) -> bool:
     except DecodeError as error:
         value = None
         offset = error.where.get("offset", 0)
-        assert isinstance(offset, int), "an offset that is no number"
+        assert isinstance(offset, int), "the offset is not a number"
         assert 0 <= offset <= len(case.data) or case.is_half, f"an offset of {offset}"
     except UnsupportedVersionError:
         value = None
@@ -110,8 +108,7 @@ def _check(case: Case, *, measure_memory: bool) -> bool:
 
 
 def _seconds(case: Case) -> float:
-    """What reading takes of this thread's processor at best: a busy machine, or a collection of garbage that falls due
-    in between, is not the decoder's doing and does not come thrice."""
+    """Return the least CPU time of three reads, so that a garbage collection between them does not count."""
 
     def once() -> float:
         started = time.thread_time()
@@ -130,7 +127,7 @@ def _message(random: Random) -> tuple[str, bytes, Callable[[bytes], Any]]:
 
 
 def read_message(cls: type[Message], version: int, data: bytes) -> Message:
-    """Read a message in both ways, and there and back."""
+    """Read a message with both readers, and check the round trips."""
     try:
         message = cls.decode(data, version)
     except DecodeError:
@@ -140,22 +137,22 @@ def read_message(cls: type[Message], version: int, data: bytes) -> Message:
     try:
         _agree(message, version, data)
     except DecodeError as error:
-        raise AssertionError(f"the compiled reader reads what another refuses: {error}") from error
+        raise AssertionError(f"the compiled reader reads what the interpretive one refuses: {error}") from error
     return message
 
 
 def _agree(message: Message, version: int, data: bytes) -> None:
-    """What must hold of a message that could be read."""
+    """Check the rules for a message that was read."""
     cls = type(message)
-    # By their bytes and not by ==: a float that is not a number does not equal itself.
+    # Bytes are compared, because NaN does not equal itself.
     encoded = message.encode(version)
-    assert diagnose.decode(cls, data, version).encode(version) == encoded, "the interpretive reader reads another"
-    assert cls.decode(encoded, version).encode(version) == encoded, "not the same there and back"
+    assert diagnose.decode(cls, data, version).encode(version) == encoded, "the interpretive reader disagrees"
+    assert cls.decode(encoded, version).encode(version) == encoded, "a round trip changes the message"
     found = diagnose.annotate(cls, data, version)
     assert (found[-1].end if found else 0) == len(data), "bytes that belong to no field"
     again = cls.from_json(message.to_json(version), version)
-    if not _has_unknown_tags(message):  # they are no part of the JSON
-        assert again.encode(version) == encoded, "another message out of its JSON"
+    if not _has_unknown_tags(message):  # JSON does not have them
+        assert again.encode(version) == encoded, "a round trip through JSON changes the message"
 
 
 def _has_unknown_tags(value: Any) -> bool:
@@ -182,7 +179,7 @@ def _response(random: Random) -> tuple[str, bytes, Callable[[bytes], Any]]:
 
 
 def _record(random: Random) -> tuple[str, bytes, Callable[[bytes], Any]]:
-    """A record of an internal topic. What is broken is its key or its value, in turn."""
+    """Return the key or the value of a record of an internal topic."""
     if random.random() < 0.5:
         topic = random.choice([*FRAMED_TOPICS])
         value_class = message_class(random.choice([*FRAMED_TOPICS[topic].values()]))
@@ -225,7 +222,7 @@ def _flip(data: bytes, random: Random) -> bytes:
 
 
 def _edge(data: bytes, random: Random) -> bytes:
-    """An interesting number in place of what is there."""
+    """Overwrite bytes with an extreme number."""
     edge, at = random.choice(_EDGES), random.randint(0, len(data))
     return data[:at] + edge + data[at + len(edge) :]
 
@@ -250,14 +247,14 @@ def _double(data: bytes, random: Random) -> bytes:
 
 
 def _splice(data: bytes, random: Random) -> bytes:
-    """The rest is another message's."""
+    """Replace the rest by the end of another message."""
     cls, version = random.choice(_ALL)
     other: bytes = random_message(cls, version, random).encode(version)
     return data[: random.randint(0, len(data))] + other[random.randint(0, len(other)) :]
 
 
 def _fill(data: bytes, random: Random) -> bytes:
-    """A long tail of one byte: empty elements, if something before it counts them."""
+    """Insert many equal bytes: empty elements, if a length before them counts them."""
     at = random.randint(0, len(data))
     return data[:at] + random.choice([b"\0", b"\1", b"\xff"]) * random.choice([100, 3000]) + data[at:]
 
@@ -266,7 +263,7 @@ MUTATIONS = (_flip, _flip, _flip, _edge, _edge, _insert, _cut, _delete, _double,
 
 
 def options_of(arguments: list[str], prog: str, description: str, minutes: float) -> argparse.Namespace:
-    """`minutes`, as many unless told otherwise, and `seed`, None where cases of any are to run for so long."""
+    """Parse the arguments: `minutes`, and `seed` for a single case."""
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("minutes", nargs="?", type=float, default=minutes, help=f"how long ({minutes:g})")
     parser.add_argument("--seed", type=int, help="only the case of this seed")
@@ -274,7 +271,7 @@ def options_of(arguments: list[str], prog: str, description: str, minutes: float
 
 
 def run(case: Callable[[int], object], minutes: float) -> tuple[int, int, int]:
-    """Cases of one seed after the other: the first, how many there were, and how many were answered with yes."""
+    """Run cases for some minutes. Return the first seed, the number of cases, and how many returned true."""
     first = seed = Random().randrange(1 << 40)
     agreed = 0
     end = time.monotonic() + minutes * 60

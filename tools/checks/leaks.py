@@ -1,11 +1,9 @@
-"""What ten million records leave behind: blocks that Python has allocated and references to what all records share.
+"""Send and read millions of records in every way, and check that Python's allocated blocks do not grow.
 
-A real `kwire.Producer` and `kwire.Consumer` do it, in every way there is, each way in ten rounds; the broker is another
-process, so that what it keeps is not counted. Between rounds all is read or acknowledged, the collector has run, and
-what is left is compared: caches fill in the first rounds, a leak takes as much in every one. Of memory that C has from
-the system nothing but the size of the process tells, which is printed beside.
-
-Refuses: to say what leaks; the way that grows says where to look.
+Each way runs in ten rounds with a real `kwire.Producer` and `kwire.Consumer`; the broker is another process and is not
+counted. Between rounds everything is read or acknowledged and the garbage collector has run. Caches grow in the first
+rounds; a leak grows in every round. Memory that C allocates is not counted, so the size of the process is printed too.
+The program does not say what leaks: the way that grows shows where to look.
 """
 
 from __future__ import annotations

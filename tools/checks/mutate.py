@@ -1,9 +1,8 @@
 """Plant deliberate bugs, one at a time, in a copy of the tree, and check that the tests notice each.
 
-A bug is a small patch in tests/mutants/*.toml, with the tests that must fail. Without names all bugs are tried. With
---simulation the simulation must notice those that say so, too, within 300 seeds. The tests run the pure Python
-implementation, since the C accelerator would hide a bug in Python code that it replaces.
-Exit code 1 when a bug goes unnoticed, or a patch does not apply exactly once.
+A bug is a small patch in tests/mutants/*.toml, with the tests that must fail. Without names it tries all bugs. With
+--simulation the simulation must notice those marked for it within 300 seeds. The tests run in pure Python, because the
+C accelerator replaces some Python code. Exit code 1 if a bug goes unnoticed or a patch does not apply exactly once.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ ROOT = Path(__file__).resolve().parents[2]
 MUTANTS = ROOT / "tests" / "mutants"
 SEEDS = 300
 
-# What the tests read. The sources may change while they run here, so they are copied, and the rest is only read.
+# What the tests read. Sources are copied, because they change while the tests run.
 _COPIED = ("kwire", "tests")
 _LINKED = ("tools", "fixtures", "docs", "setup.cfg", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE")
-_SECONDS_MAX = 300.0  # a test run that takes longer hangs, which is noticed
+_SECONDS_MAX = 300.0  # a longer test run hangs, which counts as noticed
 _PYTEST_FAILED = 1
 
 
@@ -42,8 +41,8 @@ class MutantError(Exception):
 class Mutant:
     """A bug: in `file`, `old` becomes `new`. `tests` are pytest's node ids, of which at least one must fail.
 
-    `is_simulated`: the simulation must notice it, too. `implementation` is "python", or "c" for a bug in what only the
-    accelerator makes use of.
+    `is_simulated` says that the simulation must notice it, too. `implementation` is "python", or "c" for a bug in code
+    that only the accelerator uses.
     """
 
     name: str
@@ -64,17 +63,17 @@ class Mutant:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of a mutant: `noticed_by` is None when its tests (or the seeds) passed."""
+class Result:
+    """How a mutant was tried. `noticed_by` is None if its tests (or the seeds) passed."""
 
     mutant: Mutant
-    judge: str  # "tests" or "simulation"
+    checker: str  # "tests" or "simulation"
     noticed_by: str | None
     seconds: float
     error: str | None = None
 
     @property
-    def is_good(self) -> bool:
+    def is_noticed(self) -> bool:
         return self.noticed_by is not None and self.error is None
 
 
@@ -105,7 +104,7 @@ class Workspace:
     def __init__(self, folder: Path, root: Path = ROOT) -> None:
         self.folder = folder
         for name in _COPIED:
-            shutil.copytree(root / name, folder / name)  # with times of change, so that compiled files stay valid
+            shutil.copytree(root / name, folder / name)  # with modification times, so that bytecode stays valid
         for name in _LINKED:
             if (root / name).exists():
                 (folder / name).symlink_to(root / name)
@@ -123,12 +122,12 @@ class Workspace:
             path.write_text(source)
 
     def run(self, arguments: Sequence[str], implementation: str = "python") -> tuple[int | None, str]:
-        """Run Python in the copy: the exit code, None for a run that took too long, and what it printed."""
+        """Run Python in the copy. Return its exit code (None after a timeout) and its output."""
         environment = {
             **os.environ,
             "KWIRE_IMPL": implementation,
             "PYTHONPATH": os.pathsep.join((str(self.folder), str(self.folder / "tools"))),
-            "PYTHONDONTWRITEBYTECODE": "1",  # one second may see two versions of a file
+            "PYTHONDONTWRITEBYTECODE": "1",  # a file may change twice within a second
         }
         command = [sys.executable, *arguments]
         try:
@@ -141,7 +140,7 @@ class Workspace:
         return done.returncode, done.stdout + done.stderr
 
 
-def try_tests(workspace: Workspace, mutant: Mutant) -> Verdict:
+def try_tests(workspace: Workspace, mutant: Mutant) -> Result:
     """Plant the bug and run its tests."""
     began = time.monotonic()
     arguments = ["-m", "pytest", "-q", "-x", "--no-header", "--tb=no", "-p", "no:cacheprovider", *mutant.tests]
@@ -149,16 +148,16 @@ def try_tests(workspace: Workspace, mutant: Mutant) -> Verdict:
         code, output = workspace.run(arguments, mutant.implementation)
     seconds = time.monotonic() - began
     if code is None:
-        return Verdict(mutant, "tests", f"a test that took over {_SECONDS_MAX:.0f} s", seconds)
+        return Result(mutant, "tests", f"a test that took over {_SECONDS_MAX:.0f} s", seconds)
     if code == _PYTEST_FAILED:
         failed = [line.split(" - ")[0] for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-        return Verdict(mutant, "tests", failed[0].partition(" ")[2] if failed else "a test", seconds)
+        return Result(mutant, "tests", failed[0].partition(" ")[2] if failed else "a test", seconds)
     if code == 0:
-        return Verdict(mutant, "tests", None, seconds)
-    return Verdict(mutant, "tests", None, seconds, error=f"pytest ended with {code}: {output[-2000:]}")
+        return Result(mutant, "tests", None, seconds)
+    return Result(mutant, "tests", None, seconds, error=f"pytest ended with {code}: {output[-2000:]}")
 
 
-def try_seeds(workspace: Workspace, mutant: Mutant, seeds: int = SEEDS) -> Verdict:
+def try_seeds(workspace: Workspace, mutant: Mutant, seeds: int = SEEDS) -> Result:
     """Plant the bug and run the simulation up to the first seed that shows an anomaly."""
     began = time.monotonic()
     code = "import sys; from checks.simulate import main; sys.exit(main(sys.argv[1:]))"
@@ -166,17 +165,17 @@ def try_seeds(workspace: Workspace, mutant: Mutant, seeds: int = SEEDS) -> Verdi
         status, output = workspace.run(["-c", code, "--seeds", str(seeds), "--jobs", "1", "--until-anomaly"])
     seconds = time.monotonic() - began
     if status is None:
-        return Verdict(mutant, "simulation", f"a run that took over {_SECONDS_MAX:.0f} s", seconds)
+        return Result(mutant, "simulation", f"a run that took over {_SECONDS_MAX:.0f} s", seconds)
     if status == 0:
-        return Verdict(mutant, "simulation", None, seconds)
+        return Result(mutant, "simulation", None, seconds)
     lines = [line for line in output.splitlines() if line.startswith("seed ")]
     if not lines:
-        return Verdict(mutant, "simulation", None, seconds, error=f"it ended with {status}: {output[-2000:]}")
-    return Verdict(mutant, "simulation", lines[0], seconds)
+        return Result(mutant, "simulation", None, seconds, error=f"it ended with {status}: {output[-2000:]}")
+    return Result(mutant, "simulation", lines[0], seconds)
 
 
-def try_all(mutants: Iterable[Mutant], *, simulates: bool = False, jobs: int = 1) -> Iterator[Verdict]:
-    """Try each mutant, in order, in as many copies of the tree as there are jobs."""
+def try_all(mutants: Iterable[Mutant], *, simulates: bool = False, jobs: int = 1) -> Iterator[Result]:
+    """Yield the result of each mutant in order. Each job has a copy of the tree."""
     tasks = [(try_tests, mutant) for mutant in mutants]
     if simulates:
         tasks = [(try_seeds, mutant) for _, mutant in tasks if mutant.is_simulated]
@@ -187,13 +186,13 @@ def try_all(mutants: Iterable[Mutant], *, simulates: bool = False, jobs: int = 1
             copy.mkdir()
             free.put(Workspace(copy))
 
-        def attempt(task: int) -> Verdict:
-            judge, mutant = tasks[task]
+        def attempt(task: int) -> Result:
+            checker, mutant = tasks[task]
             workspace = free.get()
             try:
-                return judge(workspace, mutant)
+                return checker(workspace, mutant)
             except MutantError as error:
-                return Verdict(mutant, "patch", None, 0.0, error=str(error))
+                return Result(mutant, "patch", None, 0.0, error=str(error))
             finally:
                 free.put(workspace)
 
@@ -219,19 +218,19 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     missed = tried = 0
     for simulates in (False, True) if options.simulation else (False,):
-        for verdict in try_all(chosen, simulates=simulates, jobs=options.jobs):
+        for result in try_all(chosen, simulates=simulates, jobs=options.jobs):
             tried += 1
-            missed += not verdict.is_good
-            print(_line(verdict), flush=True)
+            missed += not result.is_noticed
+            print(_line(result), flush=True)
     print(f"{tried} tried, {tried - missed} noticed, {missed} not")
     return 1 if missed else 0
 
 
-def _line(verdict: Verdict) -> str:
-    what = f"noticed by {verdict.noticed_by}" if verdict.noticed_by else "NOT NOTICED"
-    if verdict.error is not None:
-        what = f"CANNOT BE TRIED: {verdict.error}"
-    return f"{verdict.mutant.name:44} {verdict.seconds:5.1f} s  {verdict.judge}: {what}"
+def _line(result: Result) -> str:
+    what = f"noticed by {result.noticed_by}" if result.noticed_by else "NOT NOTICED"
+    if result.error is not None:
+        what = f"ERROR: {result.error}"
+    return f"{result.mutant.name:44} {result.seconds:5.1f} s  {result.checker}: {what}"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,8 +1,8 @@
-"""Producers and brokers in one thread on virtual time, from one seed: many seeds, or one of them again.
+"""Run producers and brokers in one thread on virtual time: many seeds, or one seed again.
 
-Without --replay: runs seeds of every scenario, or of those that are named, and prints a table. A seed that shows an
-anomaly is run again with fewer and fewer of its faults, and what is left is printed with the command that replays it.
-Exit code 1 on any anomaly.
+Without --replay: run seeds of every scenario, or of the named ones, and print a table. A seed with an anomaly runs
+again with fewer and fewer faults; the faults that remain are printed with the command that replays them. Exit code 1 on
+any anomaly.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class _Result(NamedTuple):
     scenario: str
     seed: int
     records: int
-    faults: int  # that befell something
+    faults: int  # that had something to disturb
     anomalies: int
     kinds: frozenset[str]
-    seconds: float  # of the processor
+    seconds: float  # of CPU time
 
 
 class _Row:
-    """What the table says of a scenario."""
+    """A row of the table."""
 
     def __init__(self) -> None:
         self.seeds = self.records = self.faults = self.anomalies = 0
@@ -55,7 +55,7 @@ class _Row:
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    # What the producers have to say about failures is in the trace.
+    # The trace has the failures that the producers log.
     logging.getLogger("kwire").setLevel(logging.CRITICAL)
     if options.list:
         for one in SCENARIOS.values():
@@ -90,12 +90,12 @@ def _run_many(console: Console, names: Sequence[str], first: int, seeds: int, jo
 
 
 def _tasks(names: Sequence[str], first: int, seeds: int) -> list[_Task]:
-    """`seeds` in all, spread over the scenarios in turn."""
+    """Return `seeds` tasks, spread evenly over the scenarios."""
     return [_Task(names[number % len(names)], first + number // len(names)) for number in range(seeds)]
 
 
 def _run_until_anomaly(console: Console, tasks: Sequence[_Task], jobs: int) -> int:
-    """Name the first seed that shows an anomaly, as it is: for who only wants to know whether there is one."""
+    """Print the first seed that shows an anomaly, without reducing its faults."""
     for result in _results(tasks, jobs):
         if result.anomalies:
             console.print(f"seed {result.scenario} {result.seed}: {', '.join(sorted(result.kinds))}")
@@ -121,7 +121,7 @@ def _run_one(task: _Task) -> _Result:
 
 
 def _explain(console: Console, result: _Result) -> None:
-    """Cut the failing run down to the faults that matter."""
+    """Print the anomalies of a run, reduced to the faults that matter."""
     whole = plan(SCENARIOS[result.scenario], result.seed)
     numbers = shrink(whole, result.kinds)
     console.rule(f"{result.scenario} {result.seed}")
@@ -174,7 +174,7 @@ def _replay(console: Console, one: Plan, *, shows_trace: bool) -> int:
     for name, count in sorted(report.coverage.items()):
         console.print(f"{count:8,} {name}")
     _show_anomalies(console, report)
-    console.print(f"{report.seconds:.1f} s of its own time; trace {report.digest}")
+    console.print(f"{report.seconds:.1f} s of virtual time; trace {report.digest}")
     return 1 if report.anomalies else 0
 
 
@@ -196,13 +196,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tools/simulate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=_positive, default=10_000, help="in all, spread over the scenarios (10,000)")
+    parser.add_argument(
+        "--seeds", type=_positive, default=10_000, help="number of seeds, spread over the scenarios (10,000)"
+    )
     parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--scenario", action="append", choices=SCENARIOS, metavar="NAME", help="may be repeated")
     parser.add_argument("--jobs", type=_positive, default=2, help="processes (2)")
     parser.add_argument("--until-anomaly", action="store_true", help="end at the first seed that shows an anomaly")
     parser.add_argument("--list", action="store_true", help="name the scenarios")
-    parser.add_argument("--replay", nargs=2, metavar=("SCENARIO", "SEED"), help="run one seed and tell all about it")
+    parser.add_argument("--replay", nargs=2, metavar=("SCENARIO", "SEED"), help="run one seed again, with all details")
     parser.add_argument("--only", metavar="NUMBERS", help="with --replay: only these faults, as 0,3,4 or none")
     parser.add_argument("--trace", action="store_true", help="with --replay: print every event")
     return parser
