@@ -1,23 +1,22 @@
-"""How records of any thread come together in runs: the door. In Python.
+"""The record accumulator: records of all threads are appended to open batch builders, within bounded memory.
 
-The `RecordAccumulator` has the open runs, appends what threads send, bounds the memory, and tells who drains it of
-new runs and of
-full ones: nobody hears of single records. It refuses to know about brokers, errors and time.
+The accumulator wakes the event loop for new builders and for full ones, not for single records. It knows nothing of
+brokers, errors and time.
 
     partition >= 0   records that have that partition, or got it by their key
     UNDESIGNATED     without a key: given a partition as a whole, when drained
     UNROUTED         without a partition, in the order in which they came, while the topic's partitions are not known;
-                     `route` moves each of them into a run of the other kinds
+                     `route` moves each of them into a builder of the other kinds
 
-Memory has a bound for all topics together, and each topic has a share of it: it may hold at most SHARE times what is
-free at the moment (the dynamic threshold of shared-memory switches: Choudhury and Hahne, 1998). One topic alone gets
-SHARE of SHARE + 1 parts. What remains free is for the others, so that a topic without a leader cannot stop them. The
-first record of a topic that holds nothing needs only to fit. While somebody waits for whom the free memory is too
-small, `is_short`: then a topic gets a SHAREth of what is free, and what is given back adds up.
+All topics share one memory bound. A topic may hold at most SHARE times what is free at the moment (the dynamic
+threshold of shared-memory switches: Choudhury and Hahne, 1998), so one topic alone gets SHARE of SHARE + 1 parts.
+What remains free is for the others, so that a topic without a leader cannot stop them. The first record of a topic
+that holds nothing only has to fit. While a sender waits for more memory than is free, `is_short` is set: a topic then
+gets a SHAREth of what is free, so that released memory adds up.
 
-This is the specification of `_door.c`, `_topics.c`, `_route.c` and `_send.c`. Here a lock guards all of it, there the
-interpreter's. It is re-entrant: making an object may collect garbage, which may run a finalizer that sends a record, in
-the midst of a `send`. So whatever is made is made before anything is looked at, and only then put where it belongs.
+In C the GIL guards all of it (accumulator.c, send.c, bulk.c), here a lock. The lock is re-entrant, because an
+allocation can trigger the garbage collector, and a finalizer may call `send()`. Therefore: allocate first, then read
+state, then mutate.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ AppendResult = tuple[int, int, list[RecordSpan], bytes | None]
 # Bytes; the partitions of no longer keys are remembered.
 _SHORT_KEY = 64
 
-# An object without its `__init__`, which would take longer than all that it does.
+# Makes an object without `__init__`, which would take longer than the rest.
 _blank = object.__new__
 
 
@@ -99,7 +98,7 @@ class ManyColumns(NamedTuple):
 
 
 def all_bytes(items: list[Any]) -> bool:
-    """Whether nothing but bytes and None is in it."""
+    """Return whether all items are bytes or None."""
     return _PLAIN.issuperset(map(type, items))
 
 
@@ -130,11 +129,11 @@ def _buffered(column: BytesBuffers, start: int, end: int) -> list[bytes | None]:
 
 
 class _Topic:
-    """What the door knows of a topic. `ring` is the partitions that take turns, where there is no hash.
+    """What the accumulator knows of a topic. `ring` is the partitions that take turns, where there is no hash.
 
-    `keyless`: where records go that have neither a key nor a partition; None where they take turns. `joined`: the run
-    that such a record without terms has joined last. `used_bytes`: its part of the memory. `is_awaited`: senders wait
-    for memory for it, and are served before those that come later.
+    `keyless`: where records go that have neither a key nor a partition; None where they take turns. `joined`: the
+    builder that such a record without terms has joined last. `used_bytes`: its part of the memory. `is_awaited`:
+    senders wait for memory for it, and are served before those that come later.
     """
 
     __slots__ = ("bytes_max", "count", "is_awaited", "joined", "keyless", "next", "open", "ring", "used_bytes")
@@ -152,12 +151,13 @@ class _Topic:
 
 
 class RecordAccumulator:
-    """`refer` is asked for all that `send` finds out of the ordinary, with the same arguments.
+    """Appends records. `refer` is the slow path: `send` calls it with its own arguments for whatever is unusual.
 
-    That is while `is_open` is not set: nothing was started yet, or all is over. `key_hash` is "murmur2", "crc32", ""
-    where keys count for nothing, or None where records take turns; `may_share(terms of a run, terms of a record)` is
-    asked where one has terms. `time_ms` tells the time; `by_system`: it is the system's, which C asks by itself.
-    `sums`: batches are sent as they are, so that C makes their CRC of what goes in, while the processor has it at hand.
+    That includes every record while `is_open` is not set: nothing was started yet, or all is over. `key_hash` is
+    "murmur2", "crc32", "" where keys count for nothing, or None where records take turns; `may_share(terms of a
+    builder, terms of a record)` is called where one has terms. `time_ms` tells the time; `by_system`: it is the
+    system's, which C asks by itself. `sums`: batches are sent as they are, so that C makes their CRC of what goes
+    in, while the processor has it at hand.
     """
 
     def __init__(
@@ -206,10 +206,10 @@ class RecordAccumulator:
         timestamp_ms: int | None = None,
         on_delivery: Callable[..., object] | None = None,
     ) -> Any:
-        """Take a record in at once, and answer its place: what a producer's `send` does for nearly all records.
+        """Append a record at once and return its future: what a producer's `send` does for nearly all records.
 
-        Nearly all have bytes as their value and nothing else, and join a run that they neither begin nor fill. That is
-        written out here, without the calls that can be done without: each takes a tenth of the time.
+        Nearly all have a value of bytes and nothing else, and join a builder that they neither begin nor fill. Their
+        path is written out here, because each call would take a tenth of the time.
         """
         if not (
             type(value) is bytes and type(topic) is str
@@ -299,7 +299,7 @@ class RecordAccumulator:
         size_bytes: int,
         terms: Any,
     ) -> tuple[BatchBuilder, int] | None:
-        """Take a record in, whoever waits; None where there is no room for it."""
+        """Append a record, even if others wait for memory; return (builder, number), or None if there is no memory."""
         with self._lock:
             state = self._topic(topic)
             if not self._has_room(state, size_bytes):
@@ -312,7 +312,7 @@ class RecordAccumulator:
         return run, number
 
     def append_many(self, topic: str, columns: ManyColumns, start: int, end: int) -> AppendResult:
-        """Take in records start .. end - 1 of the columns, as far as there is room."""
+        """Append records start .. end - 1 of the columns, as far as there is memory."""
         with self._lock:
             state = self._topic(topic)
             slot = state.keyless if columns.partitions is None else columns.partitions
@@ -406,21 +406,21 @@ class RecordAccumulator:
         count = bisect_left(ends, left) - 1
         return count, ends[count]
 
-    # -- for who drains
+    # -- for the event loop
 
     def take(self) -> list[BatchBuilder]:
-        """The runs that are new since the last time; from now on one more wakes."""
+        """Return the builders that are new since the last call; the next new one wakes the loop again."""
         with self._lock:
             taken, self._new = self._new, []
             self._is_woken = self._gathers = False
         return taken
 
     def untaken(self) -> int:
-        """How many records are in runs that were not taken yet."""
+        """Return how many records are in builders that were not taken yet."""
         return sum(map(len, self._new))
 
     def gather(self) -> None:
-        """Until the next `take`, a new run does not wake, only a full one; a wake-up that is on its way stays."""
+        """Until the next `take`, wake the loop for a full builder only, not for a new one."""
         self._gathers = True
 
     def release(self, topic: str, size_bytes: int) -> None:
@@ -431,27 +431,27 @@ class RecordAccumulator:
             self._use(state, -size_bytes)
 
     def held(self, topic: str) -> int:
-        """How much of the memory a topic holds, in bytes."""
+        """Return how much of the memory a topic holds, in bytes."""
         state = self._topics.get(topic)
         return 0 if state is None else state.used_bytes
 
     def largest(self) -> tuple[str, int]:
-        """The topic that holds most, and how much; ("", 0) where there is none."""
+        """Return the topic that holds most, and its bytes; ("", 0) if there is none."""
         with self._lock:
             return max(((name, state.used_bytes) for name, state in self._topics.items()), key=_bytes, default=("", 0))
 
     def set_awaited(self, topic: str, is_awaited: bool) -> None:
-        """Whether senders wait for memory for the topic: then `send` refers what comes later."""
+        """Say whether senders wait for memory for the topic: then `send` leaves later records to the slow path."""
         with self._lock:
             self._topic(topic).is_awaited = is_awaited
 
     def limit(self, topic: str, bytes_max: int) -> None:
-        """The topic's next runs are full at this size."""
+        """Let the topic's next builders be full at this size."""
         with self._lock:
             self._topic(topic).bytes_max = bytes_max
 
     def forget(self, topic: str) -> bool:
-        """Drop what is known of a topic, until its next record. False: it holds some, or senders wait for it."""
+        """Drop a topic until its next record. Return False if it holds memory or senders wait for it."""
         with self._lock:
             state = self._topics.get(topic)
             if state is not None and (state.used_bytes or state.is_awaited):
@@ -487,7 +487,7 @@ class RecordAccumulator:
     # -- under the lock
 
     def _room(self, state: _Topic) -> int:
-        """So many bytes of records a topic may still get, by its share of what is free then."""
+        """Return how many bytes a topic may still get, by its share of what is free then."""
         unused, held = self.bytes_max - self.used_bytes, state.used_bytes
         return max(0, unused - SHARE * held if self.is_short else SHARE * unused - held) // (SHARE + 1)
 
@@ -547,7 +547,7 @@ class RecordAccumulator:
         return not run.is_closed and run.size_bytes + size <= run.bytes_max
 
     def _begin(self, topic: str, state: _Topic, slot: int, terms: Any) -> bool:
-        """Begin a run; True where that ends one that was open."""
+        """Begin a builder; return whether that closes an open one."""
         run = BatchBuilder(topic, slot, state.bytes_max, terms, self._dispatch, self._lock)
         before = state.open.get(slot)
         ends = before is not None and not before.is_closed
@@ -617,12 +617,12 @@ def _murmur2_partition(key: bytes, count: int) -> int:
 
 
 def murmur2_partition(key: bytes, count: int) -> int:
-    """As Kafka's Java client does (org.apache.kafka.clients.producer.internals.BuiltInPartitioner)."""
+    """Return the partition that Kafka's Java client chooses (its class BuiltInPartitioner)."""
     return (murmur2(key) & 0x7FFFFFFF) % count
 
 
 def crc32_partition(key: bytes, count: int) -> int:
-    """As librdkafka's default does: its `consistent_random` for records with a key."""
+    """Return the partition that librdkafka's default chooses: its `consistent_random` for records with a key."""
     return crc32(key) % count
 
 

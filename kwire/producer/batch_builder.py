@@ -1,14 +1,12 @@
-"""A run: records of one topic that are to travel together, in the order in which they came. In Python.
+"""Batch builders, the futures of their records, and the callbacks that are called when they resolve.
 
-A `BatchBuilder` is open while records join it, then closed for good, and resolved in one part or several. A
-`RecordFuture` is where a
-record is: its run and its number there; all that there is for a record. It refuses to know how runs come about, which
-is the `Door`'s affair.
+A `BatchBuilder` collects records of one topic that will travel together, in the order in which they came. It is open
+while records join it, then closed for good, and resolved in one part or several. A `RecordFuture` is one record: its
+builder and its number there.
 
-The records stand by the column, which is how they are encoded and takes no object for a record. Each is appended by
-calls that allocate nothing the garbage collector counts: a collection may run a finalizer, and that may send a record,
-which would join this very run between two columns. This is the specification of `_run.c`, `_batch.c`, `_outcomes.c`,
-`_reports.c` and `_place.c`.
+Records are kept by the column, so that none needs an object of its own. Each is appended by calls that allocate nothing
+that the garbage collector counts: a collection may run a finalizer that sends a record, which would join this builder
+between two columns. The C twins are batch_builder.c and delivery.c.
 """
 
 from __future__ import annotations
@@ -46,9 +44,11 @@ BatchResult = tuple[int, int, int, int, int, BaseException | None]
 
 
 class BatchBuilder:
-    """`size_bytes`: what it has as an uncompressed v2 batch; `buffered_bytes`: what its records were counted as, each
-    as the most that it can have. It is full when it would have `bytes_max` if its last record had the most.
-    `since`: when it began, for who keeps time.
+    """Collects records.
+
+    `size_bytes`: its size as an uncompressed v2 batch; `buffered_bytes`: what its records were counted as, each as the
+    most that it can have. It is full when it would have `bytes_max` if its last record had the most. `since`: when
+    it began, set by the caller.
     """
 
     __slots__ = (
@@ -99,7 +99,7 @@ class BatchBuilder:
         return self._count
 
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, counted: int) -> int:
-        """Add a record; answers its number."""
+        """Add a record; return its number."""
         with self._lock:
             assert not self.is_closed
             return self._append(timestamp, key, value, headers, counted)
@@ -128,7 +128,7 @@ class BatchBuilder:
         return number
 
     def _extend(self, values: list[bytes], counted: int, size_bytes: int) -> int:
-        """Add values like the last record, without keys, that do not fill it; answers the number of the first."""
+        """Add values like the last record, without keys, that do not fill it; return the number of the first."""
         number = self._count
         self._values += values
         self._count = number + len(values)
@@ -137,7 +137,7 @@ class BatchBuilder:
         return number
 
     def _mark(self, timestamp: int) -> None:
-        """From here on records have this time, and offset deltas of some more bytes."""
+        """Note that records from here on have this time, or longer offset deltas."""
         count = self._count
         if not count:
             self.base_timestamp = timestamp
@@ -152,11 +152,11 @@ class BatchBuilder:
         self._alike_until = 1 << 7 * varint_size(count) - 1
 
     def close(self) -> None:
-        """No record joins it from now on."""
+        """Let no record join it from now on."""
         with self._lock:
             self.is_closed = True
 
-    # -- a closed run, until it is dropped
+    # -- a closed builder, until it is dropped
 
     def rows(self, start: int = 0, end: int | None = None) -> list[NewRecord]:
         assert self.is_closed
@@ -175,13 +175,13 @@ class BatchBuilder:
         return zip(timestamps, keys, self._values, headers, strict=True)
 
     def body(self) -> Bytes:
-        """Its records as they stand in an uncompressed v2 batch."""
+        """Return its records as in an uncompressed v2 batch."""
         assert self.is_closed
         self._encoded = self._encode()
         return memoryview(self._encoded)[BATCH_OVERHEAD_BYTES:]
 
     def batch(self, attributes: int, producer_id: int, producer_epoch: int, base_sequence: int) -> Bytes:
-        """All of it as an uncompressed v2 batch; after that it is nobody's to change."""
+        """Return all of it as an uncompressed v2 batch, which nobody may change."""
         assert self.is_closed
         whole, self._encoded = self._encoded or self._encode(), None
         whole[:BATCH_OVERHEAD_BYTES] = batch_header(
@@ -213,9 +213,9 @@ class BatchBuilder:
     def resolve(
         self, start: int, end: int, base_offset: int, append_time_ms: int, error: BaseException | None
     ) -> tuple[DeliveryCallbacks | None, list[Waiter] | None]:
-        """The outcome of records start .. end - 1; answers who wants to know. `append_time_ms` -1: their own times.
+        """Resolve records start .. end - 1; return their callbacks and waiters. `append_time_ms` -1: their own times.
 
-        Whoever asks a place is told either here or by `add_waiter`, which looks at the same parts under the same lock.
+        A waiter is returned here or refused by `add_waiter`, which reads the same parts under the same lock.
         """
         with self._lock:
             assert self.is_closed
@@ -281,7 +281,7 @@ class BatchBuilder:
         return self._mark_times[bisect_right(self._marks, number) - 1]
 
     def report(self, number: int, place: RecordFuture, callback: Callable[..., object]) -> bool:
-        """Have a callback come with the reports, as one that came with its record; False where it is too late."""
+        """Add a callback as if it had come with its record; return False if it is too late for that."""
         with self._lock:
             if self._children is not None or self.done(number) or self._reports.last() >= number:
                 return False
@@ -291,7 +291,7 @@ class BatchBuilder:
     def add_waiter(
         self, number: int, place: RecordFuture, call: Callable[..., object], dispatch: Dispatch | None
     ) -> bool:
-        """Have `call` come with the record's outcome; False when that is there already."""
+        """Have `call` run when the record resolves; return False if it has resolved already."""
         with self._lock:
             if self._children is not None:
                 run, number = self._children[number]
@@ -304,9 +304,9 @@ class BatchBuilder:
 
 
 class RecordFuture:
-    """Where a record is: all that there is for one.
+    """One record: its builder and its number there.
 
-    A kind of it that is asked for its `exception` before that is known has a `_wait`, which blocks until it is.
+    A subclass overrides `_wait`, which blocks until the record has resolved.
     """
 
     __slots__ = ("_number", "_run")
@@ -325,11 +325,11 @@ class RecordFuture:
         return hash((self._run, self._number))
 
     def done(self) -> bool:
-        """Whether the outcome is known; never blocks."""
+        """Return whether the record has resolved; never blocks."""
         return self._run.done(self._number)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait as `result` does; answer the error instead of raising it, or None."""
+        """Wait as `result` does; return the error instead of raising it, or None."""
         part = self._run._whole or self._run._part(self._number)
         if part is None:
             self._wait(timeout)
@@ -338,21 +338,21 @@ class RecordFuture:
         return None if part[4] is None else self._own(part[4])
 
     def _own(self, error: BaseException) -> BaseException:
-        """What to hand out of an error that records share: for the heir to say."""
+        """Return the exception to raise for an error that records share; subclasses decide."""
         return error
 
     def _wait(self, timeout: float | None) -> object:
-        """Return once the outcome is known. How to wait is for the heir to say: here are no threads and no errors."""
+        """Return once the record has resolved. Subclasses implement waiting; this module knows no threads."""
         raise NotImplementedError
 
 
 def future_class(written: type[T]) -> type[T]:
-    """For a class derived from Place that adds no slots: what to make places of. C has its own."""
+    """Decorate a subclass of RecordFuture without slots: with C it is made anew as C's (docs/speed.md says why)."""
     return written if speedups is None else made_anew(speedups.future_class, written)
 
 
 class DeliveryCallbacks:
-    """The callbacks that came with records of a run, in the records' order; by the column, as the records are."""
+    """The callbacks that came with records of a builder, in the records' order."""
 
     __slots__ = ("_callbacks", "_last", "_numbers", "_places")
 
@@ -375,7 +375,7 @@ class DeliveryCallbacks:
         return max(self._last, self._numbers[-1] if self._numbers else -1)
 
     def take(self, start: int, end: int) -> DeliveryCallbacks:
-        """Take out those of records start .. end - 1."""
+        """Remove and return those of records start .. end - 1."""
         self._last = self.last()
         taken, where = DeliveryCallbacks(), slice(bisect_left(self._numbers, start), bisect_left(self._numbers, end))
         for own, others in zip(self._columns(), taken._columns(), strict=True):
@@ -390,7 +390,7 @@ class DeliveryCallbacks:
         return list(zip(self._numbers, self._places, self._callbacks, strict=True))
 
     def tell(self, on_error: Callable[[Exception, Any], object]) -> None:
-        """Call them all; what one raises is its own: `on_error` gets it with the place."""
+        """Call them all; `on_error` gets what one raises, and its future."""
         for place, callback in zip(self._places, self._callbacks, strict=True):
             try:
                 callback(place)

@@ -18,7 +18,7 @@ RECORD_BYTES_MIN = 7
 def decode_records(
     data: Bytes, pos: int, count: int, base_offset: int, base_timestamp: int, last_delta: int, timestamp: int | None
 ) -> list[Row]:
-    """All `count` records of a v2 batch, which must end where `data` ends.
+    """Return all `count` records of a v2 batch, which must end where `data` ends.
 
     `timestamp`, if not None, is that of every record (log append time). `last_delta` is the greatest offset delta
     that the batch's header allows.

@@ -63,7 +63,7 @@ def encode_each(
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """The count of the headers and the headers, as they end a record of a v2 batch."""
+    """Return the count of the headers and the headers, as they end a record of a v2 batch."""
     parts: list[Bytes] = [encode_varint(len(headers))]
     for name, value in headers:
         parts.append(_header_name(name))

@@ -1,8 +1,7 @@
-"""The records of a batch as a consumer hands them out, in Python: one by one, in lists, or as columns.
+"""The records of a batch as a consumer reads them: one by one, in lists, or as columns.
 
-A `RecordReader` stands in one batch and knows how far it was handed out. It can be asked by several threads at once,
-and
-hands out each record once. Owns the position within the batch; refuses to know where batches come from.
+A `RecordReader` knows how far its batch was read. Several threads may use it at once; each record is returned once. The
+C twins are reader.c, record_fields.c and columns.c.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ T = TypeVar("T")
 
 
 class RecordFields:
-    """The fields of a consumed record. In C they are made from the batch when they are asked for."""
+    """The fields of a consumed record. In C they are made from the batch when they are read."""
 
     __slots__ = ("headers", "key", "offset", "partition", "timestamp_ms", "timestamp_type", "topic", "value")
 
@@ -39,12 +38,12 @@ class RecordFields:
 
 
 def record_class(written: type[T]) -> type[T]:
-    """For a class derived from RecordFields that adds no slots: what to make records of. C has its own."""
+    """Decorate a subclass of RecordFields without slots: with C it is made anew as C's (docs/speed.md says why)."""
     return written if speedups is None else made_anew(speedups.record_class, written)
 
 
 class RecordReader:
-    """Iterate, or `cut` pieces, whose records or columns are made when they are asked for.
+    """Iterate, or `cut` slices, whose records or columns are made when they are read.
 
     `position` is the offset of the next record to be handed out: `position` as given at the start, `next_offset` at
     the end. Records before the position given are left out: a batch is sent whole.
@@ -70,7 +69,7 @@ class RecordReader:
         self._unread = iter(range(len(rows)))  # one step of it cannot be cut by another thread
 
     def __len__(self) -> int:
-        """How many are still to be handed out."""
+        """Return how many records are left."""
         return operator.length_hint(self._unread)
 
     def __iter__(self) -> RecordReader:
@@ -105,7 +104,7 @@ class RecordReader:
         return self.cut(count).records()
 
     def stop(self) -> int:
-        """Hand out nothing more. Answers the position, where it ended."""
+        """Return no more records. Return the position, where reading ended."""
         unread, self._unread = self._unread, iter(range(0))
         return self._position(unread)
 
@@ -126,7 +125,7 @@ class RecordReader:
 
 
 class RecordSlice:
-    """Some records of a cursor."""
+    """Some records of a reader."""
 
     __slots__ = ("_rows", "cursor")
 
@@ -149,7 +148,7 @@ def open_cursor(
     kind: type[Any], topic: str, partition: int, timestamp_type: int, position: int, next_offset: int,
     data: Bytes, pos: int, count: int, base_offset: int, base_timestamp: int, last_delta: int, timestamp: int | None,
 ) -> RecordReader:  # fmt: skip
-    """A cursor over the records of a v2 batch, which `data` from `pos` on is; all of them are checked now."""
+    """Return a reader of the records of a v2 batch, which are `data` from `pos` on; all are checked now."""
     if speedups is not None:
         reader = speedups.open_cursor(
             kind, topic, partition, timestamp_type, position, next_offset,
@@ -173,7 +172,7 @@ def open_batches(
 
 
 class RecordIterator:
-    """Iterates over the cursors that `_next_cursor` answers; StopIteration there ends it.
+    """Iterates over the readers that `_next_cursor` returns; StopIteration there ends it.
 
     `_reading` is the one at hand. To set it to None makes the next step ask for another.
     """
@@ -198,7 +197,7 @@ class RecordIterator:
 
     @abstractmethod
     def _next_cursor(self) -> Any:
-        """The cursor to go on with."""
+        """Return the next reader."""
 
 
 # (validity or None, ends, bytes) as Arrow lays out a column of byte strings: a bit a row, an int32 a row and one more.
