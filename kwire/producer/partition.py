@@ -284,7 +284,11 @@ class PartitionQueue:
             if batch.is_overdue:
                 continue
             has_own_timeout = batch.terms is not None and batch.terms.timeout is not None
-            if batch.deadline <= now and batch not in queued and (is_first or has_own_timeout or self._line is None):
+            if (
+                batch.deadline <= now
+                and batch not in queued
+                and (is_first or has_own_timeout or self._unresolved is None)
+            ):
                 overdue.append(batch)
             else:
                 is_first = False
