@@ -120,9 +120,7 @@ class Checker:
                 continue  # its own timeout does not wait for earlier records
             group = sent.id.producer, sent.id.topic, sent.partitioned_by, partition
             before = last.get(group)
-            # A record that fails at the delivery timeout does not wait for one with a longer timeout of its own.
-            is_due_earlier = sent.error is not None and before is not None and before.timeout is not None
-            if before is not None and before.resolutions[0].number > sent.resolutions[0].number and not is_due_earlier:
+            if before is not None and before.resolutions[0].number > sent.resolutions[0].number:
                 yield Anomaly("resolution order", f"{_name(sent)} before {_name(before)}")
             last[group] = sent
 

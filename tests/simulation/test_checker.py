@@ -26,9 +26,9 @@ class Story:
         self.promises = BEST
         self.buffered = 0
 
-    def send(self, *, partition: int | None = 0, key: bytes | None = None, timeout: float | None = None) -> Sent:
+    def send(self, *, partition: int | None = 0, key: bytes | None = None) -> Sent:
         number = len(self.history.sent)
-        sent = Sent(RecordId("p", TOPIC, number), float(number), partition, key, timeout)
+        sent = Sent(RecordId("p", TOPIC, number), float(number), partition, key)
         self.history.add_sent(sent)
         return sent
 
@@ -227,15 +227,6 @@ def partitioned_in_different_ways(story: Story) -> None:
     story.store(value(explicit), value(unkeyed))
 
 
-def overtaken_by_a_failure_with_an_earlier_deadline(story: Story) -> None:
-    """A record with a longer timeout of its own does not delay the failure of the next one."""
-    story.promises = replace(BEST, delivers=False)
-    first, second = story.send(timeout=60.0), story.send()
-    story.fail(second, surely_not_stored())
-    story.acknowledge(first, 0)
-    story.store(value(first))
-
-
 def two_topics_of_one_name(story: Story) -> None:
     """A record in a deleted topic and in its successor was stored once in each."""
     sent = story.send()
@@ -271,7 +262,6 @@ def sent_with_acks_0(story: Story) -> None:
     [
         nothing, all_well, given_up_and_stored, partitioned_in_different_ways, two_topics_of_one_name,
         repeated_without_idempotence, lost_with_its_leader, sent_with_acks_0,
-        overtaken_by_a_failure_with_an_earlier_deadline,
     ],
     ids=lambda case: case.__name__,
 )  # fmt: skip
