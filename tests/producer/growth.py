@@ -43,9 +43,11 @@ SETTLED = 60.0
 class Lines:
     """`with Lines() as lines: ...` counts the lines that ran in kwire's rooms and in classes that a test puts there."""
 
-    def __init__(self, places: tuple[str, ...] = COUNTED) -> None:
+    def __init__(self, places: tuple[str, ...] = COUNTED, without: tuple[str, ...] = ALSO_IN_C) -> None:
+        """Count in files whose paths begin with one of `places` and with none of `without`."""
         self.count = 0
         self._places = places
+        self._without = without
 
     def __enter__(self) -> Lines:
         self._before = sys.gettrace()
@@ -57,7 +59,7 @@ class Lines:
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
         file = frame.f_code.co_filename
-        return self._line if file.startswith(self._places) and not file.startswith(ALSO_IN_C) else None
+        return self._line if file.startswith(self._places) and not file.startswith(self._without) else None
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line":
