@@ -1,10 +1,10 @@
-"""Arrow tables as columns of records, through their buffers. The only file of the producer that needs pyarrow.
+"""Arrow tables as columns of records, read from their buffers. Only this file of the producer imports pyarrow.
 
-Keys and values are not copied before they are written into their batch, and no Python object is made for one; headers
-are the exception. All that is wrong with a table is found before any of it is sent.
+Keys and values are copied once, into their batch, without a Python object for each; headers do become Python objects.
+A table is checked completely before any of its records is sent.
 """
 
-# pyarrow.compute makes its functions as it is imported, where pyright does not see them.
+# pyarrow.compute creates its functions at import time, so pyright does not see them.
 # pyright: reportAttributeAccessIssue=false
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kwire.records.rows import Headers as HeadersOfOne
 
 
 def slices_of(table: Any, now_ms: int) -> list[Slice]:
-    """A slice for each chunk. Raises EncodeError for columns that no records have, TypeError for what is no table."""
+    """Return a slice for each chunk. Raises EncodeError for columns that no record has, TypeError for no table."""
     if isinstance(table, pa.RecordBatch):
         batches = [table]
     else:
@@ -144,7 +144,7 @@ def _cast(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
 
 def _numbers(column: pa.Array, name: str, typecode: str, kind: pa.DataType, absent: int) -> int | array[int]:
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)  # finer parts of a second are cut off
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)  # truncates to milliseconds
     column = _cast(column, name, kind)
     least = pc.min(column).as_py()
     if least is not None and least < 0:

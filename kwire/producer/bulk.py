@@ -1,11 +1,11 @@
-"""Many records in one call: the columns that go in, and the future of their results.
+"""Many records in one call: the columns that `send_many` accepts, and the future of their results.
 
-What a caller may give to `send_many`, and its conversion to columns: what is wrong is found before any is sent.
+`slice_of` converts the caller's arguments to columns and raises for invalid ones before any record is sent.
+`Bulk` appends the records to the accumulator. `BulkResponse` is the future of the call: the offset or the error of
+each record.
 
-What `send_many` answers: a `BulkResponse`, which will know where each record of the call went or why it did not.
-
-It remembers stretches of records that follow each other in a run, not an object for each record: what is known of a
-record is the run's, and columns of it are made when somebody asks. `Bulk` is the records while they go in.
+A response keeps stretches of consecutive records of a batch builder, not an object for each record. The batch builder
+has the results; columns are built from them only when the caller reads them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def slice_of(
     partitions: Partitions,
     now_ms: int,
 ) -> Slice:
-    """Raises TypeError or ValueError for what no records can have."""
+    """Return the records as columns. Raises TypeError or ValueError for arguments that no record can have."""
     own_values = _data(values, "values")
     count = len(own_values)
     columns = ManyColumns(
@@ -59,11 +59,12 @@ def slice_of(
 
 
 def pyarrow_is_missing() -> ConfigurationError:
+    """Return the error of `send_arrow` without pyarrow."""
     return ConfigurationError("pyarrow is not installed", remedy="install kwire[arrow], or use send_many")
 
 
 def check_column(items: object, name: str) -> None:
-    """Raise TypeError for what is one record's and not a column."""
+    """Raise TypeError for one record's data where a column is expected."""
     if isinstance(items, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"{name} is {type(items).__name__}: it must be a sequence with an item for each record")
 
@@ -91,7 +92,7 @@ def _headers(headers: ManyHeaders, count: int) -> list[HeadersOfOne] | None:
 
 
 def _numbers(given: int | Iterable[int | None], count: int, name: str, typecode: str, absent: int) -> int | array[int]:
-    """One number for all, or one for each; `absent` stands for None."""
+    """Return one number for all records, or a column of one for each; `absent` replaces None."""
     bits = array(typecode).itemsize * 8 - 1
     what = "must be milliseconds since 1970" if typecode == "q" else f"must be from 0 to 2**{bits} - 1"
     if isinstance(given, int):
@@ -129,14 +130,14 @@ _log = logging.getLogger("kwire.callbacks")
 
 BulkCallback = Callable[["BulkResponse"], object]
 
-# So many records go in at once: then others have their turn, and the loop begins to send.
+# How many records are appended at once; after them other senders get a turn, and the loop begins to send.
 _AT_ONCE = 16_384
-# So many are looked at when the first is looked for that has no outcome, where records were put into other runs.
+# How many records `_Stretch.pending` checks at once: results are in pieces where a batch was split.
 _LOOKED_AT = 16_384
 
 
 class _Stretch(NamedTuple):
-    """Records that follow each other: in a run, or (`run` None) refused with `error`."""
+    """Consecutive records of a batch builder, or (`run` is None) refused records with their `error`."""
 
     run: BatchBuilder | None
     first: int
@@ -144,7 +145,7 @@ class _Stretch(NamedTuple):
     error: Failure | None = None
 
     def pending(self, at: int) -> int | None:
-        """The number of the first from `at` on that has no outcome."""
+        """Return the number of the first record from `at` on that has no result; None if all have."""
         end = self.first + self.length
         while self.run is not None and at < end:
             upto = min(at + _LOOKED_AT, end)
@@ -157,7 +158,7 @@ class _Stretch(NamedTuple):
         return None
 
     def parts(self) -> list[BatchResult]:
-        """What is known, with a part for what is not: the whole stretch, in order."""
+        """Return the results of the whole stretch in order; records without one are parts of -1 and None."""
         end = self.first + self.length
         if self.run is None:
             return [(self.first, end, -1, -1, -1, self.error)]
@@ -195,7 +196,7 @@ class _Stretch(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Records that went in at once. `order`: the stretch of each as uint32s; None: they come one after the other."""
+    """Records appended at once. `order`: the stretch of each as uint32s; None: the stretches follow each other."""
 
     stretches: list[_Stretch]
     order: bytes | None
@@ -210,10 +211,10 @@ class _Group(NamedTuple):
 
 
 class BulkResult(Sequence[RecordMetadata]):
-    """Where the records of a call are, in the call's order; each `RecordMetadata` is made when it is asked for.
+    """The offsets and errors of a call's records, in its order; a `RecordMetadata` is created when it is read.
 
     partitions      array of "i"; -1 for a record that failed before it had one
-    offsets         array of "q"; -1 for a record that failed, and where the broker does not tell it (acks=0)
+    offsets         array of "q"; -1 for a record that failed, and with acks=0, where the broker sends no response
     timestamps_ms   array of "q"
     errors          (index, error) of each record that failed; those that failed together share an error
     """
@@ -258,7 +259,7 @@ class BulkResult(Sequence[RecordMetadata]):
         if not self.failures:
             return []
         column = chain.from_iterable(group.column(_Stretch.errors) for group in self._groups)
-        own: dict[BaseException, KwireError] = {}  # of this list, and of nobody else
+        own: dict[BaseException, KwireError] = {}  # shared within this list only
         found: list[tuple[int, KwireError]] = []
         for index, failure in enumerate(column):
             if isinstance(failure, Failure):
@@ -268,7 +269,7 @@ class BulkResult(Sequence[RecordMetadata]):
 
     @property
     def failures(self) -> int:
-        """How many records failed."""
+        """The number of records that failed."""
         parts = (part for group in self._groups for stretch in group.stretches for part in stretch.parts())
         return sum(end - start for start, end, *_, error in parts if error is not None)
 
@@ -281,7 +282,7 @@ class BulkResult(Sequence[RecordMetadata]):
 
 
 class BulkResponse:
-    """The future of the records of one call. It resolves when the last of them has an outcome."""
+    """The future of the records of one call. It resolves when every record has a result."""
 
     __slots__ = ("_actions", "_at", "_count", "_dispatch", "_failures", "_groups", "_is_done", "_lock", "topic")
 
@@ -292,27 +293,27 @@ class BulkResponse:
         self._groups: list[_Group] = []
         self._dispatch = dispatch
         self._lock = threading.Lock()
-        self._at = 0, 0, 0  # the group, its stretch and the number there before which all have an outcome
+        self._at = 0, 0, 0  # group, stretch and record number before which all have a result
         self._is_done = False
-        self._actions: list[Callable[[], object]] = []  # when all have
+        self._actions: list[Callable[[], object]] = []  # to call when it resolves
 
     def __len__(self) -> int:
         return self._count
 
     def done(self) -> bool:
-        """Whether every record has an outcome; never blocks."""
+        """Return whether every record has a result; never blocks."""
         return self._is_done or self._pending() is None
 
     def result(self, timeout: float | None = None) -> BulkResult:
-        """Wait for all outcomes, at most `timeout` seconds; raises the error of the first record that failed.
+        """Wait for all results, at most `timeout` seconds; raises the error of the first record that failed.
 
-        A note on the error says how many did; `settled` and `errors` tell of each. RequestTimeoutError when the wait
-        was too short: the records are then still on their way.
+        A note on the error says how many failed; `settled` and `errors` have each of them. Raises RequestTimeoutError
+        when the wait was too short: the records are still being sent.
         """
         return self._checked(self.settled(timeout))
 
     def settled(self, timeout: float | None = None) -> BulkResult:
-        """Wait as `result` does, but do not raise what records met: the result's `errors` tell it."""
+        """Wait as `result` does, but do not raise the errors of records: they are in the result's `errors`."""
         if not self.done() and not wait_for(self._when_done, timeout):
             raise RequestTimeoutError(
                 f"not all {self._count} records are delivered after {timeout} s; they are being sent",
@@ -322,17 +323,17 @@ class BulkResponse:
         return self._result()
 
     def exception(self, timeout: float | None = None) -> KwireError | None:
-        """Wait as `result` does; answer the error of the first record that failed instead of raising it, or None."""
+        """Wait as `result` does; return the error of the first record that failed, or None, instead of raising it."""
         errors = self.settled(timeout).errors
         return errors[0][1] if errors else None
 
     @property
     def errors(self) -> list[tuple[int, KwireError]]:
-        """(index, error) of each record that is known by now to have failed, in the call's order."""
+        """(index, error) of each record that has failed so far, in the call's order."""
         return self._result().errors
 
     def add_done_callback(self, callback: BulkCallback) -> None:
-        """Call `callback(response)` on the callback thread when all have an outcome; any number, in the order given."""
+        """Call `callback(response)` on the callback thread when all records have a result, in the order added."""
         check_callback(callback)
 
         def call() -> None:
@@ -343,39 +344,41 @@ class BulkResponse:
             call()
 
     def __await__(self) -> Generator[object, None, BulkResult]:
-        """Await in any asyncio loop: `result`."""
+        """Await the `result` in any asyncio loop."""
         yield from awaiting(self._when_done)
         return self._checked(self._result())
 
     def __repr__(self) -> str:
         return f"<BulkResponse of {self._count} records of {self.topic}, {'done' if self.done() else 'pending'}>"
 
-    # -- for who puts the records in, before anybody else has the response
+    # -- for `Bulk`, before the caller has the response
 
     def placed(self, count: int, stretches: Iterable[tuple[BatchBuilder, int, int]], order: bytes | None) -> None:
+        """Add records that the accumulator accepted."""
         self._groups.append(_Group([_Stretch(*stretch) for stretch in stretches], order))
         self._count += count
 
     def refused(self, count: int, error: KwireError) -> None:
+        """Add records that were not accepted; they have failed."""
         failure = Failure(error, self.topic, count, self._failures)
         self._groups.append(_Group([_Stretch(None, 0, count, failure)], None))
         self._count += count
 
-    # -- when all have an outcome
+    # -- resolving
 
     def _when_done(self, action: Callable[[], object]) -> bool:
-        """Have it run where the last record is resolved; False when all are."""
+        """Have `action` called on the thread that resolves the last record; return False when all are resolved."""
         with self._lock:
             if self._is_done:
                 return False
             self._actions.append(action)
             if len(self._actions) > 1:
-                return True  # somebody looks already
+                return True  # `_look` waits already
         self._look()
         return True
 
     def _look(self) -> None:
-        """Wait for one record after the other that has no outcome yet; of most runs all get it at once."""
+        """Wait for the first record without a result, then the next; most batches resolve all their records at once."""
         while (pending := self._pending()) is not None:
             run, number = pending
             if run.add_waiter(number, RecordFuture(run, number), self._look, None):
@@ -387,7 +390,7 @@ class BulkResponse:
             action()
 
     def _pending(self) -> tuple[BatchBuilder, int] | None:
-        """The first record that has no outcome yet."""
+        """Return the first record that has no result yet."""
         group_at, at, number = self._at
         for group in self._groups[group_at:]:
             for stretch in group.stretches[at:]:
@@ -405,7 +408,7 @@ class BulkResponse:
         return BulkResult(self.topic, self._count, self._groups)
 
     def _see_failures(self) -> None:
-        """Count what is known to have failed as looked at."""
+        """Mark the failures known so far as seen by the caller."""
         for group in self._groups:
             for stretch in group.stretches:
                 for start, end, *_, failure in stretch.parts():
@@ -429,12 +432,14 @@ def _run_callback(callback: BulkCallback, response: BulkResponse) -> None:
 
 
 class Slice(NamedTuple):
+    """Columns of `length` records."""
+
     columns: ManyColumns
     length: int
 
 
 class Bulk:
-    """The records of a call before the accumulator: `enter` takes in what there is room for, until none is `left`."""
+    """The records of a call that are not in the accumulator yet: `left` counts them."""
 
     def __init__(
         self, topic: str, slices: Iterable[Slice], dispatch: Dispatch, failures: Failures | None = None
@@ -443,12 +448,12 @@ class Bulk:
         self.response = BulkResponse(topic, dispatch, failures)
         self._slices = [one for one in slices if one.length]
         self._slices.reverse()
-        self._next = 0  # in the last slice
+        self._next = 0  # index of the next record in the last slice
         self.left = sum(one.length for one in self._slices)
         self.has_begun = False
 
     def append_to(self, accumulator: RecordAccumulator) -> BulkResponse | None:
-        """The response, once all are in or refused."""
+        """Append as many records as there is room for. Return the response once all are appended or refused."""
         while self._slices:
             columns, length = self._slices[-1]
             end = min(self._next + _AT_ONCE, length)
@@ -468,7 +473,7 @@ class Bulk:
         return self.response
 
     def refuse(self, error: KwireError) -> BulkResponse:
-        """What is left is not taken in: the response says why."""
+        """Refuse the records that are left with `error`, and return the response."""
         self.response.refused(self.left, error)
         self.left, self._slices = 0, []
         return self.response

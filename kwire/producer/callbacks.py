@@ -1,8 +1,8 @@
-"""Where a producer's callbacks run, and the bound on what waits for them.
+"""Where a producer's callbacks run, and the memory bound of records whose callbacks wait.
 
-By default they run on the callback thread, one at a time. Records whose callbacks wait take memory, and a callback that
-blocks would let it grow without end. So as many bytes of them as max_buffered_bytes are free; what is more counts
-against max_buffered_bytes, and `send` blocks or raises BufferFullError when that is reached.
+By default callbacks run on the callback thread, one at a time. Records whose callbacks wait use memory, which a
+callback that blocks would let grow without bound. So the first max_buffered_bytes of such records are free; the bytes
+above them count against max_buffered_bytes, and `send` blocks or raises BufferFullError when that is reached.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ CallbackExecutor = Executor | Callable[[Callable[[], object]], object]
 
 
 class _Here(threading.local):
-    is_running = False  # whether this thread runs callbacks of the producer just now
+    is_running = False  # whether this thread is running callbacks of the producer
 
 
 class _Job:
-    """Callbacks that were handed over and have not run: of records of a topic, of that many bytes."""
+    """Dispatched callbacks that have not run yet, and the topic and size of their records."""
 
     __slots__ = ("is_charged", "size_bytes", "topic")
 
@@ -39,36 +39,36 @@ class _Job:
 
 
 class Callbacks:
-    """Of one producer: what its runs have as their `dispatch`. All methods may be called from any thread."""
+    """The callbacks of one producer: the `dispatch` of its batches. All methods may be called from any thread."""
 
     def __init__(
         self, dispatch: Dispatch, bytes_max: int | None = None, executor: CallbackExecutor | None = None
     ) -> None:
-        """`dispatch` hands a call to the callback thread, or to asyncio; `bytes_max` None: no bound.
+        """`dispatch` passes a call to the callback thread, or to asyncio; `bytes_max` None: no bound.
 
-        An `executor` gets the calls from there, so that not even one that blocks holds up the loop.
+        An `executor` gets the calls from that thread, so an executor that blocks does not block the loop.
         """
         self.failures = Failures()
         self._dispatch = dispatch
         self._bytes_max = bytes_max
         self._executor = executor
         self._release: Callable[[Mapping[str, int]], object] | None = None
-        self._lock = threading.RLock()  # a finalizer may run anywhere, and may send
+        self._lock = threading.RLock()  # reentrant: a finalizer may run here and call `send`
         self._here = _Here()
         self._jobs: dict[_Job, None] = {}
         self._free_bytes = 0  # of jobs that are not charged
-        self._sending = 0  # callbacks that are in `send`: what waits for room must not wait for itself
+        self._sending = 0  # callbacks that are in `send`: they must not wait for their own memory
 
     def bind(self, release: Callable[[Mapping[str, int]], object]) -> None:
-        """Give back memory with `release`, bytes by topic, and take some with negative numbers."""
+        """Set `release`, which returns memory to the pool, in bytes by topic; negative numbers reserve it."""
         self._release = release
 
     def __call__(self, function: Callable[..., object], *args: Any) -> None:
-        """Have `function` called, which must not raise."""
+        """Dispatch `function(*args)`, which must not raise."""
         self.run("", 0, function, *args)
 
     def run(self, topic: str, size_bytes: int, function: Callable[..., object], *args: Any) -> None:
-        """As a call, for callbacks of records of that topic and size."""
+        """Dispatch callbacks of records of that topic and size; `function` must not raise."""
         if self._bytes_max is None:
             self._dispatch(function, *args)
             return
@@ -81,12 +81,12 @@ class Callbacks:
 
     @property
     def is_running_here(self) -> bool:
-        """Whether this thread runs callbacks of this producer."""
+        """Whether this thread is running callbacks of this producer."""
         return self._here.is_running
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """For a callback that may block in `send`: meanwhile what waits for callbacks takes no room from it."""
+        """Charge no waiting callbacks while a callback is in `send`, which may block until there is memory."""
         with self._lock:
             self._sending += 1
             for job in self._jobs:
@@ -109,7 +109,7 @@ class Callbacks:
             self._remove(job)
 
     def _hand_on(self, job: _Job, run: Callable[[], object]) -> None:
-        """Give callbacks to the caller's own executor; run them here where it takes no more."""
+        """Submit callbacks to the caller's executor; run them here if it refuses them."""
         assert self._executor is not None
         try:
             if isinstance(self._executor, Executor):
@@ -139,13 +139,13 @@ class Callbacks:
             self._free_bytes -= job.size_bytes
 
     def _settle(self, job: _Job) -> None:
-        """Charge a job where more is free than may be."""
+        """Charge a job if the free bytes exceed their bound."""
         is_over = self._bytes_max is not None and self._free_bytes > self._bytes_max
         if is_over and job.size_bytes and not (job.is_charged or self._sending):
             self._charge(job, is_charged=True)
 
     def _charge(self, job: _Job, *, is_charged: bool) -> None:
-        """Under the lock, so that nothing is given back before it was taken."""
+        """Charge or free a job. The lock is held, so that no memory is released before it was reserved."""
         size_bytes = -job.size_bytes if is_charged else job.size_bytes
         job.is_charged = is_charged
         self._free_bytes += size_bytes

@@ -1,7 +1,7 @@
-"""What `kwire.Producer` and `kwire.aio.Producer` share: the loop thread, the sender, the accumulator, making records.
+"""What `kwire.Producer` and `kwire.aio.Producer` share: the loop's thread, the sender, the accumulator, the records.
 
-The two differ only in how they wait. `MetadataWaiter` is a state machine that sends no requests: it keeps the loop
-fetching metadata of the topics that a caller's own partitioner needs, and notifies the callers.
+The two differ only in how they wait. `MetadataWaiter` makes the loop fetch metadata of the topics that a caller's own
+partitioner needs, and notifies the callers.
 """
 
 from __future__ import annotations
@@ -76,25 +76,25 @@ OnKnown = Callable[[KwireError | None], object]
 
 
 class MetadataWaiter:
-    """All methods are for the loop's thread."""
+    """The callers that wait for a topic's metadata. All methods are for the loop's thread."""
 
     def __init__(self, max_idle: float = 300.0) -> None:
-        """`max_idle`: seconds for which a topic stays wanted after it was found; from then on its records keep it."""
+        """`max_idle`: seconds for which a found topic is refreshed; after that, only while it has records."""
         self._max_idle = max_idle
         self._topics: dict[str, list[OnKnown]] = {}
-        self._until: dict[str, float] = {}  # when a topic is wanted no more, by the order of its end
+        self._until: dict[str, float] = {}  # when to forget a topic, earliest first
         self._closed: KwireError | None = None
 
-    def wait_for_topic(self, topic: str, tell: OnKnown) -> None:
-        """Call `tell(None)` when the topic has partitions, `tell(error)` when that cannot be; exactly once."""
+    def wait_for_topic(self, topic: str, on_known: OnKnown) -> None:
+        """Call `on_known(None)` when the topic has partitions, or `on_known(error)` if it never will; exactly once."""
         if self._closed is not None:
-            tell(self._closed)
+            on_known(self._closed)
         else:
-            self._topics.setdefault(topic, []).append(tell)
+            self._topics.setdefault(topic, []).append(on_known)
             self._until.pop(topic, None)
 
     def connection_error(self, topic: str, view: ClusterView) -> KwireError | None:
-        """Why the topic is not known yet, for who has waited long enough."""
+        """Return the error why the topic is not known yet, if there is one."""
         known = view.snapshot.topics.get(topic)
         if known is not None and known.error_code:
             return broker_error(known.error_code, topic=topic, **view.metadata_status().source)
@@ -113,8 +113,8 @@ class MetadataWaiter:
                 if is_over:
                     self._topics[topic] = []
                     self._until[topic] = now + self._max_idle
-                    for tell in waiting:
-                        tell(error)
+                    for on_known in waiting:
+                        on_known(error)
         return ()
 
     def deadline(self) -> float | None:
@@ -140,24 +140,24 @@ T = TypeVar("T")
 
 _log = logging.getLogger("kwire.producer")
 
-# How long an interpreter that ends waits for the records of a producer that nobody closed.
+# How long, in seconds, a producer that was not closed delivers its records when the interpreter ends.
 EXIT_SECONDS = 5.0
 
-# How long, in seconds, `close` waits for deliveries: by default; at the end of a `with` block while no broker has ever
-# answered; and after a block that raised.
+# How long, in seconds, `close` waits for deliveries: by default; at the end of a `with` block if no broker was ever
+# reached; and after a block that raised.
 CLOSE_SECONDS = 30.0
 UNREACHED_SECONDS = 5.0
 RAISED_SECONDS = 1.0
 
 _SETTINGS = frozenset(field.name for field in fields(ProducerSettings))
 
-# A producer that keeps to one broker at a time is to have one connection: those it left are closed soon. Sooner than
-# it changes brokers (single_broker_switch_ms), and not so soon that a pause between records costs a new connection.
+# With the single_broker partitioner, connections to earlier brokers are closed after this: before the next switch, but
+# late enough that a pause between records does not cost a new connection.
 _SINGLE_BROKER_IDLE_MS = 15_000
 
 
 class ProducerClient:
-    """All methods may be called from any thread."""
+    """The part of a producer that does not wait. Methods may be called from any thread unless they say otherwise."""
 
     def __init__(
         self,
@@ -167,8 +167,10 @@ class ProducerClient:
         refer: Callable[..., object],
         dispatch: Dispatch | None = None,
     ) -> None:
-        """`client` is the class as users write it, for errors. `refer` is the slow path of the accumulator's `send`;
-        `dispatch` runs the callbacks of its records, None: on the callback thread."""
+        """`client` is the name of the public class, for errors; `refer` is the slow path of the accumulator's `send`.
+
+        `dispatch` runs the callbacks of records; None: on the callback thread.
+        """
         check_names(client, bootstrap, options, ProducerSettings, ClientConfig)
         shared = dict(options)
         own = {name: shared.pop(name) for name in options if name in _SETTINGS}
@@ -193,7 +195,7 @@ class ProducerClient:
         config = self.runtime.config
         self.callbacks = Callbacks(
             dispatch or self.runtime.dispatch,
-            # In an asyncio loop a callback that blocks holds up those that send as well.
+            # In an asyncio loop a callback that blocks also blocks the tasks that send.
             self.settings.max_buffered_bytes if dispatch is None else None,
             self.settings.callback_executor,
         )
@@ -227,14 +229,14 @@ class ProducerClient:
         self._time_ms = self.runtime.clock.time_ms
 
     def start(self) -> None:
-        """Begin to turn the loop; nobody is contacted before. ClosedError once `stop_accepting` was called."""
+        """Start the loop, which opens connections. Raises ClosedError once `stop_accepting` was called."""
         with self._lock:
             self._check_open()
             if not self.is_started:
                 self.runtime.add(self.sender, "produce")
                 if self.custom_partitioner is not None:
                     self.runtime.add(self.metadata_waiter)
-                # A loop that turns keeps its Runtime alive, and this Core through it, until it is closed.
+                # A running loop keeps the runtime, and through it this object, alive until it is closed.
                 self._at_exit = weakref.finalize(self.runtime, _deliver_at_exit, self)
                 self.runtime.deliver_before_end(self._deliver_before_cluster_ends)
                 self.is_started = True
@@ -261,7 +263,7 @@ class ProducerClient:
         terms: DeliveryOptions | None = None,
         make: MakeResponse = ProduceResponse,
     ) -> PendingRecord:
-        """A record for the buffer_pool; raises what `Producer.send` raises. `make` makes the response."""
+        """Return a record for the buffer pool; raises what `Producer.send` raises. `make` creates the response."""
         self.check_usable()
         check_topic(topic)
         key_bytes, value_bytes = to_bytes(key, "key"), to_bytes(value, "value")
@@ -290,7 +292,7 @@ class ProducerClient:
         )
 
     def check_usable(self) -> None:
-        """Start, if need be; ClosedError in a forked child, and once the producer is being closed."""
+        """Start the loop if necessary. Raises ClosedError in a forked child and once `close` was called."""
         if not self.is_started:
             self.start()
         self.runtime.check_usable()
@@ -301,7 +303,7 @@ class ProducerClient:
             raise _closed()
 
     def append_or_wait(self, append: Append[R], limit: float | None = None) -> R:
-        """Hand over a record, or many; blocks or raises BufferFullError where there is no room."""
+        """Append a record, or many; blocks or raises BufferFullError when the buffer is full."""
         if not self.callbacks.is_running_here:
             return self.buffer_pool.append_or_wait(append, limit)
         with self.callbacks.sending():
@@ -318,7 +320,7 @@ class ProducerClient:
     def prepared(
         self, message: Message, terms: DeliveryOptions | None, make: MakeResponse = ProduceResponse
     ) -> PendingRecord | ProduceResponse:
-        """One of several messages. A record that is too large gets a response that says so: the others go."""
+        """Return the record of one of several messages, or a failed response if it is too large."""
         try:
             return self.pending_record(*message, terms, make)
         except RecordTooLargeError as error:
@@ -334,7 +336,7 @@ class ProducerClient:
         self, topic: str, values: Values, keys: Keys, headers: ManyHeaders, timestamps_ms: Timestamps,
         partitions: Partitions,
     ) -> Slice:  # fmt: skip
-        """The records of `send_many`; raises what that raises."""
+        """Return the records of `send_many` as columns; raises what `send_many` raises."""
         check_topic(topic)
         self.check_usable()
         if self.serializers is not None:
@@ -346,12 +348,12 @@ class ProducerClient:
         return slice_of(values, keys, headers, timestamps_ms, partitions, self._time_ms())
 
     def arrow_slices(self, topic: str, table: object) -> list[Slice]:
-        """The records of `send_arrow`; raises what that raises."""
+        """Return the records of `send_arrow` as columns; raises what `send_arrow` raises."""
         check_topic(topic)
         self.check_usable()
         if find_spec("pyarrow") is None:
             raise pyarrow_is_missing()
-        from kwire.producer import arrow  # importing pyarrow takes longer than all of kwire
+        from kwire.producer import arrow  # imported late: pyarrow takes longer to import than kwire
 
         return arrow.slices_of(table, self._time_ms())
 
@@ -362,7 +364,7 @@ class ProducerClient:
         return Bulk(topic, slices, dispatch or self.callbacks, self.callbacks.failures)
 
     def _placed(self, topic: str, one: Slice, known: Topic) -> Slice:
-        """With the partitions that the caller's own partitioner chooses."""
+        """Return the columns with the partitions that the caller's own partitioner chooses."""
         partitions = array("i")
         for timestamp_ms, key, value, headers, partition in one.columns.rows(0, one.length):
             if partition is None:
@@ -373,28 +375,28 @@ class ProducerClient:
     # -- a caller's own partitioner
 
     def known(self, topic: str) -> Topic | None:
-        """A topic's metadata, once it has some."""
+        """Return a topic's metadata; None until its partitions are known."""
         topic_or_none = self.runtime.snapshot.topics.get(topic)
         return topic_or_none if topic_or_none is not None and topic_or_none.partitions else None
 
     def wait_for_topic(self, topic: str) -> Future[None]:
-        """A future that resolves when the topic is known, or with the error that it will never be."""
+        """Return a future that resolves when the topic is known, or fails if it never will be."""
 
         def want(future: Future[None]) -> None:
-            def tell(error: KwireError | None) -> None:
+            def on_known(error: KwireError | None) -> None:
                 if error is None:
                     future.set_result(None)
                 else:
                     future.set_exception(error)
 
-            self.metadata_waiter.wait_for_topic(topic, tell)
+            self.metadata_waiter.wait_for_topic(topic, on_known)
 
         if not self.is_started:
             self.start()
         return self.on_loop(want)
 
     def topic_timeout_error(self, topic: str) -> RequestTimeoutError:
-        """What to raise when waiting for a topic's metadata took too long. On the loop's thread."""
+        """Return the error of a timeout while waiting for a topic's metadata. On the loop's thread."""
         cause = self.metadata_waiter.connection_error(topic, self.runtime.view_for("produce"))
         return timeout_error(
             f"the topic's partitions are not known after {self.settings.max_block_ms} ms",
@@ -422,36 +424,36 @@ class ProducerClient:
     # -- on the loop
 
     def flush(self, on_done: Callable[[], object]) -> bool:
-        """Send what was handed over without further linger; `on_done` runs on the loop's thread when all is settled.
+        """Send all records without further linger; `on_done` runs on the loop's thread when all have a result.
 
-        True, as `wait_for` wants to know: it is never settled before that.
+        Return True for `wait_for`: `on_done` is always called.
         """
         clock = self.runtime.clock
         self.runtime.call_soon(lambda: self.sender.flush(on_done, clock.now()))
         return True
 
     def drain(self, on_done: Callable[[], object]) -> bool:
-        """End a transaction that is under way, then `flush`, for `close`. The log tells of an abort, no error does."""
+        """End an open transaction, then `flush`, for `close`. An abort is logged, not raised."""
         clock, failures = self.runtime.clock, self.callbacks.failures
         self.runtime.call_soon(lambda: self.sender.drain(on_done, failures.clear, clock.now()))
         return True
 
     def explain(self, topic: str, partition: int | None) -> Explanation:
-        """On the loop's thread, or where there is none."""
+        """Return why records are not sent yet. On the loop's thread, or while none runs."""
         return self.sender.explain(topic, partition, self.runtime.clock.now(), self.runtime.view_for("produce"))
 
     def metrics(self) -> ProducerMetrics:
-        """On the loop's thread, or where there is none."""
+        """Return a snapshot of the metrics. On the loop's thread, or while none runs."""
         return self.sender.metrics(self.runtime.metrics())
 
     def timeout_error(self, what: str, timeout: float | None) -> RequestTimeoutError:
-        """What to raise when `what` took longer than its caller wants to wait. On the loop's thread, or without one."""
+        """Return the error when `what` exceeded the caller's timeout. On the loop's thread, or while none runs."""
         return self.sender.timeout_error(what, timeout, self.runtime.clock.now(), self.runtime.view_for("produce"))
 
     # -- the end
 
     def stop_accepting(self) -> None:
-        """Refuse records from now on, those of senders that wait for room included; what is in goes on."""
+        """Refuse further records, also of senders that wait for memory; buffered records are still sent."""
         with self._lock:
             self._is_closing = True
         self.buffer_pool.close(_closed())
@@ -459,13 +461,13 @@ class ProducerClient:
             self._at_exit.detach()
 
     def is_reached(self) -> bool:
-        """Whether a broker has ever answered."""
+        """Return whether a broker was ever reached."""
         return bool(self.runtime.snapshot.brokers)
 
     def drain_steps(self, timeout: float | None, unreached: float | None) -> Iterator[float | None]:
-        """How long to wait for what is to be delivered, in seconds: first, and once that is over, again.
+        """Yield the seconds to wait for deliveries: first, and again after that wait was too short.
 
-        `timeout` in all; `unreached` while no broker has ever answered.
+        `timeout` is the total; `unreached` is the limit if no broker was ever reached.
         """
         if self.is_reached() or unreached is None or (timeout is not None and timeout <= unreached):
             yield timeout
@@ -475,11 +477,11 @@ class ProducerClient:
             yield None if timeout is None else timeout - unreached
 
     def undelivered(self, late: KwireError | None) -> UndeliveredError | None:
-        """Once all is over: the error about failed records that nobody looked at, if there are any; once."""
+        """Return the error about failed records that no caller has seen, once; None if there are none."""
         return self.callbacks.failures.take(late)
 
     def state(self) -> str:
-        """In one word."""
+        """Return the state of the producer in one or two words."""
         if self.runtime.is_forked:
             return "another process's"
         if self.runtime.is_closed:
@@ -489,14 +491,14 @@ class ProducerClient:
         return "open" if self.is_started else "not started"
 
     def describe(self, name: str) -> str:
-        """What a producer's repr is."""
+        """Return the repr of a producer."""
         config = self.runtime.config
         return f"<{name} of {','.join(config.bootstrap)}, client_id {config.client_id!r}, {self.state()}>"
 
     # -- transactions
 
     def transaction(self) -> Transaction:
-        """The transactional producer's state machine, whose methods are for the loop's thread."""
+        """Return the transaction, whose methods are for the loop's thread."""
         transaction = self.sender.transaction
         if transaction is None:
             raise ConfigurationError(
@@ -507,13 +509,13 @@ class ProducerClient:
         return transaction
 
     def on_loop(self, act: Callable[[Future[T]], None]) -> Future[T]:
-        """Run `act(future)` on the loop thread and return the future, which `act` resolves."""
+        """Run `act(future)` on the loop's thread and return the future, which `act` resolves."""
         future: Future[T] = Future()
         self.runtime.call_soon(act, future)
         return future
 
     def run(self, function: Callable[[], T]) -> Future[T]:
-        """Run on the loop thread; the future gets what the function returns or raises."""
+        """Run `function` on the loop's thread and return a future of its result or error."""
 
         def act(future: Future[T]) -> None:
             try:
@@ -531,6 +533,7 @@ def _closed() -> ClosedError:
 
 
 def check_topic(topic: object) -> None:
+    """Raise TypeError or ValueError unless `topic` is a topic's name."""
     if isinstance(topic, Message):
         raise TypeError("send takes a topic, then a value and a key: hand Messages over with send_all([...])")
     if not isinstance(topic, str) or not topic:
@@ -540,13 +543,13 @@ def check_topic(topic: object) -> None:
 
 
 def _deliver_at_exit(core: ProducerClient) -> None:
-    """Deliver the records of a producer that nobody closed, and log what became of them: the interpreter ends."""
-    if not core.runtime.is_forked:  # they are the parent's affair
+    """Deliver the records of a producer that was not closed when the interpreter ends; log those that are lost."""
+    if not core.runtime.is_forked:  # in a forked child, the records are the parent's
         _deliver(core, [EXIT_SECONDS], "nobody closed the producer, and the interpreter ends")
 
 
 def _deliver(core: ProducerClient, steps: Iterable[float | None], why: str) -> None:
-    """Refuse further records and wait for the others in `steps` (see `drain_steps`); log those that are lost."""
+    """Refuse further records and deliver the buffered ones within `steps` (`drain_steps`); log those that are lost."""
     core.stop_accepting()
     late: KwireError | None = None
     with contextlib.suppress(ClosedError):

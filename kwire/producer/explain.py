@@ -1,11 +1,11 @@
 """Why records are not sent yet.
 
-Every place where the sender decides not to send has its `Reason` here: since when, until when, and why. All reasons
-that hold are listed, those first without which the others could not end.
+Each decision of the sender not to send has a `Reason` here: why, since when and until when. All current reasons are
+listed; a reason that must end before another can end comes first.
 
-`awaited` and `timeout_error` say the same for `flush`, `close` and each step of a transaction that took too long.
+`awaited` and `timeout_error` report the same for `flush`, `close` and the steps of a transaction that timed out.
 
-Nothing here changes state, except that a connection is begun to a broker that has none, as the sender would.
+Nothing here changes state, except that it opens a connection to a broker that has none, as the sender does.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from kwire.producer.responses import ResponseHandler
 from kwire.producer.topic import TopicQueue
 from kwire.producer.transaction import Transaction, TransactionState
 
-_TOPICS_MAX = 3  # that one message tells of
+_TOPICS_MAX = 3  # how many topics an error message names
 
 
 class Awaited(NamedTuple):
-    """What stands between a caller and the end of its wait. `where` is the request that is under way."""
+    """What a caller waits for. `where` names the request in flight, as the fields of an error."""
 
     detail: str
     cause: KwireError | None
@@ -45,7 +45,7 @@ def awaited(
     now: float,
     view: ClusterView,
 ) -> Awaited | None:
-    """The first of: the producer id, the records that go before, the transaction's own request."""
+    """Return the first of: the producer id, the records to deliver, the transaction's own request; None if none."""
     if transaction is not None and transaction.state is TransactionState.INITIALIZING:
         cause = explainer.identity.last_error
         return _answer(f"the producer id of {transaction.transactional_id!r}", identity_call, cause, view)
@@ -60,21 +60,22 @@ def awaited(
 
 
 def timeout_error(what: str, timeout: float | None, waits: Awaited | None) -> RequestTimeoutError:
+    """Return the error of `what`, which is not done after `timeout` seconds, and what it waits for."""
     remedy = f"it goes on all the same: call {what} again to wait longer, or ask producer.explain(topic)"
     if waits is None:
         return RequestTimeoutError(f"{what} is not done after {timeout} s", remedy=remedy)
-    where, told = dict(waits.where), f"{what} is not done after {timeout} s: awaited is {waits.detail}"
+    where, message = dict(waits.where), f"{what} is not done after {timeout} s: awaited is {waits.detail}"
     if waits.cause is not None:
         where = {**waits.cause.where, **where}
-        told = f"{told}; the last failure was: {waits.cause.message}"
+        message = f"{message}; the last failure was: {waits.cause.message}"
         remedy = f"{waits.cause.remedy}; {remedy}" if waits.cause.remedy else remedy
-    error = RequestTimeoutError(told, remedy=remedy, **where)
+    error = RequestTimeoutError(message, remedy=remedy, **where)
     error.__cause__ = waits.cause
     return error
 
 
 def _answer(what: str, call: PendingRequest | None, cause: KwireError | None, view: ClusterView) -> Awaited:
-    """`what` a request is to bring; `call` is that request, unless it is between two attempts."""
+    """Describe a wait for `what`, the result of a request; `call` is that request, None between two attempts."""
     if call is None:
         return Awaited(f"{what}, which will be asked for again", cause or view.connection_error, {})
     api = call.api.__name__.removesuffix("Request")
@@ -89,7 +90,7 @@ def _answer(what: str, call: PendingRequest | None, cause: KwireError | None, vi
 
 
 def _records(explainer: Explainer, now: float, view: ClusterView) -> Awaited | None:
-    told: list[str] = []
+    parts: list[str] = []
     cause: KwireError | None = None
     for name, topic in explainer.topics.items():
         if topic.is_idle:
@@ -99,42 +100,42 @@ def _records(explainer: Explainer, now: float, view: ClusterView) -> Awaited | N
             len(batch) for queue in topic.partitions.values() for batch in queue.in_flight() if not batch.is_overdue
         )
         why = next((f" ({reason.hold}: {reason.detail})" for reason in held.reasons), "")
-        told.append(f"{held.records_queued + out} of topic {name}{why}")
+        parts.append(f"{held.records_queued + out} of topic {name}{why}")
         cause = cause or next((reason.cause for reason in held.reasons if reason.cause is not None), None)
-    if not told:
+    if not parts:
         return None
-    more = f", and of {len(told) - _TOPICS_MAX} topics more" if len(told) > _TOPICS_MAX else ""
+    more = f", and of {len(parts) - _TOPICS_MAX} topics more" if len(parts) > _TOPICS_MAX else ""
     return Awaited(
-        f"the delivery of records: {', '.join(told[:_TOPICS_MAX])}{more}", cause or view.connection_error, {}
+        f"the delivery of records: {', '.join(parts[:_TOPICS_MAX])}{more}", cause or view.connection_error, {}
     )
 
 
 class Hold(StrEnum):
-    """What holds a batch back."""
+    """Why a batch is not sent yet."""
 
     METADATA = "metadata"  # the topic is not known yet
-    TOPIC = "topic"  # the brokers refuse it, or do not know it
+    TOPIC = "topic"  # the brokers return an error for it
     PARTITION = "partition"  # the topic has no such partition
-    LEADER = "leader"  # the partition has none
+    LEADER = "leader"  # the partition has no leader
     UNREACHABLE = "unreachable"  # its leader cannot be reached
-    CONNECTING = "connecting"  # a connection to its leader is being made
+    CONNECTING = "connecting"  # a connection to its leader is being opened
     IDENTITY = "identity"  # the producer has no usable producer id
-    TRANSACTION = "transaction"  # none is open, or the partition is not a part of it yet
+    TRANSACTION = "transaction"  # none is open, or the partition is not added to it yet
     BACK_OFF = "back-off"  # after a failure
-    WINDOW = "window"  # for the sake of order: answers to earlier batches are awaited
-    THROTTLED = "throttled"  # the broker asked for a pause
-    BUSY = "busy"  # as many requests are in flight to the broker as may be
+    WINDOW = "window"  # earlier batches must be acknowledged first, to keep order
+    THROTTLED = "throttled"  # the broker throttles the client: a quota is exceeded
+    BUSY = "busy"  # max_in_flight requests are in flight to the broker
     LINGER = "linger"  # more records may join the batch
-    ANSWER = "answer"  # it has been sent
-    MEMORY = "memory"  # senders wait for room: the topic's records cannot even come in
+    ANSWER = "answer"  # it was sent and has no response yet
+    MEMORY = "memory"  # the buffer is full: senders wait to append records
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """`since` and `until` are seconds from now, into the past and the future; None where that is not known.
+    """One reason. `since` is seconds before now, `until` seconds after now; None if not known.
 
-    `until` is when it ends by itself, or is tried again. `partitions` are those concerned, where the question was about
-    a whole topic.
+    `until` is when the reason ends or the sender tries again. `partitions` has those concerned, if a whole topic is
+    explained.
     """
 
     hold: Hold
@@ -157,10 +158,10 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """No reasons: nothing is queued, or it goes with the loop's next turn. `partition` None: the whole topic.
+    """The reasons why a topic's or a partition's records are not sent yet. `partition` None: the whole topic.
 
-    `oldest` and `given_up_in` are seconds: how long the oldest record without an outcome has been here, and when the
-    first of its kind will be given up.
+    No reasons: nothing is queued, or the loop sends it in its next turn. `oldest` is the age, in seconds, of the oldest
+    record without a result; `given_up_in` the seconds until the first batch expires.
     """
 
     topic: str
@@ -184,7 +185,7 @@ class Explanation:
 
 
 class Explainer(NamedTuple):
-    """What the sender decides by. All methods are for the loop's thread."""
+    """The state by which the sender decides. All methods are for the loop's thread."""
 
     settings: ProducerSettings
     topics: Mapping[str, TopicQueue]
@@ -194,6 +195,7 @@ class Explainer(NamedTuple):
     buffer_pool: BufferPool
 
     def explain(self, topic: str, partition: int | None, now: float, view: ClusterView) -> Explanation:
+        """Return why records of a topic, or of one partition, are not sent yet."""
         held = self.topics.get(topic)
         queues = [] if held is None else list(held.partitions.values())
         if partition is not None:
@@ -211,7 +213,7 @@ class Explainer(NamedTuple):
             reasons = self._of_partition(queues[0], now, view)
         if self.buffer_pool.waiting_for(topic):
             reasons.append(self._memory(topic))
-        unresolved = [batch for batch in waiting + out if not batch.is_overdue]  # those are reported as failed
+        unresolved = [batch for batch in waiting + out if not batch.is_overdue]  # overdue batches have failed already
         return Explanation(
             topic,
             partition,
@@ -224,13 +226,13 @@ class Explainer(NamedTuple):
         )
 
     def why(self, batch: ProducerBatch, now: float, view: ClusterView) -> list[Reason]:
-        """What holds this batch back, which may have been taken out of its queue already."""
+        """Return why this batch is not sent yet; it may be out of its queue already."""
         if batch.partition < 0:
             return self._unplaced(self.topics[batch.topic], now, view)
         return self._held(self.topics[batch.topic].partition(batch.partition), batch, now, view)
 
     def cause(self, batch: ProducerBatch, now: float, view: ClusterView) -> KwireError | str | None:
-        """What to blame for a batch that was never sent: a failure, or in words what held it back where none was."""
+        """Return the cause for a batch that was never sent: a failure, else the detail of the first reason."""
         reasons = self.why(batch, now, view)
         for reason in reasons:
             if reason.cause is not None:
@@ -250,8 +252,8 @@ class Explainer(NamedTuple):
         merged: dict[tuple[Hold, str], Reason] = {}
         for queue in sorted(held.partitions.values(), key=lambda queue: queue.index):
             _merge(merged, queue.index, self._of_partition(queue, now, view))
-        told = {reason.hold for reason in reasons}
-        return reasons + [reason for reason in merged.values() if reason.hold not in told]
+        listed = {reason.hold for reason in reasons}
+        return reasons + [reason for reason in merged.values() if reason.hold not in listed]
 
     def _of_partition(self, queue: PartitionQueue, now: float, view: ClusterView) -> list[Reason]:
         waiting = queue.waiting()
@@ -266,7 +268,7 @@ class Explainer(NamedTuple):
         return [Reason(Hold.ANSWER, sent, now - out[0].created_at, cause=out[0].last_error)]
 
     def _unplaced(self, held: TopicQueue, now: float, view: ClusterView) -> list[Reason]:
-        """Why records that have no partition yet get none."""
+        """Return why records without a partition get none yet."""
         known = view.snapshot.topics.get(held.name)
         unknown = self._unknown(held.name, known, held.unknown_since, now, view)
         if unknown is not None:
@@ -293,7 +295,7 @@ class Explainer(NamedTuple):
         return [Reason(Hold.BACK_OFF, "leaders have not heard yet that they are to lead", until=until, cause=cause)]
 
     def _held(self, queue: PartitionQueue, head: ProducerBatch, now: float, view: ClusterView) -> list[Reason]:
-        """Why the first batch of a partition is not sent."""
+        """Return why the first batch of a partition is not sent yet."""
         known = view.snapshot.topics.get(queue.topic)
         held = self.topics[queue.topic]
         unknown = self._unknown(queue.topic, known, held.unknown_since, now, view)
@@ -333,7 +335,7 @@ class Explainer(NamedTuple):
     def _at_leader(
         self, partition: Partition, queue: PartitionQueue | None, now: float, view: ClusterView
     ) -> list[Reason]:
-        """What stands between a partition's queue and its leader."""
+        """Return why a batch cannot be sent to the partition's leader."""
         node = partition.leader
         if node == NO_NODE:
             status = view.metadata_status()
@@ -412,7 +414,7 @@ class Explainer(NamedTuple):
 
 
 def _merge(into: dict[tuple[Hold, str], Reason], partition: int, reasons: list[Reason]) -> None:
-    """Of several partitions' reasons, one for those that are the same."""
+    """Merge equal reasons of several partitions into one that lists the partitions."""
     for reason in reasons:
         key = reason.hold, reason.detail
         partitions = (*into[key].partitions, partition) if key in into else (partition,)

@@ -1,8 +1,7 @@
-"""Failed records: everybody who looks gets an error object of his own, and those that nobody looked at are counted.
+"""Failed records: each caller gets its own copy of the error, and failures that no caller has seen are counted.
 
-Only failures are counted, which are rare: a record that is delivered costs nothing here. To look at a record is to call
-its response's `result` or `exception`, to await it, or to give it a callback; for many records, to do so with their
-`BulkResponse`.
+A caller sees a failure by calling the response's `result` or `exception`, by awaiting it, or by adding a callback; for
+many records, by doing so with their `BulkResponse`. Records that are delivered cost nothing here.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ import threading
 
 from kwire.errors import DeliveryError, KwireError, UndeliveredError
 
-# So many failures that nobody looked at are kept, so that a report can name the cause of one.
+# How many unseen failures are kept, so that `take` can name the cause of one.
 _CAUSES_MAX = 16
 
 
-class Failure(Exception):  # noqa: N818  # it is no error, but has one
-    """What a run keeps of records that failed together: their error, and which of them somebody has looked at.
+class Failure(Exception):  # noqa: N818  # a holder of an error, not an error
+    """The error of records that failed together, and which of them a caller has seen.
 
-    Never raised. An exception, since that is what a run keeps as an outcome.
+    Never raised. It is an exception because a batch builder stores one as the result of its records.
     """
 
     def __init__(self, error: KwireError, topic: str, count: int, failures: Failures | None) -> None:
@@ -27,30 +26,30 @@ class Failure(Exception):  # noqa: N818  # it is no error, but has one
         self.error = error
         self.topic = topic
         self.unseen = count
-        self.seen: dict[int, set[int]] = {}  # numbers of records, by the id of the run that a response names
+        self.seen: dict[int, set[int]] = {}  # record numbers, by the id of their batch builder
         self.epoch = 0
         self._failures = failures
         if failures is not None:
             failures.add(self)
 
     def own(self) -> KwireError:
-        """Return a new object with the same contents, to be raised or changed without effect on others."""
+        """Return a copy of the error, which a caller may raise or change."""
         return own_copy(self.error)
 
     def see(self, run: object, start: int, end: int) -> None:
-        """Note that somebody looked at the records which `run` has as start .. end - 1."""
+        """Mark the records start .. end - 1 of `run` as seen."""
         if self._failures is not None:
             self._failures.see(self, id(run), start, end)
 
 
 class Failures:
-    """Of one producer: the failed records that nobody has looked at. All methods may be called from any thread."""
+    """The failed records of one producer that no caller has seen. All methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a finalizer may run anywhere, and may look at a response
-        self._epoch = 0  # what failed before `clear` is not counted any more
+        self._lock = threading.RLock()  # reentrant: a finalizer may run here and read a response
+        self._epoch = 0  # failures of an earlier epoch no longer count
         self._by_topic: dict[str, int] = {}
-        self._causes: dict[Failure, None] = {}  # the first of them, in order
+        self._causes: dict[Failure, None] = {}  # the first unseen failures, in order
         self._is_unsure = False
 
     def add(self, failure: Failure) -> None:
@@ -63,7 +62,7 @@ class Failures:
                 self._causes[failure] = None
 
     def see(self, failure: Failure, run_id: int, start: int, end: int) -> None:
-        """Count those records of a failure no more; each of them once."""
+        """Subtract those records of a failure from the count, each once."""
         with self._lock:
             if failure.epoch != self._epoch or not failure.unseen:
                 return
@@ -80,15 +79,15 @@ class Failures:
                 self._causes.pop(failure, None)
 
     def clear(self) -> None:
-        """Forget what failed until now: the caller was told."""
+        """Forget all failures so far: the caller got an error about them."""
         with self._lock:
             self._epoch += 1
             self._by_topic, self._causes, self._is_unsure = {}, {}, False
 
     def take(self, why_late: KwireError | None) -> UndeliveredError | None:
-        """Return an error about the records that nobody looked at, and forget them; None where there are none.
+        """Return an error about the failed records that no caller has seen, and forget them; None if there are none.
 
-        `why_late` says what held records back that were not delivered in time, where something is known of that.
+        `why_late` is the cause why records were not delivered in time, if one is known.
         """
         with self._lock:
             by_topic, unsure = dict(self._by_topic), self._is_unsure
@@ -111,7 +110,7 @@ class Failures:
 
 
 def own_copy(error: KwireError) -> KwireError:
-    """Return a copy without a traceback: raising one object again and again would make that grow, and keep frames."""
+    """Return a copy without a traceback: an object raised repeatedly would extend it and keep its frames alive."""
     copied = copy.copy(error)
     if error.__cause__ is not None:
         copied.__cause__ = error.__cause__

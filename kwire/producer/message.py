@@ -1,4 +1,4 @@
-"""What a caller may give for a record, and its conversion to bytes."""
+"""A record as the caller gives it, and its conversion to bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HeaderTuple = tuple[tuple[str, bytes | None], ...]
 
 
 class Message(NamedTuple):
-    """One record and where it is to go. What each field may be: see `Producer.send`."""
+    """One record and its topic and partition. `Producer.send` documents the fields."""
 
     topic: str
     value: Data = None
@@ -24,19 +24,19 @@ class Message(NamedTuple):
 
 
 def check_message(message: object) -> None:
-    """Raise TypeError for what is no `Message`."""
+    """Raise TypeError unless `message` is a `Message`."""
     if not isinstance(message, Message):
         raise wrong_type("an item of messages", message, "a kwire.Message")
 
 
 def to_bytes(data: Data, name: str) -> bytes | None:
-    """Bytes as they are, text as UTF-8; TypeError, with the argument's name, for anything else."""
+    """Return bytes unchanged and text as UTF-8; raises TypeError, with the argument's `name`, for other types."""
     if data is None or type(data) is bytes:
         return data
     if isinstance(data, str):
         return data.encode()
     if isinstance(data, (bytes, bytearray, memoryview)):
-        return bytes(data)  # a copy: the caller may change his buffer before it is sent
+        return bytes(data)  # a copy: the caller may change its buffer before the record is sent
     raise TypeError(f"{name} is {type(data).__name__}: it must be bytes, str or None")
 
 
@@ -44,6 +44,7 @@ _HEADERS = "a mapping {name: value}, or (name, value) pairs"
 
 
 def to_headers(headers: Headers) -> HeaderTuple:
+    """Return the headers as (name, value) pairs with values as bytes; raises TypeError for other shapes."""
     if headers is None:
         return ()
     if isinstance(headers, (str, bytes, bytearray, memoryview)) or not isinstance(headers, Iterable):

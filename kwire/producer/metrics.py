@@ -1,7 +1,7 @@
-"""What a producer counts: records, batches and bytes, and what became of them.
+"""The producer's metrics: records, batches and bytes sent, acknowledged, retried and failed.
 
-Counted per batch and per request on the loop's thread, never per record, with no lock: always on. A `ProducerMetrics`
-is a copy of one moment. Numbers only grow, but for those that say "now".
+The loop's thread counts per batch and per request, never per record, without a lock; so metrics are always on. A
+`ProducerMetrics` is a snapshot. Its numbers only grow, except those marked "now".
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from kwire.producer.topic import TopicQueue
 
 @dataclass(frozen=True, slots=True)
 class ProducerMetrics:
-    """Each record that was handed over is acknowledged, failed, or buffered now.
+    """A snapshot: each record that was sent is acknowledged, failed, or buffered now.
 
     requests_sent ... bytes_sent  every attempt counts; bytes are those of batches, compressed
-    *_retried                     attempts that did not settle a batch, so that it is to be sent again
-    batches_cut                   sent in pieces, because a broker found them too large
-    failures                      records that failed, by the class of their error
-    records_in_flight             now: in requests that wait for their answer
+    *_retried                     attempts after which a batch must be sent again
+    batches_cut                   batches split because a broker refused them as too large
+    failures                      failed records by the class of their error
+    records_in_flight             now: in requests that have no response yet
     records_queued                now: waiting to be sent
-    buffered_bytes                now, of buffered_bytes_max: records that have no outcome yet
-    senders_waiting               now: threads and tasks that wait for room
+    buffered_bytes                now, of buffered_bytes_max: records that have no result yet
+    senders_waiting               now: threads and tasks that wait for memory
     queue_time                    from the first record's arrival in a batch to the batch's first request
     cluster                       connections, request latency by broker and API, age of the metadata
     """
@@ -58,7 +58,7 @@ class ProducerMetrics:
 
 
 class Counters:
-    """The counts that only grow."""
+    """The counters, which only grow."""
 
     __slots__ = (
         "batches_acknowledged", "batches_cut", "batches_failed", "batches_retried", "batches_sent", "bytes_sent",
@@ -74,10 +74,10 @@ class Counters:
         self.queue_time = Histogram()
 
     def sent(self, batches: Sequence[ProducerBatch], now: float) -> None:
-        """One request with these batches is being written."""
+        """Count a request with these batches, which is being written."""
         self.requests_sent += 1
         self.batches_sent += len(batches)
-        since, count = batches[0].created_at, 0  # most have come in the same turn
+        since, count = batches[0].created_at, 0  # most were created in the same turn
         for batch in batches:
             self.records_sent += batch.count
             self.bytes_sent += len(batch.encoded or b"")
@@ -104,7 +104,7 @@ class Counters:
 def producer_metrics(
     counters: Counters, topics: Iterable[TopicQueue], buffer_pool: BufferPool, cluster: ClusterMetrics
 ) -> ProducerMetrics:
-    """The counts, and what is in the queues now; on the loop's thread."""
+    """Return a snapshot of the counters and the queues. On the loop's thread."""
     in_flight: list[ProducerBatch] = []
     queued: list[ProducerBatch] = []
     for topic in topics:

@@ -1,4 +1,4 @@
-"""The producer's own options, checked once."""
+"""The producer's own options, checked when it is created."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Acks = Literal["all", -1, 0, 1]
 CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 ALL_IN_SYNC = -1  # acks="all" on the wire
 
-# Brokers keep the last five batches of a producer to recognise duplicates, so no more may be out (Kafka's
+# Brokers remember a producer's last five batches to detect duplicates, so no more may be in flight (Kafka's
 # ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
 IDEMPOTENT_WINDOW = 5
 
-_REQUEST_BYTES_MAX = 4_194_304  # a request is a turn of the loop, whatever it carries: many batches make it cheap
-_RECORD_BYTES_MAX = 1_048_576  # brokers take hardly more unless they are told to (message.max.bytes)
+_REQUEST_BYTES_MAX = 4_194_304  # a request costs a turn of the loop, whatever its size
+_RECORD_BYTES_MAX = 1_048_576  # about the brokers' default of message.max.bytes
 
 _COMPRESSION = Where(
     '"none", "gzip", "snappy", "lz4" or "zstd"',
@@ -164,17 +164,17 @@ class ProducerSettings:
             raise ConfigurationError("a transaction needs acks='all' and idempotence", remedy="leave those options out")
         routing(self.partitioner)
         object.__setattr__(self, "compression", Compression.of(self.compression))
-        # A package that is missing, or a level that the codec has not, is an error here, not of the first record.
+        # Fail here, not at the first record, if the codec's package is missing or the level is invalid.
         compress(self.codec, b"", self.compression_level)
 
     @property
     def request_bytes_max(self) -> int:
-        """At which size a request of several batches is closed."""
+        """The size, in bytes, at which a request of several batches is closed."""
         return _REQUEST_BYTES_MAX if self.max_request_bytes is None else self.max_request_bytes
 
     @property
     def record_bytes_max(self) -> int:
-        """A larger record is refused."""
+        """The size, in bytes, of the largest record that is accepted."""
         return _RECORD_BYTES_MAX if self.max_request_bytes is None else self.max_request_bytes
 
     @property
@@ -183,7 +183,7 @@ class ProducerSettings:
 
     @property
     def wants_idempotence(self) -> bool:
-        """Asked for, or by default; whether the brokers can is for the sender to find out."""
+        """Whether idempotence is set or the default; the sender checks whether the brokers support it."""
         if self.idempotence is None:
             return self.required_acks == -1 and self.ordered
         return self.idempotence

@@ -1,30 +1,20 @@
-"""Which partition a record goes to.
+"""Partitioners: choose the partition of a record.
 
-Where batches without a key go: chosen when they are drained, knowing the leaders and which of them can take one.
+    murmur2        hash the key as Java's clients do; without a key: the shortest queue (the default)
+    crc32          hash the key as librdkafka does; without a key: the shortest queue
+    round_robin    each record to the next partition that has a leader, with or without a key
+    sticky         murmur2; without a key: one partition for batch_bytes bytes, then another (KIP-794)
+    single_broker  murmur2; without a key: partitions of one broker, of another one after single_broker_switch_ms
 
-    ShortestQueue  the partition with the shortest queue; equals take turns
-    Sticky         one partition for a batch's worth of bytes, then the one with the shortest queue (KIP-794)
-    SingleBroker   only partitions that one broker leads, and after some time another broker
+`crc32+sticky` combines the hash of one with the rule for records without a key of the other. With
+`partitioner_ignore_keys` all records are treated as records without a key (Java's partitioner.ignore.keys). A caller's
+own partitioner is any callable of the shape `Partitioner`. All partitioners but the hashes see the leaders, as the
+producer-API proposal requires.
 
-A spread belongs to one producer and is the loop's: it touches no clock, and never waits for a dead leader. Those that
-keep a partition or a broker do so for small batches too, so that few requests carry much.
-
-Which partition a record goes to: by its key, by turns, by a caller's own rule; and the names of these choices.
-
-A key hashes over all partitions, led or not: its partition must not depend on failures. The caller's thread hashes it,
-in the accumulator; the loop thread does if the partitions were not known then. Records without a key wait in the
-topic's undesignated queue; whole batches get a partition when they are drained, from an `UnkeyedPartitioner`.
-
-    murmur2        by key as Java's clients do; no key: spread         (the default)
-    crc32          by key as librdkafka does; no key: spread
-    round_robin    every record to the next partition that has a leader, with or without a key
-    sticky         murmur2, and records without a key stay on a partition for a batch's worth of bytes (KIP-794)
-    single_broker  murmur2, and records without a key all go to one broker, another one every single_broker_switch_ms
-
-`crc32+sticky` is the key's rule of one and the other's rule for records without. With `partitioner_ignore_keys` all
-records are spread by batches as those without a key are (Java's partitioner.ignore.keys). A caller's own rule is any
-callable of the shape `Partitioner`. The producer-API proposal asked for partitioners that see the leaders: all but the
-hashes do.
+A key hashes over all partitions, with or without a leader, so that failures do not change its partition. The
+accumulator hashes it on the caller's thread, or the loop's thread does if the partitions were not known then. Records
+without a key wait in the topic's undesignated queue; an `UnkeyedPartitioner` chooses a partition for each whole batch
+when it is drained, among the leaders that can take one.
 """
 
 from __future__ import annotations
@@ -42,35 +32,37 @@ from kwire.producer.message import Message
 
 
 class PartitionAvailability(Protocol):
-    """What a spread may ask about the partitions of a topic."""
+    """What an `UnkeyedPartitioner` needs to know about the partitions of a topic."""
 
     def can_take(self, partition: Partition) -> bool:
-        """Whether a batch could be sent to the partition's leader right now; begins to connect where there is none."""
+        """Return whether a batch can be sent to the partition's leader now; opens a connection if it has none."""
         ...
 
     def queued(self, partition: Partition) -> int:
-        """How many batches wait for the partition."""
+        """Return the number of batches in the partition's queue."""
         ...
 
     def is_down(self, node: int) -> bool:
-        """Whether the last connection to a broker failed, and no newer one is ready."""
+        """Return whether the last connection to a broker failed and no newer one is ready."""
         ...
 
 
 class UnkeyedPartitioner(Protocol):
+    """Choose partitions for batches without a key. One per producer, for the loop's thread; it reads no clock."""
+
     def choose(
         self, topic: str, partitions: Sequence[Partition], room: PartitionAvailability, size_bytes: int, now: float
     ) -> Partition | None:
-        """The partition for a topic's next batch; None while none can take it."""
+        """Return the partition for a topic's next batch; None while no partition can take it."""
         ...
 
     def forget(self, topic: str) -> None:
-        """Drop what is remembered of a topic that has no batches."""
+        """Drop the state of a topic that has no batches."""
         ...
 
 
 class ShortestQueue:
-    """Evens out what partitions hold; so a slow broker gets less. Among equals by turns, by whole batches."""
+    """Choose the shortest queue, so that a slow broker gets less; equal queues take turns."""
 
     def __init__(self) -> None:
         self._turns: dict[str, int] = {}
@@ -95,15 +87,14 @@ class ShortestQueue:
 
 
 class Sticky:
-    """A partition is kept until `switch_bytes` went to it, also by batches that a short linger closed early.
+    """Keep a partition for `switch_bytes` bytes, so that small batches share few requests (KIP-794).
 
-    A partition that cannot take the next batch is left at once: staying would trade order that nobody asked for
-    against delay.
+    Switch at once if the partition cannot take the next batch: records without a key need no order, so none waits.
     """
 
     def __init__(self, switch_bytes: int) -> None:
         self._switch_bytes = switch_bytes
-        self._kept: dict[str, tuple[int, int]] = {}  # by topic: the partition, and the bytes that it was given
+        self._kept: dict[str, tuple[int, int]] = {}  # by topic: the partition, and the bytes sent to it
         self._next = ShortestQueue()
 
     def choose(
@@ -124,11 +115,10 @@ class Sticky:
 
 
 class SingleBroker:
-    """All to one broker, so that a producer needs one connection (the producer-API proposal's wish).
+    """Keep one broker, so that a producer needs one connection (from the producer-API proposal).
 
-    The broker is left after `switch_seconds`, at once when it fails, and for a topic of which it leads nothing: that
-    topic goes to the next broker that leads some of it. A connection that is no longer used is closed after the
-    client's idle_timeout_ms.
+    Switch after `switch_seconds`, and at once when the broker fails. A topic of which it leads no partition goes to the
+    next broker that leads one. The old connection is closed after the client's idle_timeout_ms.
     """
 
     def __init__(self, random: Random, switch_seconds: float) -> None:
@@ -145,7 +135,7 @@ class SingleBroker:
         up = [node for node in leaders if not room.is_down(node)]
         if not up:
             return None
-        if self._node == NO_NODE:  # by chance: many producers are often started at once
+        if self._node == NO_NODE:  # random: many producers often start at once
             self._node, self._until = self._random.choice(up), now + self._switch_seconds
         elif now >= self._until or room.is_down(self._node):
             self._node, self._until = _after(self._node, up), now + self._switch_seconds
@@ -158,7 +148,7 @@ class SingleBroker:
 
 
 def _after(node: int, ring: list[int]) -> int:
-    """The next node in a ring of nodes, which are sorted."""
+    """Return the next node in a sorted ring of nodes."""
     return next((other for other in ring if other > node), ring[0])
 
 
@@ -166,24 +156,24 @@ __all__ = ["Partitioner", "Routing", "crc32_partition", "murmur2_partition", "ow
 
 MakeSpread = Callable[
     [Random, int, float], UnkeyedPartitioner
-]  # the producer's randomness, batch_bytes, single_broker's seconds
+]  # arguments: random, batch_bytes, single_broker_switch_ms in seconds
 
 
 class Partitioner(Protocol):
-    """A caller's own rule. It runs in `send`, on the thread that called it, never on the event loop.
+    """The caller's own partitioner. Called in `send`, on the caller's thread.
 
     `message` has its key, value and headers as bytes; `topic` is the newest metadata: each of `topic.partitions` has
-    its `index` and its `leader`, -1 while it has none. Answer an index, or None to leave the choice to murmur2 and the
-    spread. What it raises, `send` raises. The first record of a topic waits in `send` for the topic's metadata.
+    its `index` and its `leader`, -1 while it has none. Return an index, or None to leave the choice to murmur2 and the
+    shortest queue. `send` raises what it raises. The first record of a topic waits in `send` for the topic's metadata.
     """
 
     def __call__(self, message: Message, topic: Topic, /) -> int | None: ...
 
 
 class Routing(NamedTuple):
-    """A choice by name. The accumulator has the hashes.
+    """A partitioner by name. The accumulator implements the hashes.
 
-    `key_hash` "": keys count for nothing; None: records take turns, keys notwithstanding.
+    `key_hash` "": ignore keys; None: round robin by record, with or without a key.
     """
 
     key_hash: str | None
@@ -207,8 +197,8 @@ _SPREADS: dict[str, MakeSpread] = {"sticky": _sticky, "single_broker": _single_b
 
 
 def routing(choice: str | Partitioner, *, ignore_keys: bool = False) -> Routing:
-    """Return what happens to records that have no partition. ConfigurationError for a name that is none."""
-    if not isinstance(choice, str):  # a caller's own rule was asked before; this is for where it returned None
+    """Return the routing of records without a partition. Raises ConfigurationError for an unknown name."""
+    if not isinstance(choice, str):  # for records where the caller's own partitioner returned None
         return Routing("" if ignore_keys else "murmur2", _shortest_queue)
     if choice == "round_robin":
         return Routing(None, _shortest_queue)
@@ -225,7 +215,7 @@ def routing(choice: str | Partitioner, *, ignore_keys: bool = False) -> Routing:
 
 
 def own_rule(choice: str | Partitioner) -> Partitioner | None:
-    """The caller's own rule, if the choice is one."""
+    """Return the caller's own partitioner, None for a name. Raises ConfigurationError for other types."""
     if isinstance(choice, str):
         return None
     if not callable(choice):

@@ -1,4 +1,4 @@
-"""Several messages handed over at once, with what their sender asks of their delivery: the producer-API proposal's.
+"""Several messages in one `send`, with their own acknowledgements and time limit, as the producer-API proposal has it.
 
     request = (
         ProducerRequest()
@@ -10,19 +10,19 @@
     for response in producer.send(request):
         print(response.result())
 
-The proposal left open what happens when requests with different parameters travel together. The rule here: nothing
-that a caller asked for is weakened, so what cannot be combined travels separately.
+The proposal leaves open how requests with different parameters combine. The rule here: no caller's parameters are
+weakened, so records that cannot be combined are sent separately.
 
     batches      records share a batch only when they wait for the same acknowledgements and have the same time limit.
-                 The records of a partition stay in the order in which they were handed over.
-    requests     a ProduceRequest has one field for the acknowledgements, so only batches of the same share one. Its
-                 field for the time that replicas may take gets the longest limit of its batches.
-    time limits  count from `send`, waiting for memory included. When one is over, the response has an outcome: a
-                 DeliveryError, whose `possibly_persisted` says whether the record was on its way. A batch is over when
-                 its oldest record is; one that would lose more than a tenth of its limit by that begins another batch.
-    idempotence  needs the acknowledgement of all replicas in sync. A producer that promised no duplicates keeps the
-                 promise: there, `await_acks` of 0 or 1 waits for all, which is more than was asked for.
-    no parameter means the producer's own, and travels with what `send(topic, ...)` sends.
+                 The records of a partition stay in the order in which they were sent.
+    requests     a ProduceRequest has one `acks` field, so only batches with equal acks share a request. Its timeout_ms
+                 is the longest time limit of its batches.
+    time limits  start at `send` and include the wait for memory. When a limit expires, the response fails with a
+                 DeliveryError, whose `possibly_persisted` says whether the record was in flight. A batch expires with
+                 its oldest record; a record that would lose more than a tenth of its limit begins another batch.
+    idempotence  needs the acknowledgement of all in-sync replicas. With an idempotent producer, `await_acks` of 0 or 1
+                 waits for all of them, which is more than was requested.
+    no parameter means the producer's own options; such records share batches with those of `send(topic, ...)`.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from kwire.producer.futures import warn_of_milliseconds
 from kwire.producer.message import Data, Headers, Message
 from kwire.producer.options import ALL_IN_SYNC, ProducerSettings
 
-# A record may lose this part of its time limit by joining a batch that was begun earlier.
+# The share of its time limit that a record may lose by joining an older batch.
 _LIMIT_SHARED = 0.1
 
-# Seconds: eight times what a record has by default.
+# Seconds: about eight times the default delivery_timeout_ms.
 _LONG = 1_000
 
 
 class DeliveryOptions(NamedTuple):
-    """What the sender of a record asked for, where that is not what the producer does anyway.
+    """The parameters of a record that differ from the producer's options.
 
-    `acks` is 0, 1 or -1. `timeout` is the limit in seconds, `deadline` the loop's time at which it is over; None for
-    the producer's own delivery_timeout_ms.
+    `acks` is 0, 1 or -1. `timeout` is the limit in seconds, None for the producer's delivery_timeout_ms; `deadline` is
+    the time of the loop's clock at which it expires.
     """
 
     acks: int
@@ -56,7 +56,7 @@ class DeliveryOptions(NamedTuple):
 
 
 def may_share(batch: DeliveryOptions | None, record: DeliveryOptions | None) -> bool:
-    """Whether a record may join a batch whose first record came with the terms `batch`."""
+    """Return whether a record may join a batch whose first record has the options `batch`."""
     if batch is None or record is None:
         return batch is record
     if batch.acks != record.acks or batch.timeout != record.timeout:
@@ -65,9 +65,9 @@ def may_share(batch: DeliveryOptions | None, record: DeliveryOptions | None) -> 
 
 
 class ProducerRequest:
-    """Messages, and how they are to be delivered. Each method answers the request itself, so that calls chain.
+    """Messages, their acknowledgements and their time limit. Each method returns the request, so calls can be chained.
 
-    It may be sent more than once; what is added afterwards is not part of what was sent before.
+    A request may be sent more than once; messages added later are not part of an earlier `send`.
     """
 
     __slots__ = ("_acks", "_messages", "_timeout")
@@ -92,9 +92,9 @@ class ProducerRequest:
         return self
 
     def timeout(self, seconds: float) -> Self:
-        """Have an outcome of every response this many seconds after `send`.
+        """Limit the delivery of each message to this many seconds after `send`.
 
-        ConfigurationError unless it is above 0. A warning from 1,000 on: the proposal's example gives milliseconds.
+        Raises ConfigurationError unless above 0. Warns from 1,000 on: the proposal's example gives milliseconds.
         """
         if not 0 < seconds < math.inf:
             raise ConfigurationError(f"a timeout of {seconds!r} s", remedy="give seconds above 0")
@@ -104,14 +104,14 @@ class ProducerRequest:
         return self
 
     def await_committed(self) -> Self:
-        """Wait until all replicas in sync have the messages: how many that are, min.insync.replicas of the topic."""
+        """Wait for all in-sync replicas, at least min.insync.replicas of the topic."""
         self._acks = ALL_IN_SYNC
         return self
 
     def await_acks(self, count: int) -> Self:
-        """Wait for the leader alone (1), or for nobody (0): then responses know no offset and no failure at the broker.
+        """Wait for the leader only (1), or for no response (0): then neither offsets nor broker errors are known.
 
-        ConfigurationError for more: brokers count no replicas since 0.9.
+        Raises ConfigurationError for other counts: brokers have not accepted them since 0.9.
         """
         if count not in (0, 1) or isinstance(count, bool):
             raise ConfigurationError(
@@ -122,7 +122,7 @@ class ProducerRequest:
         return self
 
     def terms(self, settings: ProducerSettings, now: float) -> DeliveryOptions | None:
-        """What its records ask for beyond what a producer with these settings does anyway."""
+        """Return the parameters that differ from the producer's settings; None if none do."""
         acks = settings.required_acks if self._acks is None or settings.wants_idempotence else self._acks
         if self._timeout is not None:
             return DeliveryOptions(acks, self._timeout, now + self._timeout)

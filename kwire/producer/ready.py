@@ -1,8 +1,8 @@
-"""Which partitions the sender examines in a turn: those of which something changed, or whose time has come.
+"""The partitions that the sender examines in a turn: those that changed, and those whose timer expired.
 
-A turn must cost what changed since the last one, not what the producer holds. So a partition is examined again only
-when its readiness may have changed: a new batch, a response, new metadata or a new producer id. If it is not ready, it
-is parked until its linger expires, its back-off ends, or the next such change.
+The cost of a turn must depend on what changed since the last one, not on how many partitions hold batches. So the
+sender examines a partition again only after a new batch, a response, new metadata or a new producer id. A partition
+that is not ready is parked until its linger expires, its back-off ends, or the next such change.
 """
 
 from __future__ import annotations
@@ -17,35 +17,36 @@ from kwire.producer.partition import PartitionQueue
 
 
 class ReadyQueue:
-    """Times are seconds of the loop's clock."""
+    """The partitions to examine, and their timers. Times are seconds of the loop's clock."""
 
     def __init__(self, linger: float) -> None:
-        self.lingers = True  # whether batches wait for more records: not while senders wait for the memory of these
-        self.awaits_id = False  # some partition was put aside until the sequences are mended
-        self.active: dict[PartitionQueue, None] = {}  # those that hold something; a dict keeps their order
-        # No batch of these is overdue before this, which may be too early: all are looked through then, which is
-        # seldom, since what is sent does not wait for as long as it may.
+        self.lingers = True  # whether batches linger: not while senders wait for memory
+        self.awaits_id = False  # whether a partition waits for a new producer id
+        self.active: dict[PartitionQueue, None] = {}  # partitions with batches; a dict keeps their order
+        # A lower bound: no batch is overdue before this. All are examined at that time, which is rare, since few
+        # batches wait that long.
         self.overdue_at = math.inf
         self._linger = linger
         self._changed: dict[PartitionQueue, None] = {}
-        self._lingering: dict[PartitionQueue, ProducerBatch] = {}  # with the open batch that is first
-        self._parked: dict[PartitionQueue, None] = {}  # with something that is due and must wait
-        self._tick_at = -math.inf  # when the last batch that was put aside for another reason has lingered too
-        self._timers: list[tuple[float, int, PartitionQueue]] = []  # a heap; the number decides between equal times
+        self._lingering: dict[PartitionQueue, ProducerBatch] = {}  # with its first batch, which is open
+        self._parked: dict[PartitionQueue, None] = {}  # its first batch is due but blocked
+        self._tick_at = -math.inf  # when the last parked batch would have lingered
+        self._timers: list[tuple[float, int, PartitionQueue]] = []  # a heap; the number orders equal times
         self._numbers = count()
 
     def add(self, queue: PartitionQueue) -> None:
-        """Note that a partition got a batch."""
+        """Add a partition that got a batch."""
         self.active[queue] = None
         self._changed[queue] = None
         if queue.overdue_at < self.overdue_at:
             self.overdue_at = queue.overdue_at
 
     def mark_ready(self, queue: PartitionQueue) -> None:
+        """Examine the partition in the next turn."""
         self._changed[queue] = None
 
     def requests_done(self, taken: Iterable[tuple[PartitionQueue, ProducerBatch]]) -> None:
-        """Note that the requests with these batches have a response, or failed."""
+        """Examine the partitions of requests that got a response or failed; drop those that are idle."""
         for queue, _ in taken:
             if queue.queued:
                 self._changed[queue] = None
@@ -54,9 +55,11 @@ class ReadyQueue:
                 self.active.pop(queue, None)
 
     def mark_all_ready(self) -> None:
+        """Examine all partitions that hold batches in the next turn."""
         self._changed.update(self.active)
 
     def is_due(self, batch: ProducerBatch, now: float) -> bool:
+        """Return whether a batch is closed or has lingered."""
         return batch.run.is_closed or now >= batch.created_at + self._linger or not self.lingers
 
     def park_until_linger(self, queue: PartitionQueue, head: ProducerBatch) -> None:
@@ -80,7 +83,7 @@ class ReadyQueue:
         timers, lingering = self._timers, self._lingering
         while timers and timers[0][0] <= now:
             at, _, queue = heappop(timers)
-            if at == queue.wakes_at:  # else an earlier time took its place
+            if at == queue.wakes_at:  # else an earlier timer replaced it
                 queue.wakes_at = math.inf
                 self._changed[queue] = None
         if lingering:
@@ -97,7 +100,7 @@ class ReadyQueue:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some batch lingers, or would if it were not blocked for another reason."""
+        """Whether a batch lingers, or would linger if it were not blocked."""
         return bool(self._lingering or self._parked)
 
     def deadlines(self) -> tuple[float, float, float]:

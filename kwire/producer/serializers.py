@@ -1,15 +1,15 @@
-"""Serializers: callables of the caller's that make bytes of keys and values, on the thread that calls `send`.
+"""Serializers: the caller's functions that convert keys and values to bytes, on the thread that calls `send`.
 
     def as_json(topic: str, data: object) -> str:
         return json.dumps(data)
 
     producer = kwire.Producer("localhost:9092", value_serializer=as_json)
 
-The arguments are those of Kafka's `Serializer.serialize(topic, data)`. One of confluent-kafka's, which takes the object
-and a SerializationContext, is used so: `lambda topic, data: avro(data, SerializationContext(topic, "value"))`.
+The arguments are those of Kafka's `Serializer.serialize(topic, data)`. Wrap a serializer of confluent-kafka, which
+takes a SerializationContext: `lambda topic, data: avro(data, SerializationContext(topic, "value"))`.
 
-None is never serialized: no key stays no key, and a value of None stays a tombstone, whatever a serializer would make
-of it. A serializer gets all other data, bytes and str too. `send_arrow` has bytes by its columns' types and asks none.
+None is never serialized: a record without a key stays without one, and a value of None stays a tombstone. A serializer
+gets all other data, including bytes and str. `send_arrow` calls no serializer: its columns have bytes already.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from kwire.producer.message import Data, Message, to_bytes
 
 
 class Serializer(Protocol):
-    """It runs in `send`, on the thread that called it, never on the event loop; in asyncio it must not block.
+    """Convert a key or a value. Called in `send`, on the caller's thread; in asyncio it must not block.
 
-    What it raises, and a result that is not bytes, str or None, `send` raises as a SerializationError.
+    `send` raises SerializationError if the serializer raises or returns anything but bytes, str or None.
     """
 
     def __call__(self, topic: str, data: Any, /) -> Data: ...
 
 
 class Serializers:
-    """Those of one producer, which has at least one."""
+    """The serializers of one producer, which has at least one."""
 
     def __init__(self, key: Serializer | None, value: Serializer | None) -> None:
         self._of = {"key": key, "value": value}
@@ -40,7 +40,7 @@ class Serializers:
         """Return a record's key or value in the form that `send` takes; `index` is for one of many."""
         serializer = self._of[argument]
         if serializer is None or data is None:
-            return data  # type: ignore[no-any-return]  # as the caller gave it: it is checked where all data are
+            return data  # type: ignore[no-any-return]  # unchanged: `to_bytes` checks it later
         try:
             return to_bytes(serializer(topic, data), f"the result of {argument}_serializer")
         except Exception as error:

@@ -1,12 +1,12 @@
-"""How large batches may become: cut in pieces where a broker finds one too large, larger where records compress.
+"""The size of batches: split where a broker refuses one as too large, larger where records compress well.
 
-A batch that was refused for its size is in no log, so the pieces may take over its sequences: the first piece begins
-where the batch began, each further one where the last ended, and the batches behind it keep theirs. That is safe even
-when an earlier attempt got no response: if that one was stored after all, under a limit that has been lowered since,
-brokers take no batch that begins within it, and refuse the pieces as out of order instead of storing them twice.
+A batch that was refused for its size is in no log, so the pieces reuse its sequences: the first piece begins with the
+batch's base sequence, each further one where the last ended, and later batches keep theirs. That is safe even when an
+earlier attempt got no response: if the broker stored it, under a limit that was lowered since, the broker refuses the
+pieces as out of order instead of storing them twice.
 
-What is learnt is learnt of the topic, whose setting max.message.bytes it is, and whose records are alike. Brokers judge
-a batch as it is sent, compressed; a batch is closed by the size of its records before that.
+Sizes are estimated per topic, since max.message.bytes is a topic's setting and a topic's records are alike. Brokers
+check the compressed size of a batch; the producer closes a batch by the size of its records before compression.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from kwire.producer.batch import ProducerBatch
 from kwire.records import BATCH_OVERHEAD_BYTES, record_bytes_max
 from kwire.records.sizes import lead_bytes, record_bytes
 
-_GROWTH = 1.5  # times the half of what was refused this is still less than that
-_TRUST = 0.2  # in a batch that compresses better than those before it
+_GROWTH = 1.5  # below 2: half of a refused size, grown once, is still smaller than the refused size
+_TRUST = 0.2  # the weight of a batch that compresses better than those before it
 
 
 class BatchSizeEstimator:
-    """At what size a topic's batches are closed: `bytes_max`, before compression.
+    """The size at which a topic's batches are closed: `bytes_max`, in bytes before compression.
 
-    A batch is to have `batch_bytes` as it is sent, so those of records that compress well may be larger before that, up
-    to `plain_bytes_max`. One batch that compresses badly makes the next ones smaller at once, better ones let them grow
-    by and by (Java's CompressionRatioEstimator does likewise).
+    The target is `batch_bytes` after compression, so batches that compress well may be larger before it, up to
+    `plain_bytes_max`. A batch that compresses badly makes the next ones smaller at once; batches that compress better
+    let them grow slowly (as Java's CompressionRatioEstimator).
 
-    Each refusal halves it. A full batch that was taken lets it grow again, as far as a batch of that size, compressed
-    as well as this one was, would stay below all that was refused: so records that compress badly for a while do not
-    keep the batches small for ever.
+    Each refusal halves `bytes_max`. A full batch that is acknowledged lets it grow again, while a batch of the new size
+    at the same compression ratio would stay below every refused size. So records that compress badly for some time do
+    not keep the batches small.
     """
 
     __slots__ = ("_accepted_max", "_batch_bytes", "_plain_bytes_max", "_ratio", "_refused_bytes", "bytes_max", "learns")
 
     def __init__(self, batch_bytes: int, plain_bytes_max: int | None = None) -> None:
-        """`plain_bytes_max` is for batches that are compressed; None: they are not."""
+        """`plain_bytes_max` bounds batches before compression; None: batches are not compressed."""
         self.bytes_max = self._batch_bytes = batch_bytes
         self._plain_bytes_max = None if plain_bytes_max is None else max(batch_bytes, plain_bytes_max)
-        self._ratio = 1.0  # of the size as it is sent to that before compression
-        self._refused_bytes: float = math.inf  # the smallest batch that was refused, as it was sent
-        self._accepted_max: int | None = None  # what refusals have left, before compression
-        self.learns = plain_bytes_max is not None  # whether sent batches teach it anything
+        self._ratio = 1.0  # compressed size / size before compression
+        self._refused_bytes: float = math.inf  # the smallest refused batch, after compression
+        self._accepted_max: int | None = None  # the bound that refusals set, before compression
+        self.learns = plain_bytes_max is not None  # whether acknowledged batches change `bytes_max`
 
     def refused(self, batch: ProducerBatch) -> None:
+        """Halve the size after a broker refused the batch as too large."""
         self._refused_bytes = min(self._refused_bytes, len(batch.encoded or b""))
         self.bytes_max = self._accepted_max = max(1, min(self.bytes_max, batch.size_bytes // 2))
         self.learns = True
 
     def taken(self, batch: ProducerBatch) -> bool:
-        """Learn from a batch that was acknowledged; one that is not nearly full proves nothing. Whether `bytes_max` is
-        another now."""
+        """Learn from an acknowledged batch, if it is at least half full. Return whether `bytes_max` changed."""
         if batch.encoded is None or batch.size_bytes < self.bytes_max // 2:
             return False
         before = self.bytes_max
@@ -69,24 +69,26 @@ class BatchSizeEstimator:
 
     @property
     def _wanted(self) -> int:
-        """What would fill a batch as it is sent."""
+        """The size before compression of a batch that has `batch_bytes` after it."""
         if self._plain_bytes_max is None:
             return self._batch_bytes
         return min(self._plain_bytes_max, max(self._batch_bytes, int(self._batch_bytes / max(self._ratio, 1e-6))))
 
     def sent_bytes(self, plain_bytes: int) -> int:
-        """What a batch that has so many bytes before compression will have about as it is sent."""
+        """Return the estimated compressed size of a batch that has `plain_bytes` before compression."""
         return plain_bytes if self._plain_bytes_max is None else int(plain_bytes * min(self._ratio, 1.0))
 
     def is_exceeded(self, batch: ProducerBatch) -> bool:
-        """Whether a batch that was filled before is to be cut before it is sent."""
+        """Return whether a batch that was filled before a refusal must be split before it is sent."""
         accepted = self._accepted_max
         return accepted is not None and batch.size_bytes > accepted and len(batch) > 1 and batch.attempts == 0
 
 
 def split_batch(batch: ProducerBatch, bytes_max: int) -> list[ProducerBatch]:
-    """Closed batches of the same records in the same order, each within `bytes_max` or of one record; at least
-    two, unless the batch has one record."""
+    """Split a batch into closed batches of the same records in the same order.
+
+    Each has at most `bytes_max` bytes or one record; at least two, unless the batch has one record.
+    """
     batch.close()
     bytes_max = min(bytes_max, batch.size_bytes - 1)
     cuts: list[int] = []
@@ -105,13 +107,13 @@ def split_batch(batch: ProducerBatch, bytes_max: int) -> list[ProducerBatch]:
         batch.piece(start, end, size_bytes, sum(counted[start:end]))
         for (start, end), size_bytes in zip(pairwise([*cuts, len(counted)]), sizes, strict=True)
     ]
-    # What came in is what is given back, whatever it was counted as.
+    # Together the pieces release exactly the memory that the batch reserved.
     made[-1].buffered_bytes += batch.buffered_bytes - sum(piece.buffered_bytes for piece in made)
     return made
 
 
 def too_large_alone(batch: ProducerBatch, error: BrokerError) -> RecordTooLargeError:
-    """The error of a record that is refused though it is alone in its batch: how large it is, and which setting."""
+    """Return the error of a record that is too large even alone in its batch, with its size and the setting."""
     sent, before = len(batch.encoded or b""), batch.buffered_bytes
     is_segment = error.code == ErrorCode.RECORD_LIST_TOO_LARGE
     setting = "segment.bytes" if is_segment else "max.message.bytes"
