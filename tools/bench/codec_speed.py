@@ -1,8 +1,8 @@
-"""Codecs of record batches against those of kafka-python and aiokafka, interleaved in one process.
+"""Compare the codecs of record batches with those of kafka-python and aiokafka, interleaved in one process.
 
-confluent-kafka and Java do it inside: compare them with `produce --compression` and `consume --compression`. The same
-data for all, a batch's worth of JSON; what one has compressed every other can read, which is checked first. Levels are
-the defaults of each, so sizes are shown too.
+confluent-kafka and Java do not expose their codecs: compare them with `produce --compression` and `consume
+--compression`. All codecs get the same data, one batch of JSON. The bench first checks that each library reads what
+the others compressed. Each library uses its default level, so the table shows sizes too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.contest import Result, Tell
 from bench.task import Sample, payloads
 from kwire.records.compression import Compression, compress, decompress
 
-_SAMPLE_S = 0.05  # a call is repeated until it takes so long
+_SAMPLE_S = 0.05  # a call is repeated for this long
 
 
 class Codec(NamedTuple):
@@ -60,12 +60,12 @@ def compression(options: argparse.Namespace, tell: Tell) -> Iterator[Result]:
 
 
 def _as_bytes(call: Callable[[bytes], Any]) -> Callable[[bytes], bytes]:
-    """aiokafka's answer buffers: what a batch is made of is bytes."""
+    """Convert the result to bytes, because aiokafka's codecs return buffers and a batch consists of bytes."""
     return lambda data: bytes(call(data))
 
 
 def _seconds(call: Callable[[bytes], object], data: bytes) -> float:
-    """Of the processor, for one call."""
+    """Return the CPU seconds of one call."""
     times, start = 0, time.process_time()
     while (spent := time.process_time() - start) < _SAMPLE_S:
         call(data)

@@ -1,7 +1,7 @@
-"""Rounds: in each, every contestant takes its turn in a process of its own, in another order each time.
+"""Run rounds: each runs every contestant once, in its own process and in a different order.
 
-What one round did to one contestant (its processor warm, another program busy) it is likely to have done to the next,
-so ratios are taken within rounds. A contestant that fails is reported as failed, with its words, and stays in.
+Conditions such as a warm processor or another busy program are likely to affect a whole round, so ratios are computed
+within rounds. A contestant that fails is reported as failed, with its error, and runs again in the next round.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Tell = Callable[[str], object]
 
 @dataclass
 class Result:
-    """The samples of one case, by contestant: as many of each as there were rounds, unless it failed."""
+    """Hold the samples of one case by contestant: one for each round, unless it failed."""
 
     title: str
     samples: dict[str, list[Sample]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Result:
         return Spread.of(self.values(name, measure))
 
     def ratio(self, ours: str, theirs: str, measure: str) -> Spread | None:
-        """How many times theirs ours is, by rounds; None where one of the two is not there or failed."""
+        """Return ours divided by theirs, by round; None if one of the two is missing or failed."""
         for name in (ours, theirs):
             if name not in self.samples or self.failure(name) is not None:
                 return None
@@ -57,7 +57,7 @@ class Result:
 
 
 def compete(title: str, names: Sequence[str], rounds: int, turn: Callable[[str], Sample], tell: Tell) -> Result:
-    """`turn(name)` is one contestant's turn; `tell` hears of each."""
+    """Run the rounds. `turn(name)` runs one contestant; `tell` receives a progress line before each."""
     result = Result(title, {name: [] for name in names})
     for number in range(rounds):
         first = number % len(names)
@@ -69,7 +69,7 @@ def compete(title: str, names: Sequence[str], rounds: int, turn: Callable[[str],
 
 
 def take_turn(bench: str, task: Task, words: Words | None = None) -> Sample:
-    """One contestant's turn, in a process of its own; `words` are what is to be done when it says one."""
+    """Run one contestant in its own process. `words` maps each word that it may print to the action it asks for."""
     chosen: Contestant = CONTESTANTS[bench][task.contestant]
     environment = {**os.environ, **chosen.environment, "PYTHONPATH": _python_path(), "PYTHONUNBUFFERED": "1"}
     guard = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
@@ -107,18 +107,18 @@ def take_turn(bench: str, task: Task, words: Words | None = None) -> Sample:
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """With what it started: a JVM must not outlive its turn."""
+    """Kill the process and its children, because a JVM must not outlive its contestant."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def _python_path() -> str:
-    """This tree's kwire, whatever is installed."""
+    """Return a PYTHONPATH with the kwire of this tree first, whichever is installed."""
     return os.pathsep.join(map(str, (_TOOLS, _TOOLS.parent)))
 
 
 def chosen_names(bench: str, wanted: Iterable[str] | None) -> list[str]:
-    """The contestants of a bench, or those whose names begin with one of the wanted."""
+    """Return the contestants of a bench, or those whose names begin with one of the wanted."""
     names = list(CONTESTANTS[bench])
     if wanted is None:
         return names

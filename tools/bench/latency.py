@@ -1,4 +1,4 @@
-"""How long an acknowledged send takes at linger 0 under light load: idle, and beside a thread that spins in Python."""
+"""Measure an acknowledged send at linger 0 under light load: alone, and beside a thread that spins in Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.contest import Result, Tell, chosen_names, compete, take_turn
 from bench.stand import Stand
 from bench.task import Sample, Task
 
-PAUSE_S = 0.005  # between an answer and the next send
+PAUSE_S = 0.005  # between a response and the next send
 WARMUP = 50
 
 

@@ -1,6 +1,6 @@
-"""Reads the arguments of `tools/bench/run`, runs the bench, and shows what it found.
+"""Read the arguments of `tools/bench/run`, run the bench, and show its results.
 
-Exit code 0 only if every contestant did what it was asked to.
+The exit code is 0 only if every contestant completed its task.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BOTH = ("kwire C", "kwire Python")
 
 
 class Bench(NamedTuple):
-    """How it runs, what its table shows, and what its plot measures."""
+    """Name the function of a bench, the columns of its table, and the measure of its plot."""
 
     run: Callable[[argparse.Namespace, Stand, Tell], Iterator[Result]]
     columns: Sequence[Column]
@@ -113,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(required=True, metavar="BENCH", dest="bench")
     for name, bench in BENCHES.items():
         one = verbs.add_parser(name, help=bench.help, description=bench.help)
-        one.add_argument("--bootstrap", help="a cluster of yours (default: one broker is started)")
+        one.add_argument("--bootstrap", help="an existing cluster (default: start one broker)")
         one.add_argument("--files", type=Path, metavar="FOLDER", help=_FILES)
         one.add_argument("--rounds", type=int, default=bench.rounds, help=f"default: {bench.rounds}")
         one.add_argument("--records", type=int, default=bench.records, help=f"default: {bench.records:,}")
@@ -122,17 +122,17 @@ def parser() -> argparse.ArgumentParser:
         one.add_argument("--sizes", type=_numbers, default=[100], help="bytes of a value, such as 100,1000")
         one.add_argument("--compression", type=_words, default=["none"], help="such as none,lz4")
         one.add_argument("--partitions", type=_numbers, default=[4], help="such as 1,4,1000 (default: 4)")
-        one.add_argument("--keys", type=int, default=0, help="how many different keys (default: none)")
-        one.add_argument("--only", type=_words, help="contestants, by how their names begin")
+        one.add_argument("--keys", type=int, default=0, help="number of different keys (default: none)")
+        one.add_argument("--only", type=_words, help="only the contestants whose names begin so")
         _outputs(one)
         if name == "bulk":
             one.add_argument("--consume", action="store_true", help="read in bulk instead")
         if name == "spark":
             ways = spark_speed.WAYS
-            one.add_argument("--way", nargs=1, choices=ways, default=ways, help="this alone (default: both)")
+            one.add_argument("--way", nargs=1, choices=ways, default=ways, help="only this one (default: both)")
     one = verbs.add_parser("codecs", help="gzip, snappy, lz4, zstd: in one process, without a broker")
     one.add_argument("--rounds", type=int, default=7, help="default: 7")
-    one.add_argument("--bytes", type=int, default=100_000, help="of what is compressed (default: 100,000)")
+    one.add_argument("--bytes", type=int, default=100_000, help="size of the data to compress (default: 100,000)")
     one.add_argument("--sizes", type=_numbers, default=[100], help="bytes of a value, such as 100,1000")
     _outputs(one)
     one = verbs.add_parser("protocol", help="messages: kwire, kafka-python, kio; without a broker")
@@ -140,7 +140,7 @@ def parser() -> argparse.ArgumentParser:
     one = verbs.add_parser("records", help="record batches: kwire, kafka-python; without a broker")
     records.add_arguments(one)
     verbs.add_parser("settings", help="the settings of every contestant, with reasons")
-    verbs.add_parser("quote", help="the tables of README.md and docs/speed.md, of what docs/bench/ keeps")
+    verbs.add_parser("quote", help="write the tables of README.md and docs/speed.md from docs/bench/")
     return top
 
 
@@ -166,7 +166,7 @@ def show(
     columns: Sequence[Column],
     plotted: tuple[str, str],
 ) -> list[Result]:
-    """Each result when it is there; files hold what there is by then."""
+    """Show each result when it is complete, and write the results so far to the files."""
     results: list[Result] = []
     print(f"{about['broker']}; {about['machine']}, load {about['load']:.1f}; Python {about['python']}", flush=True)
     for result in found:
@@ -195,7 +195,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def tell(words: str) -> None:
-    """What is under way, on a line that the next one overwrites."""
+    """Print the progress on a line that the next one overwrites."""
     if sys.stderr.isatty():
         print(f"\r\033[K{words[:100]}", end="", file=sys.stderr, flush=True)
 

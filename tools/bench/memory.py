@@ -1,8 +1,8 @@
-"""What a queued record takes while the broker does not answer, and how much a producer takes before it says no.
+"""Measure the memory of a queued record while the broker does not respond, and how much a producer queues at most.
 
-The broker is stopped (SIGSTOP) once the producer has warmed up, and goes on when the memory has been measured: then
-everything that was queued must still arrive. aiokafka is not here, as it waits with one batch for each partition; nor
-is Java, whose heap is as large as it was told.
+The bench stops the broker (SIGSTOP) after the producer's warm-up and continues it after the measurement. All queued
+records must then arrive. aiokafka is left out, because it waits with one batch for each partition; Java too, because
+its heap has a configured size.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processor's and clock's time of a part of this process, and its memory."""
+"""Measure the CPU time, the elapsed time and the memory of a part of this process."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bench.task import Sample
 
 
 class Meter:
-    """`with Meter() as meter: ...`, then `meter.sample(records)`.
+    """Measure a block: `with Meter() as meter: ...`, then `meter.sample(records)`.
 
-    The processor's time is `clock`'s: all threads of this process count, and children that have ended.
+    `clock` gives the CPU time: by default that of all threads of this process and of its children that have ended.
     """
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
@@ -33,7 +33,7 @@ class Meter:
 
 
 def cpu_seconds() -> float:
-    """User and system, of this process and of its children that have been waited for."""
+    """Return user and system seconds of this process and of its children that have been waited for."""
     total = 0.0
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         used = resource.getrusage(who)
@@ -42,26 +42,26 @@ def cpu_seconds() -> float:
 
 
 def session_cpu_seconds() -> float:
-    """User and system, of every process of this session, and of the children that they have waited for."""
+    """Return user and system seconds of all processes of this session and of the children they have waited for."""
     ticks = 0
     own = os.getsid(0)
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it has just ended, and its parent will have its time
+            continue  # it has just ended; its parent's figures include its time
         if int(fields[3]) == own:
             ticks += sum(map(int, fields[11:15]))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def resident_bytes() -> int:
-    """What of this process is in memory now."""
+    """Return the resident memory of this process."""
     return _status("VmRSS")
 
 
 def peak_bytes() -> int:
-    """The most that was in memory since the process began, or since `forget_peak`."""
+    """Return the peak of the resident memory since the process began, or since `forget_peak`."""
     return _status("VmHWM")
 
 

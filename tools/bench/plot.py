@@ -1,4 +1,4 @@
-"""Results as an SVG: a bar for each contestant's median, a line through its quartiles. By hand: it is a few shapes."""
+"""Draw results as an SVG: a bar for each contestant's median, and a line between its quartiles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write_svg(path: Path, results: Sequence[Result], measure: str, unit: str) ->
 
 
 def svg(results: Sequence[Result], measure: str, unit: str) -> str:
-    """`unit` names what the bars measure."""
+    """Return the SVG text. `unit` is the unit of the bars."""
     parts: list[str] = []
     top = 0
     for result in results:

@@ -1,11 +1,11 @@
-"""Decoding and encoding of messages against kafka-python 3 and kio (whose reader is Rust), interleaved in one run.
+"""Compare decoding and encoding of messages with kafka-python 3 and kio (whose reader is Rust), in one run.
 
     tools/bench/run protocol [rounds] [--startup]
 
-For each message: our median in microseconds, and how many times as long each peer took, as the median of the rounds'
-ratios and their quartiles. Times are the processor's and not the clock's, so that other processes count less. All three
-read the same bytes, and what they write is those bytes again, which is checked first. Then what it costs to begin:
-`import kwire`, a first message, and every class that there is (`--startup`: only that). Needs the extra `bench`.
+For each message it prints our median in microseconds and how many times as long each peer took (median and quartiles
+of the rounds' ratios). Times are CPU times, so that other processes matter less. It first checks that all three read
+the same bytes and write them again. Then it measures the start: `import kwire`, a first message, and all message
+classes (`--startup`: only that). It needs the extra `bench`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from kwire.protocol.messages.metadata import MetadataResponse
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 
 ROUNDS = 15
-SAMPLE_S = 0.004  # a call is repeated until it takes so long
+SAMPLE_S = 0.004  # a call is repeated for this long
 
 
 class Contender(NamedTuple):
-    """One library's way to read the bytes and to write the object that it has read."""
+    """Pair one library's function that reads the bytes with the one that writes the object it has read."""
 
     name: str
     decode: Callable[[], object]
@@ -139,7 +139,7 @@ def kafka_python(name: str, data: bytes, version: int) -> Contender:
         warnings.simplefilter("ignore")
         cls: Any = getattr(import_module(f"kafka.protocol.{file}"), name)
     theirs = cls.decode(data, version=version)
-    theirs._header = None  # what it has decoded it encodes only with this set
+    theirs._header = None  # it encodes a decoded message only with this set
     assert theirs.encode(version=version) == data
     return Contender("kafka-python", lambda: cls.decode(data, version=version), lambda: theirs.encode(version=version))
 
@@ -163,7 +163,7 @@ def kio(name: str, data: bytes, version: int) -> Contender:
 
 
 def repeats(call: Callable[[], object]) -> int:
-    """How often to call for one sample."""
+    """Return the number of calls for one sample."""
     for _ in range(20):
         call()  # compiles, fills caches
     start = time.process_time()
@@ -179,7 +179,7 @@ def microseconds(call: Callable[[], object], times: int) -> float:
 
 
 def compare(calls: list[Callable[[], object]], rounds: int) -> tuple[float, list[list[float]]]:
-    """(our median, each peer's ratios), all of them once in each round."""
+    """Return (our median, each peer's ratios); each round calls all of them once."""
     times = [repeats(call) for call in calls]
     table = [[microseconds(call, n) for call, n in zip(calls, times, strict=True)] for _ in range(rounds)]
     ours = statistics.median(row[0] for row in table)
@@ -215,8 +215,10 @@ STARTUP = {
 
 
 def bench_startup(rounds: int) -> None:
-    """In fresh interpreters, from inside: the processor's time and how many modules were imported, their bytecode being
-    on disk as it is wherever kwire is installed."""
+    """Measure CPU time and the number of imported modules in fresh interpreters.
+
+    The modules' bytecode is on disk, as it is in an installed kwire.
+    """
     with tempfile.TemporaryDirectory() as bytecode:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         environment["PYTHONPYCACHEPREFIX"] = bytecode
@@ -235,7 +237,7 @@ def bench_startup(rounds: int) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("rounds", nargs="?", type=int, default=ROUNDS, help=f"default: {ROUNDS}")
-    parser.add_argument("--startup", action="store_true", help="only what it costs to begin")
+    parser.add_argument("--startup", action="store_true", help="only the cost of the start")
 
 
 def run(options: argparse.Namespace) -> None:

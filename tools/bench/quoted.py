@@ -1,7 +1,7 @@
-"""What README and docs/speed.md quote: two tables made of the outputs that are kept in docs/bench/, one for each bench.
+"""Make the two tables that README.md and docs/speed.md quote from the outputs in docs/bench/, one for each bench.
 
-`tools/bench/run quote` puts them in place, and a test fails where one of the documents says something else. The outputs
-come from the commands that the tables show, run with `--json docs/bench/NAME.json`.
+`tools/bench/run quote` writes them into the documents, and a test fails if a document differs. The outputs come from
+the commands that the tables show, run with `--json docs/bench/NAME.json`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEPT = ROOT / "docs" / "bench"
 
 
 class Pair(NamedTuple):
-    """One of kwire's ways and one of confluent-kafka's: contestants of a bench, what they are called here, the aim."""
+    """Pair a contestant of kwire with one of confluent-kafka, with their labels in the table and the target ratio."""
 
     bench: str
     ours: str
@@ -50,7 +50,7 @@ class Kept(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> Kept:
-        """The first case of an output."""
+        """Read the first case of an output."""
         output: dict[str, Any] = json.loads(path.read_text())
         case = output["cases"][0]
         samples = {name: [Sample(**sample) for sample in samples] for name, samples in case["samples"].items()}
@@ -67,7 +67,7 @@ class Kept(NamedTuple):
 
 
 def _of_the_bench(command: list[str]) -> Iterator[str]:
-    """Less where its output was to go."""
+    """Leave out the options that name the output files."""
     words = iter(command)
     for word in words:
         if word in ("--json", "--svg"):
@@ -105,7 +105,7 @@ QUOTES = {"README.md": ("## Speed", for_readme), "docs/speed.md": ("## Against c
 
 
 def quoting(text: str, heading: str, table: list[str]) -> str:
-    """The document with this table in place of the first one after a line that begins with the heading."""
+    """Return the text with `table` in place of the first table after a line that begins with the heading."""
     lines = text.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith(heading))
     first = next(number for number in range(at, len(lines)) if lines[number].startswith("|"))
@@ -114,7 +114,7 @@ def quoting(text: str, heading: str, table: list[str]) -> str:
 
 
 def write() -> None:
-    """Into the documents."""
+    """Write the tables into the documents."""
     outputs = kept()
     for name, (heading, table) in QUOTES.items():
         document = ROOT / name

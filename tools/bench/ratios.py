@@ -1,4 +1,4 @@
-"""Medians with their spread, and ratios that are paired by round: what was slow in a round was slow for both."""
+"""Compute medians with their spread, and ratios paired by round, since a slow round is slow for both."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Spread(NamedTuple):
-    """The median of some samples and the quartiles around it; with fewer than four samples the least and the most."""
+    """Hold the median and the quartiles of samples; with fewer than four, the minimum and maximum as quartiles."""
 
     low: float
     median: float
@@ -25,12 +25,12 @@ class Spread(NamedTuple):
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """How many times theirs ours is, round by round."""
+    """Return ours divided by theirs for each round."""
     return [one / other for one, other in zip(ours, theirs, strict=True)]
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:
-    """The smallest sample that so many percent of the samples do not exceed."""
+    """Return the smallest sample that `percent` percent of the samples do not exceed."""
     if not samples:
         raise ValueError("there is no percentile of nothing")
     ordered = sorted(samples)
@@ -39,7 +39,7 @@ def percentile(samples: Sequence[float], percent: float) -> float:
 
 
 def shown(spread: Spread, unit: str = "x") -> str:
-    """`4.61x (4.40-4.90)`: three digits each, for a table."""
+    """Format a spread for a table with three digits each: `4.61x (4.40-4.90)`."""
     return f"{_three(spread.median)}{unit} ({_three(spread.low)}-{_three(spread.high)})"
 
 

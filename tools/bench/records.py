@@ -1,9 +1,9 @@
-"""Encoding and decoding of record batches against kafka-python's builder and reader, interleaved in one run.
+"""Compare encoding and decoding of record batches with kafka-python's builder and reader, interleaved in one run.
 
     tools/bench/run records [records a batch] [bytes a value]
 
-Medians of 9, in microseconds a record, and how many times faster. kafka-python is given our CRC-32C, since its own in
-Python would be most of its time; it is compared as installed too, where `crc32c` may be missing.
+It prints medians of 9 in microseconds a record, and how many times faster kwire is. kafka-python runs with our CRC-32C,
+because its own in Python would take most of its time, and also as installed, where `crc32c` may be missing.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def compare(name: str, records: list[NewRecord]) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("count", nargs="?", type=int, default=5000, help="records a batch (default: 5000)")
-    parser.add_argument("size", nargs="?", type=int, default=100, help="bytes a value (default: 100)")
+    parser.add_argument("count", nargs="?", type=int, default=5000, help="records in a batch (default: 5000)")
+    parser.add_argument("size", nargs="?", type=int, default=100, help="bytes of a value (default: 100)")
 
 
 def run(options: argparse.Namespace) -> None:

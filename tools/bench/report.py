@@ -1,4 +1,4 @@
-"""What a bench found: a table for people, and everything as JSON."""
+"""Show the results of a bench as a table, and write them all as JSON."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from bench.contest import Result
 from bench.ratios import shown
 from bench.settings import SETTINGS
 
-WIDTH = 190  # where there is no terminal to say: a table that fits loses no digit
+WIDTH = 190  # without a terminal: wide enough for every table
 
 
 class Column(NamedTuple):
-    """`measure` of each contestant; or, with `ours`, how many times as much `ours` has as the row's contestant.
+    """Show `measure` of each contestant or, with `ours`, the ratio of `ours` to the row's contestant.
 
-    `is_less_better`: how many times as much the row's contestant has. Above 1 is good for `ours` in both.
+    `is_less_better` inverts the ratio, so that a value above 1 is always good for `ours`.
     """
 
     title: str
@@ -81,7 +81,7 @@ def print_settings() -> None:
 
 
 def circumstances(stand: str, command: Sequence[str]) -> dict[str, Any]:
-    """Without which no figure means anything."""
+    """Return what a reader must know to judge the figures: broker, command, computer, load, versions."""
     return {
         "command": ["tools/bench/run", *command],
         "commit": commit(),
@@ -93,7 +93,7 @@ def circumstances(stand: str, command: Sequence[str]) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """What was measured, and whether it was just that; empty where there is no git."""
+    """Return the commit that was measured and whether the tree had changes; empty without git."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     if shutil.which("git") is None:
         return ""

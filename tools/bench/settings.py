@@ -1,7 +1,7 @@
-"""The settings of every contestant, with the reason for each: best as their documentation has it, the guarantees equal.
+"""List the settings of every contestant with reasons: the best by its documentation, with equal guarantees.
 
-All producers: acks=all, idempotent, five requests out, linger 5 ms, a delivery report for each record. All consumers:
-partitions assigned by hand, no commits. What is not named here is the client's default.
+All producers have acks=all, idempotence, five requests in flight, linger 5 ms and a delivery report for each record.
+All consumers have assigned partitions and do not commit. Every other setting is the client's default.
 """
 
 from __future__ import annotations

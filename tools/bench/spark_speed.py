@@ -1,8 +1,8 @@
-"""The data source `format("kwire")` against Spark's own connector, `format("kafka")`: the same rows, written and read.
+"""Compare the data source `format("kwire")` with Spark's connector `format("kafka")` on the same rows.
 
-Each turn is a PySpark process of its own with its JVM, which counts together with its Python workers. Both warm up on
-many rows, since a JVM compiles what is hot (over the second half million rows that is still a third of its time), and
-on few partitions, since each that is read is a task.
+Each contestant is a PySpark process with its JVM; the Python workers count too. Both warm up on many rows, because the
+JVM still spends a third of its time on compiling during the second half million rows, and on few partitions, because
+each partition that is read is a task.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def spark(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[Res
 
 
 def filled(task: Task, stand: Stand) -> Task:
-    """With the two topics that are to be read."""
+    """Fill the two topics to be read, and return the task with their names."""
     warm = replace(task, partitions=min(task.partitions, _WARM_PARTITIONS_MAX))
     task = replace(task, warm_topic=stand.new_topic(warm.partitions), topic=stand.new_topic(task.partitions))
     stand.fill(task.warm_topic, warm, task.warmup)

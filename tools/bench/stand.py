@@ -1,6 +1,6 @@
-"""Where the contest takes place: one real broker, its topics, and the count of what arrived.
+"""Provide the real broker of a contest, its topics, and the count of the records that arrived.
 
-confluent-kafka counts and fills, so that kwire does not judge itself.
+confluent-kafka counts and fills the topics, so that kwire does not judge itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DELETE_AT_ONCE = {"file.delete.delay.ms": "100", "retention.ms": "-1"}
 
 
 class Stand:
-    """A broker of its own, whose files are in `files` if that is given, or the cluster at `bootstrap`."""
+    """Start a broker, with its files in `files` if given, or use the cluster at `bootstrap`."""
 
     def __init__(self, bootstrap: str | None = None, files: Path | None = None) -> None:
         self._given = bootstrap
@@ -60,7 +60,7 @@ class Stand:
 
     @property
     def broker(self) -> str:
-        """What it is, for the report."""
+        """Describe the broker for the report."""
         if self._given is not None:
             return f"the cluster at {self._given}"
         where = f", its files in {self._files}" if self._files is not None else ""
@@ -83,7 +83,7 @@ class Stand:
         self._topics.difference_update(names)
 
     def count(self, topic: str, partitions: int) -> int:
-        """How many records a topic has, by its end offsets."""
+        """Return the number of records of a topic, from its end offsets."""
         latest = _admin.OffsetSpec.latest()
         wanted = {confluent_kafka.TopicPartition(topic, index): latest for index in range(partitions)}
         while True:
@@ -92,10 +92,10 @@ class Stand:
             except confluent_kafka.KafkaException as error:
                 if error.args[0].code() != confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION:
                     raise
-                time.sleep(0.5)  # a contestant may be ready before all partitions of a new topic are led
+                time.sleep(0.5)  # partitions of a new topic may not have a leader yet
 
     def fill(self, topic: str, task: Task, count: int) -> None:
-        """`count` records, the same number in every partition give or take one, in batches of FILL_BATCH_BYTES."""
+        """Write `count` records, spread evenly over the partitions, in batches of FILL_BATCH_BYTES."""
         producer: Any = confluent_kafka.Producer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -125,7 +125,7 @@ class Stand:
         return self._cluster is not None
 
     def stop(self) -> None:
-        """The broker keeps its connections and does nothing, until `go_on`."""
+        """Pause the broker's process until `go_on`; its connections stay open."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:

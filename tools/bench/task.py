@@ -1,4 +1,4 @@
-"""What a contestant is asked to do, and what it answers: both travel as JSON between the contest and its process."""
+"""Define a contestant's task and its result; both travel as JSON between the contest and its process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _POOL = 1_000  # different values, so that codecs have something to do and cache
 
 @dataclass(frozen=True)
 class Task:
-    """`contestant` is one of `bench.contestants.CONTESTANTS`; `warm_topic` is read before the clock starts."""
+    """Describe a task. `contestant` is one of `bench.contestants.CONTESTANTS`; `warm_topic` is read for the warm-up."""
 
     contestant: str
     bootstrap: str
@@ -38,22 +38,22 @@ class Task:
         return list(islice(cycle(payloads(self.size)), count))
 
     def key_list(self, count: int) -> list[bytes | None]:
-        """None for every record unless `keys` says how many different keys there are."""
+        """Return the keys of `count` records: `keys` different ones, or None for every record if `keys` is 0."""
         if not self.keys:
             return [None] * count
         return list(islice(cycle([b"key-%08d" % number for number in range(self.keys)]), count))
 
     def check_read(self, seen: int, length: int) -> None:
-        """A consumer says how many records it saw and how long their values were together."""
+        """Check the number of records that a consumer read and the total length of their values."""
         if (seen, length) != (self.records, self.records * self.size):
             raise RuntimeError(f"{seen} records of {length} bytes were read, not {self.records} of {self.size} each")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What one contestant needed in one round: its processor's seconds, children's too, and the clock's.
+    """Hold what one contestant needed in one round: CPU seconds, with its children's, and elapsed seconds.
 
-    `measures` are the bench's own: latencies, bytes. `arrived` is what the broker counted.
+    `measures` are those of the bench, such as latencies and bytes. `arrived` is the broker's count of records.
     """
 
     records: int = 0
@@ -72,7 +72,7 @@ class Sample:
         return cls(**json.loads(text))
 
     def measure(self, name: str) -> float:
-        """By name, what is derived included: "per_cpu" and "per_second" are records, "us_cpu" microseconds."""
+        """Return a measure by name; "per_cpu" and "per_second" are records, "us_cpu" is microseconds."""
         match name:
             case "per_cpu":
                 return self.records / self.cpu_s
@@ -85,9 +85,9 @@ class Sample:
 
 
 def payloads(size: int) -> list[bytes]:
-    """Values of one size that look like an application's: JSON with numbers and words, the same in every process.
+    """Return values of one size that look like an application's: JSON with numbers and words, equal in every process.
 
-    Without line ends, since Kafka's tools read them from a file of lines. lz4 makes about half of them.
+    They have no line ends, because Kafka's tools read them from a file of lines. lz4 halves their size.
     """
     chance = random.Random(20_000 + size)
     words = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett"]
@@ -101,7 +101,7 @@ def payloads(size: int) -> list[bytes]:
 
 
 class Coordination:
-    """`say("queued")` tells the contest where we are, and waits until it answers."""
+    """Synchronize with the contest: `say("queued")` writes a word and waits for the contest's line."""
 
     def __init__(self, reads: TextIO, writes: TextIO) -> None:
         self._reads, self._writes = reads, writes

@@ -1,4 +1,4 @@
-"""produce, consume and bulk: records per second of the client's processor, and per second."""
+"""Measure produce, consume and bulk: records per CPU second of the client, and per second."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.task import Sample, Task
 
 
 def cases(options: argparse.Namespace) -> Iterator[tuple[str, Task]]:
-    """Every combination of what the options list."""
+    """Yield every combination of the sizes, codecs and partitions of the options."""
     for size, compression, partitions in itertools.product(options.sizes, options.compression, options.partitions):
         keyed = f", {options.keys} keys" if options.keys else ""
         title = f"{options.records:,} records of {size} B, {compression}, partitions: {partitions}{keyed}"
@@ -35,7 +35,7 @@ def produce(options: argparse.Namespace, stand: Stand, tell: Tell, bench: str) -
 
 
 def counted(sample: Sample, case: Task, arrived: int) -> Sample:
-    """With the broker's count; a failure where that is not what was sent."""
+    """Return the sample with the broker's count, or a failure if that differs from what was sent."""
     sent = case.records + case.warmup + int(sample.measures.get("extra", 0))
     if sample.failure is None and arrived != sent:
         return replace(sample, arrived=arrived, failure=f"{arrived} of {sent} records arrived")

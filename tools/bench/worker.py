@@ -1,7 +1,7 @@
-"""One contestant's turn, in a process of its own: a Task comes on standard input, a Sample goes to standard output.
+"""Run one contestant in its own process: read a Task from standard input, write a Sample to standard output.
 
-Steps in between are a line each way: a contestant that must wait for the contest says a word and reads one
-(`Coordination`). Whatever a library prints goes to standard error.
+A contestant that must wait for the contest writes a line and reads one (`Coordination`). Output of libraries goes to
+standard error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> int:
         traceback.print_exc()
         sample = Sample(failure=f"{type(error).__name__}: {error}")
     print(sample.to_json(), file=answers, flush=True)
-    # A client whose broker was stalled may not end by itself, and what was asked for has been answered.
+    # A client whose broker was paused may not end by itself, and the sample is already written.
     sys.stderr.flush()
     os._exit(0 if sample.failure is None else 1)
 

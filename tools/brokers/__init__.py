@@ -1,9 +1,13 @@
-"""Real Apache Kafka brokers on loopback, of a chosen version, for tests, recordings, benchmarks and people.
+"""Run real Apache Kafka brokers of a chosen version on loopback, for tests, recordings, benchmarks and people.
 
-Owns: fetching the jars by Maven (`jars`), the configuration files of every version (`configuration`), certificates
-(`certificates`), the Java processes and their end (`process`), and clusters made of them (`cluster`). Refuses: to
-know kwire. It is the other side that kwire is tested against, so it asks brokers whether they are up with a few bytes
-of its own (`probe`). Only the standard library, but for `certificates` (package cryptography, of the `test` extra).
+    jars             fetches the jars by Maven
+    configuration    writes the configuration files of every version
+    certificates     makes TLS certificates (needs the package cryptography, of the `test` extra)
+    process          starts and ends the Java processes; `cluster` makes clusters of them
+    probe            asks whether a broker is up
+
+This package does not import kwire, which is tested against these brokers. Other than `certificates`, it needs only the
+standard library.
 """
 
 from brokers.cluster import KafkaCluster

@@ -1,6 +1,6 @@
-"""Certificates for a test: a CA, a server for localhost, a client, and a CA that nobody trusts. All PEM files.
+"""Make PEM certificates for a test: a CA, a server for localhost, a client, and a CA that nobody trusts.
 
-Refuses to be careful with keys: they live for a test, in its folder.
+The private keys are not protected: they exist for one test, in its folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEY_PASSWORD = "key-secret"
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Paths of PEM files in one folder."""
+    """Hold the paths of the PEM files in one folder."""
 
     directory: Path
 
@@ -30,12 +30,12 @@ class Certificates:
 
     @property
     def other_ca_file(self) -> Path:
-        """A CA that signed nothing here."""
+        """Return the path of a CA that signed no certificate here."""
         return self.directory / "other-ca.pem"
 
     @property
     def server_keystore(self) -> Path:
-        """Key and chain in one file, as Kafka reads them."""
+        """Return the path of the key and chain in one file, as Kafka reads them."""
         return self.directory / "server.pem"
 
     @property
@@ -56,12 +56,12 @@ class Certificates:
 
     @property
     def client_locked_key_file(self) -> Path:
-        """The client's key again, encrypted with KEY_PASSWORD."""
+        """Return the path of the client's key encrypted with KEY_PASSWORD."""
         return self.directory / "client-key-locked.pem"
 
 
 def make_certificates(directory: Path) -> Certificates:
-    """Makes all files in a folder and answers their names."""
+    """Make all files in a folder and return their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     files = Certificates(directory)
     ca_key, ca = _certificate("kwire test CA")
@@ -82,7 +82,7 @@ def make_certificates(directory: Path) -> Certificates:
 def _certificate(
     name: str, *, signed_by: tuple[EllipticCurvePrivateKey, x509.Certificate] | None = None
 ) -> tuple[EllipticCurvePrivateKey, x509.Certificate]:
-    """A key and its certificate: a CA's if signed by nobody else, else an end's, for localhost and 127.0.0.1."""
+    """Return a key and its certificate: a CA's if self-signed, else one for localhost and 127.0.0.1."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,7 +1,7 @@
-"""One cluster of real brokers: started, asked where it listens, its nodes stopped and started again, ended.
+"""Start and stop a cluster of real brokers and its single nodes.
 
-Data and logs live in a temporary folder, which goes when the cluster stops. A start that fails raises with the end of
-the log of the node that died.
+Data and logs are in a temporary folder, which is removed when the cluster stops. If a start fails, the error has the
+end of the log of the node that died.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from brokers.process import JavaProcess, java_command, run_java
 
 NEWEST = "4.3.1"
 _START_TIMEOUT_S = 90
-# 16 bytes in URL-safe base64; any will do.
+# Any 16 bytes, in URL-safe base64.
 _CLUSTER_ID = "a3dpcmUta2Fma2EtdGVzdA"
 
 
 class KafkaCluster:
-    """`nodes` brokers of a `version`, with ids from 1. Use it as a context manager, or `start` and `stop` it.
+    """Run `nodes` brokers of a `version`, with ids from 1. Use it as a context manager, or call `start` and `stop`.
 
-    Beside `plaintext` there are, with `tls`, the listeners `tls` and `mtls` (which asks for a client's certificate),
-    with `sasl` `sasl`, and with both also `sasl_tls`. With `relayed` there is one of that name whose clients are sent
-    to the port named "relay" instead: the caller passes on to the port "relayed" what arrives there, as it likes.
-    `settings` are added to every server.properties. Not `is_brief`: a broker that begins slowly and then is fast, for
-    benchmarks. All files are in a new folder in `parent`, or where temporary files are.
+    The listener `plaintext` always exists. `tls` adds the listeners `tls` and `mtls` (which requires a client
+    certificate), `sasl` adds `sasl`, and both together also add `sasl_tls`. `relayed` adds a listener of that name that
+    is advertised as the port "relay": the caller forwards connections from there to the port "relayed".
+
+    `settings` are added to every server.properties. Without `is_brief` a broker starts slowly and then is fast, for
+    benchmarks. All files are in a new folder in `parent`, by default the folder for temporary files.
     """
 
     def __init__(
@@ -92,17 +93,17 @@ class KafkaCluster:
 
     @property
     def bootstrap(self) -> str:
-        """Addresses of the plaintext listeners, "host:port,host:port"."""
+        """Return the addresses of the plaintext listeners, "host:port,host:port"."""
         return self.addresses("plaintext")
 
     @property
     def zookeeper(self) -> str | None:
-        """Address of the ZooKeeper, for versions that have one."""
+        """Return the address of the ZooKeeper, for versions that have one."""
         return None if self._plan.zookeeper_port is None else f"{HOST}:{self._plan.zookeeper_port}"
 
     @property
     def processes(self) -> Mapping[int, JavaProcess]:
-        """The running processes by node id; 0 is ZooKeeper."""
+        """Return the running processes by node id; 0 is ZooKeeper."""
         return self._processes | ({0: self._zookeeper} if self._zookeeper else {})
 
     @property
@@ -145,7 +146,7 @@ class KafkaCluster:
         self.stop()
 
     def stop_node(self, node_id: int, *, graceful: bool = True) -> None:
-        """Stop one broker; its data stays. Gracefully it hands its leaderships over first."""
+        """Stop one broker and keep its data. A graceful stop moves its leaderships to other brokers first."""
         self._processes.pop(node_id).stop(graceful=graceful)
 
     def start_node(self, *node_ids: int) -> None:
@@ -162,7 +163,7 @@ class KafkaCluster:
             wait_until_up(addresses, nodes, timeout_s=timeout_s, check=self._check_running, topic=topic)
 
     def run(self, main: str, arguments: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> bytes:
-        """Run a class of the broker's jars to its end, and answer what it printed."""
+        """Run a class of the broker's jars to its end and return its standard output."""
         command = java_command(self.jars, main, arguments, heap_mb=128, log4j=self._log4j)
         return run_java(command, stdin=stdin, timeout_s=timeout_s)
 
@@ -188,7 +189,7 @@ class KafkaCluster:
             (node.directory / "server.properties").write_text(text)
 
     def _format(self) -> None:
-        """Format every node's folder for KRaft; the users of SCRAM are part of that."""
+        """Format every node's folder for KRaft, with the SCRAM users."""
         scram = []
         if "sasl" in self._plan.listeners:
             for mechanism in SCRAM_MECHANISMS:
@@ -242,7 +243,7 @@ class KafkaCluster:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Adds the logs to a time-out, since what they say is gone with the folder."""
+        """Add the logs to the error of a timeout, because they are removed with the folder."""
         try:
             yield
         except TimeoutError as error:

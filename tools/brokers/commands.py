@@ -1,7 +1,7 @@
-"""Kafka's own command line tools, run on a cluster: topics, the console producer and the console consumer.
+"""Run Kafka's command line tools on a cluster: topics, the console producer and the console consumer.
 
-Their classes and options moved about over the years; this file knows where to. It needs a folder of jars, addresses and
-a ZooKeeper where the version has one, so it works on a KafkaCluster and on one that runs detached.
+Their classes and options differ between versions. The tools need only a folder of jars, addresses and, in old versions,
+a ZooKeeper, so they work on a KafkaCluster and on a detached cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NO_SETTINGS: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """The tools of one version, pointed at one cluster."""
+    """Run the tools of one version on one cluster."""
 
     version: str
     jars: Path
@@ -28,7 +28,7 @@ class Commands:
     zookeeper: str | None
 
     def topic(self, arguments: Sequence[str]) -> str:
-        """kafka-topics with these arguments, such as --create --topic t --partitions 8."""
+        """Run kafka-topics with these arguments, such as --create --topic t --partitions 8."""
         return self._run(self.topic_class, [*self.topic_where, *arguments]).decode()
 
     def create_topic(
@@ -39,7 +39,7 @@ class Commands:
         self.topic(["--create", "--topic", name, *sizes, *options])
 
     def produce(self, topic: str, lines: Sequence[bytes], *, properties: Mapping[str, str] = _NO_SETTINGS) -> None:
-        """The console producer: a record per line; `properties` are its reader's, such as parse.key."""
+        """Produce a record per line with the console producer; `properties` are its reader's, such as parse.key."""
         arguments = [*self.producer_where, "--topic", topic, *self._pairs("reader", properties)]
         self._run(self.producer_class, arguments, stdin=b"".join(line + b"\n" for line in lines))
 
@@ -52,7 +52,7 @@ class Commands:
         options: Sequence[str] = (),
         timeout_s: float = 60,
     ) -> list[bytes]:
-        """The console consumer from the beginning: `count` lines; `properties` are its formatter's, as print.key."""
+        """Read `count` lines from the beginning with the console consumer; `properties` are its formatter's."""
         where = self.consumer_where
         limits = ["--from-beginning", "--topic", topic, "--max-messages", str(count)]
         arguments = [*where, *limits, *self._pairs("formatter", properties), *options]
@@ -95,7 +95,7 @@ class Commands:
 
     @staticmethod
     def write_log4j(path: Path) -> None:
-        # What log4j 1 writes to standard output would be taken for records.
+        # The caller would take what log4j 1 writes to standard output for records.
         path.write_text(log4j_properties(target="System.err"))
 
     def _run(self, main: str, arguments: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> bytes:

@@ -1,8 +1,8 @@
-"""The configuration files of brokers and ZooKeeper, for every version: pure functions from facts to text.
+"""Write the configuration files of brokers and ZooKeeper for every version, with pure functions.
 
-From 3.3 on every node is broker and controller at once (KRaft); older versions have one ZooKeeper for all nodes. A
-broker always has a plaintext listener, and may have others with SASL (from 0.11 on) and TLS (from 3.3 on: 2.7 reads PEM
-files too, but only keys encrypted in a way that Java's own library cannot undo).
+From 3.3 on every node is both broker and controller (KRaft); older versions have one ZooKeeper for all nodes. A broker
+always has a plaintext listener, and may have others with SASL (from 0.11 on) and TLS (from 3.3 on: 2.7 also reads PEM
+files, but only keys with an encryption that Java's own library cannot decrypt).
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ USERS: Mapping[str, str] = {"alice": "alice-secret", "bob": "bob's ünicode"}
 SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
-# The largest batch a broker takes, the default since 2.0; older versions are given the same.
+# The largest batch that a broker accepts: the default since 2.0, set for older versions too.
 MAX_MESSAGE_BYTES = 1_048_588
 
-# Listener -> Kafka's name of its security protocol. `mtls` asks the client for a certificate.
+# Listener -> Kafka's name of its security protocol. `mtls` requires a client certificate.
 PLAIN_LISTENERS = {"plaintext": "PLAINTEXT"}
 TLS_LISTENERS = {"tls": "SSL", "mtls": "SSL"}
 SASL_LISTENERS = {"sasl": "SASL_PLAINTEXT"}
 SASL_TLS_LISTENERS = {"sasl_tls": "SASL_SSL"}
-# What the `relayed` listener is advertised as is the port "relay": something else listens there and passes bytes on.
+# The `relayed` listener is advertised as the port "relay", where another program listens and forwards the bytes.
 RELAYED_LISTENERS = {"relayed": "PLAINTEXT"}
 _ADVERTISED_PORTS = {"relayed": "relay"}
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One broker: its id from 1, its folder and its ports by listener (`controller` among them under KRaft)."""
+    """Describe a broker: its id from 1, its folder and its ports by listener (under KRaft also `controller`)."""
 
     id: int
     directory: Path
@@ -43,7 +43,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that the files of a cluster are made from."""
+    """Hold everything that the files of a cluster depend on."""
 
     version: str
     nodes: Sequence[Node]
@@ -67,7 +67,7 @@ def has_sasl(version: str) -> bool:
 
 
 def needs_login_file(version: str) -> bool:
-    """Whether a broker's SASL is configured in a file of the JVM's, and not in server.properties."""
+    """Return whether SASL is configured in a JAAS file of the JVM and not in server.properties."""
     return version_numbers(version) < (2,)
 
 
@@ -91,7 +91,7 @@ def listeners(version: str, *, tls: bool, sasl: bool, relayed: bool = False) -> 
 
 
 def server_properties(plan: Plan, node: Node) -> str:
-    """The text of one broker's server.properties."""
+    """Return the text of one broker's server.properties."""
     settings = _common(plan, node)
     if version_numbers(plan.version) < (0, 9):
         settings |= {"host.name": HOST, "port": str(node.ports["plaintext"])}
@@ -122,7 +122,7 @@ def zookeeper_properties(port: int, directory: Path) -> str:
 
 
 def log4j_properties(target: str = "System.out") -> str:
-    """What is worth keeping of a broker's log, for versions whose back end is log4j 1."""
+    """Return the logging configuration of a broker, for versions with log4j 1."""
     return _properties(
         {
             "log4j.rootLogger": "WARN, out",
@@ -155,7 +155,7 @@ def _common(plan: Plan, node: Node) -> dict[str, str]:
 
 
 def _by_version(version: str, copies: str) -> dict[str, str]:
-    """Settings that older versions would complain of in their log."""
+    """Return the settings that only some versions know; others would log a warning."""
     settings: dict[str, str] = {}
     if version_numbers(version) >= (0, 11):
         settings |= {
@@ -211,7 +211,7 @@ def _tls(certificates: Certificates) -> dict[str, str]:
 
 
 def login_file() -> str:
-    """What the JVM of an old broker is given as java.security.auth.login.config."""
+    """Return the text of the file java.security.auth.login.config for the JVM of an old broker."""
     return f"KafkaServer {{\n  {_PLAIN_MODULE} required {_users()};\n  {_SCRAM_MODULE} required;\n}};\n"
 
 
@@ -238,7 +238,7 @@ def _quoted(text: str) -> str:
 
 
 def _properties(settings: Mapping[str, str]) -> str:
-    """A Java properties file: Latin-1, with escapes for the rest."""
+    """Return the text of a Java properties file: Latin-1, with escapes for other characters."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
 

@@ -1,7 +1,7 @@
-"""Clusters for people: `tools/kafka` starts one that outlives the command, knows it again, and ends it.
+"""Start clusters that outlive the command `tools/kafka`, find them again, and end them.
 
-What is running is written to `.cache/kafka/<name>.json`. A process is believed to be ours only if its command line
-still names the cluster's folder, because process ids are used again.
+The file `.cache/kafka/<name>.json` describes a running cluster. A process belongs to it only if its command line
+names the cluster's folder, because the system reuses process ids.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STATES = CACHE / "kafka"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One running cluster, as written down."""
+    """Describe one running cluster, as in its file."""
 
     name: str
     version: str
@@ -119,7 +119,7 @@ def _stay(cluster: KafkaCluster) -> int:
 def stop(options: argparse.Namespace) -> int:
     states = running() if options.all else [state for state in [load(options.name)] if state]
     for state in states:
-        # At once, not gracefully: the data goes too, and the last controller of three would wait for the others.
+        # Not gracefully: the data is removed too, and the last controller of three would wait for the others.
         for pid in state.pids:
             kill_group(pid, state.directory)
         shutil.rmtree(state.directory, ignore_errors=True)
@@ -142,7 +142,7 @@ def topic(options: argparse.Namespace) -> int:
 
 
 def console(options: argparse.Namespace) -> int:
-    """Becomes Kafka's console producer or consumer, with the terminal as it is."""
+    """Replace this process by Kafka's console producer or consumer, on the same terminal."""
     commands = _the(options.name).commands
     if options.role == "producer":
         main, where = commands.producer_class, commands.producer_where
@@ -164,7 +164,7 @@ def _the(name: str) -> State:
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="tools/kafka",
-        description="Real Kafka brokers on loopback, from Maven's jars: started, looked at and stopped.",
+        description="Real Kafka brokers on loopback, from Maven's jars: started, inspected and stopped.",
         epilog="Seen to work: 4.3.1, 3.9.1, 2.8.2, 1.1.1, 0.11.0.3, 0.8.2.2. TLS needs 3.3 or newer, SASL 2.0.",
     )
     verbs = top.add_subparsers(required=True, metavar="VERB")
@@ -172,26 +172,28 @@ def parser() -> argparse.ArgumentParser:
     def verb(name: str, run: Any, help: str) -> argparse.ArgumentParser:
         one = verbs.add_parser(name, help=help, description=help)
         one.set_defaults(run=run)
-        one.add_argument("--name", default="kafka", help="which cluster, where there are several (default: kafka)")
+        one.add_argument("--name", default="kafka", help="the cluster's name, if there are several (default: kafka)")
         return one
 
     one = verb("start", start, "start a cluster, print its addresses, and leave it running")
     one.add_argument("--version", default=NEWEST, help=f"Kafka's version (default: {NEWEST})")
-    one.add_argument("--nodes", type=int, default=1, help="how many brokers (default: 1)")
-    one.add_argument("--tls", action="store_true", help="listeners with TLS too, one of them asking for a certificate")
-    one.add_argument("--sasl", action="store_true", help="listeners with SASL too: PLAIN and SCRAM")
-    one.add_argument("--partitions", type=int, default=1, help="partitions of a topic created by use (default: 1)")
+    one.add_argument("--nodes", type=int, default=1, help="number of brokers (default: 1)")
+    one.add_argument("--tls", action="store_true", help="add listeners with TLS, one of them with client certificates")
+    one.add_argument("--sasl", action="store_true", help="add listeners with SASL: PLAIN and SCRAM")
+    one.add_argument(
+        "--partitions", type=int, default=1, help="partitions of an automatically created topic (default: 1)"
+    )
     one.add_argument("--heap-mb", type=int, default=320, help="heap of a broker (default: 320)")
     one.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a line of server.properties")
-    one.add_argument("--foreground", action="store_true", help="stay, and end the cluster with Ctrl-C")
+    one.add_argument("--foreground", action="store_true", help="stay in the foreground; Ctrl-C ends the cluster")
     one = verb("stop", stop, "end a cluster and remove its data")
     one.add_argument("--all", action="store_true", help="every cluster that tools/kafka started")
     verb("status", status, "what is running; exit code 1 if nothing or not all of it is")
     one = verb("topic", topic, "kafka-topics on a running cluster: tools/kafka topic -- --create --topic t")
-    one.add_argument("arguments", nargs="+", help="after --, arguments of kafka-topics")
+    one.add_argument("arguments", nargs="+", help="arguments of kafka-topics, after --")
     one = verb("console", console, "Kafka's console producer or consumer on a running cluster")
     one.add_argument("role", choices=["producer", "consumer"])
-    one.add_argument("arguments", nargs="*", help="after --, its arguments, such as --topic t --from-beginning")
+    one.add_argument("arguments", nargs="*", help="its arguments, after --, such as --topic t --from-beginning")
     return top
 
 

@@ -1,11 +1,9 @@
-"""Jars by Maven: an artifact of org.apache.kafka and all that it needs to run, in one folder.
+"""Fetch an artifact of org.apache.kafka and its dependencies by Maven into one folder.
 
-The folder is `.cache/jars/<artifact>-<version>`; it is filled beside its place and renamed when whole, so it is either
-absent or complete, also when two processes ask at once. The artifact `kafka` stands for a broker: the Scala build that
-each version is known to run with here, and what is needed beside it (`_BROKERS`). `spark-sql-kafka` stands for Spark's
-own connector, without Spark.
-
-Refuses: checksums, mirrors and proxies, which are Maven's.
+The folder is `.cache/jars/<artifact>-<version>`. It is filled under another name and renamed when complete, so it is
+either absent or complete, even if two processes fetch it at once. The artifact `kafka` means a broker: the Scala build
+that each version is known to run with, and its missing dependencies (`_BROKERS`). `spark-sql-kafka` means Spark's own
+connector without Spark. Maven handles checksums, mirrors and proxies.
 """
 
 from __future__ import annotations
@@ -23,11 +21,11 @@ CACHE = Path(__file__).resolve().parents[2] / ".cache"
 _GROUP = "org.apache.kafka"
 _MAVEN_TIMEOUT_S = 900
 
-# What writes the log where a version brings no back end for slf4j of its own. Old ZooKeepers need log4j 1's classes.
+# The log back end for versions that bring none for slf4j. Old ZooKeepers need the classes of log4j 1.
 _SLF4J_SIMPLE = "org.slf4j:slf4j-simple:1.7.36"
 _SLF4J_LOG4J = "org.slf4j:slf4j-log4j12:1.7.25"
 
-# By the first numbers of a version, the most specific first: the artifact of the broker and what it lacks.
+# By version prefix, the most specific first: the artifact of the broker and its missing dependencies.
 _BROKERS: Sequence[tuple[tuple[int, ...], str, tuple[str, ...]]] = (
     ((0, 8), "kafka_2.11", ()),
     ((0, 9), "kafka_2.11", ()),
@@ -39,14 +37,14 @@ _BROKERS: Sequence[tuple[tuple[int, ...], str, tuple[str, ...]]] = (
     ((4,), "kafka_2.13", (_SLF4J_SIMPLE, "org.apache.kafka:kafka-tools:{version}")),
 )
 
-# What an artifact needs beside it here: the JSON converters of messages are in kafka-clients, their library is not.
+# Missing dependencies: kafka-clients has the JSON converters of messages, but not the JSON library.
 _BESIDE = {"kafka-clients": ("com.fasterxml.jackson.core:jackson-databind:2.19.4",)}
 
-# Spark's own connector. What it needs for delegation tokens is in Maven's repository in this version only.
+# Spark's own connector. Maven's repository has its dependency for delegation tokens in this version only.
 _SPARK = "org.apache.spark"
 _SPARK_TOKENS = f"{_SPARK}:spark-token-provider-kafka-0-10_2.13:4.0.0"
 
-# Never on the class path: kafka-tools asks for all of Kafka Connect and its web server, the old artifacts for JMX jars
+# Never on the class path: kafka-tools depends on all of Kafka Connect and its web server, the old artifacts on JMX jars
 # that were never published.
 _EXCLUSIONS = (
     (_GROUP, "connect-api"),
@@ -61,12 +59,12 @@ _EXCLUSIONS = (
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """`version_numbers("0.8.2.2")` is (0, 8, 2, 2), to be compared."""
+    """Return a version as a tuple that compares: (0, 8, 2, 2) for "0.8.2.2"."""
     return tuple(int(part) for part in version.split("."))
 
 
 def coordinates(artifact: str, version: str) -> list[str]:
-    """`group:artifact:version` of what is to be fetched for an artifact of Kafka, itself first."""
+    """Return `group:artifact:version` of all that an artifact of Kafka needs, itself first."""
     if artifact == "spark-sql-kafka":
         return [f"{_SPARK}:spark-sql-kafka-0-10_2.13:{version}", _SPARK_TOKENS]
     if artifact != "kafka":
@@ -79,7 +77,7 @@ def coordinates(artifact: str, version: str) -> list[str]:
 
 
 def fetch_jars(artifact: str, version: str, *, root: Path = CACHE / "jars") -> Path:
-    """The folder of an artifact's jars; fetched now if it is not there. Raises SystemExit with Maven's own words."""
+    """Return the folder of an artifact's jars; fetch them if absent. Raises SystemExit with Maven's output."""
     target = root / f"{artifact}-{version}"
     if target.is_dir():
         return target
@@ -102,7 +100,7 @@ def fetch_jars(artifact: str, version: str, *, root: Path = CACHE / "jars") -> P
         try:
             os.rename(whole, target)
         except OSError:
-            # Another process was faster: a folder that is not empty cannot be renamed over, and theirs is as good.
+            # Another process was faster. A rename cannot replace a folder with files, and theirs is complete.
             if not target.is_dir():
                 raise
     return target

@@ -1,6 +1,6 @@
-"""Free ports, and the question whether a cluster is up: asked with one Metadata request v0, written by hand.
+"""Find free ports, and find out whether a cluster is up with one Metadata request v0, encoded here.
 
-Every broker from 0.8.2 to 4.x answers that version. kwire is not used, because kwire is what is being tested.
+Every broker from 0.8.2 to 4.x supports that version. The probe does not use kwire, because kwire is under test.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 
 _TIMEOUT_S = 2.0
 _POLL_S = 0.05
-# Below the ports that the kernel gives to outgoing connections, which could take one between its choice and its use.
+# Below the kernel's range for outgoing connections, which could take a port before the broker binds it.
 _PORTS = range(20_000, 32_000)
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that nobody listens on; all different, held open together while choosing."""
+    """Return `count` different ports on which no program listens."""
     with contextlib.ExitStack() as held:
         ports: list[int] = []
         while len(ports) < count:
@@ -32,9 +32,9 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 
 def brokers_known(host: str, port: int, *, topic: str | None = None) -> set[int]:
-    """The ids of the brokers that one broker knows; OSError while it does not answer.
+    """Return the ids of the brokers that one broker knows. Raises OSError while it does not respond.
 
-    Kafka 0.8 knows none before there is a topic: name one there, and it is created by asking for it.
+    Kafka 0.8 knows none before a topic exists: name a topic there, and the request creates it.
     """
     # API 3, version 0, correlation id 7, client id "probe", and the topics; no topic means all of them.
     request = struct.pack(">hhih5s", 3, 0, 7, 5, b"probe")
@@ -61,7 +61,7 @@ def wait_until_up(
     check: Callable[[], None],
     topic: str | None = None,
 ) -> None:
-    """Until every address answers that exactly these nodes are there. `check` may raise, for a process that died."""
+    """Wait until every address reports exactly these nodes. `check` may raise, for a process that died."""
     end = time.monotonic() + timeout_s
     waiting = list(addresses)
     while waiting:
@@ -76,7 +76,7 @@ def wait_until_up(
 
 
 def wait_for_port(port: int, *, timeout_s: float, check: Callable[[], None], host: str = "127.0.0.1") -> None:
-    """Until something accepts connections on a port."""
+    """Wait until a program accepts connections on a port."""
     end = time.monotonic() + timeout_s
     while True:
         check()

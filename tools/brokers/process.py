@@ -1,7 +1,7 @@
-"""Java processes: started in a group of their own, watched, and ended whatever happens.
+"""Start Java processes in their own process group, watch them, and end them.
 
-A process that belongs to a test dies with its parent: by `stop`, by atexit, and on Linux by the kernel when the parent
-was killed (util-linux's setpriv asks for that). A detached one, started for a person, outlives its parent.
+A process of a test ends with its parent: by `stop`, by atexit, and on Linux by the kernel if the parent is killed
+(util-linux's setpriv requests that). A detached process outlives its parent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _running: set[JavaProcess] = set()
 
 
 def java() -> str:
-    """The java to run: JAVA_HOME's, else the one on PATH."""
+    """Return the path of java: JAVA_HOME's, else the one on PATH."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin" if home else None)
     if found is None:
@@ -32,9 +32,9 @@ def java_command(
     jars: Path, main: str, arguments: Sequence[str], *, heap_mb: int, log4j: Path, login_file: Path | None = None,
     is_brief: bool = True,
 ) -> list[str]:  # fmt: skip
-    """The command line of a class in a folder of jars.
+    """Return the command line that runs a class of a folder of jars.
 
-    What `is_brief` is compiled once only, which halves the time to be up; what is to be fast for long is not.
+    With `is_brief` the JVM uses only its first compiler, which halves the start but is slower in the long run.
     """
     haste = ["-XX:TieredStopAtLevel=1"] if is_brief else []
     return [
@@ -47,7 +47,7 @@ def java_command(
 
 
 class JavaProcess:
-    """One running process: `pid`, whether it `is_running`, the end of its log, and `stop`."""
+    """Control one running process: `pid`, `is_running`, the end of its log, and `stop`."""
 
     def __init__(self, command: Sequence[str], log: Path, *, detached: bool = False) -> None:
         setpriv = None if detached else shutil.which("setpriv")
@@ -69,7 +69,7 @@ class JavaProcess:
         return self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
 
     def stop(self, *, graceful: bool = False, timeout_s: float = 30) -> None:
-        """End it: killed at once, or asked first when `graceful`, and killed when that takes too long."""
+        """Kill the process; if `graceful`, terminate it first and kill it only after the timeout."""
         if graceful and self.is_running:
             _signal_group(self.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -80,12 +80,12 @@ class JavaProcess:
         _running.discard(self)
 
     def wait(self) -> None:
-        """Until it ends by itself."""
+        """Wait until the process ends by itself."""
         self._process.wait()
 
     def detach(self) -> None:
-        """Leave it running: the parent ends without waiting for it."""
-        # Popen warns of a child that nobody waited for, which is what is wanted here.
+        """Leave the process running after the end of its parent."""
+        # Popen would warn about a child that its parent did not wait for, which is intended here.
         self._process.returncode = 0
 
 
@@ -96,7 +96,7 @@ def kill_group(pid: int, marker: str) -> None:
 
 
 def is_alive(pid: int, marker: str) -> bool:
-    """Whether `pid` is a process whose command line has `marker`: pids are used again."""
+    """Return whether `pid` is a process whose command line has `marker`, because the system reuses pids."""
     try:
         return marker.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -104,8 +104,8 @@ def is_alive(pid: int, marker: str) -> bool:
 
 
 def run_java(command: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> bytes:
-    """Run a command to its end and answer its standard output; RuntimeError with all it said when it fails."""
-    # Arguments are in UTF-8 whatever the locale is: a JVM would read them as ASCII under C.
+    """Run a command to its end and return its standard output. Raises RuntimeError with its output if it fails."""
+    # The locale is set to UTF-8, because a JVM would read arguments as ASCII under the locale C.
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}
     done = subprocess.run(command, input=stdin, capture_output=True, timeout=timeout_s, check=False, env=environment)
     if done.returncode:

@@ -1,7 +1,7 @@
-"""What each client does in each bench. A name is "client" or "client, manner"; `bench.settings` says with what options.
+"""List what each client runs in each bench. A name is "client" or "client, manner"; `bench.settings` has the options.
 
-A contestant is a function of a Task and a Coordination that answers a Sample. It runs in a process of its own, which
-has the environment that stands here: kwire's two implementations are two contestants.
+A contestant is a function of a Task and a Coordination that returns a Sample. It runs in its own process with the
+environment given here: kwire's two implementations are two contestants.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PYTHON: Mapping[str, str] = {"KWIRE_IMPL": "python"}
 
 
 class Contestant(NamedTuple):
-    """Where its function is, and the environment that it needs."""
+    """Name the module and function of a contestant, and its environment."""
 
     place: str
     environment: Mapping[str, str] = {}
@@ -86,7 +86,7 @@ CONTESTANTS: Mapping[str, Mapping[str, Contestant]] = {
 
 
 def contestant(name: str) -> Run:
-    """By "bench/name", as tasks name it."""
+    """Return the function of a contestant, named "bench/name" as in tasks."""
     bench, _, own = name.partition("/")
     module, _, function = CONTESTANTS[bench][own].place.partition(":")
     run: Run = getattr(import_module(f"bench.contestants.{module}"), function)

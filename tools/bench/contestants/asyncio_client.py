@@ -1,4 +1,4 @@
-"""aiokafka, on asyncio, with its C extension for records."""
+"""Run aiokafka on asyncio, with its C extension for records."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def _send(producer: Any, task: Task, count: int) -> None:
 
 
 def send_batch(task: Task, _: Coordination) -> Sample:
-    """Its batches of one partition, filled by the caller; keys only go along, since the caller chooses partitions."""
+    """Send batches of one partition that the caller fills and assigns; keys do not choose the partition."""
 
     async def send(producer: Any, count: int) -> None:
         batch, turn, futures = producer.create_batch(), 0, []

@@ -1,4 +1,4 @@
-"""confluent-kafka, Confluent's binding of librdkafka."""
+"""Run confluent-kafka, Confluent's binding of librdkafka."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def produce(task: Task, _: Coordination) -> Sample:
 
 
 def produce_unreported(task: Task, _: Coordination) -> Sample:
-    """Nobody hears of a record, but the log of one that failed: the broker's count says whether all arrived."""
+    """Produce with reports of failures only; the broker's count shows whether all records arrived."""
     producer = _producer(task, **{"delivery.report.only.error": True})
     _hand_over(producer, task, task.warmup, {})
     with Meter() as meter:
@@ -76,7 +76,7 @@ def _hand_over(producer: Any, task: Task, count: int, asked: dict[str, Any]) -> 
 
 
 def produce_batch(task: Task, _: Coordination) -> Sample:
-    """Without reports, which spares it work: the broker's count says whether all arrived. Dicts are made beforehand."""
+    """Produce prepared dicts without reports, which saves work; the broker's count shows whether all arrived."""
     producer = _producer(task)
     _send(producer, task, task.warmup)
     keys = task.key_list(task.records)
@@ -86,7 +86,7 @@ def produce_batch(task: Task, _: Coordination) -> Sample:
         for chunk in chunks:
             while chunk:
                 taken = producer.produce_batch(task.topic, chunk)
-                # What did not fit is marked with its error, and is to be given again.
+                # A record that did not fit is marked with its error and must be sent again.
                 chunk = [] if taken == len(chunk) else [one for one in chunk if one.pop("_error", None) is not None]
                 producer.poll(0.01 if chunk else 0)
         producer.flush()

@@ -1,8 +1,8 @@
-"""Kafka's own client, by Kafka's own tools: ProducerPerformance and ConsumerPerformance.
+"""Run Kafka's Java client with Kafka's tools ProducerPerformance and ConsumerPerformance.
 
-They tell records per second but no processor's time, and a JVM's start would be most of a short run's. So each round
-is two runs, a short one of `warmup` records and one of `warmup + records`: what the long one needed more is counted.
-Where that is less than a JVM's start varies by, the round fails: there were too few records.
+The tools report no CPU time, and the start of the JVM would take most of a short run. So each round has two runs, of
+`warmup` and of `warmup + records` records, and counts the difference. If the difference is smaller than the variation
+of a JVM's start, the round fails: it had too few records.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def produce(task: Task, coordination: Coordination) -> Sample:
     count, per_second = _PRODUCED.findall(printed)[-1]
     if int(count) != task.warmup + task.records:
         raise RuntimeError(f"ProducerPerformance sent {count} records: {printed}")
-    # The short run's records arrived too, and are counted at the broker as warm-up.
+    # The broker counts the records of the short run as warm-up.
     cost_s = cost_of_more(less, cpu_s, task.records)
     return Sample(task.records, cost_s, task.records / float(per_second), {"extra": task.warmup}, NEWEST)
 
@@ -65,7 +65,7 @@ def consume(task: Task, coordination: Coordination) -> Sample:
 
 
 def cost_of_more(short_s: float, long_s: float, records: int) -> float:
-    """Return the processor's seconds that the long run needed more. Raises RuntimeError where that is but chance."""
+    """Return the CPU seconds that the long run needed more. Raises RuntimeError if they are within the variation."""
     more = long_s - short_s
     if more < short_s * _START_VARIES:
         raise RuntimeError(
@@ -76,7 +76,7 @@ def cost_of_more(short_s: float, long_s: float, records: int) -> float:
 
 
 def _run(tool: str, arguments: list[str]) -> tuple[float, str]:
-    """(seconds of the processor, what it printed) of one run."""
+    """Return (CPU seconds, standard output) of one run."""
     jars = fetch_jars("kafka", NEWEST)
     command = [java(), *JAVA_OPTIONS, "-cp", f"{jars}/*", f"org.apache.kafka.tools.{tool}", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr, stdin=subprocess.DEVNULL, text=True)

@@ -1,4 +1,4 @@
-"""kafka-python, in Python throughout, with crc32c in C."""
+"""Run kafka-python, all Python but for crc32c in C."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def latency(task: Task, _: Coordination) -> Sample:
 
 
 def memory(task: Task, coordination: Coordination) -> Sample:
-    """It has no bound on what waits, so there is no filling it up: it is given as many as the others' bounds allow."""
+    """Queue as many records as the other clients' buffers hold, because this client's queue has no limit."""
     producer = _producer(task, max_block_ms=1_000, delivery_timeout_ms=600_000)
     _send(producer, task, task.warmup)
     reports = Reports(-1)

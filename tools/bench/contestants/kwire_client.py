@@ -1,4 +1,4 @@
-"""kwire, in its manners: one by one, in bulk, in columns. KWIRE_IMPL in the environment chooses the implementation."""
+"""Run kwire: one by one, in bulk, in columns. KWIRE_IMPL in the environment chooses the implementation."""
 
 from __future__ import annotations
 

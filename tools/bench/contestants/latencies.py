@@ -1,4 +1,4 @@
-"""Acknowledged sends, one at a time under light load, with or without another Python thread that spins."""
+"""Time acknowledged sends, one at a time under light load, with or without another Python thread that spins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.task import Sample, Task
 
 
 def latencies(task: Task, send: Callable[[bytes], object], version: str) -> Sample:
-    """`send` returns when the record is acknowledged. Between two sends the thread sleeps `pause_s`."""
+    """Time sends. `send` returns when the record is acknowledged; the thread sleeps `pause_s` between two sends."""
     values = task.values(task.warmup + task.records)
     pause_s = task.options["pause_s"]
     with Spinning(task.options["spinning"]):
@@ -33,7 +33,7 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
 
 
 class Spinning:
-    """Another thread that runs Python all the time, as an application's does that computes."""
+    """Run a second Python thread that computes all the time, as an application's might."""
 
     def __init__(self, is_wanted: bool) -> None:
         self._end = not is_wanted

@@ -1,4 +1,4 @@
-"""A PySpark program that writes a DataFrame to Kafka, or reads one, through either connector."""
+"""Write a DataFrame to Kafka with PySpark, or read one, through either connector."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-CONNECTOR = "4.2.0"  # the newest that Maven has in full
+CONNECTOR = "4.2.0"  # the newest with all its jars in Maven's repository
 PRODUCER = {
     "kwire": {"kafka.linger.ms": str(LINGER_MS)},
     "kafka": {"kafka.linger.ms": str(LINGER_MS), "kafka.batch.size": str(BATCH_BYTES)},
@@ -77,7 +77,7 @@ def _run(task: Task, source: str) -> Sample:
 def _write(spark: SparkSession, source: str, task: Task, topic: str, count: int) -> None:
     from pyspark.sql.functions import broadcast, col, lit
 
-    # By a join, so that a row costs Spark little, whatever its value is.
+    # A join makes a row cheap for Spark whatever its value is.
     numbers = spark.range(0, count, 1, 4).select((col("id") % len(payloads(task.size))).alias("number"))
     rows = numbers.join(broadcast(spark.table(_VALUES)), "number").select("value", lit(topic).alias("topic"))
     options = {"kafka.bootstrap.servers": task.bootstrap, **PRODUCER[source]}

@@ -1,4 +1,4 @@
-"""Records queued while the broker stands still, and the memory that they take."""
+"""Queue records while the broker is paused, and measure their memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def queued(
     task: Task, coordination: Coordination, send: Callable[[bytes], bool], flush: Callable[[], object],
     reports: Reports, version: str,
 ) -> Sample:  # fmt: skip
-    """`send` answers False when the queue is full, which ends it where `fill` is wanted and is an error otherwise.
+    """Queue records. `send` returns False when the queue is full: the end if the task is to fill it, else an error.
 
-    Each value is made anew, and nobody else holds it. When the broker goes on, all of it must be delivered.
+    Each value is a new object that only the queue refers to. After the pause every record must be delivered.
     """
     seed = payloads(task.size)[0]
     gc.collect()

@@ -1,4 +1,4 @@
-"""Delivery reports, counted: the same few instructions for every client."""
+"""Count delivery reports with the same few instructions for every client."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 class Reports:
-    """`delivered()` counts one; `wait()` until as many as wanted have come. An error is kept and raised there."""
+    """Count reports: `delivered()` counts one, `wait()` waits for the wanted number and raises a report's error."""
 
     __slots__ = ("_count", "_done", "_wanted", "error")
 
@@ -26,7 +26,7 @@ class Reports:
         self.delivered()
 
     def expect(self, wanted: int) -> None:
-        """Of how many was not known before."""
+        """Set the number of reports to wait for."""
         self._wanted = wanted
         if self._count >= wanted:
             self._done.set()
@@ -37,6 +37,6 @@ class Reports:
         self.check()
 
     def check(self) -> None:
-        """Once everything is known to have been reported."""
+        """Raise the error of a report, and check the count, after the last report."""
         if self.error is not None or self._count != self._wanted:
             raise RuntimeError(f"{self._count} of {self._wanted} delivery reports, first error: {self.error}")
