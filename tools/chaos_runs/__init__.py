@@ -1,14 +1,14 @@
-"""Chaos runs: real brokers are killed, stopped, paused and cut off while kwire produces and copies; then a judgement.
+"""Kill, stop, pause and cut off real brokers while kwire produces and copies, and then check the logs.
 
-    scenarios  what is done to the brokers, as plain functions over a stage
-    stage      the real one: a cluster of Java processes, a relay and a clock
-    relay      connections through a process of ours, cut whenever it likes
-    writers    threads that produce sequenced records with one kwire.Producer
-    copy_job   a process that copies a topic transactionally; copiers: keeps some alive, and kills them
-    readers    what is in the logs: by librdkafka (or kafka-python), and by kwire.Consumer while it happens
-    sequence   the records: which bytes have which number
-    proof      the judgement; it reads nothing itself, so that tests can hand it a loss and see it fail
-    run        one run of one scenario; report: the table of verdicts; main: the command line
+    scenarios  what a run does to the brokers: plain functions over a stage
+    stage      the real stage: a cluster of Java processes, a relay and a clock
+    relay      forwards TCP connections and cuts them
+    writers    threads that produce numbered records with one kwire.Producer
+    copy_job   a process that copies a topic transactionally; copiers: runs several and kills them
+    readers    read the logs with librdkafka (or kafka-python), and with kwire.Consumer during the scenario
+    sequence   converts the number of a record to its bytes and back
+    proof      compares the logs with what was sent; it reads no topic, so tests can give it a loss
+    run        runs one scenario; report: the table of results; main: the command line
 
-Refuses to trust kwire about itself: every verdict rests on a reader that is not kwire's.
+Every verdict rests on a reader that is independent of kwire.
 """

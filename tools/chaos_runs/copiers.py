@@ -1,7 +1,7 @@
-"""Keeps copying processes alive, kills them, freezes and replaces them; tallies what they wrote down.
+"""Run copying processes: kill, freeze and replace them, and count what they logged.
 
-One process per share of the partitions, each with a transactional id that its successors inherit. A process that ends
-by itself before it was told to is replaced too, and what it said is kept: that is an anomaly.
+Each share of the partitions has one process with a transactional id that its successors reuse. A process that ends by
+itself too early is replaced as well, and its output is kept as an anomaly.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from chaos_runs.copy_job import EXIT_FATAL, EXIT_FENCED, Job
 
 _TICK_S = 0.05
 _STOP_S = 90.0
-# A successor is up and has fenced the frozen one, and the frozen one has found out, within this.
+# Time for a successor to start and fence the frozen process, and for the frozen process to notice.
 _ZOMBIE_S = 30.0
 
 
 class Copiers:
-    """`template` is what all jobs have in common; `shares` are the partitions of each process. `kills`: seconds between
-    random kills, or None.
+    """Run a process for each share of the partitions.
+
+    `template` has the settings that all jobs share. `kills` is the range of seconds between random kills, or None.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Copiers:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._keep_alive, name="copiers", daemon=True)
         self.counts: Counter[str] = Counter()
-        self.reasons: Counter[str] = Counter()  # what they said about transactions that were not committed
+        self.reasons: Counter[str] = Counter()  # the reasons they logged for transactions that were not committed
         self.complaints: list[str] = []
 
     def __enter__(self) -> Copiers:
@@ -78,7 +79,7 @@ class Copiers:
             _release(process)
 
     def kill_one(self) -> None:
-        """kill -9, at whatever it is doing; its successor is started at once."""
+        """Kill a process (kill -9) at any moment, and start its successor at once."""
         with self._lock:
             index = self._random.randrange(len(self._running))
             self._running[index].kill()
@@ -87,18 +88,18 @@ class Copiers:
             self._running[index] = self._start(self._jobs[index])
 
     def freeze_and_replace(self) -> None:
-        """SIGSTOP one, start its successor, and wake it after a while: it must end because it was fenced."""
+        """Freeze a process (SIGSTOP), start its successor, and continue it later: it must end because it was fenced."""
         with self._lock:
             index = self._random.randrange(len(self._running))
             zombie = self._running[index]
-            # One that has no epoch yet would get the newest when it wakes up, rightly, and fence its successor.
+            # A process without an epoch would correctly get the newest when it continues, and fence its successor.
             self._wait(lambda: self._has_started(self._jobs[index], zombie.pid))
             zombie.send_signal(signal.SIGSTOP)
             self._zombies.append(zombie)
             self.counts["frozen"] += 1
             before = self._count(self._jobs[index], "committed")
             self._running[index] = self._start(self._jobs[index])
-        self._wait(lambda: self._count(self._jobs[index], "committed") > before)  # it has fenced the zombie for sure
+        self._wait(lambda: self._count(self._jobs[index], "committed") > before)  # so it has fenced the zombie
         zombie.send_signal(signal.SIGCONT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             zombie.wait(_ZOMBIE_S)
@@ -107,10 +108,9 @@ class Copiers:
             self.complaints.append(f"a frozen copier that was replaced {ended}, rather than being fenced")
 
     def freeze(self, seconds: float) -> None:
-        """SIGSTOP one for a time. It may find that its transaction was ended without it, and end itself for that.
+        """Freeze a process (SIGSTOP) for a time. It may end itself because its transaction was aborted meanwhile.
 
-        Brokers say so in more than one way: a commit that comes too late is out of a newer epoch to older ones, and in
-        an invalid state to those of 4.x.
+        The error of a late commit depends on the broker: an invalid epoch from older ones, an invalid state from 4.x.
         """
         with self._lock:
             process = self._random.choice(self._running)
@@ -121,7 +121,7 @@ class Copiers:
         process.send_signal(signal.SIGCONT)
 
     def finish(self) -> None:
-        """Let each end its transaction and go; raises TimeoutError for one that does not."""
+        """Let each process end its transaction and exit. Raises TimeoutError for a process that does not."""
         self._end_watch()
         for process in self._running:
             assert process.stdin is not None
@@ -193,7 +193,7 @@ class Copiers:
 
 
 def _environment() -> dict[str, str]:
-    """The child finds what we found."""
+    """Return an environment in which the child imports from the same paths as this process."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
@@ -205,7 +205,7 @@ def _release(process: subprocess.Popen[bytes]) -> None:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """The last line may be half written."""
+    """Return the lines of a log without the last one if it is incomplete."""
     if not path.exists():
         return []
     lines = []
@@ -216,6 +216,6 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _tracebacks(paths: Iterable[Path]) -> list[str]:
-    """What was written to standard error, which nobody should."""
+    """Return the output on standard error, where a process should write nothing."""
     texts = [(path, path.read_text().strip()) for path in paths if path.exists()]
     return [f"{path.name}: {text[-500:]}" for path, text in texts if text]

@@ -1,10 +1,10 @@
-"""A process that copies partitions of a topic to another one transactionally, until its standard input ends.
+"""Copy partitions of a topic to another topic transactionally, until standard input ends.
 
     python -m chaos_runs.copy_job BOOTSTRAP SOURCE COPY GROUP TRANSACTIONAL_ID PARTITION,PARTITION... MS SEED LOG
 
-MS is the time that a transaction may take. The job reads with kwire.Consumer and writes with kwire.Producer, records
-and positions in one transaction. Some transactions it throws away on purpose. What it did it appends to LOG, a line of
-JSON each, so that it is known when it was killed.
+MS is the transaction timeout. The job reads with kwire.Consumer and writes with kwire.Producer, records and offsets in
+one transaction. It aborts some transactions on purpose. It appends each step to LOG as a line of JSON, so that the log
+is complete even if the process is killed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Copier:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # What a dying producer still holds belongs to no transaction that anybody will commit.
+        # The records that a failed producer still holds belong to no transaction that can commit.
         self._producer.close(30 if kind is None else 0)
         self._consumer.close()
         self._log.close()
@@ -105,9 +105,9 @@ class Copier:
         self._log.write(json.dumps({"event": event, "at": time.time(), "pid": os.getpid(), **facts}) + "\n")
 
     def run(self, is_over: threading.Event) -> None:
-        """Copy until it is over. Raises FencedError or FatalError."""
+        """Copy until `is_over` is set. Raises FencedError or FatalError."""
         self._again(lambda: self._producer.init_transactions(_LIMIT_S))
-        # Only now is every earlier transaction of this id ended, so that positions are final.
+        # From here on every earlier transaction of this id has ended, so that its offsets are final.
         positions = committed(self._job)
         self.note("started", positions=positions)
         self._consumer.assign([(self._job.source, number, positions.get(number, 0)) for number in self._job.partitions])
@@ -117,12 +117,12 @@ class Copier:
                 self._copy(records)
 
     def _gather(self, is_over: threading.Event) -> list[ConsumerRecord]:
-        """A transaction's worth of records, or what there is when no more come."""
+        """Return the records of one transaction, or fewer if no more arrive."""
         records: list[ConsumerRecord] = []
         while len(records) < TRANSACTION_RECORDS and not is_over.is_set():
             try:
                 more = self._consumer.poll(TRANSACTION_RECORDS - len(records), _GATHER_S)
-            except KwireError as error:  # no broker can be reached for longer than a request may take
+            except KwireError as error:  # no broker was available for longer than the request timeout
                 if not error.is_retriable:
                     raise
                 self.note("waiting", why=str(error))
@@ -159,7 +159,7 @@ class Copier:
             self._producer.send(self._job.copy, record.value, key=record.key, headers={TRANSACTION_HEADER: label})
 
     def _end(self, end: Any) -> None:
-        """Commit or abort: asked for again while brokers are away, as the producer's documentation says."""
+        """Commit or abort; repeat the call while no broker is available, as the producer's documentation says."""
         self._again(lambda: end(_LIMIT_S))
 
     def _again(self, act: Any) -> None:
@@ -172,7 +172,7 @@ class Copier:
 
 
 def committed(job: Job) -> dict[int, int]:
-    """The group's positions in the source, by partition; asked of the coordinator until it can tell."""
+    """Return the group's committed offsets in the source by partition; repeat until the coordinator responds."""
     route = ToCoordinator(job.group, "group")
 
     def build(version: int) -> OffsetFetchRequest:
@@ -205,12 +205,12 @@ def _positions(response: OffsetFetchResponse) -> dict[int, int]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    logging.basicConfig(level=logging.ERROR)  # what is worse than a broker that goes away goes to standard error
+    logging.basicConfig(level=logging.ERROR)  # errors go to standard error; a lost broker is a warning
     is_over = threading.Event()
 
     def wait_for_the_end() -> None:
-        # The parent closes it, or dies, which closes it too. Not sys.stdin: its lock, held by a thread that waits,
-        # would keep the interpreter from ending.
+        # The pipe ends when the parent closes it or dies. Not sys.stdin: a waiting thread holds its lock, which would
+        # keep the interpreter from exiting.
         while os.read(sys.stdin.fileno(), 1):
             pass
         is_over.set()

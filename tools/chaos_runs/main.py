@@ -1,8 +1,9 @@
-"""Real chaos: brokers are killed, stopped, paused and cut off while kwire produces and copies. Then a verdict.
+"""Kill, stop, pause and cut off real brokers while kwire produces and copies, and then check the logs.
 
-Each run starts its own brokers (fetched by Maven), sends sequenced records from four threads with one idempotent
+Each run starts its own brokers (fetched by Maven), sends numbered records from four threads with one idempotent
 kwire.Producer, copies them with transactional processes that are killed too, and reads both logs back with librdkafka
-and with kwire.Consumer. Exit code 1 on any anomaly: a record lost, doubled or out of order, a torn transaction.
+and with kwire.Consumer. The exit code is 1 on any anomaly: a record lost, duplicated or out of order, or a partial
+transaction.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         records = options.records or scenario.records
         try:
             verdict = run(scenario, records, seed, lambda text: console.print(text, markup=False, highlight=False))
-        except Exception:  # whatever went wrong with one run, the others are worth their verdicts
+        except Exception:  # the other runs still give results
             console.print_exception()
             unjudged.append(scenario.name)
             continue
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def chosen(names: Sequence[str]) -> list[Scenario]:
-    """Those that are named, by themselves or by their group."""
+    """Return the scenarios named by themselves or by their group."""
     return [one for name in names or _USUAL for one in GROUPS.get(name, ()) or (SCENARIOS[name],)]
 
 
@@ -62,9 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "names", nargs="*", type=_known, metavar="NAME", help=f"a scenario, or one of {groups} (default: new old)"
     )
-    parser.add_argument("--records", type=_positive, help="at least so many per run (default: 200,000)")
-    parser.add_argument("--seed", help="what is random is the same for the same seed, but for the machine's own timing")
-    parser.add_argument("--list", action="store_true", help="name the scenarios")
+    parser.add_argument("--records", type=_positive, help="minimum for each run (default: 200,000)")
+    parser.add_argument("--seed", help="repeats the random choices, but not the timing of the computer")
+    parser.add_argument("--list", action="store_true", help="list the scenarios")
     return parser
 
 

@@ -1,6 +1,6 @@
-"""The judgement: what is in the logs against what was sent, and a copy against what was copied.
+"""Compare the logs with what was sent, and a copy with its source.
 
-It reads nothing itself. Readings are lists of `Seen`, in the order of each partition's log.
+This module reads no topic. Its input are lists of `Seen`, in the order of each partition's log.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from chaos_runs.sequence import Label, Number, Seen
 
-# How many findings of a kind are kept to be shown.
+# The number of findings of each kind that are shown.
 _SHOWN = 3
 
 
 class Failure(NamedTuple):
-    """What the producer said of a record that it gave up: why, and whether the log may have it all the same."""
+    """Describe a failed record: the producer's reason, and whether the log may have the record all the same."""
 
     why: str
     possibly_persisted: bool
@@ -25,7 +25,7 @@ class Failure(NamedTuple):
 
 @dataclass
 class Proof:
-    """What is wrong by kind, all counted and the first few told. `tolerated` kinds are counted and no anomaly."""
+    """Count anomalies by kind and keep the first few of each. Kinds in `tolerated` are counted but are no anomaly."""
 
     records: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -33,7 +33,7 @@ class Proof:
     tolerated: frozenset[str] = frozenset()
 
     def find(self, kind: str, texts: Iterable[str]) -> None:
-        """Note findings; `texts` may be long, and is counted to its end."""
+        """Count the findings in `texts` to its end, and keep the first few."""
         for text in texts:
             self.counts[kind] += 1
             if self.counts[kind] <= _SHOWN:
@@ -53,11 +53,11 @@ def judge_log(
     may_repeat: bool = False,
     may_fail: bool = False,
 ) -> Proof:
-    """The log of a topic to which each lane sent its numbers from 0 to `sent[lane]` - 1.
+    """Check the log of a topic to which each lane sent its numbers from 0 to `sent[lane]` - 1.
 
-    `acknowledged` is the (partition, offset) that the producer was told, offset -1 where it was not told one. `failed`
-    are those that it gave up: anomalies, but with `may_fail` only where one is in the log and was said not to be. With
-    `may_repeat` (at least once) a record may be there again; its first place counts for the order.
+    `acknowledged` has the (partition, offset) of each response, with offset -1 if the response had none. `failed`
+    records are anomalies; with `may_fail`, only those that are in the log although the error excludes it. With
+    `may_repeat` (at least once) a record may be in the log again; its first position counts for the order.
     """
     tolerated = {kind for kind, is_allowed in (("duplicated", may_repeat), ("failed", may_fail)) if is_allowed}
     proof = Proof(len(log), tolerated=frozenset(tolerated))
@@ -83,7 +83,7 @@ def judge_log(
 
 
 def judge_copy(source: Sequence[Seen], copy: Sequence[Seen]) -> Proof:
-    """A copy as read_committed shows it: each record of the source once, keys in order, transactions whole."""
+    """Check a copy, read with read_committed: each record of the source once, keys in order, transactions complete."""
     proof = Proof(len(copy))
     places = _places(proof, copy)
     originals = {seen.number for seen in source if seen.number is not None}
@@ -101,7 +101,7 @@ def judge_copy(source: Sequence[Seen], copy: Sequence[Seen]) -> Proof:
 
 
 def judge_readers(proof: Proof, first: Sequence[Seen], second: Sequence[Seen], names: tuple[str, str]) -> None:
-    """Two readings of one topic must be the same, partition by partition, to the offset."""
+    """Check that two readings of one topic are equal in each partition, offsets included."""
     one, other = _by_partition(first), _by_partition(second)
     for partition in sorted(one.keys() | other.keys()):
         left, right = one.get(partition, []), other.get(partition, [])
@@ -116,7 +116,7 @@ def judge_readers(proof: Proof, first: Sequence[Seen], second: Sequence[Seen], n
 
 
 def judge_offsets(proof: Proof, committed: Mapping[int, int], ends: Mapping[int, int]) -> None:
-    """The group's positions, part of the transactions, must be at the end of what was copied."""
+    """Check that the group's offsets, committed in the transactions, are at the end of the copied records."""
     proof.find(
         "offsets",
         (
@@ -142,13 +142,13 @@ def _places(proof: Proof, log: Iterable[Seen]) -> dict[Number, list[tuple[int, i
 def _find_repeated(proof: Proof, places: Mapping[Number, Sequence[tuple[int, int]]]) -> None:
     for number, found in places.items():
         if len(found) > 1:
-            # A record that is there three times is two duplicates.
+            # A record that occurs three times is two duplicates.
             proof.find("duplicated", [f"{_name(number)} is at {' and '.join(map(_place, found))}"])
             proof.counts["duplicated"] += len(found) - 2
 
 
 def _find_disordered(proof: Proof, log: Iterable[Seen], lane_of: Callable[[Seen, Number], Hashable]) -> None:
-    """First occurrences must rise within whatever `lane_of` names."""
+    """Find first occurrences whose numbers do not rise within one value of `lane_of`."""
     last: dict[Hashable, int] = {}
     met: set[Number] = set()
     for seen in log:
@@ -165,7 +165,7 @@ def _find_disordered(proof: Proof, log: Iterable[Seen], lane_of: Callable[[Seen,
 
 
 def _find_strayed(proof: Proof, places: Mapping[Number, Sequence[tuple[int, int]]]) -> None:
-    """All records of a key are in one partition."""
+    """Find keys whose records are in more than one partition."""
     homes: dict[tuple[int, int], int] = {}
     for number, found in places.items():
         for partition, _ in found:

@@ -1,6 +1,6 @@
-"""What is in the logs, read by a client that is not kwire's; and by kwire.Consumer, while things happen.
+"""Read the logs with a client other than kwire, and with kwire.Consumer during the scenario.
 
-librdkafka is the independent reader, kafka-python for brokers that it does not know (before 0.9).
+The independent reader is librdkafka, or kafka-python for brokers that librdkafka does not support (before 0.9).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _BATCH = 10_000
 
 
 class Reader(Protocol):
-    """A client of another make, on one cluster."""
+    """Read one cluster with a client other than kwire."""
 
     name: str
 
     def ends(self, topic: str) -> dict[int, int]:
-        """The end of each partition's log."""
+        """Return the end offset of each partition."""
         ...
 
     def committed(self, group: str, topic: str, partitions: int) -> dict[int, int]: ...
     def read(self, topic: str) -> list[Seen]:
-        """Everything from the beginning, committed records only, each partition in its order."""
+        """Return all committed records from the beginning, each partition in order."""
         ...
 
     def leaders(self, topic: str) -> dict[int, int]: ...
     def out_of_sync(self) -> int:
-        """How many partitions of the whole cluster lack a leader or a replica in sync."""
+        """Return the number of partitions of the cluster without a leader or with a replica out of sync."""
         ...
 
 
@@ -127,7 +127,7 @@ def _seen(message: Any) -> Seen:
 
 
 class KafkaPython:
-    """For 0.8.2, which has no transactions and, here, a single broker."""
+    """Read from 0.8.2, which has no transactions and, here, a single broker."""
 
     name = "kafka-python"
 
@@ -177,7 +177,7 @@ class KafkaPython:
 
 
 class Follower:
-    """kwire.Consumer, reading topics while things happen. A context manager; `finish` once all is written."""
+    """Read topics with kwire.Consumer during the scenario. A context manager; call `finish` after the last write."""
 
     name = "kwire"
 
@@ -204,7 +204,7 @@ class Follower:
         self._consumer.close()
 
     def finish(self, counts: Mapping[str, int], idle_s: float = 15.0) -> dict[str, list[Seen]]:
-        """What was read, once there is as much of each topic as expected, or nothing comes any more."""
+        """Return the records read, after as many of each topic as expected or `idle_s` without a record."""
         self._last_at = time.monotonic()
         while time.monotonic() < self._last_at + idle_s and self._thread.is_alive():
             if all(len(self._read[topic]) >= count for topic, count in counts.items()):
@@ -221,7 +221,7 @@ class Follower:
                 records = self._consumer.poll(_BATCH, 0.2)
             except KwireError as error:
                 if error.is_retriable:
-                    continue  # no broker can be reached for longer than a request may take
+                    continue  # no broker was available for longer than the request timeout
                 self.errors.append(f"{type(error).__name__}: {error}")
                 return
             for record in records:

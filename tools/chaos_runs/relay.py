@@ -1,7 +1,7 @@
-"""A relay of TCP connections that cuts them: clients connect to it because brokers advertise its ports.
+"""Relay TCP connections and cut them. Clients connect to the relay because the brokers advertise its ports.
 
-It understands nothing of what it carries. While cutting, a connection lives for a random time and then ends without
-regard for what is under way: a request may have arrived and its answer be lost, or half of either.
+It does not parse the bytes. While it cuts, each connection ends after a random time at any point: a request may have
+arrived and its response be lost, or only half of either may arrive.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from random import Random
 
-# Bytes held for a side that reads slowly; the other side is not read meanwhile.
+# Bytes buffered for a slow reader; above this, the relay does not read from the other side.
 _BUFFER_BYTES = 1 << 18
 _READ_BYTES = 1 << 16
 _TICK_S = 0.05
@@ -23,7 +23,7 @@ _LIFE_S = (0.5, 1.5)
 
 
 class _Side:
-    """One socket of a pair, and what is still to be written to it."""
+    """Hold one socket of a pair and the bytes still to be written to it."""
 
     def __init__(self, connection: socket.socket, pair: _Pair) -> None:
         connection.setblocking(False)
@@ -38,7 +38,7 @@ class _Side:
 
 
 class _Pair:
-    """A client's connection and ours to the broker. `ends_at`: when to cut it, or None."""
+    """Join a client's connection with the relay's to the broker. `ends_at` is the time of the cut, or None."""
 
     def __init__(self, client: socket.socket, upstream: socket.socket, ends_at: float | None) -> None:
         self.client = _Side(client, self)
@@ -47,9 +47,9 @@ class _Pair:
 
 
 class Relay:
-    """`routes`: port to listen on -> port of the broker behind it. One thread; use it as a context manager.
+    """Relay in one thread; use it as a context manager. `routes` maps ports to listen on to ports of brokers.
 
-    `is_cutting` may be set from any thread; connections that are there when it is are given a life (seconds) too.
+    `is_cutting` may be set from any thread; it limits the lifetime of existing connections too.
     """
 
     def __init__(
@@ -95,18 +95,18 @@ class Relay:
             for pair in list(self._pairs):
                 self._end(pair)
             for key in list(self._selector.get_map().values()):
-                key.fileobj.close()  # type: ignore[union-attr]  # sockets were registered, no numbers
+                key.fileobj.close()  # type: ignore[union-attr]  # only sockets were registered
             self._selector.close()
 
     def _accept(self, listener: socket.socket, target: int) -> None:
         try:
             client, _ = listener.accept()
         except OSError:
-            return  # it went away again
+            return  # the client has disconnected again
         try:
             upstream = socket.create_connection((self._host, target), timeout=1.0)
         except OSError:
-            client.close()  # as if the broker itself were not there
+            client.close()  # as if the broker were down
             return
         pair = _Pair(client, upstream, self._end_of_life() if self.is_cutting else None)
         self._pairs.add(pair)
@@ -116,7 +116,7 @@ class Relay:
 
     def _move(self, side: _Side, events: int) -> None:
         if side.pair not in self._pairs:
-            return  # ended in this very round
+            return  # ended earlier in this poll
         try:
             if events & selectors.EVENT_READ:
                 data = side.socket.recv(_READ_BYTES)
@@ -169,7 +169,7 @@ class Relay:
         return time.monotonic() + self._random.uniform(*self._life_s)
 
     def _end(self, pair: _Pair, *, is_rude: bool = False) -> None:
-        """Close both; rudely: with a reset, which throws away what the kernel still holds."""
+        """Close both sockets. With `is_rude` send a reset, which drops the bytes in the kernel's buffers."""
         self._pairs.discard(pair)
         for side in (pair.client, pair.upstream):
             if side.socket in self._selector.get_map():

@@ -1,4 +1,4 @@
-"""The table of verdicts, and what was found."""
+"""Show the results of the runs as a table, with their findings."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def show(console: Console, verdicts: Sequence[Verdict]) -> None:
 
 
 def _faults(proof: Proof) -> str:
-    """Lost, twice, out of order, and everything else; what is tolerated is in brackets."""
+    """Return the counts of lost, duplicated, disordered and other records, tolerated ones in brackets."""
     shown = [f"({proof.counts[kind]})" if kind in proof.tolerated else str(proof.counts[kind]) for kind in _KINDS]
     others = {kind: count for kind, count in proof.counts.items() if kind not in _KINDS and count}
     tolerated = sum(count for kind, count in others.items() if kind in proof.tolerated)

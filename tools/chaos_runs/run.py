@@ -1,4 +1,4 @@
-"""One run of one scenario, from brokers that are started to a verdict."""
+"""Run one scenario, from the start of the brokers to the verdict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _POLL_S = 0.25
 
 @dataclass
 class Verdict:
-    """What a run showed. `complaints` are anomalies that are not in the logs: a client that died, a reader's error."""
+    """Hold the result of a run. `complaints` are anomalies outside the logs: a client that died, a reader's error."""
 
     scenario: Scenario
     log: Proof
@@ -52,13 +52,13 @@ class Verdict:
 
 
 def run(scenario: Scenario, records: int, seed: str, say: Callable[[str], None]) -> Verdict:
-    """Raises what the harness itself meets: brokers that do not start, a reader that cannot read."""
+    """Run a scenario on new brokers. Raises errors of the harness: brokers that do not start, a failing reader."""
     with cluster_for(scenario) as cluster:
         return run_on(cluster, scenario, records, seed, say)
 
 
 def run_on(cluster: KafkaCluster, scenario: Scenario, records: int, seed: str, say: Callable[[str], None]) -> Verdict:
-    """The same on brokers that are up, as `cluster_for` starts them, and that have seen no run."""
+    """Run a scenario on running brokers, as `cluster_for` starts them, that have had no run before."""
     began_at = time.monotonic()
 
     def tell(text: str) -> None:
@@ -168,14 +168,14 @@ class _Run:
         return Copiers(template, shares, self._random("clients"), self._scenario.client_kills)
 
     def _catch_up(self) -> list[str]:
-        """Wait until everything is copied; a complaint when that does not happen."""
+        """Wait until everything is copied; return a complaint if that does not happen in time."""
         ends = self._reader.ends(SOURCE)
         deadline = time.monotonic() + _CATCH_UP_S
         at: dict[int, int] = {}
         while time.monotonic() < deadline:
             try:
                 at = self._reader.committed(GROUP, SOURCE, PARTITIONS)
-            except Exception as error:  # of the reader's own kind: positions of open transactions are not told
+            except Exception as error:  # the reader's error: offsets of open transactions are not available
                 self._say(f"where the copy stands is not known yet: {error}")
             if at == ends:
                 return []
@@ -187,7 +187,7 @@ class _Run:
 def cluster_for(scenario: Scenario) -> Iterator[KafkaCluster]:
     settings = {"auto.create.topics.enable": "false"}
     if scenario.nodes > 1:
-        # Of three copies two must have a record: one broker may be away, and what was acknowledged survives it.
+        # Two of three replicas must have a record: acknowledged records survive the loss of one broker.
         settings |= {
             "min.insync.replicas": "2",
             "transaction.state.log.min.isr": "2",
@@ -199,7 +199,7 @@ def cluster_for(scenario: Scenario) -> Iterator[KafkaCluster]:
     if numbers < (3, 3):
         settings["zookeeper.session.timeout.ms"] = str(ZOOKEEPER_MS)
     if numbers < (0, 9):
-        del settings["auto.create.topics.enable"]  # the probe that waits for a broker asks for a topic
+        del settings["auto.create.topics.enable"]  # the probe creates a topic by its request
     cluster = KafkaCluster(
         scenario.version, nodes=scenario.nodes, relayed=scenario.is_relayed, partitions=PARTITIONS, settings=settings
     )

@@ -1,6 +1,6 @@
-"""What kwire's log says during a run: batches sent again are counted, errors are kept as complaints.
+"""Follow kwire's log during a run: count retried batches, and keep errors as complaints.
 
-Its warnings, of brokers that go away, are the run's daily bread and are dropped.
+Warnings about lost brokers are expected in a run and are dropped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Self
 
 
 class RunLog(logging.Handler):
-    """A context manager."""
+    """Handle kwire's log records while the context is open."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)

@@ -1,6 +1,6 @@
-"""What is done to the brokers: each scenario a function over a `Stage`, and a table of them all.
+"""Define the scenarios: each is a function that disturbs the brokers of a `Stage`; a table lists them all.
 
-A scenario leaves every broker running and in sync. What it does is the same for the same stage and seed.
+A scenario leaves every broker running and in sync. The same stage and seed repeat the same steps.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Protocol
 PARTITIONS = 6
 NEWEST = "4.3.1"
 OLD_VERSIONS = ("0.8.2.2", "0.11.0.3", "1.1.1", "2.8.2", "3.9.1")
-# Longer than it takes the controller to notice that a broker is gone (broker.session.timeout.ms is 6 s here).
+# Longer than the controller needs to notice a lost broker (broker.session.timeout.ms is 6 s here).
 _GONE_S = 8.0
 _PAUSE_S = 20.0
 _CALM_S = 2.0
-# A broker that was killed stays registered for as long, and one of its id could not start before (see ZOOKEEPER_MS).
+# A killed broker stays registered for this time, and its id cannot register again before (see ZOOKEEPER_MS).
 _ZOOKEEPER_S = 6.0
 ZOOKEEPER_MS = 4_000
-# What is frozen for so long has had its transaction aborted by the coordinator, which looks every second.
+# After this time the coordinator, which checks every second, has aborted the transaction of a frozen process.
 _FROZEN_S = 9.0
 _FROZEN_TRANSACTION_MS = 5_000
-# A producer waits for longer than any broker is away, or gives up before.
+# The first delivery timeout is longer than any outage of a broker, the second is shorter.
 _PATIENT_MS, _IMPATIENT_MS = 180_000, 3_000
 
 
 class Stage(Protocol):
-    """What a scenario may do. Each call ends when the thing is done; time passes in `rest` alone, or in waiting."""
+    """List the actions of a scenario. Each call returns after its action; only `rest` and waiting take time."""
 
     random: Random
 
@@ -80,14 +80,14 @@ def roll(stage: Stage) -> None:
 
 
 def chase(stage: Stage) -> None:
-    """Kill whoever leads partition 0, five times."""
+    """Kill the leader of partition 0 five times."""
     for _ in range(5):
         _calm(stage)
         _away(stage, stage.leader(0), stage.kill, _GONE_S)
 
 
 def blackout(stage: Stage) -> None:
-    """All brokers are killed at once: what was acknowledged is in no process any more."""
+    """Kill all brokers at once, so that no process has the acknowledged records any more."""
     for _ in range(2):
         _calm(stage)
         for node in stage.nodes:
@@ -104,28 +104,28 @@ def cuts(stage: Stage) -> None:
 
 
 def clients(stage: Stage) -> None:
-    """The brokers are left alone; the copying process is killed every few seconds."""
+    """Disturb no broker; the copying process is killed every few seconds."""
     for _ in range(10):
         stage.rest(stage.random.uniform(0.5, 3))
         stage.kill_client()
 
 
 def zombies(stage: Stage) -> None:
-    """A copying process freezes and is replaced; when it wakes up, it must find that it was."""
+    """Freeze and replace a copying process; when it continues, it must notice that it is fenced."""
     for _ in range(4):
         stage.rest(stage.random.uniform(1, 3))
         stage.replace_client()
 
 
 def frozen(stage: Stage) -> None:
-    """A copying process freezes for longer than a transaction may take, and nobody replaces it."""
+    """Freeze a copying process for longer than the transaction timeout, without a replacement."""
     for _ in range(4):
         stage.rest(stage.random.uniform(1, 3))
         stage.freeze_client(_FROZEN_S)
 
 
 def storm(stage: Stage) -> None:
-    """Everything at once."""
+    """Combine all disturbances."""
     stage.cut_connections(True)
     for away, seconds in ((stage.kill, _GONE_S), (stage.stop, _CALM_S)):
         _calm(stage)
@@ -138,7 +138,7 @@ def storm(stage: Stage) -> None:
 
 
 def short(stage: Stage) -> None:
-    """For continuous integration: a kill, a clean stop, cut connections and killed clients in half a minute."""
+    """Run in half a minute, for CI: a kill, a clean stop, cut connections and killed clients."""
     stage.cut_connections(True)
     _away(stage, _any_leader(stage), stage.kill, _CALM_S)
     stage.kill_client()
@@ -147,21 +147,23 @@ def short(stage: Stage) -> None:
 
 
 def restart(stage: Stage) -> None:
-    """The only broker is stopped and started, then killed and started, once ZooKeeper has noticed."""
+    """Stop and start the only broker, then kill it and start it after ZooKeeper has noticed."""
     for away, seconds in ((stage.stop, 0), (stage.kill, _ZOOKEEPER_S)):
         _calm(stage)
         _away(stage, stage.nodes[0], away, seconds)
 
 
 def bounce(stage: Stage) -> None:
-    """For continuous integration: the only broker is stopped and started."""
+    """Stop and start the only broker, for CI."""
     _calm(stage)
     _away(stage, stage.nodes[0], stage.stop, 0)
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """`seconds`: about how long it takes, over which the records are spread. `client_kills`: how many seconds pass
+    """Describe a scenario.
+
+    `seconds` is its approximate length, over which the records are spread. `client_kills` is the range of seconds
     between kills of the copying process, or None.
     """
 
@@ -180,7 +182,7 @@ class Scenario:
 
     @property
     def may_fail(self) -> bool:
-        """Records may be given up, before a broker is back."""
+        """Return whether records may fail before a broker is available again."""
         return self.delivery_timeout_ms < _PATIENT_MS
 
 
@@ -227,7 +229,7 @@ SHORT = Scenario(
     is_relayed=True,
     records=20_000,
 )
-# One without idempotence, the first with it, and the last with transactions of the older protocol.
+# A version without idempotence, the first with it, and the last with the older transaction protocol among them.
 BOUNCES = tuple(
     Scenario(
         f"bounce-{version}",
@@ -242,7 +244,7 @@ BOUNCES = tuple(
     )
     for version in ("0.8.2.2", "0.11.0.3", "3.9.1")
 )
-# What may be asked for by one word. `ci` is what continuous integration runs: short forms of the others.
+# Named groups of scenarios. CI runs `ci`: short forms of the others.
 GROUPS: Mapping[str, Sequence[Scenario]] = {"new": _BUSY, "old": _OLD, "ci": (SHORT, *BOUNCES)}
 SCENARIOS: Mapping[str, Scenario] = {one.name: one for group in GROUPS.values() for one in group}
 

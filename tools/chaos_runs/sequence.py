@@ -1,6 +1,6 @@
-"""The records of a run: which bytes the n-th record of a lane has, and back.
+"""Convert the n-th record of a lane to bytes and back.
 
-A lane is a thread that sends. Its keys are its own, so a key's records have the order in which one thread sent them.
+A lane is a sending thread with its own keys, so the records of a key have the order in which one thread sent them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _FILL = b"." * 64
 
 
 class Number(NamedTuple):
-    """Which record it is: the `serial`-th of its lane, from 0."""
+    """Identify a record: the `serial`-th of its lane, from 0."""
 
     lane: int
     serial: int
@@ -24,14 +24,14 @@ class Number(NamedTuple):
 
 
 class Label(NamedTuple):
-    """The transaction that a copy was written in, and how many records that has."""
+    """Identify the transaction of a copied record, with its number of records."""
 
     name: str
     size: int
 
 
 class Seen(NamedTuple):
-    """A record as a reader met it. `number` is None when its bytes are not those of any record of a run."""
+    """Hold a record as read. `number` is None if its bytes are not those of any record of a run."""
 
     partition: int
     offset: int
@@ -44,12 +44,12 @@ def key_of(number: Number) -> bytes:
 
 
 def value_of(number: Number) -> bytes:
-    """Text that tells its number, of a length that varies with it, so that mixed-up bytes are noticed."""
+    """Return a text with the number, of a length that depends on it, so that wrong bytes are noticed."""
     return b"%d:%d:" % number + _FILL[: number.serial % len(_FILL)]
 
 
 def number_of(key: bytes | None, value: bytes | None) -> Number | None:
-    """None unless the bytes are exactly those of a record."""
+    """Return the number of a record, or None unless the bytes are exactly those of a record."""
     lane, _, rest = (value or b"").partition(b":")
     serial, _, _ = rest.partition(b":")
     if not (lane.isdigit() and serial.isdigit()):

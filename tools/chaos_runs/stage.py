@@ -1,6 +1,6 @@
-"""The real stage: a cluster of Java processes, the relay before it, the copying processes, and the clock.
+"""Provide the real stage: a cluster of Java processes, its relay, the copying processes, and the clock.
 
-Brokers are started on the thread that calls, which must outlive them: the kernel ends them with that thread.
+The calling thread starts the brokers and must outlive them, because the kernel ends them with that thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ASK_S = 30.0
 
 
 class LiveStage:
-    """See `scenarios.Stage`. `say` is told each thing that is done."""
+    """Implement `scenarios.Stage`. `say` receives a line for each action."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class LiveStage:
         return self._cluster.node_ids
 
     def leader(self, partition: int) -> int:
-        """Asked again until there is one."""
+        """Return the leader of a partition; repeat the request until there is one."""
         deadline = time.monotonic() + _ASK_S
         while True:
-            with contextlib.suppress(Exception):  # the reader's own kinds: a broker that is just not there
+            with contextlib.suppress(Exception):  # the reader's own errors: a broker that is down
                 node = self._reader.leaders(self._topic).get(partition, -1)
                 if node > 0:
                     return node

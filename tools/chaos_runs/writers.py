@@ -1,8 +1,7 @@
-"""Threads that produce sequenced records with one producer, and note what became of each.
+"""Produce numbered records from several threads with one producer, and note the result of each.
 
-They spread their records over the time that the scenario takes, in bursts, so that there is always something under way;
-they go on, beyond their number, until the scenario is over. What they could not send in time for lack of room they send
-as soon as there is some.
+The threads spread their records over the length of the scenario, in bursts, so that some are always in flight, and send
+more until the scenario is over. Records that a full buffer delayed are sent as soon as there is room.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from kwire import Producer, ProduceResponse
 from kwire.errors import DeliveryError, KwireError
 
 LANES = 4
-# Small batches and a small buffer: many requests are under way, and a leader that is away is felt at once.
+# Small batches and a small buffer: many requests are in flight, and the loss of a leader blocks the threads soon.
 _OPTIONS: dict[str, Any] = {
     "batch_bytes": 4_096,
     "max_buffered_bytes": 8 * 1024 * 1024,
-    "request_timeout_ms": 10_000,  # a broker that is paused for 20 s is given up, and what it was sent is in doubt
+    "request_timeout_ms": 10_000,  # requests to a broker that pauses for 20 s time out, with unknown results
     "max_block_ms": 180_000,
 }
 _BURST = 25
@@ -30,7 +29,7 @@ _POLL_S = 0.01
 
 
 class Writers:
-    """`records` in all lanes together, over `seconds`; use it as a context manager, then ask what happened."""
+    """Send `records` in all lanes together over `seconds`; use it as a context manager, then read the results."""
 
     def __init__(self, bootstrap: str, topic: str, records: int, seconds: float, *, delivery_timeout_ms: int) -> None:
         self._topic = topic
@@ -62,16 +61,16 @@ class Writers:
 
     @property
     def acknowledged(self) -> int:
-        """How many records have an outcome."""
+        """Return the number of records with a result."""
         return self._acknowledged
 
     @property
     def seconds(self) -> float:
-        """From the first record to the last outcome."""
+        """Return the seconds from the first record to the last result."""
         return self._last_at - self._began_at
 
     def finish(self) -> None:
-        """The scenario is over: send the rest at full speed and wait for all outcomes."""
+        """Send the rest at full speed after the scenario, and wait for all results."""
         self._is_over.set()
         for thread in self._threads:
             thread.join()
@@ -83,7 +82,7 @@ class Writers:
         return {lane: len(responses) for lane, responses in enumerate(self._responses)}
 
     def outcomes(self) -> tuple[dict[Number, tuple[int, int]], dict[Number, Failure]]:
-        """Where each record was acknowledged, as (partition, offset), and why others failed. After `finish`."""
+        """Return the (partition, offset) of each acknowledged record and the errors of the others, after `finish`."""
         places: dict[Number, tuple[int, int]] = {}
         failed: dict[Number, Failure] = {}
         for lane, responses in enumerate(self._responses):
@@ -115,7 +114,7 @@ class Writers:
         self._is_over.wait(max(_POLL_S, moment - time.monotonic()))
 
     def _on_delivery(self, response: ProduceResponse) -> None:
-        """On the producer's one thread for callbacks."""
+        """Note a response, on the producer's one thread for callbacks."""
         now = time.monotonic()
         self.longest_stall = max(self.longest_stall, now - self._last_at)
         self._last_at = now

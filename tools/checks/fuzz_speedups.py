@@ -1,11 +1,9 @@
-"""Broken input for the C accelerator, and its specification beside it: the two must answer alike, whatever comes.
+"""Give the C accelerator and the pure Python code the same damaged input; both must return the same result.
 
-A case is made from one number and is of one of four kinds: records as brokers and producers sent them (fixtures/) or as
-nobody would, broken, and often with a length and a checksum that are right again, so that they are looked at; buffers
-that claim to be columns; a story of an accumulator; a broken message. `tools/sanitize fuzz` runs this on a build that
-ends the process when C reads or writes where it must not.
-
-Refuses: to know the sanitizers; to shrink what it found.
+A seed makes a case of one of four kinds: damaged records, recorded (fixtures/) or random, often with the length and the
+checksum corrected so that they are decoded; buffers that claim to be columns; a sequence of calls of an accumulator; a
+damaged message. `tools/sanitize fuzz` runs this on a build that ends the process on an invalid memory access. A failing
+case is not reduced.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 from tests.wire.speedups import accelerated, python, speedups  # noqa: E402
 
-# All of kwire is to use the C that was compiled for the tests, whatever the environment has installed.
+# All of kwire must use the C code compiled for the tests, whichever the environment has installed.
 sys.modules["kwire.wire._speedups"] = speedups()
 
 from checks import fuzz_protocol  # noqa: E402
@@ -48,11 +46,11 @@ _REFUSED = (ValueError, TypeError, IndexError, OverflowError)
 
 
 class DisagreementError(AssertionError):
-    """C and its specification answer differently."""
+    """The C code and the pure Python code return different results."""
 
 
 def check(seed: int) -> None:
-    """Raises DisagreementError, or what the case itself raises; says of which seed."""
+    """Run the case of a seed. Raises DisagreementError, or the error of the case, with the seed."""
     kind = Random(seed).choice([_records, _records, _records, _columns, _story, fuzz_protocol.check])
     try:
         kind(seed)
@@ -66,7 +64,7 @@ def check(seed: int) -> None:
 
 @cache
 def recorded() -> list[bytes]:
-    """The records of all partitions in the frames of fixtures/."""
+    """Return the records of all partitions in the frames of fixtures/."""
     found = []
     for path in sorted(ROOT.glob("fixtures/*/produce_v*_request.bin")):
         request: Any = decode_request(path.read_bytes())[1]
@@ -95,14 +93,14 @@ def _records(seed: int) -> None:
 
 @contextmanager
 def _specification() -> Iterator[None]:
-    """Batches are opened by it."""
+    """Open batches with the pure Python code."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(v2, "open_cursor", python.open_cursor)
         yield
 
 
 def _made(random: Random) -> bytes:
-    """Batches in a row, of all that a record can be."""
+    """Return consecutive batches of varied random records."""
     batches, offset = [], random.choice([0, 0, 1 << 62])
     for _ in range(random.choice([1, 1, 2, 5])):
         records = [
@@ -123,7 +121,7 @@ def _cell(random: Random) -> bytes | None:
 
 
 def _put_right(data: bytes) -> bytes:
-    """The first batch with its length and its checksum, if it can be one."""
+    """Correct the length and the checksum of the first batch, if the data may be one."""
     if len(data) <= _CHECKED_AT or data[16] != 2:
         return data
     changed = bytearray(data)
@@ -142,7 +140,7 @@ def _kind(loops: Any) -> type[Any]:
 
 
 def _read(loops: Any, data: bytes, position: int, check_crc: bool, enough: int, ways: int) -> tuple[Any, ...]:
-    """All records, as columns or in ways that differ from cursor to cursor; and how it ended."""
+    """Return all records, read as columns or in different ways for each cursor, and the error at the end."""
     random = Random(ways)
     are_columns = random.random() < 0.3
     kept: list[Any] = []
@@ -164,7 +162,7 @@ def _read(loops: Any, data: bytes, position: int, check_crc: bool, enough: int, 
 
 
 def _in_bytes(found: Any) -> Any:
-    """In C the large ones are only views of bytes."""
+    """Convert values to bytes, because large values are views of bytes in C."""
     return tuple(
         _in_bytes(one) if isinstance(one, tuple) else one if one is None or isinstance(one, int) else bytes(one)
         for one in found
@@ -172,7 +170,7 @@ def _in_bytes(found: Any) -> Any:
 
 
 def _cursors(loops: Any, data: bytes, position: int, check_crc: bool, enough: int) -> Iterator[Any]:
-    """As a consumer's lane reads. C opens together what comes one by one in Python."""
+    """Yield cursors as a consumer reads them. C opens several batches at once, Python one at a time."""
     at = 0
     while True:
         found = loops.open_batches(_kind(loops), "t", 0, position, data, at, check_crc, enough)
@@ -195,7 +193,7 @@ def _seen(record: Any) -> tuple[object, ...]:
 
 
 def _columns(seed: int) -> None:
-    """Buffers of any size with anything in them."""
+    """Append random columns to both accumulators and compare the results."""
     random = Random(seed)
     count = random.choice([1, 2, 7, 40])
     timestamps = array("q", [random.choice([0, NOW, (1 << 63) - 1]) for _ in range(count)])
@@ -205,7 +203,7 @@ def _columns(seed: int) -> None:
         NOW if random.random() < 0.5 else timestamps, partitions if random.random() < 0.5 else random.choice([None, 0]),
     )  # fmt: skip
     c, expected = (_put(made, given, count) for made in (speedups(), python))
-    if expected == "refused":  # C takes in what comes before
+    if expected == "refused":  # C accepts the records before the invalid one
         is_alike = c == "refused" or c[0] < count
     else:
         is_alike = c == expected
@@ -227,7 +225,7 @@ def _cells(random: Random, count: int) -> Any:
 
 
 def _put(made: Any, given: ManyColumns, count: int) -> Any:
-    """What an accumulator has when it was handed them, if it took them."""
+    """Return the contents of an accumulator after it got the columns, or "refused"."""
 
     def unused(*arguments: Any) -> Any:
         raise AssertionError

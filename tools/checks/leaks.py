@@ -31,12 +31,12 @@ AT_ONCE = 10_000
 TOPIC, READ = "sent-to", "read-from"
 VALUE, KEY = b"a value that all records share", b"key"
 HEADERS = (("name", b"content"),)
-# What a round may add: threads come and go, and a dictionary grows now and then. A record's object would add a million.
+# The growth allowed in a round, for threads and dictionaries. One leaked object a record would add a million.
 GROWTH_MAX = 500
 
 
 def broker(pipe: Connection) -> None:
-    """Keeps little of what is sent: a log is cut at its beginning as it grows."""
+    """Run a broker that deletes the oldest records as its logs grow."""
     with Cluster(1) as cluster:
         cluster.create_topic(TOPIC, PARTITIONS, configs={"retention.bytes": "10000000"})
         cluster.create_topic(READ, PARTITIONS)
@@ -45,7 +45,7 @@ def broker(pipe: Connection) -> None:
 
 
 class Ways:
-    """Each takes a number of records and leaves none on the way."""
+    """Send or read a number of records, in one way each, and leave none in flight."""
 
     def __init__(self, bootstrap: str) -> None:
         self.producer = Producer(bootstrap)
@@ -59,7 +59,7 @@ class Ways:
         self.producer.flush()
 
     def send_and_be_told(self, count: int) -> None:
-        """With a report for each, and a response that is kept for a while."""
+        """Send with a delivery callback for each record, and keep the last future for a while."""
         self.left, kept = count, None
         for number in range(count):
             kept = self.producer.send(TOPIC, VALUE, None, HEADERS, number % PARTITIONS, number, self._tell)
@@ -107,7 +107,7 @@ class Ways:
             left -= self.consumer.poll_arrow(timeout=10.0, include_headers=True).num_rows
 
     def fill(self, count: int) -> None:
-        """What is read, over and over."""
+        """Write the records that the other ways read repeatedly."""
         for start in range(0, count, AT_ONCE):
             self.producer.send_many(READ, [VALUE] * min(AT_ONCE, count - start))
         self.producer.flush()
@@ -128,7 +128,7 @@ def counted() -> dict[str, int]:
 
 
 def growth(way: Callable[[int], None], count: int) -> dict[str, int]:
-    """The least that one of the later rounds added, of each kind."""
+    """Return the smallest growth of a later round, for each kind."""
     rounds: list[dict[str, int]] = []
     for _ in range(ROUNDS):
         before = counted()

@@ -1,7 +1,7 @@
-"""Releases of confluent-kafka against the embedded broker; tools/librdkafkas makes the environment and starts this.
+"""Check releases of confluent-kafka on the embedded broker; tools/librdkafkas makes the environment and starts this.
 
-A release is installed with `pip install --target`, and a process of its own (`--inside`) imports it from there: it
-lists all topics, produces, and reads as a member of a group that subscribes by a pattern.
+It installs a release with `pip install --target`, and a new process (`--inside`) imports it from there: it lists all
+topics, produces, and reads as a member of a group that subscribes by a pattern.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECORDS = 50
 
 
 def installed(release: str) -> Path:
-    """The folder that the release is in, installed if it was not. Raises CalledProcessError when pip fails."""
+    """Return the folder of a release; install it if absent. Raises CalledProcessError if pip fails."""
     folder = CACHE / release
     if not (folder / "confluent_kafka").is_dir():
         command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
@@ -33,7 +33,7 @@ def installed(release: str) -> Path:
 
 
 def check(bootstrap: str) -> None:
-    """Do with the release on the path what its users do first. Raises AssertionError, or KafkaException."""
+    """Run a user's first calls with the release on the path. Raises AssertionError or KafkaException."""
     import confluent_kafka
     import confluent_kafka.admin
 
@@ -60,7 +60,7 @@ def check(bootstrap: str) -> None:
 
 
 def run(release: str) -> tuple[bool, str]:
-    """Whether the release passed, and what it said."""
+    """Return whether the release passed, and its output."""
     folder = installed(release)
     with Cluster(1, topics={"x-one": 1, "x-two": 1, "other": 1}) as cluster:
         program = [sys.executable, __file__, "--inside", cluster.bootstrap]

@@ -1,7 +1,7 @@
-"""The environment in which the C accelerator runs with gcc's sanitizers, and what is run there by tools/sanitize.
+"""Run the C accelerator with gcc's sanitizers, for tools/sanitize.
 
-The tests compile the source themselves; here with other flags. Python's own allocator is out of the way, so that every
-object is a block of its own that can be watched.
+The tests compile the source with the flags of this environment. It turns Python's own allocator off, so that the
+sanitizers see each object as a separate block.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ TESTS = [
         for name in ("speedups", "reader", "accumulator", "bulk", "accumulator_stories", "sockets")
     ),
 ]
-# All is slow, which is no fault.
+# The timeout is long because the sanitizers slow down every test.
 OPTIONS = ["-q", "-p", "no:cacheprovider", "--timeout=1200"]
-# Allocated blocks are counted by Python's allocator, which is off.
+# This test counts blocks of Python's allocator, which is off.
 UNFIT = "test_nothing_leaks"
-# Two thirds of the time. What they try at random the fuzzing tries too.
+# These take two thirds of the time, and the fuzzing covers their random input.
 LONG = "test_random_messages_their_prefixes_and_flipped_bits or test_decode_damaged"
 
 
 def environment() -> dict[str, str]:
-    """For a Python that is started by it."""
+    """Return the environment variables of a Python process with the sanitizers."""
     libraries = [_output("gcc", f"-print-file-name=lib{name}.so") for name in ("asan", "ubsan")]
     return {
         **os.environ, "KWIRE_CFLAGS": FLAGS, "LD_PRELOAD": " ".join(libraries), "PYTHONMALLOC": "malloc",

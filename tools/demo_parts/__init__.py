@@ -1,1 +1,1 @@
-"""The program behind tools/demo: `main` runs it, `proof` judges what was read back, `spark_job` is its PySpark job."""
+"""Run tools/demo: `main` is the program, `proof` checks the records read back, `spark_job` is the PySpark job."""

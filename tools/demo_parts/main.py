@@ -1,10 +1,10 @@
-"""The demo's program; tools/demo makes its environment and starts it.
+"""Run the demo; tools/demo makes its environment and starts this program.
 
     tools/demo [--bootstrap HOST:PORT] [--records N] [--no-spark]
 
-Starts three embedded brokers (or uses the cluster at HOST:PORT), produces records while one broker is stopped and comes
-back (not on a real cluster), reads them back and judges, then does the same through PySpark, unless --no-spark is
-given. Exit code 0 only if every proof held.
+It starts three embedded brokers (or uses the cluster at HOST:PORT), produces records while one broker stops and starts
+again (not on a real cluster), reads them back and checks them. Unless --no-spark is given, it does the same through
+PySpark. The exit code is 0 only if every check passed.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ IMPLEMENTATIONS = {"c": "with its C accelerator", "python": "in pure Python (no 
 PARTITIONS = 6
 SPARK_ROWS = 5_000
 SPARK_TIMEOUT = 120.0
-# Small, so that records are on their way all the time rather than waiting in memory for the broker to come back.
+# Small, so that records are always in flight and do not all wait in memory for the broker's return.
 BUFFER_BYTES = 2 * 1024 * 1024
-# Records of which the outcome is looked at together.
+# The number of records whose results the demo checks at once.
 WINDOW = 2_000
 
 
 def value_of(number: int) -> bytes:
-    """Text that tells its number, of a length that varies with it, so that mixed-up bytes are noticed."""
+    """Return a text with the number, of a length that depends on it, so that wrong bytes are noticed."""
     return b"record %d " % number + b"." * (number % 64)
 
 
 def number_of(key: bytes | None, value: bytes | None) -> int:
-    """The number of a record, or -1 when its bytes are not exactly those of the record with that number."""
+    """Return the number of a record, or -1 if its bytes are not exactly those of the record with that number."""
     try:
         number = int((value or b"").split(b" ", 2)[1])
     except (IndexError, ValueError):
@@ -56,7 +56,7 @@ def number_of(key: bytes | None, value: bytes | None) -> int:
 
 
 def key_of(number: int) -> bytes | None:
-    """Nine of ten records have a key, which chooses their partition; the producer spreads the others as it likes."""
+    """Return a record's key, which chooses its partition, or None for every tenth record."""
     return None if number % 10 == 0 else b"key %d" % (number % 1_000)
 
 
@@ -65,7 +65,7 @@ def rate_of(records: int, seconds: float) -> str:
 
 
 class Demo:
-    """One run against one cluster. `embedded` is None on a real one."""
+    """Run the demo on one cluster. `embedded` is None on a real cluster."""
 
     def __init__(self, console: Console, bootstrap: str, embedded: Cluster | None) -> None:
         self.console = console
@@ -138,7 +138,7 @@ class Demo:
         return acknowledged
 
     def _disturb(self, number: int, count: int, progress: Progress) -> None:
-        """A third of the way the broker that leads partition 0 is stopped; after two thirds it is back."""
+        """Stop the leader of partition 0 after a third of the records, and start it after two thirds."""
         if self.embedded is None:
             return
         if number == count // 3:
@@ -171,7 +171,7 @@ class Demo:
                 if records:
                     patience = time.monotonic() + 60
                 elif time.monotonic() > patience:
-                    return  # the judge will find what is missing
+                    return  # the check finds the missing records
 
     def _add_proof(self, proof: Proof, seconds: float) -> None:
         text = f"{proof.read:,} of {proof.sent:,} in {seconds:.1f} s, {rate_of(proof.read, seconds)}"
@@ -220,7 +220,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.records < 3:
         parser.error("--records: at least 3")
-    # The loss of a broker, which is on purpose here, is told by the demo itself.
+    # The demo itself reports the loss of the broker, which is intended.
     logging.getLogger("kwire").setLevel(logging.ERROR)
     console = Console()
     console.print(f"kwire {kwire.__version__}, {IMPLEMENTATIONS[IMPLEMENTATION]}")

@@ -1,9 +1,9 @@
-"""The demo's proof: what was sent and acknowledged is in the topic, once, where it was acknowledged, and in order.
+"""Check that each acknowledged record is in the topic once, at its acknowledged offset, and in order.
 
-Records carry numbers, 0 to count - 1 in the order of sending. The order that is promised: within a partition, records
-with a key are in the order of sending, and so are those without; between the two there is no order, because a record
-without a key gets its partition only when it leaves. Owns the judgement over what was read back; it reads nothing
-itself, so that tests can hand it a loss, a duplicate or a swap and see it fail.
+Records have numbers, 0 to count - 1 in the order of sending. Within a partition, the records with a key are in the
+order of sending, and so are the records without a key; there is no order between the two, because a record without a
+key gets its partition only when it is sent. This module reads no topic, so tests can give it a loss, a duplicate or a
+swap.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ class Place(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A record as it was read back. `number` is -1 when its bytes are not those of any record that was sent."""
+    """Hold a record as read back. `number` is -1 if its bytes are not those of any record that was sent."""
 
     place: Place
     number: int
     has_key: bool = True
 
 
-# How many findings of a kind are kept to be shown.
+# The number of findings of each kind that are shown.
 _SHOWN = 3
 
 
 @dataclass
 class Proof:
-    """`findings` say what is wrong, the first few of each kind; the counts are of all."""
+    """Hold the result: `findings` has the first few anomalies of each kind; the counts include all."""
 
     sent: int
     read: int
@@ -49,9 +49,9 @@ class Proof:
 
 
 def judge(sent: int, acknowledged: Mapping[int, Place], read: Iterable[Read]) -> Proof:
-    """Judge records read in the order in which each partition's log has them.
+    """Check records read in the order of each partition's log.
 
-    `acknowledged` is where the brokers said that each number is; an offset of -1 means that they did not say.
+    `acknowledged` has the position of each number from the responses; an offset of -1 means that they had none.
     """
     places: dict[int, list[Place]] = {}
     last: dict[tuple[int, bool], Read] = {}

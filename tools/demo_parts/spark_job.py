@@ -1,9 +1,9 @@
-"""The demo's PySpark job: writes a DataFrame through format("kwire"), reads it back and compares row by row.
+"""Write a DataFrame through format("kwire") with PySpark, read it back and compare it row by row.
 
     python tools/demo_parts/spark_job.py BOOTSTRAP TOPIC ROWS
 
-A program of its own, so that the JVM and its log end with it. The last line of its output is JSON: rows written, read,
-partitions used and the number of rows that differ. Exit code 0 only if none does.
+It is a separate program, so that the JVM and its log end with it. The last line of its output is JSON: rows written,
+rows read, partitions used and the number of different rows. The exit code is 0 only if no row differs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def session() -> SparkSession:
 
 
 def frame(spark: SparkSession, rows: int) -> DataFrame:
-    """Rows with every column that a record has; each seventh key and each eleventh value is null."""
+    """Return rows with every column of a record; each seventh key and each eleventh value is null."""
     number = col("id").cast("string")
     return spark.range(0, rows, 1, 4).select(
         when(col("id") % 7 != 0, encode(concat(lit("key-"), number), "UTF-8")).alias("key"),

@@ -1,6 +1,5 @@
-"""Recordings of what real brokers say: every version of every API of `script.APIS`, written to fixtures/.
+"""Record the responses of real brokers to every version of every API of `script.APIS`, in fixtures/.
 
-Owns: one connection that writes a request and reads the answer (`wire`), the requests that are asked in every version
-(`script`), and the files (`fixtures`). The requests are kwire's own, so a recording shows that a real broker took them;
-the answers are the broker's own bytes.
+`wire` sends a request and reads its response, `script` lists the requests, and `fixtures` writes the files. kwire
+encodes the requests, so a recording shows that a real broker accepts them; the responses are the broker's own bytes.
 """

@@ -1,4 +1,4 @@
-"""What is asked of a broker before anything else: what it speaks, who may come in, which brokers there are."""
+"""Send the first requests of a connection: ApiVersions, SASL and the cluster's metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a recording: fixtures/<broker version>/<api>_v<n>_{request,response}.{bin,json}.
+"""Write the files of a recording: fixtures/<broker version>/<api>_v<n>_{request,response}.{bin,json}.
 
 `.bin` is the frame with its header and without its size. `.json` has the header's fields and the body in Kafka's JSON.
 """
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2] / "fixtures"
 
 
 def write(exchange: Exchange, broker_version: str, root: Path = ROOT) -> None:
-    """Write one exchange's four files."""
+    """Write the four files of one exchange."""
     folder = root / broker_version
     folder.mkdir(parents=True, exist_ok=True)
     request, response = exchange.request, exchange.response

@@ -1,4 +1,4 @@
-"""Groups: their members, their positions, and what is told about them."""
+"""Send the requests of groups: members, committed offsets and descriptions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kwire.protocol.messages.sync_group import SyncGroupRequest
 from recording.scene import TOPIC, Scene
 from recording.wire import Exchange
 
-# A consumer's subscription, version 0, to TOPIC: what a member of a group tells when it joins.
+# A consumer's subscription to TOPIC, version 0: the metadata of a member in JoinGroup.
 _SUBSCRIPTION = b"\0\0" + b"\0\0\0\1" + b"\0\x08recorded" + b"\xff\xff\xff\xff"
 _ASSIGNMENT = b"\0\0" + b"\0\0\0\1" + b"\0\x08recorded" + b"\0\0\0\1\0\0\0\0" + b"\xff\xff\xff\xff"
 
@@ -100,7 +100,7 @@ def _join_request(group: str, member_id: str) -> JoinGroupRequest:
 
 
 def _member(scene: Scene) -> tuple[str, int, str]:
-    """A group with one member in it: (group, generation, member id)."""
+    """Make a group with one member. Return (group, generation, member id)."""
     exchange = join_group(scene, scene.versions(JoinGroupRequest)[-1])
     request: Any = exchange.request
     response: Any = exchange.response
@@ -132,7 +132,7 @@ def _commit_request(scene: Scene, group: str, version: int) -> OffsetCommitReque
 
 
 def _new_group(scene: Scene) -> str:
-    """A group without members that has positions."""
+    """Make a group without members that has committed offsets, and return its name."""
     group = scene.new_name("group")
     version = scene.versions(OffsetCommitRequest)[-1]
     answer = scene.wire.ask(_commit_request(scene, group, version), version)

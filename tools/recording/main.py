@@ -1,4 +1,4 @@
-"""`tools/record_fixtures`: start each broker in turn, ask it everything, and write down what was said."""
+"""Start each broker in turn, send it every version of every request, and write the exchanges to fixtures/."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from recording.script import APIS
 from recording.wire import Wire
 
 VERSIONS = ("0.8.2.2", "0.11.0.3", "1.1.1", "2.8.2", "3.9.1", "4.3.1")
-# What is answered by an error on purpose: partition 1 is fetched beyond its end; and positions of version 0 are kept in
-# ZooKeeper, so that brokers without one refuse that version, which they offer.
+# Expected errors: a fetch beyond the end of partition 1; and version 0 of committed offsets, which ZooKeeper keeps, so
+# that brokers without one reject that version although they offer it.
 _WANTED_CODES = {
     ("Fetch", ErrorCode.OFFSET_OUT_OF_RANGE),
     ("OffsetCommit", ErrorCode.UNSUPPORTED_VERSION),
@@ -28,7 +28,7 @@ _WANTED_CODES = {
 
 
 def record(version: str) -> int:
-    """Record one broker; the number of exchanges."""
+    """Record one broker. Return the number of exchanges."""
     shutil.rmtree(fixtures.ROOT / version, ignore_errors=True)
     count = 0
     with KafkaCluster(version, sasl=has_sasl(version)) as cluster, Wire(HOST, cluster.port(1)) as wire:
@@ -50,7 +50,7 @@ def record(version: str) -> int:
 
 
 def error_codes(body: object) -> Iterator[int]:
-    """Every errorCode in a message's JSON, at any depth, partitionErrorCode too."""
+    """Yield every errorCode in a message's JSON, at any depth, partitionErrorCode too."""
     if isinstance(body, dict):
         for name, value in body.items():
             if name.lower().endswith("errorcode"):

@@ -1,4 +1,4 @@
-"""Records and where they are: Produce, Fetch, ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
+"""Send the requests of records and offsets: Produce, Fetch, ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIMESTAMP_MS = 1_700_000_000_000
 def produce(scene: Scene, version: int) -> Exchange:
     plain: Sequence[Any] = [(_TIMESTAMP_MS, b"key", b"value", ()), (_TIMESTAMP_MS + 1, None, None, ())]
     headers = (("header", b"of the record"), ("null", None)) if version >= 3 else ()
-    # Only in partition 1: Kafka 0.11 cannot rewrite records with headers for an older Fetch.
+    # Only in partition 1: Kafka 0.11 cannot convert records with headers for an older Fetch.
     headed: Sequence[Any] = [(_TIMESTAMP_MS, b"key", b"value", headers)]
     magic = 2 if version >= 3 else max(0, version - 1)
     partitions = [

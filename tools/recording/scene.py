@@ -1,4 +1,4 @@
-"""The scene of a recording: a running broker, what it speaks, a topic, and coordinators that are ready."""
+"""Prepare a recording: a running broker, its versions, a topic, and available coordinators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ R = TypeVar("R", bound=Response)
 
 @dataclass
 class Scene:
-    """A running broker, what it speaks, and what is known of its topic."""
+    """Hold a running broker, its versions, and the state of its topic."""
 
     cluster: KafkaCluster
     wire: Wire
@@ -43,7 +43,7 @@ class Scene:
         return spoken(self.cluster.version, self.offered, request)
 
     def newest(self, request: Request[R], at_most: int | None = None) -> R:
-        """Ask in the newest version, for what is not recorded."""
+        """Send a request that is not recorded, in the newest version, and return the response."""
         version = self.versions(type(request))[-1]
         return self.wire.ask(request, version if at_most is None else min(version, at_most))
 
@@ -52,17 +52,17 @@ class Scene:
 
 
 def spoken(broker_version: str, offered: Mapping[int, range], request: type[Request[Any]]) -> range:
-    """The versions of an API in which a broker that offers these answers kwire."""
+    """Return the versions of an API that both kwire and the broker support."""
     both = common(request.VERSIONS, offered.get(request.API_KEY, range(0)))
     if request is ProduceRequest and version_numbers(broker_version) >= (4,):
-        # Brokers from 4.0 on offer Produce from version 0, so that old librdkafkas take them for new enough, and close
-        # the connection on what is older than 3.
+        # Brokers from 4.0 on offer Produce from version 0, for a check in old versions of librdkafka, but close the
+        # connection on versions before 3.
         return range(max(3, both.start), both.stop)
     return both
 
 
 def set_up(cluster: KafkaCluster, wire: Wire) -> Scene:
-    """Find out what the broker speaks, and wait until it has the topic and its coordinators."""
+    """Request the broker's versions, and wait until it has the topic and its coordinators."""
     old = version_numbers(cluster.version) < (0, 10)
     scene = Scene(cluster, wire, BROKERS_BEFORE_API_VERSIONS["0.8.2"] if old else _offered(wire))
     cluster.commands.create_topic(TOPIC, partitions=2)

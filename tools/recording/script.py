@@ -1,6 +1,6 @@
-"""What is asked of a broker, and in which order: each API by a function that asks it in one version.
+"""List the requests of a recording in order: each API has a function that sends it in one version.
 
-Such a function does whatever the question needs before, and answers the exchange to keep.
+Such a function first sends the requests that this one depends on, and returns the exchange to record.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from recording import connections, groups, records, topics, transactions
 from recording.scene import Scene
 from recording.wire import Exchange
 
-# In this order: what is fetched must have been produced, what is read back committed; groups are listed while few.
+# The order matters: Produce before Fetch, OffsetCommit before OffsetFetch, ListGroups while there are few groups.
 APIS: Mapping[str, Callable[[Scene, int], Exchange]] = {
     "ApiVersions": connections.api_versions,
     "Metadata": connections.metadata,

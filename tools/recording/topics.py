@@ -1,4 +1,4 @@
-"""Topics and their configuration: made, made larger, described, changed, deleted."""
+"""Send the requests of topics and their configuration: create, describe, alter, delete."""
 
 from __future__ import annotations
 

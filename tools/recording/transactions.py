@@ -1,4 +1,4 @@
-"""Producer ids and transactions: begun, extended, ended, and what is told about them."""
+"""Send the requests of producer ids and transactions: begin, add, end and describe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kwire.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from recording.scene import TOPIC, Scene
 from recording.wire import Exchange
 
-# Up to here AddPartitionsToTxn is for clients; from here TxnOffsetCommit does what AddOffsetsToTxn did (KIP-890).
+# The last AddPartitionsToTxn for clients, and the first TxnOffsetCommit that replaces AddOffsetsToTxn (KIP-890).
 _ADDED_BY_CLIENTS, _OFFSETS_ADDED_BY_COMMIT = 3, 5
 _PARTITION = 1
 
@@ -74,7 +74,7 @@ def describe_producers(scene: Scene, version: int) -> Exchange:
 
 
 def write_txn_markers(scene: Scene, version: int) -> Exchange:
-    """What a coordinator says to a leader, and `kafka-transactions.sh abort` too: ours is of nobody's transaction."""
+    """Send markers as a coordinator or `kafka-transactions.sh abort` does; this one belongs to no transaction."""
     mine = _Transaction.begun(scene)
     kind = WriteTxnMarkersRequest.Marker
     marker = kind(
@@ -86,7 +86,7 @@ def write_txn_markers(scene: Scene, version: int) -> Exchange:
 
 @dataclass(frozen=True, slots=True)
 class _Transaction:
-    """Of a producer of its own, so that none waits for the end of another."""
+    """Describe a transaction with its own producer id, so that none waits for the end of another."""
 
     id: str
     group: str
@@ -102,7 +102,7 @@ class _Transaction:
 
     @classmethod
     def open(cls, scene: Scene) -> _Transaction:
-        """With a partition in it."""
+        """Begin a transaction and add a partition to it."""
         mine = cls.begun(scene)
         version = min(_ADDED_BY_CLIENTS, scene.versions(AddPartitionsToTxnRequest)[-1])
         answer = scene.wire.ask(_add_request(mine, version), version)

@@ -1,4 +1,4 @@
-"""One blocking connection to a broker: a frame out, a frame in. As simple as can be, so that nothing is hidden."""
+"""Exchange frames with a broker on one blocking connection, as simply as possible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R", bound=Response)
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request and its answer, as messages and as the frames on the wire (without their size)."""
+    """Hold a request and its response, as messages and as frames without their size."""
 
     version: int
     correlation_id: int
@@ -30,7 +30,7 @@ class Exchange:
 
 
 class Wire:
-    """A connection; use it as a context manager."""
+    """Hold a connection; use it as a context manager."""
 
     def __init__(self, host: str, port: int) -> None:
         self._socket = socket.create_connection((host, port), timeout=_TIMEOUT_S)
@@ -43,7 +43,7 @@ class Wire:
         self._socket.close()
 
     def exchange(self, request: Request[R], version: int) -> Exchange:
-        """Ask, and wait for the answer."""
+        """Send a request and wait for its response."""
         correlation_id = next(self._ids)
         frame = b"".join(encode_request(request, version, correlation_id, CLIENT_ID))
         self._socket.sendall(struct.pack(">i", len(frame)) + frame)
