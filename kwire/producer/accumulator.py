@@ -3,14 +3,14 @@
 The accumulator wakes the event loop for new builders and for full ones, not for single records. It knows nothing of
 brokers, errors and time.
 
-    partition >= 0   records that have that partition, or got it by their key
-    UNDESIGNATED     without a key: given a partition as a whole, when drained
-    UNROUTED         without a partition, in the order in which they came, while the topic's partitions are not known;
-                     `route` moves each of them into a builder of the other kinds
+    partition >= 0   records for that partition, chosen by the caller or by the key
+    UNDESIGNATED     records without a key: the whole builder gets a partition when it is drained
+    UNROUTED         records without a partition, in order, while the topic's partition count is unknown; `route` moves
+                     each of them into a builder of the other kinds
 
 All topics share one memory bound. A topic may hold at most SHARE times what is free at the moment (the dynamic
 threshold of shared-memory switches: Choudhury and Hahne, 1998), so one topic alone gets SHARE of SHARE + 1 parts.
-What remains free is for the others, so that a topic without a leader cannot stop them. The first record of a topic
+The rest stays free for other topics, so that a topic without a leader cannot block them. The first record of a topic
 that holds nothing only has to fit. While a sender waits for more memory than is free, `is_short` is set: a topic then
 gets a SHAREth of what is free, so that released memory adds up.
 
@@ -39,23 +39,23 @@ from kwire.wire.checksums import murmur2
 
 UNDESIGNATED, UNROUTED = -1, -2
 
-# How many times what is free a topic may hold.
+# A topic may hold at most this many times the free memory.
 SHARE = 16
 
-# Records that follow each other in a run: the number of the first, and how many.
+# Consecutive records of a builder: the builder, the number of the first record, and the count.
 RecordSpan = tuple[BatchBuilder, int, int]
-# Which is the first that is not in, its size if it is too large to be ever let in, else 0; where the others are; and
-# the stretch of each as uint32s: None where they come one after the other.
+# The first record not appended; its size if it exceeds the limit, else 0; the spans of the appended records; and the
+# span index of each record as uint32s, or None if the spans are in order.
 AppendResult = tuple[int, int, list[RecordSpan], bytes | None]
 
-# Bytes; the partitions of no longer keys are remembered.
+# In bytes; only keys up to this length have their partition cached.
 _SHORT_KEY = 64
 
-# Makes an object without `__init__`, which would take longer than the rest.
+# Creates an object without `__init__`, which would take longer than the rest of `send`.
 _blank = object.__new__
 
 
-# validity | None, ends, data, whether ends have 64 bits (else 32), and the place of the first item in all of them.
+# validity | None, ends, data, whether the ends have 64 bits (else 32), and the index of the first item.
 BytesBuffers = tuple[Bytes | None, Bytes, Bytes, bool, int]
 BytesCells = list[bytes | None] | BytesBuffers | None
 
@@ -68,7 +68,7 @@ _PLAIN = frozenset((bytes, type(None)))
 class ManyColumns(NamedTuple):
     """Records of one topic, all columns of one length.
 
-    A column that is None has None everywhere; one that is a number has that. -1 for a partition: it is to be chosen.
+    A column that is None is None for all records; a number applies to all records. Partition -1 means unassigned.
     """
 
     values: BytesCells
@@ -78,7 +78,7 @@ class ManyColumns(NamedTuple):
     partitions: int | array[int] | None
 
     def rows(self, start: int, end: int) -> Iterator[ManyRow]:
-        """Records start .. end - 1."""
+        """Yield records start .. end - 1."""
         headers: Iterable[Headers] = repeat(()) if self.headers is None else self.headers[start:end]
         timestamps = repeat(self.timestamps) if isinstance(self.timestamps, int) else self.timestamps[start:end]
         partitions: Iterable[int | None] = repeat(self.partitions)  # type: ignore[arg-type]  # no array, then
@@ -90,7 +90,7 @@ class ManyColumns(NamedTuple):
             yield tuple(fields)
 
     def values_alone(self, start: int, end: int) -> list[bytes] | None:
-        """The values of records start .. end - 1; None unless all are there, of one time, without keys and headers."""
+        """Return the values of records start .. end - 1, or None unless all are values alone of one time."""
         if self.keys is not None or self.headers is not None or not isinstance(self.timestamps, int):
             return None
         values = _cells(self.values, start, end)
@@ -118,7 +118,7 @@ def _buffered(column: BytesBuffers, start: int, end: int) -> list[bytes | None]:
         is_there = [bits[at >> 3] >> (at & 7) & 1 for at in range(first + start, first + end)]
     if all(map(le, bounds, bounds[1:])) and bounds[0] >= 0 and bounds[-1] <= len(content):
         origin, end_of_all = bounds[0], bounds[-1]
-    else:  # fine where that is nothing's bound
+    else:  # valid if only null items have invalid bounds
         origin, end_of_all = 0, len(content)
         for number, (begin, stop) in enumerate(pairwise(bounds)):
             if (is_there is None or is_there[number]) and not 0 <= begin <= stop <= len(content):
@@ -129,11 +129,11 @@ def _buffered(column: BytesBuffers, start: int, end: int) -> list[bytes | None]:
 
 
 class _Topic:
-    """What the accumulator knows of a topic. `ring` is the partitions that take turns, where there is no hash.
+    """A topic's state. `ring`: the partitions used in turn if there is no hash.
 
-    `keyless`: where records go that have neither a key nor a partition; None where they take turns. `joined`: the
-    builder that such a record without terms has joined last. `used_bytes`: its part of the memory. `is_awaited`:
-    senders wait for memory for it, and are served before those that come later.
+    `keyless`: the slot of records without key and partition, None for round robin. `joined`: the builder that such a
+    record without terms joined last. `used_bytes`: the topic's memory. `is_awaited`: senders wait for memory for the
+    topic, and later senders queue behind them.
     """
 
     __slots__ = ("bytes_max", "count", "is_awaited", "joined", "keyless", "next", "open", "ring", "used_bytes")
@@ -142,7 +142,7 @@ class _Topic:
         self.bytes_max = bytes_max
         self.used_bytes = 0
         self.is_awaited = False
-        self.count = 0  # of partitions; 0: not known
+        self.count = 0  # of partitions; 0: unknown
         self.keyless: int | None = UNROUTED
         self.joined: BatchBuilder | None = None
         self.ring: tuple[int, ...] = ()
@@ -151,13 +151,13 @@ class _Topic:
 
 
 class RecordAccumulator:
-    """Appends records. `refer` is the slow path: `send` calls it with its own arguments for whatever is unusual.
+    """Appends records to batch builders within bounded memory.
 
-    That includes every record while `is_open` is not set: nothing was started yet, or all is over. `key_hash` is
-    "murmur2", "crc32", "" where keys count for nothing, or None where records take turns; `may_share(terms of a
-    builder, terms of a record)` is called where one has terms. `time_ms` tells the time; `by_system`: it is the
-    system's, which C asks by itself. `sums`: batches are sent as they are, so that C makes their CRC of what goes
-    in, while the processor has it at hand.
+    `refer` is the slow path: `send` calls it with its own arguments for unusual records, and for all records while
+    `is_open` is false. `key_hash` is "murmur2", "crc32", "" to ignore keys, or None for round robin. `may_share(terms
+    of a builder, terms of a record)` is called if either has terms. `time_ms` returns the time; `by_system` means that
+    it is the system time, which C reads directly. `sums`: batches are sent uncompressed, so C computes the CRC of
+    records while they are in the processor's cache.
     """
 
     def __init__(
@@ -208,8 +208,8 @@ class RecordAccumulator:
     ) -> Any:
         """Append a record at once and return its future: what a producer's `send` does for nearly all records.
 
-        Nearly all have a value of bytes and nothing else, and join a builder that they neither begin nor fill. Their
-        path is written out here, because each call would take a tenth of the time.
+        Nearly all have only a value of bytes, and join a builder that they neither begin nor fill. Their path is
+        inlined here, because each function call would take a tenth of the time.
         """
         if not (
             type(value) is bytes and type(topic) is str
@@ -220,7 +220,7 @@ class RecordAccumulator:
         size = RECORD_OVERHEAD_BYTES_MAX + len(value)
         now = self._time_ms()
         place: RecordFuture = _blank(self._place)
-        # Taken and given back by hand it would cost half as much, and be kept where Ctrl-C comes before the `try`.
+        # acquire() and release() would cost half as much, but Ctrl-C before the `try` would leave the lock held.
         with self._lock:
             state = self._topics.get(topic)
             run = None if state is None else state.joined
@@ -256,7 +256,7 @@ class RecordAccumulator:
         timestamp_ms: int | None,
         on_delivery: Callable[..., object] | None,
     ) -> Any:
-        """`send` for any record."""
+        """Append any record at once, or pass it to the slow path."""
         size = RECORD_OVERHEAD_BYTES_MAX
         if value is not None:
             if type(value) is str:
@@ -329,7 +329,7 @@ class RecordAccumulator:
     def _append_each(
         self, topic: str, state: _Topic, columns: ManyColumns, start: int, end: int
     ) -> tuple[AppendResult, bool]:
-        """`append_many` for any records."""
+        """Append records start .. end - 1 of any kind; return the result and whether to wake the loop."""
         stretches: list[RecordSpan] = []
         by_run: dict[BatchBuilder, int] = {}
         order, is_mixed, too_large, must_wake = array("I"), False, 0, False
@@ -355,9 +355,9 @@ class RecordAccumulator:
     def _append_values(
         self, topic: str, state: _Topic, slot: int, timestamp: int, values: list[bytes], start: int
     ) -> tuple[AppendResult, bool]:
-        """`append_many` for values alone that go to one slot: as many at once as a run takes without being full."""
+        """Append records of only a value that go to one slot, in parts that do not fill the builder."""
         sizes = [RECORD_OVERHEAD_BYTES_MAX + size for size in map(len, values)]
-        totals = list(accumulate(sizes, initial=0))  # what the records before each count as
+        totals = list(accumulate(sizes, initial=0))  # the counted bytes of the records before each one
         end, largest = len(values), max(sizes, default=0)
         if largest > self._record_bytes_max:
             end = next(number for number, size in enumerate(sizes) if size > self._record_bytes_max)
@@ -373,7 +373,7 @@ class RecordAccumulator:
             part = values[at : at + count]
             if run is not None and count:
                 if run.is_closed or run.size_bytes != size_bytes:
-                    continue  # a finalizer has sent a record since it was looked at
+                    continue  # a finalizer has sent a record since the check
                 number = run._extend(part, totals[at + count] - totals[at], part_bytes)
                 self._use(state, totals[at + count] - totals[at])
             elif not self._has_room(state, sizes[at]):
@@ -393,9 +393,10 @@ class RecordAccumulator:
     def _fitting(
         self, run: BatchBuilder, values: list[bytes], totals: list[int], at: int, end: int, room: int
     ) -> tuple[int, int]:
-        """How many values from `at` on fit into `capacity`, and into the run like its last, so that it is not full
-        yet; and
-        what they have there. The last few that fit may be left out."""
+        """Return how many values from `at` on fit into the memory and the builder without filling it, and their bytes.
+
+        They must encode like the builder's last record. The last few that fit may be left out.
+        """
         left = run.bytes_max - run.size_bytes - RECORD_OVERHEAD_BYTES_MAX
         if run.is_closed or left <= 0:
             return 0, 0
@@ -409,44 +410,44 @@ class RecordAccumulator:
     # -- for the event loop
 
     def take(self) -> list[BatchBuilder]:
-        """Return the builders that are new since the last call; the next new one wakes the loop again."""
+        """Return the builders created since the last call; the next new one wakes the loop again."""
         with self._lock:
             taken, self._new = self._new, []
             self._is_woken = self._gathers = False
         return taken
 
     def untaken(self) -> int:
-        """Return how many records are in builders that were not taken yet."""
+        """Return the number of records in builders that `take` has not returned yet."""
         return sum(map(len, self._new))
 
     def gather(self) -> None:
-        """Until the next `take`, wake the loop for a full builder only, not for a new one."""
+        """Wake the loop only for a full builder, not for a new one, until the next `take`."""
         self._gathers = True
 
     def release(self, topic: str, size_bytes: int) -> None:
-        """Give back memory of a topic's records that are resolved."""
+        """Release the memory of a topic's resolved records."""
         with self._lock:
             state = self._topics[topic]
             assert state.used_bytes >= size_bytes
             self._use(state, -size_bytes)
 
     def held(self, topic: str) -> int:
-        """Return how much of the memory a topic holds, in bytes."""
+        """Return the bytes of memory that a topic holds."""
         state = self._topics.get(topic)
         return 0 if state is None else state.used_bytes
 
     def largest(self) -> tuple[str, int]:
-        """Return the topic that holds most, and its bytes; ("", 0) if there is none."""
+        """Return the topic that holds the most memory, and its bytes; ("", 0) if there is none."""
         with self._lock:
             return max(((name, state.used_bytes) for name, state in self._topics.items()), key=_bytes, default=("", 0))
 
     def set_awaited(self, topic: str, is_awaited: bool) -> None:
-        """Say whether senders wait for memory for the topic: then `send` leaves later records to the slow path."""
+        """Set whether senders wait for memory for the topic; if so, `send` passes later records to the slow path."""
         with self._lock:
             self._topic(topic).is_awaited = is_awaited
 
     def limit(self, topic: str, bytes_max: int) -> None:
-        """Let the topic's next builders be full at this size."""
+        """Set the size at which the topic's next builders are full."""
         with self._lock:
             self._topic(topic).bytes_max = bytes_max
 
@@ -460,10 +461,10 @@ class RecordAccumulator:
             return True
 
     def route(self, topic: str, count: int, ring: Iterable[int], waiting: Iterable[BatchBuilder], apart: bool) -> None:
-        """The topic has `count` partitions, and records without a hash take turns on those of the `ring`.
+        """Set a topic's partition count, and the `ring` of partitions used in turn where there is no hash.
 
-        The records that wait for that, in `waiting` and in runs that are not taken yet, are put where they belong,
-        ahead of all that come later. `apart`: no others join those of `waiting` in new runs, which have a `since`.
+        Move the records without a partition, in `waiting` and in builders not taken yet, to their partitions' builders,
+        ahead of later records. `apart`: no other records join the builders of `waiting`, which keep their `since`.
         """
         with self._lock:
             state = self._topic(topic)
@@ -487,12 +488,15 @@ class RecordAccumulator:
     # -- under the lock
 
     def _room(self, state: _Topic) -> int:
-        """Return how many bytes a topic may still get, by its share of what is free then."""
+        """Return how many bytes a topic may still get by its share of the free memory."""
         unused, held = self.bytes_max - self.used_bytes, state.used_bytes
         return max(0, unused - SHARE * held if self.is_short else SHARE * unused - held) // (SHARE + 1)
 
     def _has_room(self, state: _Topic, size_bytes: int) -> bool:
-        """The first record of a topic needs only to fit; one larger than the whole bound is let in alone."""
+        """Return whether a record may be appended.
+
+        A topic's first record only has to fit; a record above the whole limit is appended if nothing else is held.
+        """
         if size_bytes <= self._room(state) or not self.used_bytes:
             return True
         return not (state.used_bytes or self.is_short) and size_bytes <= self.bytes_max - self.used_bytes
@@ -511,7 +515,7 @@ class RecordAccumulator:
         self, topic: str, state: _Topic, slot: int | None, timestamp: int, key: bytes | None, value: bytes | None,
         headers: Headers, size: int, terms: Any,
     ) -> tuple[BatchBuilder, int, bool]:  # fmt: skip
-        """Take a record in, for which there is room; where it is, and whether whoever drains is to be woken."""
+        """Append a record for which there is memory; return its builder, its number and whether to wake the loop."""
         self._use(state, size)
         if slot is None:
             slot = self._slot(state, key)
@@ -536,12 +540,12 @@ class RecordAccumulator:
     def _wake(self) -> None:
         try:
             self._wakeup()
-        except BaseException:  # an interrupt, perhaps before the bell was rung; nobody else rings for this record
+        except BaseException:  # an interrupt, perhaps before the loop was woken; nothing else wakes it for this record
             self._wakeup()
             raise
 
     def _is_joined(self, run: BatchBuilder | None, size: int, terms: Any) -> bool:
-        """Whether a record can join the run; asked of the terms first, where anything may happen meanwhile."""
+        """Return whether a record can join the builder; check the terms first, since that may run other code."""
         if run is None or ((terms is not None or run.terms is not None) and not self._may_share(run.terms, terms)):
             return False
         return not run.is_closed and run.size_bytes + size <= run.bytes_max
@@ -583,7 +587,7 @@ class RecordAccumulator:
             children.append((child, child._append(timestamp, key, value, headers, size)))
             left -= size
         if children:
-            children[-1][0].buffered_bytes += left  # what came in is what is given back, whatever it was counted as
+            children[-1][0].buffered_bytes += left  # the sum stays the same, whatever each record counts as
         for number, place, callback in run._reports.all():
             child, index = children[number]
             child._reports.add(index, place, callback)
@@ -607,7 +611,7 @@ def _is_from_0(number: Any, end: int) -> bool:
     return type(number) is int and 0 <= number < end
 
 
-@lru_cache(maxsize=8_192)  # keys come again; the hash takes as long as all else of a record
+@lru_cache(maxsize=8_192)  # keys recur; the hash takes as long as the rest of a record
 def _short_murmur2_partition(key: bytes, count: int) -> int:
     return murmur2_partition(key, count)
 

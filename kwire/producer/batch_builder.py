@@ -1,12 +1,11 @@
-"""Batch builders, the futures of their records, and the callbacks that are called when they resolve.
+"""Batch builders, the futures of their records, and their delivery callbacks.
 
-A `BatchBuilder` collects records of one topic that will travel together, in the order in which they came. It is open
-while records join it, then closed for good, and resolved in one part or several. A `RecordFuture` is one record: its
-builder and its number there.
+A `BatchBuilder` collects records of one topic for one batch, in order. It is open while records join it, then closed,
+and resolved in one or more parts. A `RecordFuture` refers to one record: its builder and its number there.
 
-Records are kept by the column, so that none needs an object of its own. Each is appended by calls that allocate nothing
-that the garbage collector counts: a collection may run a finalizer that sends a record, which would join this builder
-between two columns. The C twins are batch_builder.c and delivery.c.
+Records are stored in columns, so that none needs its own object. An append allocates nothing that the garbage collector
+counts: a collection may run a finalizer that sends a record, which would join this builder between two columns. The C
+twins are batch_builder.c and delivery.c.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ from kwire.wire.varint import varint_size
 T = TypeVar("T")
 
 Dispatch = Callable[..., object]
-# (number in the run, place, what to call, where: None for at once)
+# (number in the builder, future, function, dispatch: None to call it at once)
 Waiter = tuple[int, "RecordFuture", Callable[..., object], Dispatch | None]
 Report = tuple[int, "RecordFuture", Callable[..., object]]
-# from which record to before which, base offset, append time, error
+# start, end (exclusive), base offset, append time, error
 Resolved = tuple[int, int, int, int, BaseException | None]
-# partition, offset, timestamp, error; -1 for an offset that is not known
+# partition, offset (-1: unknown), timestamp, error
 Outcome = tuple[int, int, int, BaseException | None]
-# The same of records start .. end - 1 of a run: start, end, partition, offset of the first, append time (-1: they have
-# their own timestamps), error.
+# Of records start .. end - 1 of a builder: start, end, partition, offset of the first, append time (-1: the records'
+# own timestamps), error.
 BatchResult = tuple[int, int, int, int, int, BaseException | None]
 
 
 class BatchBuilder:
-    """Collects records.
+    """Collects the records of one batch.
 
-    `size_bytes`: its size as an uncompressed v2 batch; `buffered_bytes`: what its records were counted as, each as the
-    most that it can have. It is full when it would have `bytes_max` if its last record had the most. `since`: when
+    `size_bytes`: its size as an uncompressed v2 batch. `buffered_bytes`: the sum of its records' upper bounds, charged
+    to the memory limit. It is full once its size with the last record's upper bound reaches `bytes_max`. `since`: when
     it began, set by the caller.
     """
 
@@ -74,25 +73,25 @@ class BatchBuilder:
         self.dispatch = dispatch
         self.size_bytes = BATCH_OVERHEAD_BYTES
         self.buffered_bytes = 0
-        # Of the records that come now, until that many are in: what stands before the key; sizes by that of the value.
+        # For the next records, up to number `_alike_until`: bytes before the key, and record size by value length.
         self._lead = self._alike_until = 0
         self._value_records = VALUE_RECORDS[0]
         self.base_timestamp = self.max_timestamp = self._timestamp = -1
         self.is_closed = self.has_headers = False
         self.since: float | None = None
         self._values: list[bytes | None] = []
-        self._keys: list[bytes | None] = []  # as far as to the last that is there
-        self._headers: dict[int, Headers] = {}  # of the few that have some
+        self._keys: list[bytes | None] = []  # up to the last key that is not None
+        self._headers: dict[int, Headers] = {}  # by record number; few records have headers
         self._count = self._dropped = 0
         # Records from _marks[i] on have the timestamp _mark_times[i], to the next mark.
         self._marks: list[int] = []
         self._mark_times: list[int] = []
         self._encoded: bytearray | None = None  # between `body` and `batch`
         self._parts: list[Resolved] = []
-        self._whole: Resolved | None = None  # the part that is all of it
+        self._whole: Resolved | None = None  # the part that covers all records
         self._reports = DeliveryCallbacks()
         self._late: list[Waiter] | None = None
-        self._children: list[tuple[BatchBuilder, int]] | None = None  # of a run that was routed
+        self._children: list[tuple[BatchBuilder, int]] | None = None  # of a builder that was routed
         self._lock = lock or threading.RLock()
 
     def __len__(self) -> int:
@@ -128,7 +127,7 @@ class BatchBuilder:
         return number
 
     def _extend(self, values: list[bytes], counted: int, size_bytes: int) -> int:
-        """Add values like the last record, without keys, that do not fill it; return the number of the first."""
+        """Add values that encode like the last record and do not fill the builder; return the first number."""
         number = self._count
         self._values += values
         self._count = number + len(values)
@@ -137,11 +136,11 @@ class BatchBuilder:
         return number
 
     def _mark(self, timestamp: int) -> None:
-        """Note that records from here on have this time, or longer offset deltas."""
+        """Start a group of records with this timestamp, or with longer offset deltas."""
         count = self._count
         if not count:
             self.base_timestamp = timestamp
-        if timestamp > self.max_timestamp:  # max() would make a tuple of its arguments
+        if timestamp > self.max_timestamp:  # max() would allocate a tuple
             self.max_timestamp = timestamp
         if timestamp != self._timestamp:
             self._marks.append(count)
@@ -152,7 +151,7 @@ class BatchBuilder:
         self._alike_until = 1 << 7 * varint_size(count) - 1
 
     def close(self) -> None:
-        """Let no record join it from now on."""
+        """Close the builder: no more records join it."""
         with self._lock:
             self.is_closed = True
 
@@ -175,13 +174,13 @@ class BatchBuilder:
         return zip(timestamps, keys, self._values, headers, strict=True)
 
     def body(self) -> Bytes:
-        """Return its records as in an uncompressed v2 batch."""
+        """Return the encoded records, without the batch header."""
         assert self.is_closed
         self._encoded = self._encode()
         return memoryview(self._encoded)[BATCH_OVERHEAD_BYTES:]
 
     def batch(self, attributes: int, producer_id: int, producer_epoch: int, base_sequence: int) -> Bytes:
-        """Return all of it as an uncompressed v2 batch, which nobody may change."""
+        """Return an uncompressed v2 batch of all records; callers must not change it."""
         assert self.is_closed
         whole, self._encoded = self._encoded or self._encode(), None
         whole[:BATCH_OVERHEAD_BYTES] = batch_header(
@@ -199,11 +198,11 @@ class BatchBuilder:
         return whole
 
     def _encode(self) -> bytearray:
-        """The body behind room for the header."""
+        """Return the encoded records after empty space for the header."""
         return bytearray().join([bytes(BATCH_OVERHEAD_BYTES), *encode_each(self._each(), self.base_timestamp)])
 
     def drop(self, count: int) -> None:
-        """So many more of its records will not be asked for again; when that is all, their memory is given back."""
+        """Count `count` more records as no longer needed; free the memory once no record is needed."""
         self._dropped += count
         if self._dropped >= self._count:
             self._keys, self._values, self._headers, self._encoded = [], [], {}, None
@@ -215,7 +214,7 @@ class BatchBuilder:
     ) -> tuple[DeliveryCallbacks | None, list[Waiter] | None]:
         """Resolve records start .. end - 1; return their callbacks and waiters. `append_time_ms` -1: their own times.
 
-        A waiter is returned here or refused by `add_waiter`, which reads the same parts under the same lock.
+        A waiter is either returned here or rejected by `add_waiter`, which reads the same parts under the same lock.
         """
         with self._lock:
             assert self.is_closed
@@ -236,7 +235,7 @@ class BatchBuilder:
         return self._part(number) is not None
 
     def _part(self, number: int) -> Resolved | None:
-        """What has a record's outcome, in the run where the record is now."""
+        """Return the part that resolved a record, in its current builder; None while it is unresolved."""
         if self._children is not None:
             run, number = self._children[number]
             return run._part(number)
@@ -246,7 +245,7 @@ class BatchBuilder:
         return None
 
     def outcome(self, number: int) -> Outcome | None:
-        """Where a record is or what it met; None while that is not known."""
+        """Return a record's partition, offset, timestamp and error; None while it is unresolved."""
         if self._children is not None:
             run, number = self._children[number]
             return run.outcome(number)
@@ -258,7 +257,7 @@ class BatchBuilder:
         return self.partition, offset, self.timestamp(number) if append_time_ms < 0 else append_time_ms, error
 
     def outcomes(self, start: int, end: int) -> list[BatchResult]:
-        """What is known of the outcomes of records start .. end - 1, in their order."""
+        """Return the results of the resolved records among start .. end - 1, in order."""
         if self._children is None:
             known = [
                 (max(start, first), min(end, last), self.partition,
@@ -281,7 +280,7 @@ class BatchBuilder:
         return self._mark_times[bisect_right(self._marks, number) - 1]
 
     def report(self, number: int, place: RecordFuture, callback: Callable[..., object]) -> bool:
-        """Add a callback as if it had come with its record; return False if it is too late for that."""
+        """Add a callback as if it had been sent with its record; return False if that is no longer possible."""
         with self._lock:
             if self._children is not None or self.done(number) or self._reports.last() >= number:
                 return False
@@ -304,7 +303,7 @@ class BatchBuilder:
 
 
 class RecordFuture:
-    """One record: its builder and its number there.
+    """The future of one record: its builder and its number there.
 
     A subclass overrides `_wait`, which blocks until the record has resolved.
     """
@@ -347,17 +346,17 @@ class RecordFuture:
 
 
 def future_class(written: type[T]) -> type[T]:
-    """Decorate a subclass of RecordFuture without slots: with C it is made anew as C's (docs/speed.md says why)."""
+    """Decorate a subclass of RecordFuture without slots: with C, rebuild it as a C type (see docs/speed.md)."""
     return written if speedups is None else made_anew(speedups.future_class, written)
 
 
 class DeliveryCallbacks:
-    """The callbacks that came with records of a builder, in the records' order."""
+    """The delivery callbacks of a builder's records, in the records' order."""
 
     __slots__ = ("_callbacks", "_last", "_numbers", "_places")
 
     def __init__(self) -> None:
-        self._last = -1  # of those that were taken out
+        self._last = -1  # of the callbacks taken out
         self._numbers: list[int] = []
         self._places: list[RecordFuture] = []
         self._callbacks: list[Callable[..., object]] = []
@@ -371,11 +370,11 @@ class DeliveryCallbacks:
         self._callbacks.append(callback)
 
     def last(self) -> int:
-        """The number of the last record that has one, or had one that was taken out; -1 for none."""
+        """Return the number of the last record that has or had a callback; -1 for none."""
         return max(self._last, self._numbers[-1] if self._numbers else -1)
 
     def take(self, start: int, end: int) -> DeliveryCallbacks:
-        """Remove and return those of records start .. end - 1."""
+        """Remove and return the callbacks of records start .. end - 1."""
         self._last = self.last()
         taken, where = DeliveryCallbacks(), slice(bisect_left(self._numbers, start), bisect_left(self._numbers, end))
         for own, others in zip(self._columns(), taken._columns(), strict=True):
@@ -390,7 +389,7 @@ class DeliveryCallbacks:
         return list(zip(self._numbers, self._places, self._callbacks, strict=True))
 
     def tell(self, on_error: Callable[[Exception, Any], object]) -> None:
-        """Call them all; `on_error` gets what one raises, and its future."""
+        """Call all callbacks; pass an exception and its future to `on_error`."""
         for place, callback in zip(self._places, self._callbacks, strict=True):
             try:
                 callback(place)
@@ -408,7 +407,7 @@ def encode_builder(
     base_sequence: int,
     is_transactional: bool,
 ) -> Bytes:
-    """Return all records of a closed builder as one v2 batch; they are not copied, unless they are compressed."""
+    """Return all records of a closed builder as one v2 batch; uncompressed records are not copied."""
     attributes = TRANSACTIONAL if is_transactional else 0
     if not compression:
         return builder.batch(attributes, producer_id, producer_epoch, base_sequence)

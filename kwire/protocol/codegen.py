@@ -131,7 +131,7 @@ class Source:
         return name
 
     def function(self, signature: str, owner: str = "") -> Callable[..., Any]:
-        """Compile `def signature` with the lines as its body. `owner` tells functions of one name apart."""
+        """Compile `def signature` with the lines as its body. `owner` distinguishes functions of one name."""
         text = f"def {signature}:\n" + "\n".join(self.lines) + "\n"
         name = signature.partition("(")[0]
         filename = f"<kwire.protocol {owner}{name}>"

@@ -1,14 +1,8 @@
-"""A record, and a batch of records as it was found in a log or a response.
+"""Record and Batch: records as read from a log or a response, in any format, decoded on demand.
 
-One record, as it was read.
-
-In bulk a record is the plain tuple of its fields (`kwire.wire.accel.Row`), which costs half as much; a Record is that
-tuple with names.
-
-A batch of records as it was found in a log or a response, of any format, its records decoded on demand.
-
-A v2 batch is one Batch. In the older formats a message is one: a plain message holds one record, a compressed one the
-records of the message set inside it.
+A v2 batch is one Batch. In the older formats each message is a Batch: a plain message holds one record, a compressed
+message the records of its inner message set. In bulk, a record is a plain tuple (`kwire.records.rows.Row`), which costs
+half as much as a Record.
 """
 
 from __future__ import annotations
@@ -32,9 +26,9 @@ NO_TIMESTAMP = -1
 
 
 class Record(NamedTuple):
-    """`timestamp_ms` is milliseconds since 1970, -1 if there is none (message format v0).
+    """A decoded record; `timestamp_ms` is milliseconds since 1970, or -1 for none (message format v0).
 
-    A header's name that is no UTF-8 keeps its bytes as Python's `surrogateescape` does, and so can be written again.
+    A header name that is not valid UTF-8 is decoded with `surrogateescape`, so it can be encoded again.
     """
 
     offset: int
@@ -53,7 +47,7 @@ _as_record = partial(tuple.__new__, Record)
 
 
 class Batch:
-    """The header's fields, and the way to the records. `raw` is the whole batch, a view into what was decoded.
+    """A batch's header fields, and methods to decode its records; `raw` is a view of the whole batch.
 
     `count` is the number of records present; in a compacted log it is less than `last_offset - base_offset + 1`.
     """
@@ -130,33 +124,33 @@ class Batch:
 
     @property
     def last_sequence(self) -> int:
-        """Sequences go from 2147483647 on to 0; NO_SEQUENCE if the batch has none."""
+        """Return the last record's sequence, which wraps from 2147483647 to 0; NO_SEQUENCE if the batch has none."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset - self.base_offset) & 0x7FFFFFFF
 
     def rows(self) -> list[Row]:
-        """The records as plain tuples (offset, timestamp_ms, key, value, headers), decompressed and decoded now.
+        """Decompress and decode the records; return tuples (offset, timestamp_ms, key, value, headers).
 
-        CorruptRecordsError if they are not what the header says.
+        Raise CorruptRecordsError if they do not match the header.
         """
         return self._rows()
 
     def cursor(self, kind: type[Any], topic: str, partition: int, position: int) -> RecordReader:
-        """A way through the records from `position` on, which are made when they are handed out, as `kind`.
+        """Return a reader of the records from `position` on, which creates each as a `kind` when it returns it.
 
-        All are checked now: CorruptRecordsError as for `rows`. In C the cursor keeps what it reads: `raw`, or what that
-        decompresses to.
+        Check all records now and raise CorruptRecordsError as `rows` does. The C reader keeps a reference to `raw`, or
+        to the decompressed data.
         """
         next_offset = max(self.next_offset, position)
         return self._open_cursor(kind, topic, partition, self.timestamp_type, position, next_offset)
 
     def records(self) -> list[Record]:
-        """`rows()` with names."""
+        """Return `rows()` as Records."""
         return list(map(_as_record, self._rows()))
 
     def control(self) -> ControlRecord:
-        """What a control batch says. CorruptRecordsError if it is none, or holds no control record."""
+        """Return the control record; raise CorruptRecordsError if the batch is not a control batch or is empty."""
         rows = self._rows() if self.is_control else []
         if not rows:
             raise CorruptRecordsError("not a control batch, or one without its record")

@@ -1,7 +1,7 @@
-"""Control records: what brokers write into a log for readers, not for users.
+"""Control records: markers that brokers write into a log for clients, not for applications.
 
-The key says the kind, the value is the kind's own. Only the ends of transactions have a value that clients read
-(KIP-98); the others are those of KRaft's metadata log (KIP-595).
+The key holds the type, and the value depends on it. Clients read only the markers that end transactions (KIP-98); the
+other types belong to KRaft's metadata log (KIP-595).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kwire.errors import CorruptRecordsError
 
-# By the number in the key. Kafka's ControlRecordType.
+# Indexed by the type in the key, as in Kafka's ControlRecordType.
 KINDS = ("abort", "commit", "leader_change", "snapshot_header", "snapshot_footer", "kraft_version", "kraft_voters")
 
 _KEY = struct.Struct(">hh")  # version, kind
@@ -19,9 +19,10 @@ _END_TRANSACTION = struct.Struct(">hi")  # version, coordinator epoch
 
 
 class ControlRecord(NamedTuple):
-    """`kind` is one of KINDS, or "unknown" for one that a newer broker brought, which a reader passes over.
+    """A decoded control record.
 
-    `version` is that of the key; `coordinator_epoch` is None but for "commit" and "abort".
+    `kind` is one of KINDS, or "unknown" for a type of a newer broker, which a reader ignores. `version` is the key's
+    version. `coordinator_epoch` is None except for "commit" and "abort".
     """
 
     kind: str
@@ -30,7 +31,10 @@ class ControlRecord(NamedTuple):
 
 
 def decode_control(key: bytes | None, value: bytes | None) -> ControlRecord:
-    """Newer versions may append fields, so what follows the known ones is passed over."""
+    """Return the control record; ignore bytes after the known fields, since newer versions may append fields.
+
+    Raise CorruptRecordsError if the key or the value is too short or has a negative version.
+    """
     if key is None or len(key) < _KEY.size:
         raise CorruptRecordsError("a control record's key has no kind")
     version, number = _KEY.unpack_from(key)
@@ -50,7 +54,7 @@ def decode_control(key: bytes | None, value: bytes | None) -> ControlRecord:
 
 
 def encode_end_transaction(kind: str, coordinator_epoch: int) -> tuple[bytes, bytes]:
-    """Key and value of the record that ends a transaction: `kind` is "commit" or "abort"."""
+    """Return the key and value of the record that ends a transaction: `kind` is "commit" or "abort"."""
     if kind not in ("abort", "commit"):
         raise ValueError(f"a transaction ends with commit or abort, not {kind!r}")
     return _KEY.pack(0, KINDS.index(kind)), _END_TRANSACTION.pack(0, coordinator_epoch)

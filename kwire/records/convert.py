@@ -1,7 +1,7 @@
-"""Records from one format to another, for a broker whose clients are older or newer than its log.
+"""Conversion between record formats, for a broker whose clients are older or newer than its log.
 
-Up, nothing is lost. Down, what the older format lacks is: headers, producer ids and sequences, and timestamps in v0;
-control batches, which old clients would take for records, are left out. Their offsets stay, as gaps.
+Conversion to a newer format loses nothing. Conversion to an older one drops headers, producer ids, sequences and, in
+v0, timestamps. It also drops control batches, which old clients would read as records; their offsets remain as gaps.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def convert(
     check_crc: bool = True,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> bytes:
-    """All whole batches in `data`, in format `magic`.
+    """Return all complete batches in `data` in format `magic`.
 
-    With `base_offset` the records are numbered from it on: producers of message sets give them any offsets. Without,
-    they keep theirs. `compression` is for all batches; None keeps each one's own. ConfigurationError for zstd in a
-    message set, which a broker answers with UNSUPPORTED_COMPRESSION_TYPE. CorruptRecordsError as in decode_batches.
+    `base_offset` renumbers the records, since producers of message sets may use any offsets; None keeps the offsets.
+    `compression` applies to all batches; None keeps each batch's own. Raise ConfigurationError for zstd in a message
+    set (a broker's UNSUPPORTED_COMPRESSION_TYPE), and CorruptRecordsError as decode_batches does.
     """
     batches = decode_batches(data, check_crc=check_crc, max_decompressed_bytes=max_decompressed_bytes)
     parts: list[Bytes] = []
@@ -53,7 +53,7 @@ def convert(
 
 
 def _groups(batches: Iterator[Batch]) -> Iterator[tuple[Compression, int, list[Batch]]]:
-    """Messages that follow each other and are alike are one group; a v2 batch is one by itself."""
+    """Group consecutive messages of one format, codec and timestamp type; each v2 batch is a group by itself."""
 
     def kind(numbered: tuple[int, Batch]) -> tuple[int, Compression, int]:
         index, batch = numbered
@@ -64,7 +64,7 @@ def _groups(batches: Iterator[Batch]) -> Iterator[tuple[Compression, int, list[B
 
 
 def _recompressed(rows: list[Row], batch: Batch, codec: Compression) -> bytes:
-    """A v2 batch with the same place in the log, also where compaction took its first or last record."""
+    """Return a v2 batch with the same offset range, even if compaction removed its first or last record."""
     return encode_v2(
         [row[1:] for row in rows],
         compression=codec,

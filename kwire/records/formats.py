@@ -1,6 +1,6 @@
-"""Any format: which one bytes are, and which one they are to be.
+"""Encoding and decoding of record batches in any format (v0, v1, v2).
 
-All formats have an offset, a length and, at the same place, the magic byte that tells which format it is.
+Every format begins with an offset and a length, and has the magic byte with its version at the same position.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def encode_batch(
     is_transactional: bool = False,
     timestamp_type: int = CREATE_TIME,
 ) -> bytes:
-    """A v2 batch, or a message set of format v0 or v1, of `(timestamp_ms, key, value, headers)`.
+    """Return records `(timestamp_ms, key, value, headers)` as a v2 batch or as a message set of format v0 or v1.
 
-    `level` is the codec's own. A message set has no place for a producer's id, epoch and sequence: they are left out.
-    EncodeError for what the format cannot hold, such as headers in a message set.
+    `level` is the compression level of the codec. A message set omits producer id, epoch and sequence.
+    Raise EncodeError for what the format cannot hold, such as headers in a message set.
     """
     if magic == 2:
         return encode_v2(
@@ -65,11 +65,11 @@ def encode_batch(
 def decode_batches(
     data: Bytes, *, start: int = 0, check_crc: bool = True, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> Iterator[Batch]:
-    """The batches of a Fetch response, a Produce request or a log segment, formats mixed as they come, from `start` on.
+    """Yield the batches of a Fetch response, a Produce request or a log segment from `start` on; formats may mix.
 
-    A batch cut off at the end, as brokers send it when it does not fit, ends the iteration. Anything else that is wrong
-    is CorruptRecordsError with the position in `data`: here for headers and checksums, in `Batch.records()` for the
-    records of a v2 batch. Batches refer to `data` and copy none of it until their records are asked for.
+    An incomplete batch at the end, which brokers send at a size limit, ends the iteration. Other errors raise
+    CorruptRecordsError with the position in `data`: here for headers and checksums, in `Batch.records()` for the
+    records of a v2 batch. Batches refer to `data` and copy nothing until their records are read.
     """
     view = memoryview(data)
     pos, end = start, len(view)

@@ -1,4 +1,4 @@
-"""The header of a record batch of format v2 (KIP-98), as bytes: 61 of them, before the records."""
+"""The header of a record batch of format v2 (KIP-98): 61 bytes before the records."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kwire.errors import EncodeError
 from kwire.records.rows import BATCH_OVERHEAD_BYTES
 from kwire.wire.buffers import Bytes
 
-# Base offset, length, leader epoch, magic, CRC; then what the CRC covers, as it does the records: attributes, last
-# offset delta, base and max timestamp, producer id and epoch, base sequence, count.
+# Base offset, length, leader epoch, magic, CRC. The CRC covers the rest and the records: attributes, last offset
+# delta, base and max timestamp, producer id and epoch, base sequence, count.
 _START = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
 _LENGTH_COVERS_FROM = 12
@@ -37,8 +37,10 @@ def batch_header(
     base_sequence: int = -1,
     partition_leader_epoch: int = -1,
 ) -> bytes:
-    """The header of a batch whose records, compressed if the attributes say so, are `body`. EncodeError where it cannot
-    hold a number."""
+    """Return the header of a batch whose encoded records are `body`, compressed if `attributes` say so.
+
+    Raise EncodeError if a value does not fit its field.
+    """
     try:
         checked = _CHECKED.pack(
             attributes, last_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count

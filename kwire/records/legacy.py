@@ -1,8 +1,8 @@
-"""Message sets of format v0 (to Kafka 0.9) and v1 (0.10, KIP-32): messages one after the other, each with its CRC-32.
+"""Message sets of format v0 (up to Kafka 0.9) and v1 (0.10, KIP-32): consecutive messages, each with a CRC-32.
 
-A compressed message holds a message set in its value. In v0 the messages inside have their own offsets; in v1 they
-count from 0 and the outer message has the offset of the last (KIP-31). A v1 message has a timestamp; where the outer
-one's is the log's append time, it is that of all inside. Messages have no headers and know nothing of zstd.
+The value of a compressed message is a message set. In v0 the inner messages have absolute offsets. In v1 they count
+from 0, and the outer message has the offset of the last one (KIP-31). A v1 message has a timestamp; if the outer
+timestamp is the log append time, it applies to all inner messages. The formats have no headers and no zstd.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kwire.records.rows import NewRecord, Row
 
 # Offset, size, CRC, magic, attributes, in v1 the timestamp, and the length of the key.
 _HEADS = struct.Struct(">qiIbbi"), struct.Struct(">qiIbbqi")
-# The same in two, because the CRC is of the second.
+# The same fields in two parts: the CRC covers the second.
 _START = struct.Struct(">qiI")
 _CHECKED_V0, _CHECKED_V1 = struct.Struct(">bbi"), struct.Struct(">bbqi")
 _LENGTH = struct.Struct(">i")
 
 LOG_OVERHEAD_BYTES = 12  # offset and size
-_CHECKED_AT = 16  # the CRC covers all from the magic on
-# The least that a size can be: all but the offset and the size, and the length of the value.
+_CHECKED_AT = 16  # the CRC covers everything from the magic byte on
+# The smallest valid size field of v0 and v1: a message with a null key and a null value.
 SIZE_MIN = (14, 22)
 
 _CODEC, _LOG_APPEND = 0x07, 0x08
@@ -43,7 +43,10 @@ def encode_message_set(
     offsets: Sequence[int],
     timestamp_type: int = CREATE_TIME,
 ) -> bytes:
-    """`offsets` are absolute, one a record. EncodeError for headers, which the formats do not have."""
+    """Return an encoded message set. `offsets` are absolute, one per record.
+
+    Raise EncodeError for headers and ConfigurationError for zstd: the formats have neither.
+    """
     if compression is Compression.ZSTD:
         raise ConfigurationError(
             f"message format v{magic} knows no zstd", remedy="choose gzip, snappy or lz4 for brokers before 2.1"
@@ -103,7 +106,10 @@ def _message(
 def decode_message(
     raw: memoryview, at: int, *, check_crc: bool = True, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> Batch:
-    """The message that is all of `raw`, with the set inside it if it is compressed. `at` is for errors, as in v2."""
+    """Return the message that fills `raw` as a Batch, with its inner messages if it is compressed.
+
+    `at` is its position in the caller's data, for error messages.
+    """
     data = bytes(raw)
     magic = data[_CHECKED_AT]
     try:
@@ -165,7 +171,7 @@ def _inner_rows(
 
 
 def _base_offset(outer: int, last_inner: int) -> int:
-    """Of a v1 set. Producers leave the outer offset at 0, or had better count it as brokers do."""
+    """Return the base offset of a compressed v1 message; producers may leave the outer offset at 0."""
     if outer == 0:
         return 0
     if outer < last_inner:
@@ -174,7 +180,7 @@ def _base_offset(outer: int, last_inner: int) -> int:
 
 
 def _decode_set(data: bytes, magic: int, check_crc: bool) -> list[Row]:
-    """The messages inside a message, which has to hold whole ones of its own format, not compressed again."""
+    """Return the inner messages of a compressed message: whole, of the same format, not compressed again."""
     rows: list[Row] = []
     pos, end = 0, len(data)
     while pos < end:
@@ -195,7 +201,7 @@ def _decode_set(data: bytes, magic: int, check_crc: bool) -> list[Row]:
 
 
 def _decode(data: bytes, start: int, end: int, magic: int, check_crc: bool) -> tuple[Row, int]:
-    """One message as it stands, which has SIZE_MIN or more, and its attributes."""
+    """Return one message, without its inner messages, and its attributes. The caller has checked SIZE_MIN."""
     head = _HEADS[magic]
     fields = head.unpack_from(data, start)
     if check_crc and (computed := crc32(data[start + _CHECKED_AT : end])) != fields[2]:
@@ -206,7 +212,7 @@ def _decode(data: bytes, start: int, end: int, magic: int, check_crc: bool) -> t
     key: bytes | None = None
     if (size := fields[-1]) >= 0:
         key = data[pos : (pos := pos + size)]
-    # A key may claim to reach beyond the message, where the length of the value is not.
+    # A corrupt key length may point beyond the message: then there is no value length to read.
     value_size = _LENGTH.unpack_from(data, pos)[0] if pos + 4 <= end else -2
     if size < -1 or value_size < -1:
         raise CorruptRecordsError(f"a key of {size} bytes and a value of {value_size}", offset=start)

@@ -1,7 +1,7 @@
-"""A record as the plain tuple of its fields, which is what the loops take and make.
+"""Records as plain tuples of their fields, as the encoding and decoding loops use them.
 
-To be encoded, `(timestamp_ms, key, value, headers)`; decoded, the same with the offset in front. Headers are
-`(name, value)`, name a str, value bytes or None.
+A record to encode is `(timestamp_ms, key, value, headers)`; a decoded one has its offset in front. Headers are
+`(name, value)` pairs: the name is a str, the value bytes or None.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ Headers = Sequence[Header]
 NewRecord = tuple[int, bytes | None, bytes | None, Headers]
 Row = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]
 
-# What a record or a batch takes beyond its key, value and headers, at most: length, attributes, timestamp and offset
-# deltas, lengths of key and value, count of headers; a header's two lengths; the header of a v2 batch.
+# Record: length, attributes, timestamp and offset deltas, lengths of key and value, header count. Header: two lengths.
+# Batch: the v2 header.
 RECORD_OVERHEAD_BYTES_MAX = 5 + 1 + 10 + 5 + 5 + 5 + 5
 HEADER_OVERHEAD_BYTES_MAX = 5 + 5
 BATCH_OVERHEAD_BYTES = 61
 
 
 def record_bytes_max(key: Bytes | None, value: Bytes | None, headers: Headers = ()) -> int:
-    """No record of these takes more bytes than this in an uncompressed v2 batch."""
+    """Return an upper bound of the record's bytes in an uncompressed v2 batch, at any position."""
     size = RECORD_OVERHEAD_BYTES_MAX
     if key is not None:
         size += len(key)

@@ -1,7 +1,7 @@
-"""What a record has in an uncompressed v2 batch, to the byte. It knows sizes, and neither reads nor writes a record.
+"""Exact sizes of records in an uncompressed v2 batch.
 
-That depends on what it has, and on its place: on how many bytes its timestamp's and offset's distances from the first
-record's take. `record_bytes_max` (rows.py) does without the place.
+A record's size depends on its fields and on its position: its timestamp and offset deltas are varints.
+`record_bytes_max` (rows.py) is an upper bound for any position.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from kwire.wire.varint import varint_size
 
 _HAS_NO_HEADERS = 1
 _NULL = 1
-_REMEMBERED = 1 << 13  # sizes below this, which are those that come again
+_REMEMBERED = 1 << 13  # values shorter than this are cached: their sizes recur
 
 
 def lead_bytes(after: int, number: int) -> int:
-    """Attributes, timestamp delta, offset delta: what stands before the key."""
+    """Return the bytes of the fields before the key: attributes, timestamp delta, offset delta."""
     return 1 + varint_size(after) + varint_size(number)
 
 
 def record_bytes(lead: int, key: Bytes | None, value: Bytes | None, headers: Headers = ()) -> int:
-    """The whole record, of which `lead` bytes stand before the key."""
+    """Return the bytes of a whole record that has `lead` bytes before its key."""
     size = lead + _sized(key) + _sized(value) + varint_size(len(headers))
     for name, content in headers:
         name_size = len(name.encode(errors="surrogateescape"))
@@ -30,7 +30,7 @@ def record_bytes(lead: int, key: Bytes | None, value: Bytes | None, headers: Hea
 
 
 class ValueRecords(dict[int, int]):
-    """What a record has whose value has so many bytes, and which has nothing else. The small ones are remembered."""
+    """Map a value's length to the bytes of a record that has only this value; short lengths are cached."""
 
     def __init__(self, lead: int) -> None:
         self._around = lead + _NULL + _HAS_NO_HEADERS
@@ -43,10 +43,10 @@ class ValueRecords(dict[int, int]):
         return size
 
 
-# By `lead_bytes`. Made beforehand, as an object made in the midst of a record may set off a garbage collection.
+# Indexed by `lead_bytes`. Built at import: an object created within `send` may start a garbage collection.
 VALUE_RECORDS = tuple(map(ValueRecords, range(1 + 10 + 5 + 1)))
 
 
 def _sized(content: Bytes | None) -> int:
-    """With its length before it."""
+    """Return the bytes of a field with its length prefix."""
     return _NULL if content is None else varint_size(len(content)) + len(content)

@@ -1,7 +1,7 @@
-"""Record batches of format v2 (KIP-98): the 61 bytes of the header, and what follows them.
+"""Record batches of format v2 (KIP-98): a header of 61 bytes, then the records.
 
-The CRC-32C covers all from the attributes on, so the base offset and the leader epoch can be set by a broker without
-computing it anew: `assign_offsets`.
+The CRC-32C covers everything from the attributes on. A broker can therefore set the base offset and the leader epoch
+without a new checksum (`assign_offsets`).
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def encode_v2(
     is_control: bool = False,
     timestamp_type: int = CREATE_TIME,
 ) -> bytes:
-    """One batch. `offset_deltas` ascend, and are 0, 1, 2, ... if None.
+    """Return one encoded batch. `offset_deltas` ascend; None means 0, 1, 2, ...
 
-    `last_delta` is what the header says is the last, where a compacted log has lost the record that had it.
+    `last_delta` is the header's last offset delta, needed if log compaction removed the last record.
     """
     base_timestamp = records[0][0] if records else NO_TIMESTAMP
     max_timestamp = max([record[0] for record in records]) if records else NO_TIMESTAMP
@@ -106,7 +106,7 @@ def encode_control_batch(
     timestamp_ms: int,
     partition_leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """The batch of one record that ends a transaction: `kind` is "commit" or "abort"."""
+    """Return the control batch that ends a transaction: `kind` is "commit" or "abort"."""
     key, value = encode_end_transaction(kind, coordinator_epoch)
     return encode_v2(
         [(timestamp_ms, key, value, ())],
@@ -120,9 +120,9 @@ def encode_control_batch(
 
 
 def assign_offsets(batch: bytearray, base_offset: int, leader_epoch: int, *, append_time_ms: int | None = None) -> None:
-    """Give a v2 batch its place in a log, in place. `append_time_ms` also makes it the time of every record.
+    """Set the base offset and leader epoch of a v2 batch in place; `append_time_ms` sets every record's timestamp.
 
-    Only the latter changes what the CRC covers. Nothing is checked but the format: the batch was decoded before.
+    Only `append_time_ms` needs a new CRC. Raise CorruptRecordsError unless it is v2; the caller has decoded it before.
     """
     if len(batch) < BATCH_OVERHEAD_BYTES or batch[16] != 2:
         raise CorruptRecordsError("only a v2 batch is given its offsets in place")
@@ -137,7 +137,7 @@ def assign_offsets(batch: bytearray, base_offset: int, leader_epoch: int, *, app
 def decode_v2(
     raw: memoryview, at: int, *, check_crc: bool = True, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> Batch:
-    """The batch that is all of `raw`, found at `at` in what the caller read: where errors say that it is."""
+    """Return the batch that fills `raw`. `at` is its position in the caller's data, for error messages."""
     (
         base_offset, _, leader_epoch, magic, crc, attributes, last_delta, base_timestamp, max_timestamp,
         producer_id, producer_epoch, base_sequence, count,
@@ -187,7 +187,7 @@ def decode_v2(
 
 
 def _located(error: CorruptRecordsError, at: int, body_at: int, codec: Compression) -> CorruptRecordsError:
-    """The error with its place in what the caller read, instead of one in the records or in what they decompress to."""
+    """Return the error with a position in the caller's data, not in the records or the decompressed data."""
     inside = error.where.get("offset")
     if not isinstance(inside, int):
         return CorruptRecordsError(error.message, offset=at, remedy=error.remedy)

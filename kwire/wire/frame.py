@@ -1,11 +1,11 @@
-"""Size-prefixed frames: the four bytes of length, big-endian and signed, that stand before every Kafka message.
+"""Size-prefixed frames: every Kafka message follows a big-endian signed length of four bytes.
 
-Owns the assembly of frames from a stream cut anywhere, and the recognition of peers that speak something else: the
-first four bytes of HTTP or of a TLS record make an absurd size, and saying "this is a web server" helps more than
-"a frame of 1213486160 bytes". Refuses to know what is inside a frame.
+FrameReader assembles frames from a stream split at any position. It also recognizes other protocols: the first four
+bytes of HTTP or of a TLS record make an absurd size, and "the peer answers in HTTP" helps more than "a frame of
+1213486160 bytes".
 
-A frame above the limit is refused on its size alone, before anything is allocated for it; below the limit memory is in
-proportion to the bytes that really came, of the frame or of the one before it.
+A frame above the limit is rejected by its size, before any allocation. Below the limit, memory is proportional to the
+bytes received, of this frame or of the frame before it.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from kwire.errors import NotKafkaError
 from kwire.wire.buffers import alloc, alloc_pooled
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
-# A frame to be written: whole, or in parts that are written one after the other without being joined.
+# A frame to write: whole, or in parts that are written in order without a join.
 Frame: TypeAlias = BytesLike | Sequence[BytesLike]
 
 SIZE = Struct(">i")
-# Kafka's own socket.request.max.bytes, and what its clients will read.
+# The default of Kafka's socket.request.max.bytes, and the limit of its clients.
 MAX_FRAME_BYTES = 100 * 1024 * 1024
 
 _HTTP_VERBS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
-# TLS record types (alert, handshake, ...) and the major version byte that every TLS since SSL 3 puts behind them.
+# TLS record types, each followed by a major version byte (3 since SSL 3).
 _TLS_RECORD_TYPES = {0x14: "a cipher change", 0x15: "an alert", 0x16: "a handshake", 0x17: "encrypted data"}
 _TLS_MAJOR = 3
 _SAMPLE_BYTES = 40
-# A frame of which as much is missing is given its memory at once, when a sixteenth of it has come, or the frame before
-# it was as large: a peer cannot ask for more than sixteen times of what it sends.
+# A frame that misses at least this much gets all its memory once 1/16 of it has arrived, or if the frame before it was
+# 1/16 as large: a peer cannot cause an allocation of more than 16 times what it sends.
 _LARGE_BYTES = 256 * 1024
 _SHARE_BEFORE = 16
 
 
 class FrameReader:
-    """Bytes in, frames out. `feed` may be given the stream whole, byte by byte or cut anywhere.
+    """Assembles frames from a stream that `feed` receives in pieces of any size.
 
-    A frame is bytes. With `reuse_buffers` a large one may be a read-only view of memory that is used for another frame
+    A frame is bytes. With `reuse_buffers`, a large frame may be a read-only view of memory that another frame reuses
     once nothing refers to it.
 
     >>> reader = FrameReader()
@@ -68,24 +68,24 @@ class FrameReader:
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, *, reuse_buffers: bool = False) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._reuse_buffers = reuse_buffers
-        self._head = b""  # of the size field, while it is cut
+        self._head = b""  # of the size field, while it is incomplete
         self._size: int | None = None  # of the frame being assembled
         self._partial = bytearray()
-        self._before = 0  # the size of the frame before it
+        self._before = 0  # the size of the previous frame
         self._whole: BytesLike = b""  # the memory of a large frame ...
-        self._room: memoryview | None = None  # ... all of it, to be written into
-        # The part of it that is still to come. A caller may read into this memory instead of calling `feed`, which
-        # copies; it must then call `received` with the number of bytes before anything else.
+        self._room: memoryview | None = None  # ... a writable view of it
+        # The part that is still missing. A caller may read into it instead of calling `feed`, which copies; it must
+        # then call `received` with the number of bytes before any other method.
         self.pending: memoryview | None = None
-        # What is wrong with the stream, once something is; nothing behind it can be read.
+        # The error of the stream, if any; nothing after it can be read.
         self.failure: NotKafkaError | None = None
         self.frames_read = 0
 
     def feed(self, data: BytesLike) -> list[BytesLike]:
-        """The frames that `data` completes, copied out of it.
+        """Return copies of the frames that `data` completes.
 
-        A size that cannot be right raises NotKafkaError. Where good frames stand before it in the same data they are
-        answered first, `failure` is set, and the next `feed` raises.
+        Raise NotKafkaError for an invalid size. If valid frames precede it in `data`, return them, set `failure` and
+        raise at the next call.
         """
         if self.failure is not None:
             raise self.failure
@@ -93,13 +93,13 @@ class FrameReader:
         position, end = 0, len(view)
         if self._size is None and not self._head and end >= SIZE.size:
             (size,) = SIZE.unpack_from(view)
-            if end - SIZE.size == size <= self._max_frame_bytes:  # what came is one frame, as it mostly is
+            if end - SIZE.size == size <= self._max_frame_bytes:  # the usual case: exactly one frame
                 return [self._done(bytes(view[SIZE.size :]))]
         frames: list[BytesLike] = []
         while position < end:
             if self._size is None:
                 self._size, position = self._read_size(view, position)
-                if self._size is None:  # it is cut, or cannot be right
+                if self._size is None:  # incomplete or invalid
                     break
             if self.pending is not None:
                 stop = min(end, position + len(self.pending))
@@ -125,7 +125,7 @@ class FrameReader:
         return frames
 
     def received(self, count: int) -> list[BytesLike]:
-        """Note that `count` bytes were read into `pending`; return the frame that they complete, if they do."""
+        """Note that `count` bytes were read into `pending`; return a list of the frame that they complete, if any."""
         assert self.pending is not None
         if count < len(self.pending):
             self.pending = self.pending[count:]
@@ -158,16 +158,16 @@ class FrameReader:
 
     @property
     def progress(self) -> tuple[int, int] | None:
-        """(bytes got, bytes announced) of the frame begun, or of its size while that is cut; None between frames."""
+        """Return (bytes received, bytes expected) of the current frame or its size field; None between frames."""
         if self._size is not None:
             got = len(self._partial) if self.pending is None else self._size - len(self.pending)
             return got, self._size
         return (len(self._head), SIZE.size) if self._head else None
 
     def ended(self) -> NotKafkaError | None:
-        """The stream has ended: was its unfinished frame the first words of another protocol?
+        """Return an error if the stream, which has ended, shows another protocol in its incomplete frame; else None.
 
-        A limit set very high lets such a size pass for a frame, and less than four bytes are never judged by `feed`.
+        `feed` does not detect this if the limit is very high or fewer than four bytes have arrived.
         """
         if self.failure is not None:
             return self.failure
@@ -179,7 +179,7 @@ class FrameReader:
         return not_kafka(SIZE.pack(self._size) + sample[:_SAMPLE_BYTES])
 
     def _read_size(self, view: memoryview, position: int) -> tuple[int | None, int]:
-        """Take (a part of) the size field: the size, once it is whole and right, and the next position."""
+        """Read (a part of) the size field; return the size (None: incomplete or invalid) and the next position."""
         stop = position + SIZE.size - len(self._head)
         head = self._head + bytes(view[position:stop])
         if len(head) < SIZE.size:
@@ -208,7 +208,7 @@ class FrameReader:
 
 
 def not_kafka(sample: bytes) -> NotKafkaError | None:
-    """Name the protocol that a stream beginning with `sample` (a few bytes) speaks, if it is one that we know."""
+    """Return an error that names the protocol of a stream that begins with `sample`, or None if it is unknown."""
     if sample.startswith((b"HTTP", *_HTTP_VERBS)):
         role = "the peer answers in HTTP" if sample.startswith(b"HTTP") else "the peer is an HTTP client"
         return NotKafkaError(f"{role}: {_first_line(sample)!r}", remedy="this is no Kafka listener; check the port")

@@ -1,9 +1,9 @@
 """The five codecs of record batches, by their numbers on the wire.
 
-Each codec is one file with `compress(data, level)` and `decompress(data, limit)`, imported when first used, since each
-costs an import of its library. A `decompress` stops at `limit` bytes of output with CorruptRecordsError, and sizes no
-buffer by what compressed data says of itself beyond what its length can hold: a few kilobytes from a broker, or from
-a client of our broker, can otherwise ask for gigabytes. All bad input is CorruptRecordsError.
+Each codec is a module with `compress(data, level)` and `decompress(data, limit)`, imported on first use, because it
+imports a library. `decompress` raises CorruptRecordsError for invalid input and for more than `limit` bytes of output.
+It does not trust a declared size beyond what the compressed length can hold: otherwise a few kilobytes from a peer
+could make it allocate gigabytes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from kwire.errors import ConfigurationError
 
 Bytes = bytes | bytearray | memoryview
 
-# What a batch may decompress to where the caller says nothing: above the 100 MB that a broker takes as one request.
+# The default limit of a decompressed batch, above the 100 MB of a broker's default socket.request.max.bytes.
 MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
 
 
 class Compression(IntEnum):
-    """The low three bits of a batch's attributes."""
+    """A compression codec, numbered as in the low three bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -33,7 +33,9 @@ class Compression(IntEnum):
 
     @classmethod
     def of(cls, name: str | int | None) -> Compression:
-        """By name as in Kafka's `compression.type`, in any case; None is NONE. ConfigurationError for any other.
+        """Return the codec for a `compression.type` name (in any case), a number, or None for NONE.
+
+        Raise ConfigurationError for any other value.
 
         >>> Compression.of("lz4")
         <Compression.LZ4: 3>
@@ -48,16 +50,19 @@ class Compression(IntEnum):
 
 
 def compress(codec: Compression, data: Bytes, level: int | None = None) -> bytes:
-    """`level` is the codec's own, None its default. ConfigurationError where the codec has no such level."""
+    """Return the compressed data. `level` depends on the codec; None is its default.
+
+    Raise ConfigurationError if the codec has no such level.
+    """
     if codec is Compression.NONE:
         return bytes(data)
     return _compressor(codec)(data, level)
 
 
 def decompress(codec: Compression, data: Bytes, limit: int = MAX_DECOMPRESSED_BYTES) -> Bytes:
-    """Bytes, or a view of some that nobody can write to.
+    """Return the decompressed data as bytes or a read-only memoryview.
 
-    CorruptRecordsError where `data` is not what the codec makes, or makes more than `limit` bytes.
+    Raise CorruptRecordsError if `data` is invalid for the codec or decompresses to more than `limit` bytes.
     """
     if codec is Compression.NONE:
         return bytes(data)

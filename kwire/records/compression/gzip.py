@@ -1,4 +1,4 @@
-"""gzip: RFC 1952, of one member or several, as Java's GZIPInputStream reads it. zlib checks its CRC and length."""
+"""gzip (RFC 1952) with one or more members, like Java's GZIPInputStream. zlib checks the CRC and the length."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import zlib
 
 from kwire.records.compression.limits import checked_level, corrupt, cut_off, too_large
 
-_GZIP = 16 + zlib.MAX_WBITS  # zlib's way to say: with gzip's header and trailer
+_GZIP = 16 + zlib.MAX_WBITS  # makes zlib use the gzip header and trailer
 
 
 def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
@@ -22,7 +22,7 @@ def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
     while True:
         member = zlib.decompressobj(_GZIP)
         try:
-            members.append(member.decompress(rest, left + 1))  # 0 would mean no limit; one more tells that it is passed
+            members.append(member.decompress(rest, left + 1))  # 0 means no limit; one byte more detects excess
         except zlib.error as error:
             raise corrupt("gzip", error) from None
         left -= len(members[-1])

@@ -1,4 +1,4 @@
-"""What the codecs refuse alike, said alike."""
+"""Errors and level checks that all codecs share."""
 
 from __future__ import annotations
 

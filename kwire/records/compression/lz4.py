@@ -1,15 +1,11 @@
-"""lz4 frames, as Kafka's own clients write them: independent blocks of 64 KiB, no checksum and no size of the content.
+"""lz4 frames as Kafka's own clients write them: independent blocks of 64 KiB, without content checksum or content size.
 
-XXH32, for the few bytes of an lz4 frame's descriptor. Larger data would want a library.
+Java reads only independent blocks. Blocks above 64 KiB do not always compress better: for 64 KiB the library uses a
+hash table with smaller and more entries.
 
-lz4 frames, as Kafka's own clients write them: independent blocks of 64 KiB, no checksum and no size of the content.
-
-Java reads no others than independent ones. Larger ones are no gain for certain: for a block of 64 KiB the library has a
-table of places that are half as large, and twice as many.
-
-Before message format v1 Kafka computed the frame descriptor's checksum over the wrong bytes (KAFKA-3160, KIP-57): the
-frame's magic number was included. Brokers and clients of message sets v0 know only that one, so `broken_checksum`
-writes it, and reading takes either.
+Before message format v1, Kafka computed the frame descriptor's checksum over the wrong bytes, including the magic
+number (KAFKA-3160, KIP-57). Brokers and clients of message format v0 accept only that checksum: `broken_checksum`
+writes it. `decompress` accepts both.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ def _rotated(n: int, by: int) -> int:
 
 
 def xxh32(data: bytes) -> int:
-    """With seed 0.
+    """Return the XXH32 hash with seed 0, for the few bytes of a frame descriptor.
 
     >>> f"{xxh32(b''):08x} {xxh32(b'a' * 32):08x}"
     '02cc5d05 a3234fbe'
@@ -62,14 +58,14 @@ _MAGIC = (0x184D2204).to_bytes(4, "little")
 _HAS_CONTENT_SIZE, _HAS_DICTIONARY = 0x08, 0x01
 _OUTPUT_BYTES_MIN = 64 * 1024
 _SIZE = struct.Struct("<I")
-_PLAIN_FLAGS = 0x60  # version 1, blocks that know nothing of each other, no checksum, size nor dictionary
+_PLAIN_FLAGS = 0x60  # version 1, independent blocks, no checksums, content size or dictionary
 _BLOCK_BYTES = {0x40: 1 << 16, 0x50: 1 << 18, 0x60: 1 << 20, 0x70: 1 << 22}
-_STORED = 1 << 31  # of a block's size: it is not compressed
-_RATIO_MAX = 255  # of lz4's format
+_STORED = 1 << 31  # bit of a block's size: the block is not compressed
+_RATIO_MAX = 255  # the highest ratio that the format allows
 
 
 def compress(data: bytes | bytearray | memoryview, level: int | None, *, broken_checksum: bool = False) -> bytes:
-    """Levels 1 to 17, as Kafka's; None is lz4's fast method. Those from 3 on are lz4's slower high compression."""
+    """Return an lz4 frame. Levels are 1 to 17, as in Kafka; None is the fast mode, 3 and above high compression."""
     frame: bytes = lz4.frame.compress(
         data,
         compression_level=checked_level("lz4", level, 1, 17, 0),
@@ -101,7 +97,7 @@ def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes | memo
 
 @cache
 def _plain_frames() -> dict[bytes, int]:
-    """How large blocks are, by the first bytes of a frame as Kafka's clients write it, with either checksum."""
+    """Map the first bytes of each frame that Kafka's clients write, with either checksum, to its maximum block size."""
     starts = {_MAGIC + bytes((_PLAIN_FLAGS, code, 0)): size for code, size in _BLOCK_BYTES.items()}
     return {
         _with_checksum(start, checksum): size
@@ -111,9 +107,9 @@ def _plain_frames() -> dict[bytes, int]:
 
 
 def _blocks(frame: memoryview, block_bytes: int) -> list[tuple[int, int, int]] | None:
-    """Where each block begins and ends, and what it makes at most; None where more follows the frame.
+    """Return (start, end, maximum output) of each block; None if more data follows the frame.
 
-    A block that is stored makes what it is; so does one that claims to be larger than a block may be.
+    The maximum output of an uncompressed block is 0. Raise CorruptRecordsError for an oversized or incomplete block.
     """
     blocks: list[tuple[int, int, int]] = []
     at = 7
@@ -134,8 +130,11 @@ def _blocks(frame: memoryview, block_bytes: int) -> list[tuple[int, int, int]] |
 
 
 def _decompress_blocks(frame: memoryview, blocks: list[tuple[int, int, int]], limit: int) -> memoryview:
-    """One after the other into memory that is used again: of fresh memory, as the library's own function for frames
-    makes it, the system clears every page first, which takes longer than to decompress."""
+    """Decompress the blocks into pooled memory.
+
+    The library's frame functions allocate fresh memory. The system clears its pages first, which takes longer than the
+    decompression.
+    """
     whole, place = alloc_pooled(min(limit, sum([most or end - start for start, end, most in blocks])))
     at = 0
     for start, end, most in blocks:
@@ -154,7 +153,7 @@ def _decompress_blocks(frame: memoryview, blocks: list[tuple[int, int, int]], li
 
 
 def _decompress_frame(data: bytes, left: int, limit: int) -> tuple[bytes, bytes]:
-    """One frame's content, and what follows the frame."""
+    """Return one frame's content, and the data after the frame."""
     if data[:4] != _MAGIC:
         raise corrupt("lz4", "a frame does not begin with lz4's magic number")
     at = _checksum_position(data)
@@ -162,7 +161,7 @@ def _decompress_frame(data: bytes, left: int, limit: int) -> tuple[bytes, bytes]
         raise cut_off("lz4")
     if data[at] == _broken_checksum(data):
         data = _with_checksum(data, _right_checksum(data))
-    # The library makes room for all that it may answer at once, so it is asked for no more than is likely there.
+    # The library allocates `max_length` bytes at once, so request only a likely size.
     step = max(_OUTPUT_BYTES_MIN, 4 * len(data))
     decompressor = lz4.frame.LZ4FrameDecompressor()
     parts: list[bytes] = []
@@ -183,7 +182,7 @@ def _decompress_frame(data: bytes, left: int, limit: int) -> tuple[bytes, bytes]
 
 
 def _checksum_position(frame: bytes) -> int:
-    """Behind the magic number (4 bytes), FLG and BD, and the optional size (8) and dictionary id (4)."""
+    """Return the position after the magic number (4 bytes), FLG, BD, optional size (8) and dictionary id (4)."""
     flags = frame[4] if len(frame) > 4 else 0
     return 6 + (8 if flags & _HAS_CONTENT_SIZE else 0) + (4 if flags & _HAS_DICTIONARY else 0)
 

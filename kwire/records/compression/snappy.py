@@ -1,9 +1,9 @@
-"""snappy, raw and in the framing of xerial's snappy-java, which is what Kafka's own clients write.
+"""snappy, raw or in the framing of xerial's snappy-java, which Kafka's own clients write.
 
-The framing: 0x82 `SNAPPY` 0x00, a version and the oldest version that can read it (both 1), then blocks, each the
-length of its compressed form in four bytes, big-endian, and that. We write it, in blocks of 32 KiB as Java does, and
-read either: some clients write raw snappy, which no reader of Kafka refuses. Streams written one after the other are
-one, so the magic may come again where a length is expected.
+The framing is 0x82 `SNAPPY` 0x00, a version, the oldest compatible version (both 1), then blocks: each a big-endian
+length of four bytes and the compressed data. `compress` writes this framing in blocks of 32 KiB, as Java does.
+`decompress` accepts both, as all Kafka clients do, because some clients write raw snappy. Concatenated streams are
+valid, so the magic may appear where a length is expected.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _header_end(view: memoryview, pos: int) -> int:
 
 
 def _decompress_block(block: memoryview, left: int, limit: int) -> bytes:
-    """snappy's library sizes its buffer by the length that a block declares, so that is looked at first."""
+    """Return a decompressed block; check its declared length first, because the library allocates that much."""
     declared = shift = 0
     for byte in block[:5]:
         declared |= (byte & 0x7F) << shift
@@ -73,7 +73,7 @@ def _decompress_block(block: memoryview, left: int, limit: int) -> bytes:
         raise corrupt("snappy", "it does not begin with a length")
     if declared > left:
         raise too_large("snappy", limit)
-    # Nothing in snappy's format makes more than 64 bytes of three.
+    # Snappy's best element produces 64 bytes from three.
     if declared > len(block) * 22:
         raise corrupt("snappy", f"{len(block)} bytes cannot make the {declared} declared")
     try:

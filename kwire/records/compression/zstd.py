@@ -1,6 +1,6 @@
-"""zstd, through the standard library where it has it (Python 3.14), else through the `zstandard` package.
+"""zstd, from the standard library (Python 3.14 and later) or the `zstandard` package.
 
-The window that a frame may ask a reader to keep is bounded as in Kafka's Java: 128 MiB.
+A frame's window is limited to 128 MiB, as in Kafka's Java client.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kwire.wire.buffers import alloc_pooled
 _DEFAULT_LEVEL = 3
 _WINDOW_LOG_MAX = 27
 _MAGIC = 0xFD2FB528
-_SKIPPABLE = 0x184D2A50  # the first of 16 magic numbers, of frames that say nothing to us
+_SKIPPABLE = 0x184D2A50  # the first of the 16 magic numbers of skippable frames
 _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 _RLE, _COMPRESSED = 1, 2
@@ -33,7 +33,7 @@ def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes | memo
 
 
 class _Standard:
-    """compression.zstd of Python 3.14."""
+    """Use `compression.zstd` of Python 3.14."""
 
     def __init__(self, zstd: Any) -> None:
         self._zstd = zstd
@@ -64,7 +64,7 @@ class _Standard:
 
 
 class _Zstandard:
-    """The `zstandard` package, of any version that setup.cfg admits."""
+    """Use the `zstandard` package, in any version that setup.cfg allows."""
 
     def __init__(self, zstandard: Any) -> None:
         self._zstandard = zstandard
@@ -75,8 +75,7 @@ class _Zstandard:
         return compressed
 
     def decompress(self, data: memoryview, limit: int) -> memoryview:
-        """All at once into memory that is used again: what the blocks can make at most, and a byte for what passes the
-        limit."""
+        """Decompress in one call into pooled memory of the maximum output, plus a byte that detects excess."""
         whole, place = alloc_pooled(min(limit, _most(data)) + 1)
         decompressor = self._decompressor(max_window_size=1 << _WINDOW_LOG_MAX)
         try:
@@ -89,7 +88,7 @@ class _Zstandard:
 
 
 def _most(data: memoryview) -> int:
-    """What the frames make at most. CorruptRecordsError where there is none, or `data` does not end with one."""
+    """Return the frames' maximum output; raise CorruptRecordsError if `data` is not a sequence of whole frames."""
     most = at = 0
     while at < len(data) or not at:
         magic = _number(data, at, 4)
@@ -106,7 +105,7 @@ def _most(data: memoryview) -> int:
 
 
 def _frame(data: memoryview, at: int) -> tuple[int, int]:
-    """Where a frame ends, and what it makes at most by the heads of its blocks; `at` is behind its magic number."""
+    """Return a frame's end and its maximum output, from its block headers; `at` is the position after its magic."""
     descriptor = _number(data, at, 1)
     has_window, has_checksum = not descriptor & 0x20, bool(descriptor & 4)
     size_bytes = _CONTENT_SIZE_BYTES[descriptor >> 6] or not has_window
