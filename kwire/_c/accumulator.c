@@ -1,7 +1,7 @@
 /* RecordAccumulator and its topics: see kwire/producer/accumulator.py.
  *
- * No Python code runs between looking at an accumulator and changing it, so that the GIL is all the lock there is.
- * Where Python is called in between (`may_share`), everything is looked at again afterwards.
+ * No Python code runs between reading an accumulator and changing it, so the GIL is the only lock. After a call into
+ * Python (`may_share`), all state is read again.
  */
 #include "module.h"
 #include "batch_builder.h"
@@ -40,7 +40,7 @@ look_up_topic(accumulator_t *accumulator, PyObject *name)
     Py_INCREF(name);
     accumulator->last_name = name;
     accumulator->last = topic;
-    Py_XDECREF(old_name); /* a str: nothing runs */
+    Py_XDECREF(old_name); /* a str: runs no code */
     return topic;
 }
 
@@ -67,7 +67,7 @@ get_topic(accumulator_t *accumulator, PyObject *name)
     return failed ? NULL : topic;
 }
 
-/* Nobody has a topic at hand while this runs, or it refuses: what is freed here, nobody looks at again. */
+/* Do nothing while a call uses a topic; otherwise nothing refers to the memory freed here. */
 PyObject *
 accumulator_forget(accumulator_t *accumulator, PyObject *name)
 {
@@ -111,7 +111,7 @@ open_slot(topic_t *topic, int slot)
     return &topic->open[slot];
 }
 
-/* ---- which partition -------------------------------------------------------------------------------------------- */
+/* ---- partition choice -------------------------------------------------------------------------------------------- */
 
 static int
 murmur2_slot(span key, int count)
@@ -153,8 +153,7 @@ slot_by_turn(topic_t *topic)
     return chosen;
 }
 
-/* ---- into a builder
- * -------------------------------------------------------------------------------------------------- */
+/* ---- appending --------------------------------------------------------------------------------------------------- */
 
 builder_t *
 joined(accumulator_t *accumulator, PyObject *name, topic_t *topic, int slot, Py_ssize_t size, PyObject *terms,
@@ -184,7 +183,7 @@ joined(accumulator_t *accumulator, PyObject *name, topic_t *topic, int slot, Py_
         int may_share = result == NULL ? -1 : PyObject_IsTrue(result);
         Py_XDECREF(result);
         future =
-            open_slot(topic, slot); /* it may have moved, and the builder may have been filled, closed or replaced */
+            open_slot(topic, slot); /* the slot may have moved, the builder may be full, closed or replaced */
         int is_same = future != NULL && *future == builder && !builder->is_closed &&
                       builder_size(builder) + size <= builder->bytes_max;
         if (may_share == 0 && is_same) {
@@ -218,7 +217,7 @@ joined(accumulator_t *accumulator, PyObject *name, topic_t *topic, int slot, Py_
     }
     builder_t *before = *future;
     *future = builder;
-    Py_XDECREF(OBJECT(before)); /* whoever drains has it, or the list */
+    Py_XDECREF(OBJECT(before)); /* the event loop or the list has it */
     return builder;
 }
 
@@ -257,8 +256,8 @@ must_wake(accumulator_t *accumulator, int is_new, int is_full)
     return 1;
 }
 
-/* An exception that is there stays. One from the call, which can only be an interrupt, may have come before the bell
- * was rung; nobody else rings for this record, so it is rung again. */
+/* Wake the loop, and keep a pending exception. An interrupt may have come before the wakeup: then wake it again, since
+ * nothing else wakes it for this record. */
 int
 wake(accumulator_t *accumulator)
 {
@@ -288,7 +287,7 @@ add_topics(void)
     }
 }
 
-/* What the record's key and value and headers count as; they are as this code wrote them. */
+/* Return the record's upper bound; this file wrote its key, value and headers. */
 static Py_ssize_t
 tail_size(bytes_t at, bytes_t end, span *key, int *has_headers)
 {
@@ -310,7 +309,7 @@ tail_size(bytes_t at, bytes_t end, span *key, int *has_headers)
     return size + (Py_ssize_t)headers * HEADER_OVERHEAD_MAX;
 }
 
-/* Hands what came after its records to where these are now. */
+/* Move the waiters to the current builders of their records. */
 static int
 move_late(builder_t *builder, const child_t *children)
 {
@@ -373,11 +372,11 @@ route_run(accumulator_t *accumulator, topic_t *topic, builder_t *builder)
         return -1;
     }
     if (builder->count) {
-        children[builder->count - 1].builder->buffered_bytes += left; /* what came in is what is given back */
+        children[builder->count - 1].builder->buffered_bytes += left; /* the sum stays the same */
     }
     builder->children = children;
     int failed =
-        callbacks_move(builder, children) < 0; /* nothing runs between these two: a future that ends finds its note */
+        callbacks_move(builder, children) < 0; /* no code runs in between: each future that ends finds its entry */
     builder_forget(builder);
     return failed ? -1 : 0;
 }
@@ -465,7 +464,7 @@ done:
     return result;
 }
 
-/* (topic, partition | None, timestamp, key, value, headers, size, terms) -> (run, number) | None */
+/* (topic, partition | None, timestamp, key, value, headers, size, terms) -> (builder, number) | None */
 static PyObject *
 accumulator_append(accumulator_t *accumulator, PyObject *args)
 {
@@ -510,7 +509,7 @@ accumulator_append(accumulator_t *accumulator, PyObject *args)
     return result;
 }
 
-/* ---- many at once: for bulk.c ------------------------------------------------------------------------------------ */
+/* ---- for bulk.c -------------------------------------------------------------------------------------------------- */
 
 topic_t *
 accumulator_topic(accumulator_t *accumulator, PyObject *name)
@@ -587,7 +586,7 @@ accumulator_tell(accumulator_t *accumulator, const wakeup_t *wakeup_of)
     return must_wake(accumulator, wakeup_of->is_new, wakeup_of->is_full) ? wake(accumulator) : 0;
 }
 
-/* ---- for who drains ---------------------------------------------------------------------------------------------- */
+/* ---- for the event loop ------------------------------------------------------------------------------------------ */
 
 static PyObject *
 accumulator_take(accumulator_t *accumulator, PyObject *Py_UNUSED(none))
@@ -776,7 +775,7 @@ accumulator_traverse(accumulator_t *accumulator, visitproc visit, void *arg)
 static int
 accumulator_clear(accumulator_t *accumulator)
 {
-    accumulator->is_open = 0; /* `send` needs what is let go */
+    accumulator->is_open = 0; /* `send` needs the objects freed below */
     accumulator->last = NULL;
     Py_CLEAR(accumulator->last_name);
     Py_CLEAR(accumulator->keywords.names);

@@ -1,4 +1,4 @@
-/* An accumulator and its topics, as accumulator.c and send.c share them.
+/* The accumulator and its topics, shared by accumulator.c and send.c.
  *
  * kwire/producer/accumulator.py is the specification. Include bulk.h before.
  */
@@ -13,7 +13,7 @@ enum { TURNS, MURMUR2, CRC32, KEYS_IGNORED };
 enum { TOPIC, VALUE, KEY, HEADERS, PARTITION, TIMESTAMP, ON_DELIVERY, ARGUMENTS };
 
 typedef struct {
-    PyObject *names; /* NULL or the tuple that a call had */
+    PyObject *names; /* the call's tuple of keyword names, or NULL */
     Py_ssize_t nargs, count;
     unsigned char at[ARGUMENTS];
 } keywords_t;
@@ -22,9 +22,9 @@ struct topic {
     int count, ring_used, open_capacity, next;
     int *ring;
     Py_ssize_t bytes_max;
-    Py_ssize_t used_bytes; /* of the memory: what its records count as that are not resolved */
-    char is_awaited;       /* senders wait for memory for it: whoever comes now is behind them */
-    size_t hint;           /* the room that the last full builder had */
+    Py_ssize_t used_bytes; /* memory of its unresolved records */
+    char is_awaited;       /* senders wait for memory for it; later senders queue behind them */
+    size_t hint;           /* the capacity of the last full builder */
     builder_t **open;
     builder_t *undesignated, *unrouted;
 };
@@ -35,35 +35,34 @@ struct accumulator {
     PyObject *dispatch, *may_share, *time_ms, *wakeup, *slow_path, *fresh;
     daytime_t daytime;
     PyObject *topics;    /* name: capsule of topic_t */
-    PyObject *last_name; /* the name that was given last, found again by its address */
+    PyObject *last_name; /* the name of the last lookup, compared by its address */
     topic_t *last;
-    keywords_t keywords; /* of the last call of `send` that had some */
+    keywords_t keywords; /* of the last `send` with keywords */
     PyTypeObject *future_type, *builder_type;
-    int users; /* calls that have a topic_t at hand and may run other code meanwhile: no topic is freed then */
+    int users; /* calls that use a topic_t and may run other code: no topic is freed meanwhile */
     PyTypeObject
-        *plain_future_type; /* `place_type` where nobody can tell a future from one that is made again, else NULL */
+        *plain_future_type; /* `future_type` if a future can be recreated without a visible difference, else NULL */
 };
 
-/* ---- topics.c --------------------------------------------------------------------------------------------------- */
+/* ---- topics and builders ----------------------------------------------------------------------------------------- */
 
-/* NULL without an exception when it is not there. */
+/* Return NULL without an exception if there is none. */
 topic_t *look_up_topic(accumulator_t *accumulator, PyObject *name);
-/* NULL with an exception. */
+/* Return NULL with an exception on error. */
 topic_t *get_topic(accumulator_t *accumulator, PyObject *name);
 PyObject *accumulator_forget(accumulator_t *accumulator, PyObject *name);
-/* Where the open builder of a slot is kept; NULL with an exception, or without one where none is kept. */
+/* Return the address of a slot's open builder; NULL with an exception, or without one if there is none. */
 builder_t **open_slot(topic_t *topic, int slot);
 int slot_by_key(int hash, int count, span key);
 int slot_by_turn(topic_t *topic);
-/* The builder that a record of `slot` joins, a new one where it may not join the open one; borrowed. No Python code
- * runs but where somebody has terms. Sets `*is_new` and `*is_full` where it began or filled a builder. */
+/* Return the builder (borrowed) that a record of `slot` joins: the open one or a new one. Set `*is_new` and `*is_full`
+ * if it began or filled a builder. Python code runs only if the record or the builder has terms. */
 builder_t *joined(accumulator_t *accumulator, PyObject *name, topic_t *topic, int slot, Py_ssize_t size,
                   PyObject *terms, PyObject *since, int *is_new, int *is_full);
-/* Puts a record into the builder that `joined` has found. After an error a builder that was new may be left empty: it
- * is taken out again. */
+/* Append a record to the builder that `joined` returned. After an error, remove the builder if it is new and empty. */
 int put(accumulator_t *accumulator, topic_t *topic, builder_t *builder, int slot, const entry_t *entry,
         Py_ssize_t size);
-/* Whether the loop is to be woken; then it is as good as done. */
+/* Return whether to wake the loop, and record that it is woken. */
 int must_wake(accumulator_t *accumulator, int is_new, int is_full);
 int wake(accumulator_t *accumulator);
 void add_topics(void);
@@ -87,11 +86,10 @@ slot_of(const accumulator_t *accumulator, topic_t *topic, span key)
                                                              : slot_by_key(accumulator->hash, topic->count, key);
 }
 
-/* How many times what is free then a topic may hold; while memory is short, which part of it. See
- * kwire/producer/accumulator.py. */
+/* A topic may hold this many times the free memory, or this fraction of it while memory is short. */
 #define SHARE 16
 
-/* So many bytes of records a topic may still get; not above 0 where it has its share. */
+/* Return how many bytes of records a topic may still get; 0 or less if it has its share. */
 static inline Py_ssize_t
 available_to(const accumulator_t *accumulator, const topic_t *topic)
 {
@@ -105,7 +103,7 @@ available_to(const accumulator_t *accumulator, const topic_t *topic)
     return (accumulator->is_short ? unused - SHARE * held : SHARE * unused - held) / (SHARE + 1);
 }
 
-/* Whether a record goes in as the first: of all, whatever its size, or of its topic. */
+/* Return whether a record may be appended as the first of all (of any size) or of its topic. */
 static inline int
 is_first(const accumulator_t *accumulator, const topic_t *topic, Py_ssize_t size)
 {
@@ -126,8 +124,7 @@ use(accumulator_t *accumulator, topic_t *topic, Py_ssize_t size)
     topic->used_bytes += size;
 }
 
-/* ---- send.c and route.c: methods of the accumulator
- * -------------------------------------------------------------------- */
+/* ---- send.c: methods of the accumulator -------------------------------------------------------------------------- */
 
 PyObject *accumulator_send(accumulator_t *accumulator, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 int is_int(PyObject *object, int64_t limit, int64_t *found);

@@ -1,8 +1,8 @@
 /* BatchBuilder: see kwire/producer/batch_builder.py.
  *
- * Records stand in a builder in their final form, so that a batch needs no more than a header. No Python code runs
- * between looking at a builder and changing it, so the GIL is all the lock there is: `resolve` writes the outcome and
- * takes the waiters in one step, `add_waiter` looks for the outcome and adds the waiter in one step.
+ * A builder holds encoded records, so that a batch needs only a header. No Python code runs between reading a builder
+ * and changing it, so the GIL is the only lock: `resolve` stores the result and takes the waiters in one step;
+ * `add_waiter` checks for a result and adds the waiter in one step.
  */
 #include "module.h"
 #include "batch_builder.h"
@@ -12,7 +12,7 @@
 
 #define FIRST_CAPACITY 512
 
-/* ---- filling ---------------------------------------------------------------------------------------------------- */
+/* ---- filling ----------------------------------------------------------------------------------------------------- */
 
 int
 grow(void **array, uint32_t used, uint32_t *capacity, size_t size)
@@ -45,7 +45,7 @@ reserve(builder_t *builder, size_t size, size_t hint)
     size_t capacity = builder->capacity ? builder->capacity * 2 : (hint > FIRST_CAPACITY ? hint : FIRST_CAPACITY);
     size_t full = (size_t)builder->bytes_max;
     if (capacity > full && full >= needed) {
-        capacity = full; /* it closes before it needs more */
+        capacity = full; /* it closes before it needs more memory */
     }
     if (capacity < needed) {
         capacity = needed;
@@ -148,7 +148,7 @@ builder_put(builder_t *builder, const entry_t *entry, Py_ssize_t counted, size_t
     return 0;
 }
 
-/* ---- making and ending ------------------------------------------------------------------------------------------ */
+/* ---- creation and deallocation ----------------------------------------------------------------------------------- */
 
 PyObject *
 builder_new(PyTypeObject *type, PyObject *topic, int partition, Py_ssize_t bytes_max, PyObject *terms,
@@ -236,8 +236,7 @@ builder_dealloc(builder_t *builder)
     Py_DECREF(type);
 }
 
-/* ---- the bytes of a closed builder
- * ------------------------------------------------------------------------------------ */
+/* ---- the bytes of a closed builder ------------------------------------------------------------------------------- */
 
 static int
 builder_getbuffer(builder_t *builder, Py_buffer *view, int flags)
@@ -295,7 +294,7 @@ builder_timestamp(const builder_t *builder, uint32_t number)
     return builder->marks[low].timestamp;
 }
 
-/* (timestamp, key, value, headers) of the record at `*at`, which this file wrote. */
+/* Return (timestamp, key, value, headers) of the record at `*at`, which this file wrote. */
 static PyObject *
 row_at(const builder_t *builder, bytes_t *at, uint32_t number)
 {
@@ -335,8 +334,8 @@ builder_rows(builder_t *builder, PyObject *args)
     if (rows == NULL || builder->data == NULL || builder->is_freed) {
         return rows;
     }
-    /* Making objects may collect garbage, and that runs code that drops the builder: so it is held, and looked at
-     * again. */
+    /* Creating objects may start a garbage collection, which may run code that drops the builder: hold it and check
+     * it again. */
     size_t future = 0;
     for (uint32_t number = 0; number < builder->count && number < end; number++) {
         bytes_t at = builder->data + BATCH_OVERHEAD + future, limit = builder->data + BATCH_OVERHEAD + builder->used;
@@ -362,8 +361,7 @@ builder_rows(builder_t *builder, PyObject *args)
     return rows;
 }
 
-/* ---- the rest of BatchBuilder
- * --------------------------------------------------------------------------------------------- */
+/* ---- the rest of BatchBuilder ------------------------------------------------------------------------------------ */
 
 static PyObject *
 builder_append(builder_t *builder, PyObject *args)
@@ -487,7 +485,7 @@ add_builders(PyObject *module)
 #define CHECKED_AT 21
 #define MAGIC 2
 
-/* Less is left for later. */
+/* Fewer bytes wait for the next time. */
 #define SUMMED_MIN (16 * 1024)
 
 static unsigned char *
@@ -509,7 +507,7 @@ builder_sum(builder_t *builder)
     }
 }
 
-/* Of a closed builder. */
+/* The builder must be closed. */
 static void
 sum_rest(builder_t *builder)
 {
@@ -520,7 +518,7 @@ sum_rest(builder_t *builder)
         state = crc32c_state(state, at, size);
     }
     else {
-        builder->exports++; /* it is not given back meanwhile */
+        builder->exports++; /* keeps the memory meanwhile */
         Py_BEGIN_ALLOW_THREADS
         state = crc32c_state(state, at, size);
         Py_END_ALLOW_THREADS
@@ -530,7 +528,7 @@ sum_rest(builder_t *builder)
     builder->summed = builder->used;
 }
 
-/* All but the CRC. */
+/* Write the header, except the CRC. */
 static void
 put_header(unsigned char *at, const builder_t *builder, int attributes, int64_t producer_id, int producer_epoch,
            int base_sequence)
@@ -550,8 +548,8 @@ put_header(unsigned char *at, const builder_t *builder, int attributes, int64_t 
     put_number(at, builder->count, 4);
 }
 
-/* The memory that the batch is to be made in: the builder's own, unless somebody holds that as it was. `*copy` is then
- * a copy of it. NULL with an exception. */
+/* Return the memory for the batch: the builder's own, or a new `*copy` if its memory is exported. NULL with an
+ * exception. */
 static unsigned char *
 memory_of(builder_t *builder, PyObject **copy)
 {
@@ -635,7 +633,7 @@ builder_outcome(builder_t *self, PyObject *number_object)
     return Py_BuildValue("(iLLO)", builder->partition, (long long)offset, (long long)timestamp, error);
 }
 
-/* Takes the late ones of start .. end - 1 out of `late` into `taken`; None where there are none. */
+/* Move the waiters of start .. end - 1 from `late` to `taken`; None if there are none. */
 static PyObject *
 take_waiters(PyObject *waiters, PyObject *taken, PyObject *left, uint32_t start, uint32_t end)
 {
@@ -658,7 +656,7 @@ builder_resolve(builder_t *builder, PyObject *args)
     if (!PyArg_ParseTuple(args, "IILLO", &start, &end, &base_offset, &append_time, &error)) {
         return NULL;
     }
-    /* All that is needed is made first: making it may run other code. */
+    /* Create all objects first: that may run other code. */
     PyObject *taken = PyList_New(0), *left = PyList_New(0), *result = NULL;
     delivery_t *delivery = builder->callbacks.used ? delivery_new(builder) : NULL;
     part_t *parts = PyMem_Realloc(builder->parts, (builder->parts_used + 1) * sizeof(part_t));
@@ -719,7 +717,7 @@ builder_add_waiter(builder_t *self, PyObject *args)
     }
     PyObject *item = NULL;
     builder_t *builder;
-    for (;;) { /* making the item may run code that moves the record to another builder */
+    for (;;) { /* creating the item may run code that moves the record to another builder */
         uint32_t there = number;
         builder = (builder_t *)followed(self, &there);
         if (item != NULL && PyLong_AsUnsignedLong(PyTuple_GetItem(item, 0)) == there) {

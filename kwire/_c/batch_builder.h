@@ -1,4 +1,4 @@
-/* A builder of a batch, as batch_builder.c fills and resolves it, delivery.c calls back and accumulator.c uses it.
+/* The batch builder, shared by batch_builder.c, delivery.c and accumulator.c.
  *
  * kwire/producer/batch_builder.py is the specification. Include module.h before.
  */
@@ -13,7 +13,7 @@
 
 #define OBJECT(thing) ((PyObject *)(thing))
 
-/* What a record counts as without its headers, and each of those: in a batch it has no more than that. */
+/* Upper bounds in a batch: of a record beyond its key, value and headers, and of a header beyond its name and value. */
 static inline Py_ssize_t
 counted_record(span key, span value)
 {
@@ -42,18 +42,16 @@ typedef struct {
 } part_t;
 
 typedef struct {
-    uint32_t from, to; /* these records, to - 1 being the last, came with this callback */
+    uint32_t from, to; /* records from .. to - 1 have this callback */
     PyObject *callback;
 } call_t;
 
-/* What is to be called: `calls` in the records' order, and by record the future that it is called with, where that is
- * kept.
+/* Delivery callbacks in the records' order, and the futures that are kept for them.
  *
- * A future is kept where it cannot be made again as it was: it has fields of its own, or its record will be in another
- * builder. */
+ * A future is kept only if it cannot be recreated: it has its own fields, or its record moves to another builder. */
 typedef struct {
     call_t *calls;
-    PyObject **futures; /* of the records from `first` on; NULL: to be made again */
+    PyObject **futures; /* of the records from `first` on; NULL: recreate them */
     uint32_t used, capacity, first, futures_used, futures_capacity;
 } callbacks_t;
 
@@ -62,19 +60,18 @@ typedef struct {
     uint32_t number;
 } child_t;
 
-/* `data` has space for the header of a batch in front. It may move while the builder is open, and not while it is
- * exported, which an open builder never is. No object here is a garbage collector's: whatever a builder is part of a
- * circle with, its resolution lets go of. */
+/* `data` begins with space for the batch header. It may move while the builder is open, but an open builder is never
+ * exported. The type needs no garbage collection: resolving a builder breaks its reference cycles. */
 struct builder {
     PyObject_HEAD PyObject *topic, *terms, *dispatch, *since, *waiters;
     int partition;
     char is_closed, has_headers, is_freed;
-    Py_ssize_t buffered_bytes, bytes_max; /* what its records count as; at what size it is full */
+    Py_ssize_t buffered_bytes, bytes_max; /* its records' upper bounds; the size at which it is full */
     int64_t base_timestamp, max_timestamp, last_timestamp;
     unsigned char *data;
     size_t used, capacity;
     uint32_t count, dropped;
-    uint32_t sum; /* the state of a CRC that began with 0, after `summed` bytes of the records */
+    uint32_t sum; /* CRC state, from 0, after `summed` bytes of the records */
     size_t summed;
     Py_ssize_t exports;
     mark_t *marks;
@@ -82,7 +79,7 @@ struct builder {
     callbacks_t callbacks;
     child_t *children;
     uint32_t marks_used, marks_capacity, parts_used, resolved;
-    PyTypeObject *future_type; /* of futures that can be made again as they were; NULL for none */
+    PyTypeObject *future_type; /* of futures that can be recreated, or NULL */
 };
 
 typedef struct {
@@ -90,7 +87,7 @@ typedef struct {
     uint32_t number;
 } future_t;
 
-/* What is to be written of a record: its fields, or `tail`, which is all from the length of the key on. */
+/* A record to write: its fields, or `tail`, the encoded bytes from the key's length on. */
 typedef struct {
     int64_t timestamp;
     span key, value, tail;
@@ -103,22 +100,21 @@ typedef struct {
     callbacks_t all;
 } delivery_t;
 
-/* ---- run.c ------------------------------------------------------------------------------------------------------ */
+/* ---- filling ----------------------------------------------------------------------------------------------------- */
 
-/* What its batch has by now. */
+/* Return the current size of the batch. */
 static inline Py_ssize_t
 builder_size(const builder_t *builder)
 {
     return BATCH_OVERHEAD + (Py_ssize_t)builder->used;
 }
 
-/* Room for one more of `size` bytes in an array that doubles. 0, or -1 with an exception. */
+/* Make space for one more item of `size` bytes in an array that doubles. Return 0, or -1 with an exception. */
 int grow(void **array, uint32_t used, uint32_t *capacity, size_t size);
-/* These run no Python code. 0 or -1 with an exception, before anything was changed. */
+/* These run no Python code. Return 0, or -1 with an exception and without a change. */
 int builder_put(builder_t *builder, const entry_t *entry, Py_ssize_t counted, size_t capacity_hint);
-/* Writes a record behind the last of a builder, if that is all there is to do: it fills neither the builder nor its
- * memory, and has the time of the record before it. 1, or 0 for `builder_put`. A record never has more bytes than it
- * counts as. */
+/* Append a record that fills neither the builder nor its memory and has the last record's timestamp. Return 1, or 0 if
+ * `builder_put` must do it. A record never has more bytes than its upper bound. */
 static inline int
 builder_put_plain(builder_t *builder, const entry_t *entry, Py_ssize_t counted)
 {
@@ -143,19 +139,18 @@ builder_put_plain(builder_t *builder, const entry_t *entry, Py_ssize_t counted)
 }
 
 int64_t builder_timestamp(const builder_t *builder, uint32_t number);
-/* Its records are elsewhere now. */
+/* Return whether its records were routed to other builders. */
 void builder_forget(builder_t *builder);
 PyObject *builder_new(PyTypeObject *type, PyObject *topic, int partition, Py_ssize_t bytes_max, PyObject *terms,
                       PyObject *dispatch, PyTypeObject *future_type);
 
-/* ---- batch.c ---------------------------------------------------------------------------------------------------- */
+/* ---- encoding ---------------------------------------------------------------------------------------------------- */
 
 PyObject *builder_batch(builder_t *builder, PyObject *args);
-/* Takes what was put there since the last time into the CRC, while the processor has it at hand, if it is worth while.
- */
+/* Add new bytes to the CRC while they are in the processor's cache, if there are enough. */
 void builder_sum(builder_t *builder);
 
-/* ---- outcomes.c ------------------------------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 const part_t *builder_part(const builder_t *builder, uint32_t number);
 PyObject *builder_done(builder_t *builder, PyObject *number);
@@ -163,7 +158,7 @@ PyObject *builder_outcome(builder_t *builder, PyObject *number);
 PyObject *builder_resolve(builder_t *builder, PyObject *args);
 PyObject *builder_add_waiter(builder_t *builder, PyObject *args);
 
-/* The builder that has the record now, and its number there. */
+/* Return the current builder of a record, and set its number there. */
 static inline builder_t *
 followed(builder_t *builder, uint32_t *number)
 {
@@ -177,25 +172,24 @@ followed(builder_t *builder, uint32_t *number)
 
 /* ---- delivery.c -------------------------------------------------------------------------------------------------- */
 
-/* 0, or -1 with an exception, before anything was changed. `future` may be NULL. */
+/* Return 0, or -1 with an exception and without a change. `future` may be NULL. */
 int callbacks_add(callbacks_t *callbacks, uint32_t number, PyObject *future, PyObject *callback);
 void callbacks_clear(callbacks_t *callbacks);
-/* Hands the callbacks of a routed builder to where its records are now. */
+/* Move the callbacks of a routed builder to the current builders of its records. */
 int callbacks_move(builder_t *builder, const child_t *children);
 PyObject *builder_report(builder_t *builder, PyObject *args);
-/* What is to take reports of a builder. It is made before the builder is looked at, as that may run other code; nothing
- * comes between `reports_reserve` and taking those of start .. end - 1, which returns whether there were any. */
+/* Create the DeliveryCallbacks before reading the builder, since that may run other code. No other code runs between
+ * `reports_reserve` and taking the callbacks of start .. end - 1, which returns whether there were any. */
 delivery_t *delivery_new(builder_t *builder);
 int delivery_reserve(delivery_t *delivery, uint32_t start, uint32_t end);
 int delivery_take(delivery_t *delivery, uint32_t start, uint32_t end);
 int add_delivery(PyObject *module);
 
-/* ---- delivery.c ---------------------------------------------------------------------------------------------------
- */
+/* ---- futures ----------------------------------------------------------------------------------------------------- */
 
-/* Whether futures of a type can be made again as they were: they have nothing of their own. -1 with an exception. */
+/* Return whether futures of a type can be recreated, as they have no fields of their own; -1 with an exception. */
 int is_plain_future_type(PyTypeObject *type);
-/* A future of a type without a part for the garbage collector is made without running Python code. */
+/* Creating a future runs no Python code if its type has no garbage collector header. */
 future_t *future_new(PyTypeObject *type, builder_t *builder, uint32_t number);
 int add_futures(PyObject *module, PyTypeObject *type_of_runs);
 

@@ -1,15 +1,15 @@
 /* Memory for frames and for the bytes of batches: see kwire/wire/buffers.py.
  *
- * `alloc` returns bytes that nobody has written yet. Large blocks are pooled while a producer or consumer may want them
- * again: the system clears each page of fresh memory, which costs more than filling it.
+ * `alloc` returns uninitialized bytes. Large blocks are pooled while a producer or consumer may need them again: the
+ * system clears each page of fresh memory, which costs more than filling it.
  */
 #include "module.h"
 #include "buffers.h"
 #include "reader.h"
 
-#define BLOCK_MIN (64 * 1024) /* below, the C library keeps them itself */
+#define BLOCK_MIN (64 * 1024) /* smaller blocks are kept by the C library */
 #define KEPT_FOR_RUNS (8 * 1024 * 1024)
-#define KEPT_FOR_RECORDS (32 * 1024 * 1024) /* a poll's columns, and those of the one before */
+#define KEPT_FOR_RECORDS (32 * 1024 * 1024) /* the columns of two polls */
 #define BLOCKS_MAX ((KEPT_FOR_RUNS + KEPT_FOR_RECORDS) / BLOCK_MIN)
 
 typedef struct {
@@ -43,7 +43,7 @@ memory_leave(memory_use use)
     }
 }
 
-/* The block that was given last, of those that have what is wanted and not twice as much; NULL for none. */
+/* Return the last freed block with at least the size and less than twice of it; NULL if there is none. */
 static unsigned char *
 kept_block(size_t *capacity)
 {
@@ -73,7 +73,7 @@ memory_grow(unsigned char *data, size_t before, size_t used, size_t *capacity)
     return grown;
 }
 
-/* The kept block with the highest address: without it, the C library may be able to give back all from there on. */
+/* Return the kept block with the highest address: once freed, the C library may release the memory above it. */
 static size_t
 highest(void)
 {
@@ -105,7 +105,7 @@ memory_give(unsigned char *data, size_t capacity)
     kept_bytes += capacity;
 }
 
-/* Smaller ones are bytes: the allocator keeps their memory by itself. */
+/* Smaller ones are bytes objects: the allocator pools their memory. */
 #define SLAB_BYTES_MIN (64 * 1024)
 
 typedef struct {
@@ -162,7 +162,7 @@ new_room(PyTypeObject *slab_type, Py_ssize_t size, PyObject **object)
     if (made == NULL) {
         return NULL;
     }
-    /* With up to an eighth to spare, so that the next that is nearly as large can have it. */
+    /* Add up to an eighth, so that a slightly larger request can reuse the block. */
     size_t step = SLAB_BYTES_MIN / 8;
     while (step < (size_t)size / 16) {
         step *= 2;
@@ -179,7 +179,7 @@ new_room(PyTypeObject *slab_type, Py_ssize_t size, PyObject **object)
     return made->bytes;
 }
 
-/* (size) -> (an object that has so many bytes, a view to write them through); see `_pure.room`. */
+/* (size) -> (an object of so many bytes, a writable view); see `alloc_pooled` in kwire/wire/buffers.py. */
 static PyObject *
 alloc_pooled(PyObject *module, PyObject *wanted)
 {
@@ -200,10 +200,10 @@ alloc_pooled(PyObject *module, PyObject *wanted)
     return pair;
 }
 
-/* ---- frames ---------------------------------------------------------------------------------------------------- */
+/* ---- frames ------------------------------------------------------------------------------------------------------ */
 
-/* (size) -> (bytes that nobody has written yet, a view to write them through). The view must not outlive the bytes, and
- * nobody may look at them before it is gone: see `alloc` in kwire/wire/buffers.py. */
+/* (size) -> (uninitialized bytes, a writable view). The view must not outlive the bytes, and the bytes must not be read
+ * before the view is gone: see `alloc` in kwire/wire/buffers.py. */
 static PyObject *
 alloc(PyObject *Py_UNUSED(module), PyObject *wanted)
 {

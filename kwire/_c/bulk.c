@@ -10,13 +10,13 @@
 
 typedef struct {
     PyObject *list;
-    Py_buffer validity, ends, data; /* `obj` NULL: not there */
+    Py_buffer validity, ends, data; /* `obj` NULL: absent */
     int is_wide;
     Py_ssize_t first;
 } cells_t;
 
 typedef struct {
-    int64_t all; /* where there is no buffer */
+    int64_t all; /* if there is no buffer */
     Py_buffer each;
 } numbers_t;
 
@@ -157,7 +157,7 @@ get_cell(const cells_t *cells, Py_ssize_t index, span *found)
     if (bounds[0] < 0 || bounds[0] > bounds[1] || bounds[1] > cells->data.len) {
         return outside();
     }
-    /* An empty buffer may have no address, which would be null's. */
+    /* An empty buffer may have address NULL, which would mean a null item. */
     *found = (span){cells->data.buf == NULL ? "" : (const char *)cells->data.buf + bounds[0], bounds[1] - bounds[0]};
     return 0;
 }
@@ -183,7 +183,7 @@ get_number(const numbers_t *numbers, Py_ssize_t index, Py_ssize_t width, int64_t
     return 0;
 }
 
-/* A record, what it counts as, and its slot. */
+/* A record, its upper bound, and its slot. */
 static int
 get_record(const columns_t *columns, Py_ssize_t index, entry_t *entry, Py_ssize_t *size, int64_t *slot)
 {
@@ -212,7 +212,7 @@ get_record(const columns_t *columns, Py_ssize_t index, entry_t *entry, Py_ssize_
     return 0;
 }
 
-/* ---- where they are ---------------------------------------------------------------------------------------------- */
+/* ---- spans ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     builder_t *builder; /* owned */
@@ -221,14 +221,14 @@ typedef struct {
 
 typedef struct {
     stretch_t *stretches;
-    uint32_t used, capacity, last; /* `last`: that of the last record */
-    uint32_t *order;               /* the stretch of each record, once they are of several slots; else NULL */
-    uint32_t *by_slot;             /* the last stretch of a slot and 1, from UNROUTED on; as `order` */
-    int slots, slot;               /* how many `by_slot` has; of the last record */
+    uint32_t used, capacity, last; /* `last`: span of the last record */
+    uint32_t *order;               /* the span of each record, once there are several slots; else NULL */
+    uint32_t *by_slot;             /* 1 + the last span of each slot, from UNROUTED on; as `order` */
+    int slots, slot;               /* length of `by_slot`; slot of the last record */
     int is_mixed;
 } placed_t;
 
-/* The first record of a second slot: from here on each has its stretch written down. */
+/* The first record of a second slot: from here on, store the span of each record. */
 static int
 begin_order(placed_t *placed, Py_ssize_t count)
 {
@@ -260,7 +260,7 @@ grow_slots(placed_t *placed, int slot)
     return 0;
 }
 
-/* Room for one more of the call's `count`, before anything is changed. */
+/* Make space for one more of the call's `count` records, before any change. */
 static int
 reserve(placed_t *placed, int slot, Py_ssize_t count)
 {
@@ -282,8 +282,7 @@ reserve(placed_t *placed, int slot, Py_ssize_t count)
     return grow((void **)&placed->stretches, placed->used, &placed->capacity, sizeof(stretch_t));
 }
 
-/* The span that ends with the last record of an open builder, which is this slot's for all that is known here; else
- * -1. */
+/* Return the span that ends with the builder's last record, if it is known for this slot; else -1. */
 static int64_t
 open_stretch(const placed_t *placed, int slot)
 {
@@ -296,7 +295,7 @@ open_stretch(const placed_t *placed, int slot)
     return (int64_t)slot - UNROUTED < placed->slots ? (int64_t)placed->by_slot[slot - UNROUTED] - 1 : -1;
 }
 
-/* Notes that the builder of a slot has one more, the next of the call; there is room. */
+/* Note that the call's next record joined the slot's builder; there is space. */
 static void
 note(placed_t *placed, int64_t known, builder_t *builder, int slot, Py_ssize_t number)
 {
@@ -350,10 +349,10 @@ answer_of(const placed_t *placed, Py_ssize_t start, Py_ssize_t count, Py_ssize_t
     return Py_BuildValue("(nnNy#)", start + count, too_large, stretches, (const char *)placed->order, count * 4);
 }
 
-/* ---- into runs --------------------------------------------------------------------------------------------------- */
+/* ---- appending --------------------------------------------------------------------------------------------------- */
 
-/* Whether all records have no more than a value, and one time and partition: where one is put, all are, until the
- * builder ends. Not where they take turns. */
+/* Return whether all records have only a value, and the same time and partition: then they join the same builder until
+ * it is full. False for round robin. */
 static int
 are_values(const accumulator_t *accumulator, const columns_t *columns)
 {
@@ -362,11 +361,11 @@ are_values(const accumulator_t *accumulator, const columns_t *columns)
            (columns->partitions.all != CHOSEN || !accumulator_takes_turns(accumulator));
 }
 
-/* So much is written before the accumulator looks at it: the processor's nearest memory still has it then. */
+/* The bytes to write between CRC updates: they are still in the processor's first cache then. */
 #define AT_ONCE_MAX (48 * 1024)
 
-/* `builder_put_plain` for values from `index` on, of which none counts as more than `size_max` and all together as
- * `room`, and not too many at once; returns the first that is not in. */
+/* Append plain values from `index` on as `builder_put_plain` does: each counts at most `size_max` and all together at
+ * most `capacity`. Return the index of the first value not appended. */
 static Py_ssize_t
 put_values(builder_t *builder, const columns_t *columns, Py_ssize_t index, Py_ssize_t end, Py_ssize_t size_max,
            Py_ssize_t capacity)
@@ -388,7 +387,7 @@ put_values(builder_t *builder, const columns_t *columns, Py_ssize_t index, Py_ss
     for (; index < end; index++, count++) {
         span value;
         if (get_cell(&columns->values, index, &value) < 0) {
-            PyErr_Clear(); /* it is found again, where it comes first */
+            PyErr_Clear(); /* it is raised when it comes first */
             break;
         }
         Py_ssize_t size = counted_record((span){NULL, -1}, value);
@@ -397,7 +396,7 @@ put_values(builder_t *builder, const columns_t *columns, Py_ssize_t index, Py_ss
         }
         capacity -= size;
         at = put_varint(at, (int64_t)(alike_size + varint_size(count) + 1 + span_size(value) + 1));
-        memcpy(at, alike, sizeof(alike)); /* a record counts as more than this */
+        memcpy(at, alike, sizeof(alike)); /* shorter than a record's upper bound */
         at = put_varint(at + alike_size, count);
         *at++ = 1; /* no key */
         at = put_span(at, value);
@@ -409,8 +408,8 @@ put_values(builder_t *builder, const columns_t *columns, Py_ssize_t index, Py_ss
     return index;
 }
 
-/* Takes in start .. end - 1, as far as there is room and none is too large; -1 with an exception. `*after`: the first
- * that is not in. */
+/* Append start .. end - 1 while there is memory and none is too large; -1 with an exception. Set `*after` to the first
+ * record not appended. */
 static int
 take_in(accumulator_t *accumulator, PyObject *name, topic_t *topic, const columns_t *columns, Py_ssize_t start,
         Py_ssize_t end, placed_t *placed, wakeup_t *wakeup_of, Py_ssize_t *after, Py_ssize_t *too_large)
@@ -466,7 +465,7 @@ take_in(accumulator_t *accumulator, PyObject *name, topic_t *topic, const column
     return failed;
 }
 
-/* (topic, columns, start, end) -> (after, too large, [(run, first, count)], order | None) */
+/* (topic, columns, start, end) -> (after, too large, [(builder, first, count)], order | None) */
 PyObject *
 accumulator_append_many(accumulator_t *accumulator, PyObject *args)
 {
@@ -487,7 +486,7 @@ accumulator_append_many(accumulator_t *accumulator, PyObject *args)
     if (open_columns(given, &columns) == 0 && (topic = accumulator_topic(accumulator, name)) != NULL) {
         int outcome = take_in(accumulator, name, topic, &columns, start, end, &placed, &wakeup_of, &after, &too_large);
         if (outcome < 0 && after > start) {
-            PyErr_Clear(); /* those before it are in: it is found again when it comes first */
+            PyErr_Clear(); /* earlier records are appended: it is raised when it comes first */
             outcome = 0;
         }
         if (outcome == 0 && accumulator_tell(accumulator, &wakeup_of) == 0) {
@@ -500,12 +499,12 @@ accumulator_append_many(accumulator_t *accumulator, PyObject *args)
     return result;
 }
 
-/* ---- what became of them ----------------------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
-/* Adds what is known of start .. end - 1, which are told as `told` and on. Making an object may run code that resolves
- * more: so each part is looked for anew. */
+/* Append the results of start .. end - 1, numbered from `base` on, to `found`. Creating an object may run code that
+ * resolves more records, so each part is looked up again. */
 static int
-add_parts(const builder_t *builder, uint32_t start, uint32_t end, uint32_t told, PyObject *found)
+add_parts(const builder_t *builder, uint32_t start, uint32_t end, uint32_t base, PyObject *found)
 {
     for (uint32_t at = start; at < end;) {
         const part_t *next = NULL;
@@ -521,7 +520,7 @@ add_parts(const builder_t *builder, uint32_t start, uint32_t end, uint32_t told,
         part_t part = *next;
         uint32_t first = part.start > at ? part.start : at, last = part.end < end ? part.end : end;
         long long offset = part.base_offset < 0 ? -1 : part.base_offset + (first - part.start);
-        PyObject *item = Py_BuildValue("(IIiLLO)", first - start + told, last - start + told, builder->partition,
+        PyObject *item = Py_BuildValue("(IIiLLO)", first - start + base, last - start + base, builder->partition,
                                        offset, (long long)part.append_time, part.error == NULL ? Py_None : part.error);
         int failed = item == NULL || PyList_Append(found, item) < 0;
         Py_XDECREF(item);
@@ -569,7 +568,7 @@ builder_outcomes(builder_t *builder, PyObject *args)
     return found;
 }
 
-/* ---- before they go in ------------------------------------------------------------------------------------------- */
+/* ---- type checks ------------------------------------------------------------------------------------------------- */
 
 static PyObject *
 all_bytes(PyObject *Py_UNUSED(module), PyObject *items)

@@ -1,8 +1,8 @@
-/* The time of day in milliseconds, for many records in each of them.
+/* The time of day in milliseconds, cached within each millisecond.
  *
- * To ask the system takes 24 ns here, a third of `send`. The processor's counter takes 10; where it counts evenly, it
- * tells that a millisecond that the system told is not over: less than half of what was left of it has passed. So the
- * answer is the system's at any time, but for a clock that is set meanwhile: that is seen a millisecond late at most.
+ * A system call takes 24 ns, a third of `send`; the processor's counter takes 10 ns. If the counter is steady, it shows
+ * that the last millisecond has not ended, as less than half of its rest has passed. So the result equals the system's,
+ * except that a change of the clock shows up to a millisecond late.
  */
 #ifndef KWIRE_CLOCK_H
 #define KWIRE_CLOCK_H
@@ -14,9 +14,9 @@
 
 typedef struct {
     int64_t time_ms;
-    uint64_t asked_at, good_for; /* in ticks of the counter; 0: ask */
+    uint64_t asked_at, good_for; /* in counter ticks; 0: read the system clock */
     uint64_t since_ticks, since_ns;
-    double ticks_per_ns; /* 0: not known yet */
+    double ticks_per_ns; /* 0: unknown */
 } daytime_t;
 
 #if defined(__linux__) && defined(__x86_64__)
@@ -24,7 +24,7 @@ typedef struct {
 #include <x86intrin.h>
 
 #define TICKS() __rdtsc()
-#define TICKS_PER_NS_MAX 10 /* no processor is as fast: the machine was asleep */
+#define TICKS_PER_NS_MAX 10 /* no processor is that fast: the computer was suspended */
 
 static inline int
 counts_evenly(void)
@@ -33,7 +33,7 @@ counts_evenly(void)
     return __get_cpuid(0x80000007, &a, &b, &c, &d) && d >> 8 & 1;
 }
 
-/* Compares the counter with a clock that nobody sets, over some milliseconds. */
+/* Calibrate the counter with the monotonic clock, over some milliseconds. */
 static inline void
 measure_ticks(daytime_t *daytime, uint64_t ticks)
 {
@@ -62,7 +62,7 @@ measure_ticks(daytime_t *daytime, uint64_t ticks)
 }
 #endif
 
-/* Negative if there is no answer. */
+/* Return a negative number if the time is unknown. */
 static inline int64_t
 ask_daytime(daytime_t *daytime, uint64_t ticks)
 {

@@ -9,11 +9,11 @@ typedef struct {
 
 /* A column of byte strings in Arrow's layout: bits that say which are not null, int32 ends, all bytes. */
 typedef struct {
-    int64_t rows, nulls, size; /* counted first */
+    int64_t rows, nulls, size; /* counted before filling */
     PyObject *objects[3];      /* validity or None, ends, data */
     unsigned char *validity, *data;
     int32_t *ends;
-    int64_t row, at; /* while it is filled */
+    int64_t row, at; /* position while filling */
 } column;
 
 typedef struct {
@@ -25,7 +25,7 @@ typedef struct {
     int32_t *partitions, *types, *list_ends;
     int64_t *offsets, *timestamps;
     unsigned char *list_bits;
-    int has_foreign_name; /* one that may be no UTF-8 */
+    int has_foreign_name; /* a header name that may be invalid UTF-8 */
 } table;
 
 static void
@@ -148,14 +148,14 @@ put_headers(table *self, const layout *where)
     }
 }
 
-/* The same bytes for each of some rows. */
+/* Write the same bytes for each of `rows` rows. */
 static void
 put_constant(column *self, const char *bytes, int64_t size, int64_t count)
 {
     unsigned char *begin = self->data + self->at;
     int64_t whole = size * count, done = size < whole ? size : whole;
     memcpy(begin, bytes, (size_t)done);
-    while (done < whole) { /* what is there, once more */
+    while (done < whole) { /* copy what is already written */
         int64_t more = done < whole - done ? done : whole - done;
         memcpy(begin + done, begin, (size_t)more);
         done += more;
@@ -168,7 +168,7 @@ put_constant(column *self, const char *bytes, int64_t size, int64_t count)
     self->at += whole;
 }
 
-/* The records of a slice, from row `row` on. */
+/* Write the records of a slice, from row `row` on. */
 static void
 put_piece(table *self, const part *from, int64_t row)
 {
@@ -179,8 +179,7 @@ put_piece(table *self, const part *from, int64_t row)
         self->partitions[index] = of->partition;
         self->types[index] = of->timestamp_type;
     }
-    /* What is written through is of the loop's own, or the compiler would have to read all of it again after each byte.
-     */
+    /* Local copies: otherwise the compiler must reload the struct after each byte written. */
     walk on = from->of->on;
     column key = self->key, value = self->value;
     int64_t *offsets = self->offsets, *timestamps = self->timestamps;
@@ -259,7 +258,7 @@ table_value(const table *self, int has_headers)
                          column_value(&self->value), headers);
 }
 
-/* The parts that a tuple of slices makes; 0 where one is of another kind, and -1 is an exception. */
+/* Set the parts of a tuple of slices; return 0 if one has another type, -1 with an exception. */
 static int
 get_parts(PyObject *slices, PyObject *type, part *parts)
 {
@@ -312,7 +311,7 @@ columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (nargs != 2) {
         Py_RETURN_NONE;
     }
-    PyObject *slices = PySequence_Tuple(args[0]); /* which cannot change while the lock is given up */
+    PyObject *slices = PySequence_Tuple(args[0]); /* a tuple cannot change while the GIL is released */
     PyObject *type = slices == NULL ? NULL : PyObject_GetAttrString(module, "RecordSlice");
     PyObject *slab_type = type == NULL ? NULL : PyObject_GetAttrString(module, "Slab");
     Py_ssize_t count = slab_type == NULL ? 0 : PyTuple_Size(slices);

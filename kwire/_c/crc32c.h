@@ -1,7 +1,7 @@
-/* CRC-32C: by the processor's instruction where there is one, three at a time, else by tables. No Python here.
+/* CRC-32C by the processor's instruction, three streams at a time, or by tables. Does not use Python.
  *
- * Call prepare_crc() once; then `crc_fastest` and `crc_by_table` carry a CRC's state over bytes. The ones' complement
- * before and after is the caller's.
+ * Call prepare_crc() once; then `crc_fastest` and `crc_by_table` update a CRC state with bytes. The caller computes the
+ * ones' complement before and after.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ fill_crc_table(void)
     }
 }
 
-/* Eight bytes a step, each through a table of its own. */
+/* Process eight bytes per step, each with its own table. */
 static uint32_t
 crc_by_table(uint32_t crc, bytes_t at, size_t size)
 {
@@ -74,11 +74,11 @@ has_crc_instruction(void)
 
 static uint32_t (*crc_fastest)(uint32_t, bytes_t, size_t) = crc_by_table;
 
-/* The state after one stretch of data, carried over the next as if that were zeros, and the state that the next makes
- * of 0, put together by exclusive or, are the state after both. Carrying is linear, hence by tables. */
+/* The state after two stretches is the first one's state advanced over zeros, XOR the second one's state from 0. The
+ * advance is linear, so tables can compute it. */
 typedef struct {
     size_t size;           /* of a stretch, in bytes */
-    uint32_t over[4][256]; /* by each byte of a state: what it becomes a stretch of zeros later */
+    uint32_t over[4][256]; /* by each byte of a state: its value after a stretch of zeros */
 } stretch;
 
 static stretch long_stretch = {.size = 4096}, short_stretch = {.size = 256};
@@ -120,8 +120,8 @@ crc_of_zeros(uint32_t crc, size_t count)
 }
 
 #ifdef CRC_OF_WORD
-/* The instruction takes three cycles and can begin anew each cycle. So three stretches of the data are gone over at
- * once, the second and third from a state of 0, and put together. */
+/* The instruction has a latency of three cycles and a throughput of one. So three stretches of the data are processed
+ * in parallel, the second and third from a state of 0, and then combined. */
 static inline uint64_t
 word_at(bytes_t at)
 {

@@ -7,7 +7,7 @@ typedef struct {
     PyObject *timestamp; /* of all records, or NULL */
 } origin;
 
-/* The tuple of the record at `*at`. */
+/* Return the tuple of the record at `*at`. */
 static int
 get_row(bytes_t *at, bytes_t data_end, const origin *from, PyObject **found)
 {

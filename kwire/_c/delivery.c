@@ -1,8 +1,7 @@
 /* RecordFuture and the delivery callbacks of a batch builder: see kwire/producer/batch_builder.py.
  *
- * There may be a callback for every record, and then it is mostly the same for all: so calls are kept by stretches of
- * records. Most futures are thrown away at once. So none is kept for its callback alone where another that equals it
- * can be made when it is called.
+ * Every record may have a callback, and it is usually the same one: so callbacks are stored once per range of records.
+ * Most futures are discarded at once: so a future is not kept for its callback if an equal one can be created later.
  */
 #include "module.h"
 #include "batch_builder.h"
@@ -80,7 +79,7 @@ future_hash(future_t *self)
     return hash == -1 ? -2 : hash;
 }
 
-/* The part that has a future's outcome; NULL while there is none. */
+/* Return the part that resolved a future; NULL while there is none. */
 static const part_t *
 part_of_future(const future_t *future)
 {
@@ -98,7 +97,7 @@ future_done(future_t *future, PyObject *Py_UNUSED(none))
     return PyBool_FromLong(part_of_future(future) != NULL);
 }
 
-/* The argument of `exception`, None if it is not given; NULL with an exception. */
+/* Return the argument of `exception`, None if it is absent; NULL with an exception. */
 static PyObject *
 timeout_of(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -182,8 +181,8 @@ static PyType_Spec future_spec = {
 
 /* (name) -> a class derived from RecordFuture
  *
- * One that is written in Python has a part for the garbage collector, which would look at each record that waits, again
- * and again, and could not follow it anyway: a builder is not the collector's. */
+ * A subclass written in Python has a garbage collector header: each collection would visit every pending record, and
+ * find nothing, since builders are not tracked. */
 static PyObject *
 future_class(PyObject *module, PyObject *full_name)
 {
@@ -213,8 +212,7 @@ add_futures(PyObject *module, PyTypeObject *type_of_runs)
 
 #define FUTURES_MIN 64
 
-/* ---- of a builder -------------------------------------------------------------------------------------------------
- */
+/* ---- callbacks of a builder -------------------------------------------------------------------------------------- */
 
 static int
 reserve_futures(callbacks_t *all, uint32_t count)
@@ -273,7 +271,7 @@ callbacks_clear(callbacks_t *callbacks)
     PyMem_Free(all.calls);
 }
 
-/* Take the future that is kept for a record; NULL where none is. */
+/* Remove and return the future that is kept for a record, or NULL. */
 static PyObject *
 take_kept(callbacks_t *all, uint32_t number)
 {
@@ -321,7 +319,7 @@ builder_report(builder_t *builder, PyObject *args)
     return callbacks_add(&builder->callbacks, number, future, callback) < 0 ? NULL : Py_NewRef(Py_True);
 }
 
-/* ---- taken out --------------------------------------------------------------------------------------------------- */
+/* ---- callbacks taken from a builder ------------------------------------------------------------------------------ */
 
 static PyTypeObject *delivery_type; /* the same in every interpreter that imports the module */
 
@@ -353,7 +351,7 @@ delivery_reserve(delivery_t *delivery, uint32_t start, uint32_t end)
     return 0;
 }
 
-/* Takes those of a part of the builder; their stretches stay there until all is resolved. */
+/* Take the callbacks of a part of the builder; their ranges stay there until all records are resolved. */
 static void
 take_part(callbacks_t *from, callbacks_t *into, uint32_t start, uint32_t end)
 {
@@ -392,7 +390,7 @@ delivery_take(delivery_t *delivery, uint32_t start, uint32_t end)
     return all->used > 0;
 }
 
-/* A reference to the future of a record: the one that is kept, or one that equals the one that was not. */
+/* Return a new reference to the kept future of a record, or to a new equal one. */
 static PyObject *
 take_future(builder_t *builder, callbacks_t *all, uint32_t number)
 {
@@ -400,8 +398,7 @@ take_future(builder_t *builder, callbacks_t *all, uint32_t number)
     return kept != NULL ? kept : OBJECT(future_new(builder->future_type, builder, number));
 }
 
-/* ---- DeliveryCallbacks
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- DeliveryCallbacks ------------------------------------------------------------------------------------------- */
 
 static PyObject *
 delivery_list(delivery_t *self, PyObject *Py_UNUSED(none))
@@ -423,7 +420,7 @@ delivery_list(delivery_t *self, PyObject *Py_UNUSED(none))
     return list;
 }
 
-/* The exception that is set, as an object with its traceback; it is set no more. */
+/* Clear the current exception and return it with its traceback. */
 static PyObject *
 caught(void)
 {
@@ -455,7 +452,7 @@ static PyObject *
 delivery_tell(delivery_t *self, PyObject *on_error)
 {
     callbacks_t all = self->all;
-    self->all = (callbacks_t){0}; /* each is called once, whatever happens here */
+    self->all = (callbacks_t){0}; /* each is called once, even after an error */
     int failed = 0;
     for (uint32_t index = 0; !failed && index < all.used; index++) {
         const call_t *call = &all.calls[index];

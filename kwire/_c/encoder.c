@@ -2,13 +2,13 @@
 #include "module.h"
 #include "record.h"
 
-/* 0 is for what is left to Python; no exception is set then. */
+/* Functions return 0, without an exception, for what Python must handle. */
 
 typedef struct {
-    int64_t after, delta; /* timestamp and offset, from the batch's */
+    int64_t after, delta; /* timestamp delta and offset delta */
     span key, value;
     PyObject *headers;
-    size_t size; /* but for the size itself */
+    size_t size; /* without the size field */
 } new_record;
 
 static int
@@ -21,7 +21,7 @@ is_record(PyObject *record, int64_t base_timestamp, int64_t delta, new_record *f
         return 0;
     }
     if (timestamp > INT64_MAX / 2 || timestamp < INT64_MIN / 2) {
-        return 0; /* with a base as small, the difference fits */
+        return 0; /* with such a small base, the difference fits */
     }
     found->after = timestamp - base_timestamp;
     found->delta = delta;

@@ -1,10 +1,10 @@
 /* The extension module kwire.wire._speedups: C counterparts of the hot loops, each file named like its Python twin.
  *
- * The Python files are the specification. A function returns None for whatever is unusual (wrong data, other types than
- * bytes, int, str and tuple, numbers beyond 64 bits) and leaves it to Python, so that there is one set of errors.
+ * The Python files are the specification. A function returns None for unusual input (wrong data, types other than
+ * bytes, int, str and tuple, numbers beyond 64 bits); Python then handles it, so that there is one set of errors.
  *
- * Limited API of Python 3.11, so that one build serves all versions. No Python code runs between looking at an object
- * and using it: types are exact, and the GIL is held but where large buffers, exported to us, are read or written.
+ * The limited API of Python 3.11 allows one build for all versions. No Python code runs between checking an object and
+ * using it: types are exact, and the GIL is released only while large exported buffers are read or written.
  */
 #include "module.h"
 

@@ -1,5 +1,5 @@
-/* What the sources of the accelerator share: the limited API of Python 3.11, so that one build serves all versions, and
- * the functions by which each source adds what it has to the module (0, or -1 and an exception).
+/* Shared by all sources of the accelerator: the limited API of Python 3.11, and the functions with which each source
+ * adds its objects to the module (they return 0, or -1 with an exception).
  */
 #define Py_LIMITED_API 0x030b0000
 #define PY_SSIZE_T_CLEAN
@@ -19,20 +19,18 @@ int add_accumulator(PyObject *module);
 int add_bulk(PyObject *module);
 int add_sockets(PyObject *module);
 
-/* A class of this full name, derived from one of the module, with a part for the garbage collector only if that has
- * one.
+/* Return a subclass with this full name that has a garbage collector header only if its base class has one.
  *
- * One that is written in Python has such a part always: each object would be looked at again and again. */
+ * A subclass written in Python always has one, so every collection would visit each object. */
 PyObject *derived_class(PyObject *module, const char *base, PyObject *full_name, size_t size, PyType_Slot *slots);
 
-/* Of fewer bytes the CRC is made with the GIL: giving it up costs more than others gain. */
+/* For fewer bytes the CRC is computed with the GIL: releasing it costs more than other threads gain. */
 #define CRC_WITHOUT_LOCK_MIN (64 * 1024)
 
-/* CRC-32C of all that is there; the GIL need not be held. */
+/* Return the CRC-32C of the data; does not need the GIL. */
 uint32_t crc32c_of(bytes_t at, size_t size);
 
-/* The same in parts, by the state of the CRC, which is its ones' complement: after more bytes; after so many zeros. The
- * state after something, and then bytes, is that after as many zeros, with the state that the bytes make of 0
- * exclusively or'ed to it. */
+/* Update the state of a CRC (its ones' complement) with bytes, or with a number of zeros. The state after more bytes is
+ * the state after as many zeros, XOR the state of those bytes from 0. */
 uint32_t crc32c_state(uint32_t state, bytes_t at, size_t size);
 uint32_t crc32c_zeros(uint32_t state, size_t count);

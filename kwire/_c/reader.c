@@ -1,14 +1,13 @@
 /* RecordReader, RecordSlice and RecordIterator: see kwire/records/reader.py.
  *
- * The first part walks over all records of a batch once, after which each position in it is known to be right; it needs
- * no GIL.
+ * The first part validates all records of a batch, so that every position in it is valid later; it needs no GIL.
  */
 #include "reader.h"
 #include "buffers.h"
 
-/* ---- looking through a batch ----------------------------------------------------------------------------------- */
+/* ---- validation of a batch --------------------------------------------------------------------------------------- */
 
-/* As get_varint. Where `is_roomy`, two bytes can be read at `at`, wherever `end` is, and most varints have no more. */
+/* Read a varint like get_varint. `is_roomy`: two bytes at `at` are readable, which suffices for most varints. */
 static inline bytes_t
 next_varint(bytes_t at, bytes_t end, int is_roomy, int64_t *n)
 {
@@ -26,7 +25,7 @@ next_varint(bytes_t at, bytes_t end, int is_roomy, int64_t *n)
     return get_varint(at, end, n);
 }
 
-/* Past a size and as many bytes, or NULL where there are not as many; -1 is allowed where `is_nullable`. */
+/* Skip a size and so many bytes; NULL if there are fewer. The size -1 is valid if `is_nullable`. */
 static inline bytes_t
 next_span(bytes_t at, bytes_t end, int is_roomy, int is_nullable, int64_t *size)
 {
@@ -37,12 +36,12 @@ next_span(bytes_t at, bytes_t end, int is_roomy, int is_nullable, int64_t *size)
     return *size > 0 ? at + *size : at;
 }
 
-/* What one record comes to. */
+/* The sizes of one record. */
 typedef struct {
     int64_t offset, key_size, value_size;
 } sizes;
 
-/* Whether the record at `at` is right: then where it ends, else NULL. */
+/* Return the end of the record at `at` if it is valid, else NULL. */
 static inline bytes_t
 check_record(bytes_t at, bytes_t data_end, int is_roomy, const origin *from, sizes *found)
 {
@@ -74,10 +73,10 @@ check_record(bytes_t at, bytes_t data_end, int is_roomy, const origin *from, siz
     return end;
 }
 
-/* More than a record reads beyond its own end, or before its size was compared with what there is: five varints. */
+/* More than the check reads beyond a record's end or before it compares its size: five varints. */
 #define ROOM_BEHIND 64
 
-/* As check_record: without looking for the end of the data before each byte, for all records but the last. */
+/* Check a record like check_record, but for all except the last records without a bounds check per byte. */
 static inline bytes_t
 next_record(bytes_t at, bytes_t data_end, const origin *from, sizes *found)
 {
@@ -111,7 +110,7 @@ look_through(walk *on, bytes_t end, int64_t position, totals *all)
             continue;
         }
         if (on->left > count - index) {
-            return 0; /* offsets that do not ascend */
+            return 0; /* offsets do not ascend */
         }
         on->left--;
         on->at = at;
@@ -120,10 +119,10 @@ look_through(walk *on, bytes_t end, int64_t position, totals *all)
     return at == end;
 }
 
-/* ---- looking through batches ----------------------------------------------------------------------------------- */
+/* ---- validation of consecutive batches --------------------------------------------------------------------------- */
 
-/* Where the batch at `at` ends, if it is of format v2, neither compressed nor control, and undamaged as far as its
- * header and its checksum tell; else NULL. */
+/* Return the end of the batch at `at` if it has format v2, is neither compressed nor control, and has a valid header
+ * and checksum; else NULL. */
 static bytes_t
 check_batch(bytes_t at, bytes_t data_end, int check_crc)
 {
@@ -174,7 +173,7 @@ look_through_batches(bytes_t at, bytes_t data_end, int64_t position, int check_c
     return found;
 }
 
-/* ---- readers --------------------------------------------------------------------------------------------------- */
+/* ---- readers ----------------------------------------------------------------------------------------------------- */
 
 static PyObject *
 reader_next(PyObject *object)
@@ -191,7 +190,7 @@ reader_next(PyObject *object)
     return (PyObject *)made;
 }
 
-/* As many of the next records as are wanted and left; -1 with an exception. */
+/* Return how many of the next records are wanted and left; -1 with an exception. */
 static Py_ssize_t
 count_of(const reader *self, PyObject *wanted)
 {
@@ -219,7 +218,7 @@ reader_cut(PyObject *object, PyObject *wanted)
     made->count = count;
     made->all = made->count == self->count ? &self->all : NULL;
     self->handed += made->count;
-    if (made->count < left && made->count > 0) { /* a reader at its end is nowhere between records */
+    if (made->count < left && made->count > 0) { /* a reader at its end is not between records */
         layout where;
         for (Py_ssize_t index = 0; index < made->count; index++) {
             next_layout(&self->on, &where);
@@ -247,13 +246,13 @@ slice_records(PyObject *object, PyObject *Py_UNUSED(nothing))
     return records;
 }
 
-/* As `cut`, and what is cut as a list at once, which spares a second walk. */
+/* Cut records off like `cut`, and return them as a list, which saves a second pass. */
 static PyObject *
 reader_take(PyObject *object, PyObject *wanted)
 {
     reader *self = (reader *)object;
     if (PyType_GetFlags(self->kind) & Py_TPFLAGS_HAVE_GC) {
-        /* To make such a record may run anybody's code, which may take from here too. */
+        /* Creating such a record may run other code, which may read from this reader too. */
         PyObject *cut = reader_cut(object, wanted);
         PyObject *records = cut == NULL ? NULL : slice_records(cut, NULL);
         Py_XDECREF(cut);
@@ -261,7 +260,7 @@ reader_take(PyObject *object, PyObject *wanted)
     }
     Py_ssize_t count = count_of(self, wanted);
     PyObject *records = count < 0 ? NULL : PyList_New(count);
-    if (records != NULL && count > self->count - self->handed) { /* the list's may too, before it is there */
+    if (records != NULL && count > self->count - self->handed) { /* so may creating the list */
         Py_DECREF(records);
         return reader_take(object, wanted);
     }
@@ -446,7 +445,7 @@ PyType_Spec reader_spec = {
     reader_slots,
 };
 
-/* Whose records a reader hands out, which its makers have in common. */
+/* The arguments that all constructors of a reader share. */
 typedef struct {
     PyTypeObject *kind;
     PyObject *topic;
@@ -454,7 +453,7 @@ typedef struct {
     PyObject *start;
 } source;
 
-/* From (kind, topic, partition, position); 0 for what is to be left to Python, and -1 is an exception. */
+/* Parse (kind, topic, partition, position); return 0 if Python must handle it, -1 with an exception. */
 static int
 get_source(PyObject *module, PyObject *kind, PyObject *topic, PyObject *partition, PyObject *position, source *made)
 {
@@ -471,7 +470,7 @@ get_source(PyObject *module, PyObject *kind, PyObject *topic, PyObject *partitio
     return is_kind;
 }
 
-/* Takes the buffer in any case; the caller fills in what is not the reader's. */
+/* Create a reader, which owns the buffer even after an error; the caller sets the other fields. */
 static reader *
 new_reader(PyObject *module, const source *by, Py_buffer *data)
 {
@@ -623,11 +622,11 @@ PyType_Spec slice_spec = {
     slice_slots,
 };
 
-/* ---- iteration ------------------------------------------------------------------------------------------------- */
+/* ---- iteration --------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     PyObject_HEAD PyObject *reading; /* the reader, or NULL */
-    int is_done;                     /* it needs no memory for records any more */
+    int is_done;                     /* it needs no more memory for records */
 } iterator;
 
 static PyObject *
@@ -657,7 +656,7 @@ iterator_next(PyObject *object)
     iterator *self = (iterator *)object;
     for (;;) {
         if (self->reading != NULL) {
-            PyObject *from = Py_NewRef(self->reading); /* it may be taken away meanwhile */
+            PyObject *from = Py_NewRef(self->reading); /* other code may replace it meanwhile */
             PyObject *found = PyIter_Next(from);
             int is_same = from == self->reading;
             Py_DECREF(from);

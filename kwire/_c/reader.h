@@ -1,15 +1,14 @@
-/* What the sources of the consumer's part share: records made lazily from a batch, and how to walk over them.
+/* Shared by the sources of the consumer: records created lazily from a batch, and iteration over them.
  *
- * kwire/records/reader.py is the specification. `open_cursor` walks over all records of a batch once and returns None
- * for whatever is unusual, as decode_records does; from then on every position in the batch is known to be right.
- * Nothing is remembered of that walk: to walk again, without checks, costs less than the memory for an index.
+ * kwire/records/reader.py is the specification. `open_cursor` validates all records of a batch once, and returns None
+ * for unusual data, as decode_records does. After that, every position in the batch is valid. There is no index:
+ * another pass without checks costs less than its memory.
  *
- * A record refers to its reader, which holds the bytes of the batch and knows, without owning them, the records that it
- * has handed out: `detach` gives those that are still alive a copy of their own bytes, so that one record that somebody
- * keeps does not keep what it was fetched with.
+ * A record refers to its reader, which holds the bytes of the batch and has weak links to the records it has returned.
+ * `detach` gives those still alive a copy of their own bytes, so that a kept record does not keep the whole batch.
  *
- * the GIL is held but while a batch is looked through and while columns are filled: that reads buffers
- * which are exported to us, and writes into others that nobody else has seen yet.
+ * The GIL is released only while a batch is validated and while columns are filled: that code reads exported buffers
+ * and writes into buffers that no other code has seen yet.
  */
 #include "module.h"
 
@@ -19,7 +18,7 @@
 #pragma GCC visibility push(hidden)
 #endif
 
-/* Where the fields of a record are in its bytes; a size of -1 is null. */
+/* The positions of a record's fields in its bytes; a size of -1 is null. */
 typedef struct {
     int64_t offset, timestamp;
     bytes_t key, value, headers, end;
@@ -29,12 +28,12 @@ typedef struct {
 typedef struct reader reader;
 
 typedef struct record {
-    PyObject_HEAD PyObject *home; /* the reader; or, detached, bytes of its own; NULL where there is nothing lazy */
+    PyObject_HEAD PyObject *home; /* the reader; if detached, its own bytes; NULL if nothing is lazy */
     PyObject *topic;
-    PyObject *key, *value, *headers; /* once made */
+    PyObject *key, *value, *headers; /* once created */
     PyObject *assigned;              /* a dict of what was set from Python, or NULL */
     layout where;
-    struct record *previous, *next; /* those alive of the same reader */
+    struct record *previous, *next; /* live records of the same reader */
     int is_detached;
     int32_t partition, timestamp_type;
 } record;
@@ -44,14 +43,14 @@ typedef struct {
     int has_timestamp; /* one for all records */
 } origin;
 
-/* A position between two records; behind the last of a batch the header of the next may follow. */
+/* A position between two records; after a batch's last record, the next batch header may follow. */
 typedef struct {
     bytes_t at;
     Py_ssize_t left; /* records of this batch */
     origin from;
 } walk;
 
-/* What the keys and the values of some records come to. */
+/* Total sizes of the keys and values of some records. */
 typedef struct {
     int64_t key_bytes, value_bytes, null_keys, null_values;
 } totals;
@@ -65,7 +64,7 @@ struct reader {
     walk on;                       /* the next record */
     totals all;
     Py_ssize_t count, handed; /* of records */
-    Py_ssize_t size;          /* of what they are in, in bytes */
+    Py_ssize_t size;          /* of the data that holds them, in bytes */
     int64_t last_offset;      /* of the record before the next */
     record *alive;
     int32_t partition, timestamp_type;
@@ -76,10 +75,10 @@ typedef struct {
     PyObject_HEAD reader *from;
     walk on; /* the first */
     Py_ssize_t count;
-    const totals *all; /* or NULL where they are not known */
+    const totals *all; /* or NULL if unknown */
 } slice;
 
-/* The varint at `at`, in a batch that was looked through. */
+/* Return the varint at `at`, in a validated batch. */
 static inline bytes_t
 known_varint(bytes_t at, int64_t *n)
 {
@@ -103,7 +102,7 @@ known_span(bytes_t at, bytes_t *start, int32_t *size)
     return *start + (found > 0 ? found : 0);
 }
 
-/* The layout of the record at `at`, in a batch that was looked through, and where the next begins. */
+/* Set the layout of the record at `at`, in a validated batch; return the start of the next. */
 static inline bytes_t
 get_layout(bytes_t at, const origin *from, layout *found)
 {
@@ -134,7 +133,7 @@ big_endian(bytes_t at, int size)
 
 enum { CODEC_BITS = 0x07, LOG_APPEND_BIT = 0x08, CONTROL_BIT = 0x20 };
 
-/* What the header of a v2 batch says of its records; `_HEADER` of kwire.records.v2 has all of it. */
+/* The fields of a v2 batch header that describe its records; kwire/records/header.py has all fields. */
 static inline walk
 walk_into(bytes_t header)
 {
@@ -152,7 +151,7 @@ walk_into(bytes_t header)
     };
 }
 
-/* The next record, of which there must be one. */
+/* Return the next record; there must be one. */
 static inline void
 next_layout(walk *on, layout *found)
 {
@@ -171,7 +170,7 @@ bytes_or_none(bytes_t at, int64_t size)
 
 #define RECORD_BYTES_MIN 7
 
-/* How far batches were looked through, and what is in them. */
+/* The validated range of batches, and its contents. */
 typedef struct {
     bytes_t end;
     walk on; /* the first record */
@@ -181,20 +180,18 @@ typedef struct {
     int is_append_time;
 } stretch;
 
-/* _look.c */
-/* Whether all records of a batch are right and end where it ends. Those before `position`, which a batch has that is
- * sent whole, are passed over, and what the others come to is added to `all`. */
+/* Return whether all records of a batch are valid and end at its end. Add the sizes of those from `position` on to
+ * `all`; brokers send whole batches, so some may be before it. */
 int look_through(walk *on, bytes_t end, int64_t position, totals *all);
-/* As many batches as can be taken together, from the one at `at` on, until they have `enough` bytes. The first may
- * begin before `position`, and each follows the one before. None (`end` is `at`) if the first is for the specification
- * to judge. */
+/* Validate consecutive batches from `at` on until they have `enough` bytes. The first may begin before `position`.
+ * There are none (`end` is `at`) if the Python implementation must handle the first. */
 stretch look_through_batches(bytes_t at, bytes_t data_end, int64_t position, int check_crc, int64_t enough);
 
 /* record_fields.c */
 extern PyType_Spec record_spec;
 PyObject *record_class(PyObject *module, PyObject *full_name);
 PyObject *headers_of(const layout *where);
-int detach_record(record *self); /* -1 is an exception */
+int detach_record(record *self); /* -1 with an exception */
 record *new_record(reader *from, walk *on);
 void keep_idle(PyTypeObject *kind);
 
@@ -205,7 +202,7 @@ PyObject *open_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 
 /* buffers.c */
 extern PyType_Spec slab_spec;
-/* Memory to be written, and the object, bytes or a slab, that has it; NULL is an exception. */
+/* Return writable memory and set its owner, bytes or a pooled block; NULL with an exception. */
 unsigned char *new_room(PyTypeObject *slab_type, Py_ssize_t size, PyObject **object);
 
 /* columns.c */

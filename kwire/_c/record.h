@@ -1,4 +1,4 @@
-/* The parts of a v2 record: varints, nullable bytes, headers, to bytes and from them; and murmur2, for its key.
+/* Encoding and decoding of the parts of a v2 record (varints, nullable bytes, headers), and murmur2 for its key.
  *
  * Include module.h before.
  */
@@ -62,7 +62,7 @@ put_varint(unsigned char *at, int64_t n)
     return at;
 }
 
-/* Where the varint at `at` ends, or NULL if it does not before `end` or has more than 64 bits. */
+/* Return the end of the varint at `at`, or NULL if it reaches `end` or has more than 64 bits. */
 static inline bytes_t
 get_varint(bytes_t at, bytes_t end, int64_t *n)
 {
@@ -85,7 +85,7 @@ get_varint(bytes_t at, bytes_t end, int64_t *n)
     return NULL;
 }
 
-/* Of objects. These answer 0 for what is to be left to Python; no exception is set then. */
+/* Functions for objects. They return 0, without an exception, for objects that Python must handle. */
 
 typedef struct {
     const char *at; /* NULL for null */
@@ -116,7 +116,7 @@ is_text(PyObject *object, span *found)
         return 0;
     }
     Py_ssize_t size;
-    found->at = PyUnicode_AsUTF8AndSize(object, &size); /* kept by the object, which lives as long as we do */
+    found->at = PyUnicode_AsUTF8AndSize(object, &size); /* cached by the object, which outlives this use */
     found->size = size;
     if (found->at == NULL) {
         PyErr_Clear(); /* lone surrogates */
@@ -150,7 +150,7 @@ is_header(PyObject *headers, Py_ssize_t index, span *name, span *value)
            is_nullable_bytes(PyTuple_GetItem(header, 1), value);
 }
 
-/* Below, 1 is done, 0 is left to Python, and -1 is an exception. */
+/* The functions below return 1 when done, 0 if Python must do it, and -1 with an exception. */
 
 static inline int
 get_nullable_bytes(bytes_t *at, bytes_t end, PyObject **found)
@@ -170,7 +170,7 @@ get_nullable_bytes(bytes_t *at, bytes_t end, PyObject **found)
     return *found == NULL ? -1 : 1;
 }
 
-/* A header as a tuple of its own in `*found`. */
+/* Set `*found` to a new tuple of the header. */
 static inline int
 get_header(bytes_t *at, bytes_t end, PyObject **found)
 {
@@ -220,7 +220,7 @@ get_headers(bytes_t *at, bytes_t end, PyObject **found)
     return 1;
 }
 
-/* Whether it is an int of 64 bits. */
+/* Return whether the object is an int of at most 64 bits. */
 static inline int
 is_int64(PyObject *object, int64_t *n)
 {

@@ -1,4 +1,4 @@
-/* A consumed record: its fields are made from the batch when they are read. See RecordFields in reader.py. */
+/* A consumed record, whose fields are created from the batch when they are read: see RecordFields in reader.py. */
 #include "reader.h"
 
 enum field { TOPIC, PARTITION, OFFSET, TIMESTAMP_MS, TIMESTAMP_TYPE, KEY, VALUE, HEADERS };
@@ -112,7 +112,7 @@ set_field(PyObject *object, PyObject *value, void *closure)
     return PyDict_SetItemString(self->assigned, name, value);
 }
 
-/* The reader forgets the record, which goes or gets bytes of its own. */
+/* Unlink a record from its reader, before it is freed or gets its own bytes. */
 static void
 unlink_record(record *self)
 {
@@ -128,7 +128,7 @@ unlink_record(record *self)
     self->previous = self->next = NULL;
 }
 
-/* The record gets a copy of its own bytes, and lets go of the reader. */
+/* Give the record a copy of its own bytes, and release the reader. */
 int
 detach_record(record *self)
 {
@@ -151,10 +151,10 @@ detach_record(record *self)
     return 0;
 }
 
-/* Memory of records that are no more, for the next of the same kind: a reader has some hundreds at a time, again and
- * again. Only of kinds without a part for the garbage collector, whose memory begins before the record. */
+/* A free list of record memory, for types without a garbage collector header (it would precede the record): a reader
+ * creates and frees hundreds at a time. */
 #define IDLE_MAX 2048
-#define RECORDS_AHEAD 4 /* of the record being made: by the time it is their turn, they are in the cache */
+#define RECORDS_AHEAD 4 /* prefetched ahead of the current one: they are in the cache when they are used */
 
 static struct {
     PyTypeObject *kind;
@@ -162,7 +162,7 @@ static struct {
     int count;
 } idle;
 
-/* Records of this kind are about to be made. */
+/* Prepare for creating records of this type. */
 void
 keep_idle(PyTypeObject *kind)
 {
@@ -264,8 +264,8 @@ PyType_Spec record_spec = {
 
 /* (name) -> a class derived from RecordFields
  *
- * One that is written in Python has a part for the garbage collector, which takes longer than all else of a record; and
- * could not find a thing by it, since RecordFields does not let it look. */
+ * A subclass written in Python has a garbage collector header, which costs more time than the rest of a record, and is
+ * useless, since RecordFields does not support traversal. */
 PyObject *
 record_class(PyObject *module, PyObject *full_name)
 {

@@ -1,8 +1,8 @@
 /* RecordAccumulator.send: see kwire/producer/accumulator.py.
  *
- * A program calls it for each record. No Python code runs from the first look at a topic to the record in its batch
- * builder, so that the GIL is all the lock there is. What is unusual goes to Python's slow path: that is less than the
- * Python twin sends there, which leaves headers and buffers to it.
+ * It runs for each record. No Python code runs between the lookup of the topic and the append, so the GIL is the only
+ * lock. Unusual calls go to the slow path in Python, but fewer than in the Python twin, which also passes headers and
+ * buffers to it.
  */
 #include "module.h"
 #include "batch_builder.h"
@@ -34,20 +34,19 @@ done:
     return result;
 }
 
-/* Where a call's keywords belong; a call in a loop has the same tuple of them each time. 0 for what goes to the slow
- * path. */
+/* Find the positions of a call's keywords; calls in a loop pass the same tuple. Return 0 for the slow path. */
 static int
 learn_keywords(keywords_t *keywords, Py_ssize_t nargs, PyObject *kwnames)
 {
     Py_ssize_t count = PyTuple_Size(kwnames);
-    Py_CLEAR(keywords->names); /* of strings: nothing runs */
+    Py_CLEAR(keywords->names); /* strings: runs no code */
     if (count > ARGUMENTS) {
         return 0;
     }
     for (Py_ssize_t index = 0; index < count; index++) {
         PyObject *name = PyTuple_GetItem(kwnames, index);
         Py_ssize_t at = nargs;
-        while (at < ARGUMENTS && names[at] != name) { /* names in code are interned */
+        while (at < ARGUMENTS && names[at] != name) { /* keyword names in code are interned */
             at++;
         }
         if (at == ARGUMENTS) {
@@ -62,7 +61,7 @@ learn_keywords(keywords_t *keywords, Py_ssize_t nargs, PyObject *kwnames)
     return 1;
 }
 
-/* The arguments by their position, NULL or None for those left out; 0 for what goes to the slow path. */
+/* Set the arguments by position, NULL or None if absent; return 0 for the slow path. */
 static inline int
 arguments(keywords_t *keywords, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **found)
 {
@@ -85,7 +84,7 @@ arguments(keywords_t *keywords, PyObject *const *args, Py_ssize_t nargs, PyObjec
     return 1;
 }
 
-/* What is held while a record is copied: buffers, and headers as a tuple of (str, bytes or None). */
+/* References held while a record is copied: buffers, and headers as a tuple of (str, bytes or None). */
 typedef struct {
     Py_buffer views[2];
     int views_used;
@@ -115,7 +114,7 @@ is_buffer(PyObject *object, span *found, held_t *held)
     return view->len <= INT32_MAX;
 }
 
-/* Bytes, a buffer of them, or text as UTF-8; -1 in size for None. 0 for anything else. */
+/* Set the data of bytes, a buffer, or text as UTF-8; size -1 for None. Return 0 for any other type. */
 static inline int
 is_data(PyObject *object, span *found, held_t *held)
 {
@@ -129,8 +128,7 @@ is_data(PyObject *object, span *found, held_t *held)
     return PyUnicode_CheckExact(object) ? is_text(object, found) : is_buffer(object, found, held);
 }
 
-/* The pairs as they are now, so that nobody changes them meanwhile; NULL, perhaps with an exception, for anything else.
- */
+/* Return a copy of the header pairs, which no other code can change; NULL, perhaps with an exception, on failure. */
 static PyObject *
 pairs_of(PyObject *headers)
 {
@@ -147,12 +145,12 @@ pairs_of(PyObject *headers)
     return pairs;
 }
 
-/* The pair, its text as bytes; NULL, perhaps with an exception, for what is no pair of str and bytes, str or None. */
+/* Return the pair with its value as bytes; NULL, perhaps with an exception, unless it is (str, bytes | str | None). */
 static PyObject *
 header_of(PyObject *pair)
 {
     if (!PyTuple_CheckExact(pair) || PyTuple_Size(pair) != 2 || !PyUnicode_CheckExact(PyTuple_GetItem(pair, 1))) {
-        Py_INCREF(pair); /* as it is: `is_header` will look at it */
+        Py_INCREF(pair); /* unchanged: `is_header` will check it */
         return pair;
     }
     PyObject *value = PyUnicode_AsUTF8String(PyTuple_GetItem(pair, 1));
@@ -208,7 +206,7 @@ is_now(accumulator_t *accumulator, int64_t *found)
     return is_fine;
 }
 
-/* The open builder of a slot, if a record may join it just so; borrowed. */
+/* Return the open builder of a slot (borrowed) if a record may join it directly. */
 static inline builder_t *
 open_builder(const topic_t *topic, int slot)
 {
@@ -217,15 +215,15 @@ open_builder(const topic_t *topic, int slot)
     return builder != NULL && builder->terms == Py_None ? builder : NULL;
 }
 
-/* A future that is still nowhere. */
+/* Return a new future that has no builder yet. */
 static inline future_t *
 new_future(const accumulator_t *accumulator)
 {
     return future_new(accumulator->future_type, NULL, 0);
 }
 
-/* As `builder_put_plain` does not: begins a builder, fills one, gives it memory. The builder (borrowed), or NULL with
- * an exception. */
+/* Append a record that `builder_put_plain` does not handle: begin a builder, fill one, or grow its memory. Return the
+ * builder (borrowed), or NULL with an exception. */
 static builder_t *
 send_slowly(accumulator_t *accumulator, PyObject *name, topic_t *topic, int slot, const entry_t *entry, Py_ssize_t size,
             int *wakes)
@@ -239,7 +237,7 @@ send_slowly(accumulator_t *accumulator, PyObject *name, topic_t *topic, int slot
     return builder;
 }
 
-/* What a record is and counts as; 0 for what goes to the slow path. */
+/* Set a record's fields and upper bound; return 0 for the slow path. */
 static inline int
 is_record(accumulator_t *accumulator, PyObject *const *given, entry_t *entry, Py_ssize_t *size, held_t *held)
 {
@@ -257,7 +255,7 @@ is_record(accumulator_t *accumulator, PyObject *const *given, entry_t *entry, Py
     return is_fine;
 }
 
-/* Takes a record in, and returns its future; NULL with an exception, or without one for what goes to the slow path. */
+/* Append a record and return its future; NULL with an exception, or without one for the slow path. */
 static inline PyObject *
 entered(accumulator_t *accumulator, PyObject *const *given, const entry_t *entry, Py_ssize_t size)
 {
@@ -267,7 +265,7 @@ entered(accumulator_t *accumulator, PyObject *const *given, const entry_t *entry
         (given[ON_DELIVERY] != NULL && !PyCallable_Check(given[ON_DELIVERY]))) {
         return NULL;
     }
-    future_t *future = new_future(accumulator); /* the last that may run other code */
+    future_t *future = new_future(accumulator); /* the last call that may run other code */
     if (future == NULL) {
         return NULL;
     }

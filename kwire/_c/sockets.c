@@ -1,7 +1,7 @@
-/* Bytes to and from a socket that never blocks, with the interpreter's lock held: `_sockets.py` is the specification,
- * and says why. From WITHOUT_LOCK_MIN bytes on the lock is given up, as the copying takes longer than getting it back.
+/* Reads and writes on non-blocking sockets with the GIL held: kwire/net/sockets.py is the specification and has the
+ * reason. From WITHOUT_LOCK_MIN bytes on the GIL is released, as copying takes longer than getting it back.
  *
- * Systems without these calls have neither function: `accel` takes the specification's there.
+ * Systems without sendmsg do not have these functions and use the Python ones.
  */
 #include "module.h"
 #include <errno.h>
@@ -11,7 +11,7 @@
 #ifndef _WIN32
 
 #define WITHOUT_LOCK_MIN (64 * 1024)
-/* Pieces beyond these are for the next call: what Linux takes at once, and no system takes less. */
+/* The maximum of pieces per call: UIO_MAXIOV of Linux; no system has a lower limit. */
 #define PIECES_MAX 1024
 #define PIECES_FEW 16
 
@@ -19,7 +19,7 @@
 #define MSG_NOSIGNAL 0 /* Python ignores SIGPIPE */
 #endif
 
-/* The socket's descriptor; a closed one raises OSError, as the socket's own methods do. */
+/* Return the socket's descriptor; a closed one raises OSError, as the socket's own methods do. */
 static int
 descriptor_of(PyObject *sock)
 {
@@ -59,11 +59,11 @@ received(int fd, char *target, size_t size)
     return done;
 }
 
-/* Send `count` pieces of a list or tuple; `views` and `vectors` have room for them. */
+/* Send `count` pieces of a list or tuple; `views` and `vectors` have space for them. */
 static PyObject *
 send_from(int fd, PyObject *pieces, Py_ssize_t count, Py_buffer *views, struct iovec *vectors)
 {
-    PyObject *answer = NULL;
+    PyObject *result = NULL;
     Py_ssize_t held = 0, size = 0, done;
     for (; held < count; held++) {
         PyObject *piece = PySequence_GetItem(pieces, held);
@@ -84,12 +84,12 @@ send_from(int fd, PyObject *pieces, Py_ssize_t count, Py_buffer *views, struct i
         done = sent(fd, vectors, (size_t)count);
         Py_END_ALLOW_THREADS
     }
-    answer = told(done);
+    result = told(done);
 end:
     while (held > 0) {
         PyBuffer_Release(&views[--held]);
     }
-    return answer;
+    return result;
 }
 
 /* (sock, pieces, /) -> int */
@@ -111,12 +111,12 @@ send_pieces(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs
         views = PyMem_Malloc((size_t)count * sizeof *views);
         vectors = PyMem_Malloc((size_t)count * sizeof *vectors);
     }
-    PyObject *answer = views && vectors ? send_from(fd, args[1], count, views, vectors) : PyErr_NoMemory();
+    PyObject *result = views && vectors ? send_from(fd, args[1], count, views, vectors) : PyErr_NoMemory();
     if (count > PIECES_FEW) {
         PyMem_Free(views);
         PyMem_Free(vectors);
     }
-    return answer;
+    return result;
 }
 
 /* (sock, target, /) -> int */
@@ -133,16 +133,16 @@ receive_into(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t narg
     }
     size_t size = (size_t)target.len, first = size < WITHOUT_LOCK_MIN ? size : WITHOUT_LOCK_MIN;
     Py_ssize_t done = received(fd, target.buf, first);
-    if (done == WITHOUT_LOCK_MIN && size > first) { /* there may be much more */
+    if (done == WITHOUT_LOCK_MIN && size > first) { /* more data may be available */
         Py_ssize_t more;
         Py_BEGIN_ALLOW_THREADS
         more = received(fd, (char *)target.buf + first, size - first);
         Py_END_ALLOW_THREADS
-        done += more > 0 ? more : 0; /* an end or an error is found again by the next call */
+        done += more > 0 ? more : 0; /* the next call reports an end or an error */
     }
-    PyObject *answer = told(done);
+    PyObject *result = told(done);
     PyBuffer_Release(&target);
-    return answer;
+    return result;
 }
 
 static PyMethodDef methods[] = {
