@@ -101,16 +101,16 @@ def test_callbacks_run_in_the_loop(cluster: Cluster, before: int, comes_later: b
         seen: list[tuple[ProduceResponse, threading.Thread]] = []
         done = asyncio.Event()
 
-        def told(response: ProduceResponse) -> None:
+        def callback(response: ProduceResponse) -> None:
             seen.append((response, threading.current_thread()))
             done.set()
 
         async with kwire.aio.Producer(cluster.bootstrap) as producer:
             for _ in range(before):
                 await producer.send_and_wait("t", b"first")
-            response = await producer.send("t", b"x", on_delivery=None if comes_later else told)
+            response = await producer.send("t", b"x", on_delivery=None if comes_later else callback)
             if comes_later:
-                response.add_done_callback(told)
+                response.add_done_callback(callback)
             await done.wait()
         assert seen == [(response, threading.main_thread())]
 
@@ -234,7 +234,7 @@ def test_a_cancelled_send_takes_its_record_back(cluster: Cluster) -> None:
     assert [(value or b"")[:1] for value in values(cluster)] == [b"0", b"1", b"3"]
 
 
-def test_cancelling_whoever_awaits_a_response_harms_nobody(cluster: Cluster) -> None:
+def test_cancelling_one_task_that_awaits_a_response_leaves_the_others(cluster: Cluster) -> None:
     slow(cluster, 50)
 
     async def main() -> None:
@@ -256,7 +256,7 @@ def test_cancelling_whoever_awaits_a_response_harms_nobody(cluster: Cluster) -> 
     assert values(cluster) == [b"x", b"y"], "what was handed over goes"
 
 
-def test_a_task_that_only_sends_lets_others_run(cluster: Cluster) -> None:
+def test_a_task_that_only_sends_yields_to_others(cluster: Cluster) -> None:
     async def main() -> None:
         async with kwire.aio.Producer(cluster.bootstrap) as producer:
             turns = 0
@@ -335,24 +335,24 @@ def test_a_cancelled_close_ends_the_thread_all_the_same(cluster: Cluster) -> Non
     assert threading.active_count() == before
 
 
-def test_a_loop_that_ended_before_the_answer(cluster: Cluster) -> None:
+def test_a_loop_that_ended_before_the_response(cluster: Cluster) -> None:
     slow(cluster)
-    told = threading.Event()
+    called = threading.Event()
 
     async def main(producer: kwire.aio.Producer) -> ProduceResponse:
-        return await producer.send("t", b"x", on_delivery=lambda _: told.set())
+        return await producer.send("t", b"x", on_delivery=lambda _: called.set())
 
     producer = kwire.aio.Producer(cluster.bootstrap)
     response = asyncio.run(main(producer))
     assert response.result(PATIENCE).offset == 0, "a response can be waited for without a loop"
-    assert told.wait(PATIENCE), "its callback ran on the callback thread"
+    assert called.wait(PATIENCE), "its callback ran on the callback thread"
     asyncio.run(producer.close())
 
 
 # -- the rest
 
 
-def test_an_own_partitioner_is_asked_in_the_loop(cluster: Cluster) -> None:
+def test_an_own_partitioner_is_called_in_the_loop(cluster: Cluster) -> None:
     threads: list[threading.Thread] = []
 
     def rule(message: Message, topic: Topic) -> int:
@@ -395,7 +395,7 @@ def test_arguments_and_options_are_those_of_the_other_face(cluster: Cluster) -> 
 
 def test_many_at_once(cluster: Cluster) -> None:
     async def main() -> None:
-        told: list[object] = []
+        threads: list[object] = []
         sent = [b"%d" % number for number in range(500)]
         async with kwire.aio.Producer(cluster.bootstrap, max_buffered_bytes=2_000) as producer:
             response, other = await asyncio.gather(
@@ -403,11 +403,11 @@ def test_many_at_once(cluster: Cluster) -> None:
             )
             called = asyncio.Event()
 
-            def tell(one: BulkResponse) -> None:
-                told.append(threading.current_thread())
+            def note(one: BulkResponse) -> None:
+                threads.append(threading.current_thread())
                 called.set()
 
-            response.add_done_callback(tell)
+            response.add_done_callback(note)
             assert list((await response).offsets) == list(range(500))
             assert (await other)[0].partition == 1
             await called.wait()
@@ -416,7 +416,7 @@ def test_many_at_once(cluster: Cluster) -> None:
             assert len(rows) == 2
             with pytest.raises(ValueError, match="keys has 1"):
                 await producer.send_many("t", sent, keys=[b"k"])
-        assert told == [threading.current_thread()]
+        assert threads == [threading.current_thread()]
 
     run(main())
     assert values(cluster)[:500] == [b"%d" % number for number in range(500)]

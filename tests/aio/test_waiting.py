@@ -21,7 +21,7 @@ def in_thread(function: object, *args: object) -> None:
     thread.join(PATIENCE)
 
 
-def test_a_signal_is_told_before_or_while_it_is_awaited() -> None:
+def test_a_signal_is_set_before_or_while_it_is_awaited() -> None:
     async def main() -> None:
         before = Signal()
         in_thread(before.set)
@@ -38,7 +38,7 @@ def test_a_signal_is_told_before_or_while_it_is_awaited() -> None:
     asyncio.run(main())
 
 
-def test_a_signal_that_comes_late_or_to_nobody() -> None:
+def test_a_signal_that_is_set_late_or_without_a_waiter() -> None:
     async def main() -> Signal:
         late, left = Signal(), Signal()
         assert not await late.wait(0.001)

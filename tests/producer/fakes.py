@@ -91,7 +91,7 @@ class FakeView:
 
 @dataclass
 class Sent:
-    """A ProduceRequest that the sender wants sent: what is in it, and how to answer it."""
+    """A ProduceRequest that the sender returned; `answer` and `fail` complete it."""
 
     call: PendingRequest
     node: int
@@ -160,7 +160,7 @@ class Sent:
 
 
 class Bench:
-    """A sender on virtual time. `turn` moves the time and answers what was to be sent; ids are given by themselves."""
+    """A sender on virtual time. `turn` advances the time and returns requests; producer ids are assigned at once."""
 
     def __init__(
         self, topics: Mapping[str, Sequence[tuple[int, int]]] | None = None, *, gives_ids: bool = True, **settings: Any

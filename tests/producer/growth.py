@@ -1,7 +1,7 @@
 """Counts the lines of kwire that run for a record, producer and brokers being simulated: no clock has a say in it.
 
 The real event loop, sessions, codecs and sender work on virtual time in one thread, so a run's count is the same on
-every machine, and a loop that looks at everything for each of its turns shows as what it is.
+every host, and a loop that examines everything in each turn is visible in the count.
 """
 
 from __future__ import annotations

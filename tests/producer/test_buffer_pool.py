@@ -44,7 +44,7 @@ def test_the_loop_is_woken_once_until_it_looks() -> None:
     assert wakes.count == 2
 
 
-def test_a_record_that_joins_others_wakes_nobody() -> None:
+def test_a_record_that_joins_a_batch_does_not_wake_the_loop() -> None:
     wakes = Wakes()
     buffer_pool = intake_of(1_000, "block", 1.0, wakes)
     buffer_pool.append_or_wait(incoming(10))
@@ -137,55 +137,55 @@ class Told:
         return lambda error: self.order.append((number, error))
 
 
-def test_an_offer_goes_in_at_once_where_there_is_room_else_in_order() -> None:
-    wakes, told = Wakes(), Told()
+def test_an_append_succeeds_at_once_if_there_is_memory_else_in_order() -> None:
+    wakes, notified = Wakes(), Told()
     buffer_pool = intake_of(100, "block", 0.0, wakes)
-    assert isinstance(buffer_pool.append_nowait(incoming(90), told(0)), ProduceResponse)
-    assert isinstance(buffer_pool.append_nowait(incoming(60), told(1)), BlockedAppend)
-    assert isinstance(buffer_pool.append_nowait(incoming(10), told(2)), BlockedAppend), (
+    assert isinstance(buffer_pool.append_nowait(incoming(90), notified(0)), ProduceResponse)
+    assert isinstance(buffer_pool.append_nowait(incoming(60), notified(1)), BlockedAppend)
+    assert isinstance(buffer_pool.append_nowait(incoming(10), notified(2)), BlockedAppend), (
         "there is room for it, but not before the other"
     )
     assert (buffer_pool.waiting, buffer_pool.is_full, wakes.count) == (2, True, 3)
     (run,) = buffer_pool.accumulator.take()
     buffer_pool.release({"topic": 90})
-    assert told.order == [(1, None), (2, None)]
+    assert notified.order == [(1, None), (2, None)]
     assert run.buffered_bytes == 90 + 60 + 10
     assert (buffer_pool.used_bytes, buffer_pool.is_full) == (70, False)
     assert wakes.count == 3, "they join the run that is open"
 
 
-def test_an_offer_taken_back_lets_those_behind_it_in() -> None:
-    told = Told()
+def test_a_cancelled_append_admits_those_behind_it() -> None:
+    notified = Told()
     buffer_pool = intake_of(100, "block", 0.0, Wakes())
     buffer_pool.append_or_wait(incoming(50))
-    large = buffer_pool.append_nowait(incoming(80), told(1))
-    small = buffer_pool.append_nowait(incoming(20), told(2))
+    large = buffer_pool.append_nowait(incoming(80), notified(1))
+    small = buffer_pool.append_nowait(incoming(20), notified(2))
     assert isinstance(large, BlockedAppend)
     assert isinstance(small, BlockedAppend)
     assert buffer_pool.cancel(large)
-    assert told.order == [(2, None)]
+    assert notified.order == [(2, None)]
     assert not buffer_pool.cancel(large)
     assert not buffer_pool.cancel(small), "it went in"
     assert [run.buffered_bytes for run in buffer_pool.accumulator.take()] == [50 + 20]
 
 
-def test_an_offer_raises_or_is_told_when_there_will_be_no_room() -> None:
-    told = Told()
+def test_an_append_fails_when_there_will_be_no_memory() -> None:
+    notified = Told()
     refusing = intake_of(100, "raise", 0.0, Wakes())
     refusing.append_or_wait(incoming(100))
     with pytest.raises(BufferFullError):
-        refusing.append_nowait(incoming(1), told(0))
+        refusing.append_nowait(incoming(1), notified(0))
     closing = intake_of(100, "block", 0.0, Wakes())
     closing.append_or_wait(incoming(100))
-    closing.append_nowait(incoming(1), told(1))
+    closing.append_nowait(incoming(1), notified(1))
     closed = ClosedError("closed")
     closing.close(closed)
-    [(number, error)] = told.order
+    [(number, error)] = notified.order
     assert (number, str(error)) == (1, str(closed))
     raised: list[KwireError] = []
     for _ in range(2):
         with pytest.raises(ClosedError) as caught:
-            closing.append_nowait(incoming(1), told(2))
+            closing.append_nowait(incoming(1), notified(2))
         raised.append(caught.value)
     assert len({id(one) for one in (closed, error, *raised)}) == 4
 
@@ -225,15 +225,15 @@ def full_of_one_topic(bytes_max: int = 1_700, when_full: WhenFull = "block") -> 
 
 
 def test_a_topic_that_has_its_share_holds_up_no_other() -> None:
-    buffer_pool, told = full_of_one_topic(), Told()
-    blocked = [buffer_pool.append_nowait(incoming(40, "dead"), told(number)) for number in range(3)]
+    buffer_pool, notified = full_of_one_topic(), Told()
+    blocked = [buffer_pool.append_nowait(incoming(40, "dead"), notified(number)) for number in range(3)]
     assert all(isinstance(one, BlockedAppend) for one in blocked)
     for _ in range(100):
-        assert isinstance(buffer_pool.append_nowait(incoming(90, "healthy"), told(9)), ProduceResponse)
+        assert isinstance(buffer_pool.append_nowait(incoming(90, "healthy"), notified(9)), ProduceResponse)
         buffer_pool.release({"healthy": 90})
-    assert told.order == []
+    assert notified.order == []
     buffer_pool.release({"dead": 200})
-    assert told.order == [(0, None), (1, None), (2, None)]
+    assert notified.order == [(0, None), (1, None), (2, None)]
 
 
 def test_the_error_names_the_topic_that_holds_the_memory() -> None:
@@ -257,27 +257,27 @@ def test_one_topic_alone_uses_nearly_all_memory() -> None:
 
 def test_a_large_record_is_not_passed_by_small_ones_for_ever() -> None:
     """A topic that sends without pause would take all that is given back, each time before the large one fits."""
-    buffer_pool, told = intake_of(1_700, "block", 0.0, Wakes()), Told()
+    buffer_pool, notified = intake_of(1_700, "block", 0.0, Wakes()), Told()
     out = 0
-    while isinstance(buffer_pool.append_nowait(incoming(50, "flood"), told(0)), ProduceResponse):
+    while isinstance(buffer_pool.append_nowait(incoming(50, "flood"), notified(0)), ProduceResponse):
         out += 50
-    large = buffer_pool.append_nowait(incoming(800, "large"), told(1))
+    large = buffer_pool.append_nowait(incoming(800, "large"), notified(1))
     assert isinstance(large, BlockedAppend)
     for _ in range(100):
         buffer_pool.release({"flood": 50})
-        buffer_pool.append_nowait(incoming(50, "flood"), told(0))
+        buffer_pool.append_nowait(incoming(50, "flood"), notified(0))
         if large.response is not None:
             break
-    assert (1, None) in told.order
+    assert (1, None) in notified.order
 
 
 def test_a_large_record_for_which_there_never_is_room_holds_up_no_other_topic() -> None:
-    buffer_pool, told = full_of_one_topic(17_000), Told()
-    assert isinstance(buffer_pool.append_nowait(incoming(5_000, "large"), told(1)), BlockedAppend)
+    buffer_pool, notified = full_of_one_topic(17_000), Told()
+    assert isinstance(buffer_pool.append_nowait(incoming(5_000, "large"), notified(1)), BlockedAppend)
     for _ in range(100):
-        assert isinstance(buffer_pool.append_nowait(incoming(50, "healthy"), told(2)), ProduceResponse)
+        assert isinstance(buffer_pool.append_nowait(incoming(50, "healthy"), notified(2)), ProduceResponse)
         buffer_pool.release({"healthy": 50})
-    assert told.order == []
+    assert notified.order == []
 
 
 def blocked_senders(
@@ -314,20 +314,20 @@ def test_blocked_senders_are_served_in_order() -> None:
 
 
 def test_a_send_that_comes_later_is_behind_those_that_wait() -> None:
-    wakes, told = Wakes(), Told()
+    wakes, notified = Wakes(), Told()
     buffer_pool = intake_of(1_000, "block", 30.0, wakes)
     buffer_pool.append_or_wait(incoming(900))
     threads, went_in = blocked_senders(buffer_pool, wakes, [200])
-    later = buffer_pool.append_nowait(incoming(10), told(1))
+    later = buffer_pool.append_nowait(incoming(10), notified(1))
     assert isinstance(later, BlockedAppend), "though there is room for it"
     buffer_pool.release({"topic": 50})
-    assert (went_in, told.order) == ([], [])
+    assert (went_in, notified.order) == ([], [])
     buffer_pool.release({"topic": 850})
     threads[0].join(10)
-    assert (went_in, told.order, buffer_pool.used_bytes) == ([0], [(1, None)], 210)
+    assert (went_in, notified.order, buffer_pool.used_bytes) == ([0], [(1, None)], 210)
 
 
-def test_memory_that_is_given_back_lets_in_all_for_whom_it_is_enough() -> None:
+def test_released_memory_admits_all_appends_that_fit() -> None:
     wakes = Wakes()
     buffer_pool = intake_of(1_000, "block", 30.0, wakes)
     buffer_pool.append_or_wait(incoming(1_000))
@@ -351,36 +351,36 @@ def test_an_error_of_what_waits_is_its_senders() -> None:
                 return None
             raise ValueError("an item ends outside of its bytes")
 
-    told = Told()
+    notified = Told()
     buffer_pool = intake_of(1_000, "block", 0.0, Wakes())
     buffer_pool.append_or_wait(incoming(500))
-    assert isinstance(buffer_pool.append_nowait(Broken(), told(1)), BlockedAppend)
+    assert isinstance(buffer_pool.append_nowait(Broken(), notified(1)), BlockedAppend)
     buffer_pool.release({"topic": 500})
-    assert [(number, type(error)) for number, error in told.order] == [(1, ValueError)]
+    assert [(number, type(error)) for number, error in notified.order] == [(1, ValueError)]
     assert (buffer_pool.waiting, isinstance(buffer_pool.append_or_wait(incoming(10)), ProduceResponse)) == (0, True)
 
 
 def test_what_waits_goes_in_past_other_topics_and_in_order_within_its_own() -> None:
-    buffer_pool, told = full_of_one_topic(), Told()
+    buffer_pool, notified = full_of_one_topic(), Told()
     buffer_pool.append_or_wait(incoming(95, "healthy"))
     for number, (size_bytes, topic) in enumerate([(200, "dead"), (10, "dead"), (90, "healthy")]):
-        assert isinstance(buffer_pool.append_nowait(incoming(size_bytes, topic), told(number)), BlockedAppend)
+        assert isinstance(buffer_pool.append_nowait(incoming(size_bytes, topic), notified(number)), BlockedAppend)
     buffer_pool.release({"dead": 60})
-    assert told.order == [], "there is room for the 10 bytes, but not before the 200"
+    assert notified.order == [], "there is room for the 10 bytes, but not before the 200"
     buffer_pool.release({"healthy": 95})
-    assert told.order == [(2, None)]
+    assert notified.order == [(2, None)]
     buffer_pool.release({"dead": 1_000})
-    assert told.order == [(2, None), (0, None), (1, None)]
+    assert notified.order == [(2, None), (0, None), (1, None)]
 
 
-def test_the_doors_own_send_takes_no_room_from_those_that_wait() -> None:
-    settings, told = ProducerSettings(max_buffered_bytes=1_000), Told()
+def test_the_fast_path_of_send_takes_no_memory_from_waiting_senders() -> None:
+    settings, notified = ProducerSettings(max_buffered_bytes=1_000), Told()
     accumulator = make_accumulator(settings, lambda *_: None, Wakes(), lambda: 0, lambda *_, **__: "referred")
     buffer_pool = BufferPool(accumulator, "block", 0.0, Wakes())
     accumulator.is_open = True
     buffer_pool.append_or_wait(incoming(800))
-    assert isinstance(buffer_pool.append_nowait(incoming(500), told(0)), BlockedAppend)
+    assert isinstance(buffer_pool.append_nowait(incoming(500), notified(0)), BlockedAppend)
     assert accumulator.send("topic", b"") == "referred"
     buffer_pool.release({"topic": 800})
-    assert told.order == [(0, None)]
+    assert notified.order == [(0, None)]
     assert isinstance(accumulator.send("topic", b""), ProduceResponse)

@@ -191,21 +191,21 @@ def test_close_while_it_waits_for_room(cluster: Cluster) -> None:
 
 def test_callbacks_come_once_and_in_the_order_given(cluster: Cluster) -> None:
     cluster.add_fault(Delay(ms=20), api=ApiKey.PRODUCE, times=None)
-    told: list[tuple[int, BulkResponse, str]] = []
+    calls: list[tuple[int, BulkResponse, str]] = []
     done = threading.Event()
     with kwire.Producer(cluster.bootstrap, batch_bytes=300) as producer:
         response = producer.send_many("t", [bytes(100)] * 50, keys=[b"%d" % number for number in range(50)])
 
-        def tell(number: int, one: BulkResponse) -> None:
-            told.append((number, one, threading.current_thread().name))
+        def note(number: int, one: BulkResponse) -> None:
+            calls.append((number, one, threading.current_thread().name))
 
         for number in range(3):
-            response.add_done_callback(partial(tell, number))
+            response.add_done_callback(partial(note, number))
         response.result(PATIENCE)
         response.add_done_callback(lambda one: done.set())
         assert done.wait(PATIENCE)
-    assert [(number, one) for number, one, _ in told] == [(number, response) for number in range(3)]
-    assert threading.current_thread().name not in {name for *_, name in told}
+    assert [(number, one) for number, one, _ in calls] == [(number, response) for number in range(3)]
+    assert threading.current_thread().name not in {name for *_, name in calls}
 
 
 def test_threads_at_once(cluster: Cluster) -> None:
@@ -239,7 +239,7 @@ def test_transactions(cluster: Cluster) -> None:
         assert isinstance(thrown.exception(PATIENCE), AbortableError)
 
 
-def test_an_own_partitioner_is_asked_for_each_that_has_none(cluster: Cluster) -> None:
+def test_an_own_partitioner_is_called_for_each_record_without_a_partition(cluster: Cluster) -> None:
     with kwire.Producer(cluster.bootstrap, partitioner=lambda message, topic: int(message.value or 0)) as producer:
         result = producer.send_many("t", [b"1", b"3", b"0"], partitions=[None, None, 2]).result(PATIENCE)
         with pytest.raises(ValueError, match="the partitioner returned"):

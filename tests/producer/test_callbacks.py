@@ -127,9 +127,7 @@ def test_a_function_of_the_callers_own_runs_callbacks(cluster: Cluster) -> None:
         assert ran == [response]
 
 
-def test_callbacks_that_an_executor_does_not_take_run_all_the_same(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_callbacks_that_an_executor_refuses_still_run(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
     ran = threading.Event()

@@ -123,7 +123,7 @@ def test_send_raises_as_soon_as_close_drains(cluster: Cluster, send: Callable[[k
     assert isinstance(response.exception(0), DeliveryError)
 
 
-def test_a_sender_that_waits_for_room_is_told_as_soon_as_close_drains(cluster: Cluster) -> None:
+def test_a_sender_that_waits_for_memory_fails_as_soon_as_close_drains(cluster: Cluster) -> None:
     producer = kwire.Producer(cluster.bootstrap, max_buffered_bytes=2_000, when_full="block")
     producer.send("t", b"first").result(PATIENCE)
     mute(cluster)
@@ -141,7 +141,7 @@ def test_a_sender_that_waits_for_room_is_told_as_soon_as_close_drains(cluster: C
     closer = start(lambda: producer.close(PATIENCE))
     sender.join(PATIENCE)
     assert [type(error) for error in found] == [ClosedError]
-    assert closer.is_alive(), "told only after the drain"
+    assert closer.is_alive(), "the error comes before the end of the drain"
     producer.close(0)
     closer.join(SOON)
     assert not closer.is_alive()
@@ -325,7 +325,7 @@ LOOKS: list[Callable[[ProduceResponse], object]] = [
 
 
 @pytest.mark.parametrize("look", LOOKS, ids=["result", "exception", "callback"])
-def test_records_that_somebody_looked_at_do_not_count(
+def test_failures_that_the_caller_has_seen_do_not_count(
     cluster: Cluster, look: Callable[[ProduceResponse], object]
 ) -> None:
     with kwire.Producer(cluster.bootstrap, max_request_bytes=1_000) as producer:
@@ -352,7 +352,7 @@ def test_a_record_with_a_callback_does_not_count_nor_twice() -> None:
 
 
 @pytest.mark.parametrize("look", ["settled", "exception", "errors", "add_done_callback"])
-def test_records_of_send_many_that_somebody_looked_at_do_not_count(look: str) -> None:
+def test_failures_of_send_many_that_the_caller_has_seen_do_not_count(look: str) -> None:
     with kwire.Producer(NOBODY, delivery_timeout_ms=100) as producer:
         response = producer.send_many("t", [b""] * 5)
         if look == "errors":
@@ -404,7 +404,7 @@ def test_close_says_in_the_log_what_was_lost_in_asyncio(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])
-def test_a_block_that_raised_is_left_at_once_where_no_broker_answers(
+def test_a_block_that_raised_ends_at_once_if_no_broker_responds(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     began = time.monotonic()
@@ -482,7 +482,7 @@ def test_what_a_transaction_threw_away_does_not_count(cluster: Cluster) -> None:
         producer.abort()
 
 
-def test_what_a_commit_told_does_not_count(cluster: Cluster) -> None:
+def test_failures_that_commit_raised_do_not_count(cluster: Cluster) -> None:
     with kwire.Producer(cluster.bootstrap, transactional_id="x", unknown_topic_timeout_ms=200) as producer:
         producer.begin()
         producer.send("nowhere", b"", partition=77)

@@ -49,7 +49,7 @@ def first_sequences(sent: list[Sent]) -> list[int]:
 
 @pytest.mark.parametrize("version", [12, 13], ids=["by name", "by id"])
 @pytest.mark.parametrize("leader", [(1, 0), (2, 0)], ids=["same leader and epoch", "another leader, lower epoch"])
-def test_sequences_begin_anew_for_an_idle_partition(version: int, leader: tuple[int, int]) -> None:
+def test_sequences_restart_for_an_idle_partition(version: int, leader: tuple[int, int]) -> None:
     bench = bench_with(version=version, leader=(1, 0) if leader == (1, 0) else (1, 9))
     named(bench, B, leader)
     for value in (b"a", b"b"):
@@ -61,7 +61,7 @@ def test_sequences_begin_anew_for_an_idle_partition(version: int, leader: tuple[
     assert bench.identities == 1
 
 
-def test_what_the_old_topic_refused_goes_to_the_new_one_in_order() -> None:
+def test_batches_that_the_old_topic_refused_go_to_the_new_one_in_order() -> None:
     bench = bench_with()
     responses = [bench.send(value, partition=0) for value in (b"a", b"b", b"c")]
     sent = bench.turn()
@@ -83,7 +83,7 @@ def test_what_the_old_topic_refused_goes_to_the_new_one_in_order() -> None:
     assert bench.identities == 1
 
 
-def test_what_may_be_in_the_old_topic_goes_to_the_new_one() -> None:
+def test_batches_that_may_be_in_the_old_topic_go_to_the_new_one() -> None:
     bench = bench_with()
     response = bench.send(b"a", partition=0)
     bench.turn()[0].fail(bench.now, CUT)
@@ -112,8 +112,8 @@ def test_what_was_sent_by_name_may_be_in_the_new_topic_and_keeps_its_sequence() 
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
-def test_what_was_sent_by_name_and_is_in_no_log_goes_to_the_new_one_in_order(code: ErrorCode) -> None:
-    """An answer without an offset proves it: the new topic gets sequences of its own, and nothing is given up."""
+def test_batches_sent_by_name_that_are_in_no_log_go_to_the_new_topic_in_order(code: ErrorCode) -> None:
+    """A response without an offset proves it: the new topic has its own sequences, and no batch fails."""
     bench = bench_with(version=12)
     responses = [bench.send(value, partition=0) for value in (b"a", b"b", b"c")]
     for one in bench.turn():
@@ -129,7 +129,7 @@ def test_what_was_sent_by_name_and_is_in_no_log_goes_to_the_new_one_in_order(cod
     assert [response.exception(0) for response in responses] == [None] * 3
 
 
-def test_what_was_sent_by_name_goes_to_the_new_one_though_metadata_does_not_tell_it_yet() -> None:
+def test_batches_sent_by_name_go_to_the_new_topic_before_metadata_has_it() -> None:
     """It refuses the old sequences; a new identity mends that, as the batches are in no log."""
     bench = bench_with(version=12)
     responses = [bench.send(value, partition=0) for value in (b"a", b"b")]
@@ -157,7 +157,7 @@ def test_what_the_old_leader_appended_may_be_in_a_log_and_keeps_its_sequence() -
     assert first_sequences(bench.turn(1.0)) == [1]
 
 
-def test_what_was_sent_by_name_and_does_not_fit_is_told_to_be_open() -> None:
+def test_a_batch_sent_by_name_that_the_new_topic_refuses_is_possibly_persisted() -> None:
     bench = bench_with(version=12)
     maybe = bench.send(b"a", partition=0)
     bench.turn()[0].fail(bench.now, CUT)
@@ -182,7 +182,7 @@ def test_a_new_identity_does_not_wait_for_what_was_open_in_the_old_topic() -> No
     assert isinstance(refused.exception(0), BrokerError)
 
 
-def test_a_topic_that_stays_away_is_given_up() -> None:
+def test_batches_of_a_topic_that_stays_deleted_fail() -> None:
     bench = bench_with()
     response = bench.send(b"a", partition=0)
     bench.turn()[0].answer(bench.now, GONE)
@@ -200,11 +200,11 @@ def test_keyed_records_hash_over_partitions_that_were_added() -> None:
     keys = [b"%d" % number for number in range(20)]
     for count in (2, 5):
         bench.know({"t": [(1, 0)] * count})
-        bench.turn()  # the accumulator is told of partitions, and does not look for them
+        bench.turn()  # passes the partitions to the accumulator
         for key in keys:
             bench.send(key, key=key)
         sent = bench.turn()
-        values = [(place, value) for one in sent for place, told in one.values().items() for value in told]
+        values = [(place, value) for one in sent for place, batch in one.values().items() for value in batch]
         for one in sent:
             one.answer(bench.now)
         assert sorted(values) == sorted((("t", murmur2_partition(key, count)), key) for key in keys)
@@ -250,7 +250,9 @@ def test_nothing_hangs_and_what_is_acknowledged_afterwards_is_there_once(
             assert all(isinstance(error, DeliveryError) and error.possibly_persisted for error in errors if error)
             if produce >= 13:
                 assert errors == [None] * 200
-            elif batch_bytes == 150 or not isinstance(effect, Disconnect):  # else what got no answer may be among them
+            elif batch_bytes == 150 or not isinstance(
+                effect, Disconnect
+            ):  # else batches without a response may be among them
                 assert errors[100:] == [None] * 100
         values = [record.value or b"" for record in cluster.log("t").records()]
         assert values == sorted(set(values)), "in order, once"

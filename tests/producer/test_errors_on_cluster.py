@@ -1,7 +1,7 @@
 """Every way in which `send`, `result`, `flush`, `commit` and the rest can fail, on the cluster, as a caller meets it.
 
 Each error says where (broker, API, version, topic, partition, as far as there is one) and what to do. Waits that took
-too long are in `test_lateness`; what is told on virtual time, causes included, in `test_errors`.
+too long are in `test_lateness`; errors on virtual time, with their causes, are in `test_errors`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.net.harness import closed_port
 PATIENCE = 30
 Act = Callable[[kwire.Producer], object]
 
-# The broker is told with its id, or, before metadata has told that, by its address alone.
+# Errors name the broker with its id, or by its address alone before metadata has the id.
 PRODUCE = {"broker": "127.0.0.1:{port}", "api": "Produce", "version": 13, "topic": "t", "partition": 0}
 METADATA = {"broker": "127.0.0.1:{port}", "api": "Metadata", "version": 13}
 AT_BROKER = {"broker": "127.0.0.1:{port}"}

@@ -321,7 +321,7 @@ def test_keyed_records_of_an_unknown_topic() -> None:
     assert explanation.records_queued == 1
 
 
-def test_partitions_with_the_same_reason_are_told_together() -> None:
+def test_partitions_with_the_same_reason_are_merged() -> None:
     bench = proven()
     bench.view.rooms.update({1: 0, 2: 0})
     for partition in (0, 1, 0):
@@ -343,7 +343,7 @@ def test_reasons_in_words() -> None:
 # -- over real sockets
 
 
-def test_an_answer_that_does_not_come_and_a_broker_that_is_gone() -> None:
+def test_a_response_that_does_not_arrive_and_a_broker_that_is_gone() -> None:
     with Cluster(brokers=1, topics={"t": 1}) as cluster:
         producer = kwire.Producer(cluster.bootstrap, request_timeout_ms=60_000, delivery_timeout_ms=60_000)
         assert producer.explain("t").reasons == ()

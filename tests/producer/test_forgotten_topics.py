@@ -27,7 +27,7 @@ def delivered(bench: Bench, value: bytes = b"a", topic: str = "t", partition: in
     return response
 
 
-def test_a_topic_that_gets_no_record_for_long_is_not_asked_for_any_more() -> None:
+def test_metadata_of_an_idle_topic_is_no_longer_requested() -> None:
     bench = Bench({"t": [(1, 0)], "u": [(1, 0)]}, metadata_max_idle_ms=300_000)
     delivered(bench)
     bench.turn(IDLE - 1)
@@ -94,7 +94,7 @@ def test_a_topic_may_be_created_for_its_first_record_and_never_again() -> None:
     assert bench.view.creatable == []
 
 
-def test_a_deleted_topic_is_asked_for_only_while_records_wait_for_it() -> None:
+def test_metadata_of_a_deleted_topic_is_requested_only_while_records_wait_for_it() -> None:
     bench = Bench({"t": [(1, 0)]}, unknown_topic_timeout_ms=5_000)
     delivered(bench)
     bench.view.snapshot = bench.view.snapshot.updated(
@@ -124,7 +124,7 @@ def test_a_refresh_does_not_create_a_deleted_topic_again() -> None:
         assert cluster.call(lambda state, now: set(state.topics)) == {"other"}
 
 
-def test_a_topic_that_never_is_there_is_asked_for_while_its_records_wait() -> None:
+def test_metadata_of_a_topic_that_never_exists_is_requested_while_its_records_wait() -> None:
     with (
         Cluster(1, auto_create_topics=False) as cluster,
         Producer(

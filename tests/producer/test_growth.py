@@ -55,7 +55,7 @@ def test_cost_does_not_grow_with_topics() -> None:
 
 
 def lines_of_metadata(topics: int, partitions: int, *, moved: int = 0) -> int:
-    """What the sender's turn takes after metadata in which the leaders of so many topics' partitions are others."""
+    """Return the lines of the sender's turn after metadata that moves the leaders of `moved` topics."""
 
     def leaders(moved: int) -> dict[str, list[tuple[int, int]]]:
         return {f"t{number}": [(1 + (number < moved), 5 + (number < moved))] * partitions for number in range(topics)}

@@ -26,7 +26,7 @@ def test_the_next_attempt_goes_to_the_leader_that_was_named_at_once() -> None:
     sent.answer(bench.now, MOVED, leaders={("t", 0): (2, 6)})
     (again,) = bench.turn()
     assert (again.node, again.batches()["t", 0].raw.tobytes()) == (2, before)
-    assert bench.view.refreshes, "what else moved is for metadata to tell"
+    assert bench.view.refreshes, "metadata is refreshed for other partitions that moved"
     again.answer(bench.now)
     assert response.result(0).offset == 100
 
@@ -60,7 +60,7 @@ def test_the_errors_of_leadership(code: ErrorCode, refreshes: bool, node: int) -
     assert response.exception(0) is None
 
 
-def test_rule_4_what_is_out_to_the_old_leader_is_answered_first() -> None:
+def test_rule_4_requests_to_the_old_leader_get_a_response_first() -> None:
     bench = Bench({"t": [(1, 5)]}, batch_bytes=100)
     bench.send(b"first", partition=0)
     bench.turn()[0].answer(bench.now)
@@ -107,7 +107,7 @@ def test_leaders_move_and_no_metadata_is_waited_for(produce: int, acks: Literal[
         assert cluster.failures == ()
 
 
-def test_brokers_before_version_10_name_nobody() -> None:
+def test_responses_before_version_10_name_no_leader() -> None:
     bench = Bench({"t": [(1, 5)]})
     bench.view.versions[ProduceRequest] = 9
     bench.send(b"v", partition=0)

@@ -34,7 +34,7 @@ def test_from_the_queue_to_the_acknowledgement() -> None:
     for number in range(4):
         bench.send(b"%d" % number, partition=number % 2)
     bench.send(b"", "unknown", key=b"k")
-    assert (counted(bench).records_queued, counted(bench).batches_queued) == (5, 0), "still in the inbox"
+    assert (counted(bench).records_queued, counted(bench).batches_queued) == (5, 0), "still in the accumulator"
     bench.turn()
     before = counted(bench)
     assert (before.records_queued, before.batches_queued, before.buffered_bytes) == (5, 3, 500)

@@ -109,7 +109,7 @@ def test_a_number_of_retries_counts_here_too() -> None:
     assert isinstance(response.exception(0), DeliveryError)
 
 
-def test_what_is_overdue_goes_nowhere() -> None:
+def test_an_overdue_batch_is_not_moved() -> None:
     bench = Bench({"t": [(1, 0)] * 3})
     response = bench.send(b"a", terms=DeliveryOptions(-1, 0.5, bench.now + 0.5))
     (sent,) = bench.turn()
@@ -120,7 +120,7 @@ def test_what_is_overdue_goes_nowhere() -> None:
     assert bench.buffer_pool.used_bytes == 0
 
 
-def test_what_waited_behind_it_to_be_told_is_told() -> None:
+def test_a_batch_that_waited_behind_it_resolves() -> None:
     bench = Bench({"t": [(1, 0)] * 2})
     first = bench.send(b"a")
     (sent,) = bench.turn()
@@ -176,7 +176,7 @@ def test_a_few_partitions_are_tried_at_first_and_all_after_an_acknowledgement() 
     tries.answer(5.0, is_led=True)
     assert tries.try_some(5.0) == 50
     tries.answer(5.0, is_led=False)
-    assert [tries.try_some(now) for now in (5.09, 5.11)] == [0, 1], "of one answer"
+    assert [tries.try_some(now) for now in (5.09, 5.11)] == [0, 1], "one response allows one try"
 
 
 def test_after_a_refusal_partitions_are_tried_one_by_one_until_enough_have_acknowledged() -> None:
@@ -221,7 +221,7 @@ def test_a_batch_does_not_come_back_behind_later_ones() -> None:
     assert again.values() == {("t", 0): [b"a"]}
 
 
-def test_what_an_answer_refuses_comes_back_in_order() -> None:
+def test_batches_that_a_response_refuses_come_back_in_order() -> None:
     bench = Bench({"t": [(1, 0)] * 4}, batch_bytes=100)
     bench.send(b"first", partition=3)
     bench.turn()[0].answer(bench.now)
@@ -234,7 +234,7 @@ def test_what_an_answer_refuses_comes_back_in_order() -> None:
     assert sent.values() == {("t", 3): [b"b"], ("t", 0): [b"c"]}
 
 
-def test_nothing_else_gets_a_partition_while_a_try_is_answered_but_not_for_long() -> None:
+def test_no_other_batch_gets_a_partition_while_a_try_is_in_flight_but_not_for_long() -> None:
     bench = refused_once()
     bench.send(b"first", partition=2)
     bench.turn()[0].answer(bench.now)
@@ -251,7 +251,7 @@ def test_nothing_else_gets_a_partition_while_a_try_is_answered_but_not_for_long(
 
 
 @pytest.mark.parametrize("seconds", [2.0, 20.0])
-def test_of_a_thousand_partitions_nobody_waits_for_the_last_one(seconds: float) -> None:
+def test_no_batch_waits_for_the_last_of_a_thousand_partitions(seconds: float) -> None:
     """They are led one after the other, by chance; all of twenty batches are acknowledged long before."""
     count, random = 1_000, Random(7)
     led_at = [1.0 + seconds * number / count for number in random.sample(range(count), count)]
@@ -269,7 +269,7 @@ def test_of_a_thousand_partitions_nobody_waits_for_the_last_one(seconds: float) 
 
 
 def test_a_request_carries_a_hundred_new_partitions_at_most() -> None:
-    """A broker takes its time for each, and tells of none before it has them all."""
+    """A broker needs time for each partition, and responds only after the last one."""
     count = 450
     bench = Bench({"t": [(1, 0)] * count})
     for expected in ([100, 100, 100, 100, 50], [450]):
@@ -296,5 +296,5 @@ def lines_while_busy(count: int) -> int:
     return lines.count
 
 
-def test_while_brokers_have_no_room_their_partitions_are_not_looked_at() -> None:
+def test_partitions_of_busy_brokers_are_not_examined() -> None:
     assert lines_while_busy(1_000) == lines_while_busy(2)

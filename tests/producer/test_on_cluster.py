@@ -282,7 +282,7 @@ def test_close_delivers_fails_the_rest_and_may_be_repeated(cluster: Cluster) -> 
     kwire.Producer("nobody:1").close()
 
 
-def test_a_forked_child_is_told(cluster: Cluster) -> None:
+def test_send_raises_in_a_forked_child(cluster: Cluster) -> None:
     def child(results: Any) -> None:
         try:
             producer.send("t", b"x")
@@ -302,7 +302,7 @@ def test_a_forked_child_is_told(cluster: Cluster) -> None:
         assert producer.send("t", b"y").result(PATIENCE).offset >= 0, "the parent's goes on"
 
 
-def test_the_interpreter_ends_though_nobody_closed(cluster: Cluster) -> None:
+def test_records_are_delivered_when_the_interpreter_ends_without_close(cluster: Cluster) -> None:
     source = (
         f"import kwire; p = kwire.Producer({cluster.bootstrap!r}); print(p.send('t', b'x', partition=2).result(30))"
     )
@@ -336,17 +336,17 @@ def test_what_was_handed_over_is_delivered_though_the_interpreter_ends(cluster: 
     assert stored(cluster)[2] == [b"%d" % n for n in range(100)]
 
 
-def test_what_cannot_be_delivered_when_the_interpreter_ends_is_told(cluster: Cluster) -> None:
+def test_undelivered_records_are_logged_when_the_interpreter_ends(cluster: Cluster) -> None:
     cluster.add_fault(Mute(), api=ApiKey.PRODUCE, times=None)
-    told = run_out(cluster, seconds=2)  # for the loop to answer in, on a busy machine too
-    assert "nobody closed the producer, and the interpreter ends before all is delivered: " in told
-    assert "100 of topic t" in told
+    log = run_out(cluster, seconds=2)  # enough for the loop, also on a busy host
+    assert "nobody closed the producer, and the interpreter ends before all is delivered: " in log
+    assert "100 of topic t" in log
 
 
 def test_a_transaction_that_the_interpreters_end_cuts_short_is_not_visible(cluster: Cluster) -> None:
-    told = run_out(cluster, seconds=PATIENCE, more="transactional_id='x'", begin="producer.begin()")
-    assert "inside a transaction that was not committed: the transaction is aborted" in told
-    assert len(told.splitlines()) == 1, "and nothing else went wrong"
+    log = run_out(cluster, seconds=PATIENCE, more="transactional_id='x'", begin="producer.begin()")
+    assert "inside a transaction that was not committed: the transaction is aborted" in log
+    assert len(log.splitlines()) == 1, "and nothing else went wrong"
     assert cluster.log("t", 2).last_stable_offset == 0
 
 

@@ -112,7 +112,7 @@ def test_rule_1_failed_batches_go_back_to_the_front_in_order() -> None:
     for expected in (a, b, c):
         assert queue.take(LEADER) is expected
     queue.retry(a, retry_at=0.0)
-    assert queue.blocked_reason(LEADER, 0.0) is not None, "nothing overtakes while answers are out"
+    assert queue.blocked_reason(LEADER, 0.0) is not None, "no batch overtakes while requests are in flight"
     queue.retry(b, retry_at=0.0)
     queue.retry(c, retry_at=0.0)
     assert list(queue.queued) == [a, b, c, d]
@@ -130,7 +130,7 @@ def test_a_success_behind_a_failure_keeps_the_rest_in_order() -> None:
     assert list(queue.queued) == [a, c]
 
 
-def test_rule_4_a_new_leader_gets_nothing_before_the_old_one_has_answered() -> None:
+def test_rule_4_a_new_leader_gets_nothing_before_the_old_one_has_responded() -> None:
     a, b = batch("a"), batch("b")
     queue = queue_of(a, b)
     prove(queue)

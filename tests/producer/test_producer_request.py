@@ -34,7 +34,7 @@ def test_messages_in_the_proposals_order() -> None:
         # An idempotent producer waits for all: more than was asked for, and no duplicates.
         ({}, lambda r: r.await_acks(1), None),
         ({}, lambda r: r.await_acks(0), None),
-        # Others do as they are told, up and down.
+        # Producers without idempotence use the request's acks, higher or lower.
         ({"idempotence": False}, lambda r: r.await_acks(1), DeliveryOptions(1)),
         ({"ordered": False}, lambda r: r.await_acks(0), DeliveryOptions(0)),
         ({"acks": 1}, lambda r: r.await_committed(), DeliveryOptions(-1)),
@@ -83,7 +83,7 @@ def test_what_may_share_a_batch(batch: DeliveryOptions | None, record: DeliveryO
     assert may_share(batch, record) is expected
 
 
-def test_repr_says_what_is_asked() -> None:
+def test_repr_has_the_acks_and_the_time_limit() -> None:
     assert repr(ProducerRequest()) == "<ProducerRequest of 0 messages, the producer's acks>"
     request = ProducerRequest().add_message("t").timeout(2).await_acks(1)
     assert repr(request) == "<ProducerRequest of 1 messages, 1 acks, within 2.0 s>"

@@ -25,68 +25,68 @@ def queue_with(created_at: float = 0.0, deadline: float = 100.0) -> PartitionQue
 
 def agenda_of(*queues: PartitionQueue) -> ReadyQueue:
     """In which all of these were looked at and put aside to linger."""
-    agenda = ReadyQueue(LINGER)
+    ready = ReadyQueue(LINGER)
     for queue in queues:
-        agenda.add(queue)
-    assert list(agenda.pop_ready(0.0)) == list(queues)
+        ready.add(queue)
+    assert list(ready.pop_ready(0.0)) == list(queues)
     for queue in queues:
-        agenda.park_until_linger(queue, queue.queued[0])
-    return agenda
+        ready.park_until_linger(queue, queue.queued[0])
+    return ready
 
 
-def test_what_was_stirred_is_looked_at_once() -> None:
+def test_a_partition_marked_ready_twice_is_examined_once() -> None:
     first, second = queue_with(), queue_with()
-    agenda = agenda_of(first, second)
-    agenda.mark_ready(second)
-    agenda.mark_ready(second)
-    assert list(agenda.pop_ready(1.0)) == [second]
-    assert list(agenda.pop_ready(1.0)) == []
-    agenda.mark_all_ready()
-    assert list(agenda.pop_ready(1.0)) == [first, second]
+    ready = agenda_of(first, second)
+    ready.mark_ready(second)
+    ready.mark_ready(second)
+    assert list(ready.pop_ready(1.0)) == [second]
+    assert list(ready.pop_ready(1.0)) == []
+    ready.mark_all_ready()
+    assert list(ready.pop_ready(1.0)) == [first, second]
 
 
 def test_a_batch_lingers_until_its_time_is_over() -> None:
     early, late = queue_with(0.0), queue_with(2.0)
-    agenda = agenda_of(late, early)
-    assert agenda.is_waiting
+    ready = agenda_of(late, early)
+    assert ready.is_waiting
     for now, due in ((4.9, []), (5.0, [early]), (6.9, []), (7.0, [late]), (50.0, [])):
-        assert list(agenda.pop_ready(now)) == due
-    assert not agenda.is_waiting
+        assert list(ready.pop_ready(now)) == due
+    assert not ready.is_waiting
 
 
 def test_a_batch_that_is_full_lingers_no_longer() -> None:
     full, open_one = queue_with(), queue_with()
-    agenda = agenda_of(full, open_one)
+    ready = agenda_of(full, open_one)
     full.queued[0].run.close()
-    assert agenda.is_due(full.queued[0], 1.0)
-    assert not agenda.is_due(open_one.queued[0], 1.0)
-    assert list(agenda.pop_ready(1.0)) == [full]
+    assert ready.is_due(full.queued[0], 1.0)
+    assert not ready.is_due(open_one.queued[0], 1.0)
+    assert list(ready.pop_ready(1.0)) == [full]
 
 
 def test_nothing_lingers_while_senders_wait_for_memory() -> None:
     queue = queue_with()
-    agenda = agenda_of(queue)
-    agenda.lingers = False
-    assert agenda.is_due(queue.queued[0], 1.0)
-    assert list(agenda.pop_ready(1.0)) == [queue]
+    ready = agenda_of(queue)
+    ready.lingers = False
+    assert ready.is_due(queue.queued[0], 1.0)
+    assert list(ready.pop_ready(1.0)) == [queue]
 
 
 def test_of_two_times_to_wake_the_earlier_counts() -> None:
     queue = queue_with()
-    agenda = agenda_of(queue)  # until 5
-    agenda.wake_at(queue, 3.0)
-    agenda.wake_at(queue, 4.0)
-    assert agenda.deadlines()[0] == 3.0
-    assert list(agenda.pop_ready(3.0)) == [queue]
-    assert list(agenda.pop_ready(5.0)) == [], "what was put aside again before this has its own time"
-    assert agenda.deadlines()[0] == math.inf
+    ready = agenda_of(queue)  # until 5
+    ready.wake_at(queue, 3.0)
+    ready.wake_at(queue, 4.0)
+    assert ready.deadlines()[0] == 3.0
+    assert list(ready.pop_ready(3.0)) == [queue]
+    assert list(ready.pop_ready(5.0)) == [], "an earlier timer replaced this one"
+    assert ready.deadlines()[0] == math.inf
 
 
 def test_deadlines() -> None:
     queue = queue_with(deadline=60.0)
-    agenda = agenda_of(queue, queue_with(deadline=50.0))
-    assert agenda.deadlines() == (5.0, 50.0, math.inf)
-    agenda.park(queue)
-    assert agenda.deadlines() == (5.0, 50.0, 5.0)
-    agenda.clear()
-    assert agenda.deadlines() == (math.inf, math.inf, math.inf)
+    ready = agenda_of(queue, queue_with(deadline=50.0))
+    assert ready.deadlines() == (5.0, 50.0, math.inf)
+    ready.park(queue)
+    assert ready.deadlines() == (5.0, 50.0, 5.0)
+    ready.clear()
+    assert ready.deadlines() == (math.inf, math.inf, math.inf)

@@ -69,7 +69,7 @@ def test_a_callback_that_raises_is_logged_and_the_others_run(caplog: pytest.LogC
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_an_error_is_raised_or_answered() -> None:
+def test_an_error_is_raised_or_returned() -> None:
     sent = Sent(1)
     error = KwireError("no")
     sent.resolve(error=error)

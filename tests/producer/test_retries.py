@@ -38,7 +38,7 @@ def test_without_a_number_only_time_is_the_limit() -> None:
 
 @pytest.mark.parametrize("retries", [0, 1, 4])
 @pytest.mark.parametrize(("unanswered", "is_open"), [(False, False), (True, True)])
-def test_a_batch_is_given_up_after_so_many_retries(retries: int, unanswered: bool, is_open: bool) -> None:
+def test_a_batch_fails_after_its_last_retry(retries: int, unanswered: bool, is_open: bool) -> None:
     bench = bench_of(retries=retries)
     response, behind = bench.send(b"a", partition=0), bench.send(b"b", partition=0)
     attempts = 0
@@ -112,10 +112,10 @@ def test_pauses_grow_for_the_partition_that_fails_and_for_no_other() -> None:
         assert base * 0.79 <= pause <= base * 1.21 + 0.01
 
 
-NOT_YET = ErrorCode.NOT_LEADER_OR_FOLLOWER  # what the leader of a new topic answers until it knows that it is it
+NOT_YET = ErrorCode.NOT_LEADER_OR_FOLLOWER  # the error of a new topic's leader until it knows that it leads
 
 
-def test_a_topic_that_was_just_created_is_not_asked_for_again_and_again() -> None:
+def test_metadata_of_a_new_topic_is_not_requested_repeatedly() -> None:
     """Whatever the metadata says meanwhile: newer is not other. A hundred partitions fail, and go, in one request."""
     count, leaders = 100, [(1, 0)] * 100
     bench = Bench({"t": leaders})

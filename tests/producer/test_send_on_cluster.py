@@ -42,7 +42,7 @@ def test_the_proposals_example(cluster: Cluster) -> None:
         assert cluster.log(place.topic, place.partition).records()[place.offset].value == value
 
 
-def test_several_messages_answer_a_response_each_in_order(cluster: Cluster) -> None:
+def test_several_messages_return_a_response_each_in_order(cluster: Cluster) -> None:
     with kwire.Producer(cluster.bootstrap) as producer:
         responses = producer.send_all(Message("t", b"%d" % n, partition=n % 2) for n in range(10))
         places = [response.result(PATIENCE) for response in responses]
@@ -58,7 +58,7 @@ def test_of_several_messages_one_that_is_too_large_fails_alone(cluster: Cluster)
 
 
 @pytest.mark.parametrize("name", ["\udc80", "t\ud800", "t" * 0x8000, ""])
-def test_a_topic_that_no_request_can_name_is_refused_and_holds_up_nobody(cluster: Cluster, name: str) -> None:
+def test_a_topic_that_no_request_can_name_is_refused_and_delays_no_other_record(cluster: Cluster, name: str) -> None:
     with kwire.Producer(cluster.bootstrap) as producer:
         with pytest.raises((ValueError, TypeError), match="topic is"):
             producer.send(name, b"v")
@@ -134,7 +134,7 @@ def test_an_own_partitioner_sees_leaders_and_runs_on_the_callers_thread(cluster:
 
 
 @pytest.mark.parametrize("answer", [PARTITIONS, -1, "1", True])
-def test_an_own_partitioner_that_answers_nonsense(cluster: Cluster, answer: int) -> None:
+def test_an_own_partitioner_that_returns_an_invalid_partition(cluster: Cluster, answer: int) -> None:
     with (
         kwire.Producer(cluster.bootstrap, partitioner=lambda message, topic: answer) as producer,
         pytest.raises(ValueError, match="the partitioner returned"),
@@ -181,7 +181,7 @@ def test_a_producer_that_keeps_to_one_broker_has_one_connection(cluster: Cluster
     with kwire.Producer(cluster.bootstrap, partitioner="single_broker", linger_ms=0, idle_timeout_ms=200) as producer:
 
         def nodes(until: int) -> set[int]:
-            """Send until so many connections are open; to whom it was sent meanwhile."""
+            """Send until `until` connections are open; return the nodes that got records."""
             used = {cluster.leader("t", producer.send("t", b"x").result(PATIENCE).partition)}
             for _ in range(100_000):
                 if open_connections() == until:
@@ -244,7 +244,7 @@ def test_a_topic_without_a_leader_does_not_take_the_memory_of_all() -> None:
             producer.close(0)
 
 
-def test_messages_in_send_are_told_where_they_belong(cluster: Cluster) -> None:
+def test_messages_in_send_raise_an_error_that_names_send_all(cluster: Cluster) -> None:
     one, other = Message("t", b"a"), Message("t", b"b")
     with kwire.Producer(cluster.bootstrap) as producer:
         for arguments in ((one,), (one, other)):

@@ -178,7 +178,7 @@ def test_rule_1_batches_that_failed_are_sent_again_before_later_ones() -> None:
     assert [one.values()["t", 0] for one in sent] == [[b"a"], [b"b"], [b"c"]]
     bench.send(b"d", partition=0)
     sent[0].answer(bench.now, MOVED)
-    assert bench.turn() == [], "two answers are still out"
+    assert bench.turn() == [], "two requests are still in flight"
     sent[1].answer(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     sent[2].answer(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert bench.turn() == [], "back-off"
@@ -214,7 +214,7 @@ def test_rule_3_one_batch_until_the_first_acknowledgement_then_five() -> None:
     assert bench.turn() == []
 
 
-def test_rule_4_the_new_leader_waits_for_the_old_ones_answers() -> None:
+def test_rule_4_the_new_leader_waits_for_the_old_leaders_responses() -> None:
     bench = Bench({"t": [(1, 0)]}, batch_bytes=100)
     prove(bench)
     bench.send(b"a", partition=0)
@@ -452,7 +452,7 @@ def test_rule_2_no_new_identity_while_the_fate_of_a_batch_is_open() -> None:
 
 
 def test_rule_2_a_batch_that_may_be_stored_is_not_stored_again_under_a_new_identity() -> None:
-    """The broker has forgotten it, or we disagree about the sequences: nobody can tell any more."""
+    """The broker no longer knows the producer, or the sequences differ: whether the batch is stored is unknown."""
     bench = Bench({"t": [(1, 0)]})
     response = bench.send(b"v", partition=0)
     bench.turn()[0].answer(bench.now, ErrorCode.REQUEST_TIMED_OUT)
@@ -694,7 +694,7 @@ def test_lasting_errors_fail_with_place_and_cause(code: int, kind: type[BrokerEr
     assert bench.buffer_pool.used_bytes == 0
 
 
-def test_rule_10_an_answer_that_leaves_a_partition_out_is_no_answer() -> None:
+def test_rule_10_a_response_without_the_partition_counts_as_no_response() -> None:
     bench = Bench({"t": [(1, 0), (1, 0)]})
     left_out = bench.send(b"v", partition=0)
     bench.send(b"w", partition=1)
@@ -717,7 +717,7 @@ def test_a_request_that_was_never_written_leaves_nothing_unsure() -> None:
     assert not error.possibly_persisted
 
 
-def test_an_answer_that_cannot_be_read_is_no_answer() -> None:
+def test_a_response_that_cannot_be_decoded_counts_as_no_response() -> None:
     bench = Bench({"t": [(1, 0)]})
     response = bench.send(b"v", partition=0)
     bench.turn()[0].fail(bench.now, DecodeError("garbage"))
@@ -760,7 +760,7 @@ def test_a_topic_that_is_refused_fails_at_once() -> None:
     assert isinstance(response.exception(0), AuthorizationError)
 
 
-def test_a_partition_that_was_added_since_the_metadata_was_told() -> None:
+def test_a_partition_that_was_added_after_the_last_metadata() -> None:
     bench = Bench({"t": [(1, 0)] * 3})
     response = bench.send(b"a", partition=3)
     assert bench.turn() == []
@@ -826,7 +826,7 @@ def resolved_in_order(responses: list[ProduceResponse]) -> list[int]:
     return order
 
 
-def test_rule_10_an_acknowledgement_is_told_after_those_of_the_batches_before_it() -> None:
+def test_rule_10_a_batch_resolves_after_the_batches_before_it() -> None:
     bench = Bench({"t": [(1, 0)]}, batch_bytes=100)
     prove(bench)
     order = resolved_in_order([bench.send(name, partition=0) for name in (b"a", b"b", b"c")])
@@ -884,7 +884,7 @@ def test_rule_10_what_is_decided_keeps_its_outcome_when_the_producer_is_closed()
     assert bench.buffer_pool.used_bytes == 0
 
 
-def test_without_order_outcomes_are_told_as_they_come() -> None:
+def test_without_order_batches_resolve_as_responses_arrive() -> None:
     bench = Bench({"t": [(1, 0)]}, batch_bytes=100, ordered=False)
     prove(bench)
     order = resolved_in_order([bench.send(name, partition=0) for name in (b"a", b"b")])
@@ -901,13 +901,13 @@ def test_rule_10_closing_resolves_everything_once() -> None:
     out = bench.send(b"out", partition=0)
     (sent,) = bench.turn()
     queued, undesignated = bench.send(b"queued", partition=0, size_bytes=10), bench.send(b"undesignated")
-    unrouted, inbox = bench.send(b"unrouted", "new", key=b"k"), None
+    unrouted, appended = bench.send(b"unrouted", "new", key=b"k"), None
     bench.view.down.add(1)
     bench.turn()
-    inbox = bench.send(b"inbox")
+    appended = bench.send(b"appended")
     sent.fail(bench.now, CUT)
     bench.sender.closed(ClosedError("closed"))
-    for response in (queued, undesignated, unrouted, inbox):
+    for response in (queued, undesignated, unrouted, appended):
         error = response.exception(0)
         assert isinstance(error, DeliveryError)
         assert not error.possibly_persisted
@@ -924,7 +924,7 @@ def prove(bench: Bench) -> None:
         one.answer(bench.now)
 
 
-def test_a_record_after_the_last_answer_wakes_the_loop() -> None:
+def test_a_record_after_the_last_response_wakes_the_loop() -> None:
     """While a linger runs the loop wakes by itself; once nothing is left to wait for, a record has to wake it."""
     bench = Bench({"t": [(1, 0)]}, linger_ms=10)
     bench.send(b"a", partition=0)
@@ -934,7 +934,7 @@ def test_a_record_after_the_last_answer_wakes_the_loop() -> None:
     assert bench.wakes == woken, "the linger wakes the loop in time"
     (sent,) = bench.turn(0.02)
     bench.send(b"c", partition=0)
-    assert bench.wakes == woken + 1, "an answer that is awaited may be long in coming"
+    assert bench.wakes == woken + 1, "the response that the batch waits for may take long"
     bench.turn()
     sent.answer(bench.now)
     for last in bench.turn(0.02):

@@ -33,17 +33,17 @@ def send(bench: Bench, *numbers: int, **more: object) -> list[ProduceResponse]:
 
 
 def room_for(records: int) -> int:
-    """What so many records fill: the last of them as much as it counts as."""
+    """Return a batch size that `records` records fill; the last one counts with its upper bound."""
     return BATCH_OVERHEAD_BYTES + (records - 1) * RECORD + COUNTED
 
 
 def filled(records: int) -> int:
-    """What so many records have."""
+    """Return the exact size of a batch of `records` records."""
     return BATCH_OVERHEAD_BYTES + records * RECORD
 
 
 def bench_of(records: int) -> Bench:
-    """Batches of so many records; the window is open."""
+    """Return a bench with batches of `records` records and an open window."""
     bench = Bench({"t": [(1, 0)]}, batch_bytes=room_for(records))
     bench.send(b"first", partition=0)
     bench.turn()[0].answer(bench.now)
@@ -152,7 +152,7 @@ def test_records_that_compress_fill_batches_by_what_is_sent() -> None:
     assert limit.bytes_max == 100_000, "never less than what was asked for"
 
 
-def test_what_is_not_compressed_is_filled_to_what_was_asked_for() -> None:
+def test_uncompressed_batches_are_filled_to_batch_bytes() -> None:
     limit = BatchSizeEstimator(100_000)
     limit.taken(sized(limit, 100_000, 0.9))  # sizes are counted from above
     assert limit.bytes_max == 100_000
@@ -204,7 +204,7 @@ def test_what_is_in_flight_behind_it_keeps_its_place_and_its_sequence() -> None:
     assert sequences(sent) == [(1, [0, 1, 2, 3]), (5, [4, 5, 6, 7]), (9, [8, 9, 10, 11])]
     before = [one.batches()["t", 0].raw.tobytes() for one in sent[1:]]
     sent[0].answer(bench.now, TOO_LARGE)
-    assert bench.turn() == [], "nothing overtakes: the answers of those behind it come first"
+    assert bench.turn() == [], "no batch overtakes: the batches behind it get their responses first"
     sent[1].answer(bench.now, OUT_OF_ORDER)
     sent[2].fail(bench.now, CUT)
     again: list[Sent] = []
@@ -387,6 +387,6 @@ def test_a_single_record_that_the_topic_does_not_take() -> None:
             assert small.result(PATIENCE).offset == 0
             error = large.exception(PATIENCE)
             assert isinstance(error, RecordTooLargeError)
-            assert "500" in error.message, "the broker tells its limit"
+            assert "500" in error.message, "the broker's error message has the limit"
             assert error.where["topic"] == "t"
             assert behind.result(PATIENCE).offset == 1

@@ -93,7 +93,7 @@ def test_sticky_leaves_a_partition_that_cannot_take_more() -> None:
     room.full.add(1)
     assert choices(spread, among, room, 2) == [2, 2]
     assert choices(spread, among, Switches(down=[1, 2, 3]), 1) == [None]
-    assert choices(spread, among[:1], Switches(), 1) == [0], "a topic made anew may have fewer partitions"
+    assert choices(spread, among[:1], Switches(), 1) == [0], "a topic created again may have fewer partitions"
 
 
 def first_node(spread: UnkeyedPartitioner, among: list[Partition], room: Switches, now: float) -> int | None:
@@ -118,7 +118,7 @@ def test_producers_begin_with_different_brokers() -> None:
     assert {first_node(SingleBroker(Random(seed), 30.0), among, Switches(), 0.0) for seed in range(20)} == {1, 2, 3}
 
 
-def test_single_broker_asks_for_no_other_connection() -> None:
+def test_single_broker_opens_no_other_connection() -> None:
     spread, among, room = SingleBroker(Random(1), 30.0), partitions(1, 2, 3, 1, 2, 3), Switches()
     assert len({*choices(spread, among, room, 5)}) == 2
     assert len(room.asked) == 1

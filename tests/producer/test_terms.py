@@ -85,7 +85,7 @@ def test_the_replicas_get_the_longest_limit_that_travels() -> None:
     mixed.answer(bench.now)
     bench.send(b"a", partition=0, terms=within(100.0, bench))
     (long,) = bench.turn()
-    assert long.request.timeout_ms == 30_000, "no longer than the client waits for an answer"
+    assert long.request.timeout_ms == 30_000, "no longer than the client's request timeout"
 
 
 def test_different_limits_make_different_batches() -> None:
@@ -158,7 +158,7 @@ def test_time_is_up_while_a_request_carries_it() -> None:
     assert (bench.buffer_pool.used_bytes, bench.identities) == (0, 1)
 
 
-def test_rule_8_bytes_that_are_being_written_stay_until_the_answer_or_the_end_of_the_connection() -> None:
+def test_rule_8_bytes_that_are_being_written_stay_until_the_response_or_the_end_of_the_connection() -> None:
     bench = Bench({"t": [(1, 0)]}, batch_bytes=500)
     response = bench.send(b"the first", partition=0, terms=within(1.0, bench))
     (sent,) = bench.turn()
@@ -166,8 +166,8 @@ def test_rule_8_bytes_that_are_being_written_stay_until_the_answer_or_the_end_of
     assert written is not None
     before = bytes(written)
     bench.turn(1.0)
-    assert isinstance(response.exception(0), DeliveryError), "it was told that its time is up"
-    for number in range(20):  # whoever wants memory does not get this
+    assert isinstance(response.exception(0), DeliveryError), "it expired"
+    for number in range(20):  # these must not reuse the memory of the expired record
         bench.send(b"%d" % number * 100, partition=0)
         bench.turn()
     assert bytes(written) == before
@@ -196,7 +196,7 @@ def test_time_is_up_for_one_that_was_refused_and_waits_to_be_sent_again() -> Non
     assert behind.done()
 
 
-def test_time_is_up_for_one_that_is_held_back_for_a_later_ones_answer() -> None:
+def test_a_batch_that_is_held_back_for_a_later_batchs_response_expires() -> None:
     bench = Bench({"t": [(1, 0)]}, batch_bytes=100)
     bench.send(b"first", partition=0)
     bench.turn()[0].answer(bench.now)
@@ -217,7 +217,7 @@ def test_time_is_up_for_one_that_is_held_back_for_a_later_ones_answer() -> None:
     assert bench.buffer_pool.used_bytes == 0
 
 
-def test_acknowledged_in_time_is_told_once() -> None:
+def test_a_batch_acknowledged_in_time_resolves_once() -> None:
     bench = Bench({"t": [(1, 0)]})
     response = bench.send(b"a", partition=0, terms=within(1.0, bench))
     bench.turn()[0].answer(bench.now)

@@ -49,8 +49,8 @@ VERSIONS: dict[type[Request[Any]], int] = {
 
 
 class TransactionBench:
-    """A transactional sender driven by hand. `step` makes turns and answers all calls as brokers would, but for those
-    whose answer a test has put into `answers`: an error code, an error, or a function of the request."""
+    """A transactional sender driven by hand. `step` makes turns and responds to requests as brokers do, except those
+    for which a test has put a response into `answers`: an error code, an error, or a function of the request."""
 
     def __init__(self, *, v2: bool, **settings: Any) -> None:
         self.bench = Bench({"t": [(1, 0), (1, 0)]}, gives_ids=False, transactional_id="me", **settings)
@@ -90,7 +90,7 @@ class TransactionBench:
         return self.future(lambda future: self.bench.sender.end(self.transaction, future, is_commit=commit))
 
     def settle(self, seconds: float = 20.0) -> None:
-        """Turn and answer until nothing more is asked."""
+        """Make turns and respond until no request is left."""
         quiet = 0
         for _ in range(200):
             calls = self.bench.sender.turn(self.bench.now, self.bench.view)
@@ -343,10 +343,10 @@ REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 @pytest.mark.parametrize(
     ("answers", "ends"),
     [
-        # what AddPartitionsToTxn is answered with, and EndTxn if it is asked
-        ([REFUSED], None),  # nothing has begun: an EndTxn would be INVALID_TXN_STATE, the end of the producer
-        ([CUT, REFUSED], [0]),  # it may have begun by the request that got no answer
-        ([CUT, REFUSED], [ErrorCode.INVALID_TXN_STATE]),  # it has not
+        # the responses to AddPartitionsToTxn, and to EndTxn if it is sent
+        ([REFUSED], None),  # no transaction began: an EndTxn would be INVALID_TXN_STATE, the end of the producer
+        ([CUT, REFUSED], [0]),  # the request without a response may have begun it
+        ([CUT, REFUSED], [ErrorCode.INVALID_TXN_STATE]),  # it did not begin
     ],
     ids=["refused", "begun without an answer", "lost"],
 )
@@ -477,7 +477,7 @@ def test_closing_resolves_what_waits(bench: TransactionBench) -> None:
 # -- the table
 
 
-def test_what_is_asked_at_the_wrong_time_is_refused(bench: TransactionBench) -> None:
+def test_calls_at_the_wrong_time_are_refused(bench: TransactionBench) -> None:
     with pytest.raises(TransactionError, match="UNINITIALIZED"):
         bench.transaction.begin(bench.bench.view)
     assert isinstance(bench.end(commit=True).exception(0), TransactionError)

@@ -68,7 +68,7 @@ def producer_on(cluster: Cluster, **options: Any) -> kwire.Producer:
 
 
 def visible(cluster: Cluster) -> dict[int, list[int]]:
-    """What read_committed sees of each partition, by the aborted transactions that the log tells."""
+    """Return what read_committed sees of each partition, by the log's aborted transactions."""
 
     def read(state: Any, now: float) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
@@ -128,7 +128,7 @@ class Job:
         between: Callable[[int], object] = lambda n: None,
         after_each: Callable[[Job], object] = lambda job: None,
     ) -> None:
-        """Each is tried until it is committed; one whose fate was not told is looked up by its offset."""
+        """Retry each until it is committed; check one with an unknown result by its offset."""
         for n in range(transactions):
             while not self._attempt(n, between) and not self._is_committed(n):
                 pass
@@ -419,7 +419,7 @@ class TestEndsOfProducers:
             check_visible(cluster, [])
 
     def test_one_that_takes_too_long_and_writes_again_goes_on(self, protocol: str) -> None:
-        """The write tells it, and the abort settles whether it is fenced."""
+        """The write fails, and the abort decides whether the producer is fenced."""
         with cluster_of(protocol) as cluster, producer_on(cluster, transaction_timeout_ms=100) as producer:
             producer.begin()
             producer.send("t", b"1", partition=0)
@@ -436,7 +436,7 @@ class TestEndsOfProducers:
                 producer.commit(PATIENCE)
             except FencedError as error:
                 outcome = type(error)
-            # Only the new protocol can tell its own past from another producer, by the epoch that EndTxn names.
+            # Only the new protocol can distinguish its own past from another producer, by EndTxn's epoch.
             assert outcome is (None if protocol == "new" else FencedError)
             check_visible(cluster, [3] if outcome is None else [])
 
