@@ -143,7 +143,7 @@ def test_a_small_record_passes_by_none_that_waits(cluster: Cluster) -> None:
         async with kwire.aio.Producer(cluster.bootstrap, max_buffered_bytes=1_000, linger_ms=0) as producer:
             await producer.send("t", b"first" * 120, partition=0)
             large = asyncio.create_task(producer.send("t", b"large" * 120, partition=0))
-            await asyncio.sleep(0)  # it waits for room now
+            await asyncio.sleep(0)  # it waits for memory now
             small = asyncio.create_task(producer.send("t", b"small", partition=0))
             await (await large)
             await (await small)
@@ -175,7 +175,7 @@ def test_one_producer_in_several_loops_in_turn(cluster: Cluster) -> None:
     asyncio.run(producer.close())
 
 
-# -- room
+# -- memory
 
 
 def test_send_waits_for_room_and_others_go_on(cluster: Cluster) -> None:

@@ -66,7 +66,7 @@ def test_send_many(producer: kwire.Producer, arguments: dict[str, Any], expected
 
 
 @pytest.mark.parametrize("item", ["t", ("t", b"v"), None], ids=repr)
-def test_send_all_of_what_is_no_message(producer: kwire.Producer, item: Any) -> None:
+def test_send_all_refuses_other_types_than_message(producer: kwire.Producer, item: Any) -> None:
     with pytest.raises(TypeError, match=r"^an item of messages is .*: give a kwire\.Message$"):
         producer.send_all([item])
 
@@ -85,7 +85,7 @@ def test_timeouts(timeout: Any) -> None:
         assert fault.hits == 1
 
 
-def test_a_timeout_can_be_a_whole_number_or_none_or_without_end(producer: kwire.Producer) -> None:
+def test_a_timeout_can_be_an_int_or_none_or_infinite(producer: kwire.Producer) -> None:
     for timeout in (30, 30.0, None):
         producer.send("t", b"v").result(timeout)
         producer.flush(timeout)

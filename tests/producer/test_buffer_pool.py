@@ -33,7 +33,7 @@ class Wakes:
         self.event.set()
 
 
-def test_the_loop_is_woken_once_until_it_looks() -> None:
+def test_the_loop_is_woken_once_until_its_next_turn() -> None:
     wakes = Wakes()
     buffer_pool = intake_of(1_000, "block", 1.0, wakes)
     for number in range(5):
@@ -213,7 +213,7 @@ def test_gathering_takes_no_wake_up_back() -> None:
     assert wakes.count == 1
 
 
-# -- each topic's share, and who is served first
+# -- each topic's share, and the order of waiting appends
 
 
 def full_of_one_topic(bytes_max: int = 1_700, when_full: WhenFull = "block") -> BufferPool:
@@ -271,7 +271,7 @@ def test_a_large_record_is_not_passed_by_small_ones_for_ever() -> None:
     assert (1, None) in notified.order
 
 
-def test_a_large_record_for_which_there_never_is_room_holds_up_no_other_topic() -> None:
+def test_a_large_record_that_never_gets_memory_blocks_no_other_topic() -> None:
     buffer_pool, notified = full_of_one_topic(17_000), Told()
     assert isinstance(buffer_pool.append_nowait(incoming(5_000, "large"), notified(1)), BlockedAppend)
     for _ in range(100):
@@ -283,7 +283,7 @@ def test_a_large_record_for_which_there_never_is_room_holds_up_no_other_topic() 
 def blocked_senders(
     buffer_pool: BufferPool, wakes: Wakes, sizes: list[int]
 ) -> tuple[list[threading.Thread], list[int]]:
-    """Threads that wait for room, in the order of their sizes; the numbers of those that went in, in that order."""
+    """Start threads that wait for memory, in the order of their sizes; collect the numbers of those that succeed."""
     went_in: list[int] = []
 
     def put(number: int, size_bytes: int) -> None:
@@ -313,7 +313,7 @@ def test_blocked_senders_are_served_in_order() -> None:
     assert (went_in, buffer_pool.waiting) == ([0, 1], 0)
 
 
-def test_a_send_that_comes_later_is_behind_those_that_wait() -> None:
+def test_a_later_send_waits_behind_earlier_ones() -> None:
     wakes, notified = Wakes(), Told()
     buffer_pool = intake_of(1_000, "block", 30.0, wakes)
     buffer_pool.append_or_wait(incoming(900))
@@ -338,7 +338,7 @@ def test_released_memory_admits_all_appends_that_fit() -> None:
     assert (sorted(went_in), buffer_pool.used_bytes, buffer_pool.waiting) == ([0, 1, 2], 300, 0)
 
 
-def test_an_error_of_what_waits_is_its_senders() -> None:
+def test_the_error_of_a_waiting_append_is_raised_to_its_sender() -> None:
     class Broken:
         topic, left = "topic", 1
 
@@ -360,7 +360,7 @@ def test_an_error_of_what_waits_is_its_senders() -> None:
     assert (buffer_pool.waiting, isinstance(buffer_pool.append_or_wait(incoming(10)), ProduceResponse)) == (0, True)
 
 
-def test_what_waits_goes_in_past_other_topics_and_in_order_within_its_own() -> None:
+def test_waiting_appends_pass_other_topics_and_keep_the_order_of_their_own() -> None:
     buffer_pool, notified = full_of_one_topic(), Told()
     buffer_pool.append_or_wait(incoming(95, "healthy"))
     for number, (size_bytes, topic) in enumerate([(200, "dead"), (10, "dead"), (90, "healthy")]):

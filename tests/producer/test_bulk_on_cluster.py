@@ -109,7 +109,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "kind", "message"), BAD, ids=[case[2] for case in BAD])
-def test_what_no_records_can_have(
+def test_columns_that_records_cannot_have_are_refused(
     cluster: Cluster, arguments: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
     with kwire.Producer(cluster.bootstrap) as producer, pytest.raises(kind, match=message):
@@ -173,7 +173,7 @@ def test_a_full_buffer_that_raises(cluster: Cluster) -> None:
         assert [index for index, _ in response.errors] == [2]
 
 
-def test_close_while_it_waits_for_room(cluster: Cluster) -> None:
+def test_close_while_send_many_waits_for_memory(cluster: Cluster) -> None:
     cluster.add_fault(Mute(), api=ApiKey.PRODUCE, times=None)
     producer = kwire.Producer(cluster.bootstrap, max_buffered_bytes=1_000)
     responses: list[BulkResponse] = []

@@ -1,4 +1,4 @@
-"""Callbacks: where they run, what waits for them is bounded, and who may not be one."""
+"""Callbacks: their thread, the memory bound of waiting callbacks, and invalid callbacks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Gate:
 
 
 def fill(producer: kwire.Producer, gate: Gate, calls: list[ProduceResponse]) -> int:
-    """Send until there is no room, waiting for every delivery; return how many bytes of values went in."""
+    """Send until the buffer is full, waiting for each delivery; return the number of value bytes sent."""
     producer.send("t", b"first", on_delivery=gate).result(PATIENCE)
     assert gate.entered.wait(PATIENCE)
     for number in range(1_000):
@@ -62,7 +62,7 @@ def settle(response: ProduceResponse) -> None:
     assert ran.wait(PATIENCE)
 
 
-def test_what_waits_for_a_callback_that_blocks_is_bounded(cluster: Cluster) -> None:
+def test_records_that_wait_for_a_blocking_callback_are_bounded(cluster: Cluster) -> None:
     gate, calls = Gate(), list[ProduceResponse]()
     with kwire.Producer(cluster.bootstrap, max_buffered_bytes=BYTES_MAX, when_full="raise") as producer:
         went_in = fill(producer, gate, calls)
@@ -94,7 +94,7 @@ def test_records_of_send_many_count_as_well(cluster: Cluster) -> None:
         response = producer.send("t", b"first", on_delivery=gate)
         response.result(PATIENCE)
         producer.send_many("t", [b"x"] * 2_000).result(PATIENCE)
-        assert producer.buffered_bytes == 0  # nobody waits for their callbacks
+        assert producer.buffered_bytes == 0  # no record waits for a callback
         gate.open()
 
 
@@ -137,7 +137,7 @@ def test_callbacks_that_an_executor_refuses_still_run(cluster: Cluster, caplog: 
     assert "callback_executor refused callbacks" in caplog.text
 
 
-def test_what_an_executor_cancels_gives_its_memory_back(cluster: Cluster) -> None:
+def test_callbacks_that_an_executor_cancels_release_their_memory(cluster: Cluster) -> None:
     gate, executor = Gate(), ThreadPoolExecutor(1)
     with kwire.Producer(
         cluster.bootstrap, callback_executor=executor, max_buffered_bytes=BYTES_MAX, when_full="raise"
@@ -149,7 +149,7 @@ def test_what_an_executor_cancels_gives_its_memory_back(cluster: Cluster) -> Non
         assert producer.buffered_bytes == 0
 
 
-def test_what_is_no_executor_is_refused() -> None:
+def test_an_invalid_callback_executor_is_refused() -> None:
     no_executor: Any = 5
     with pytest.raises(ConfigurationError, match="callback_executor"):
         kwire.Producer("localhost:1", callback_executor=no_executor)
@@ -158,7 +158,7 @@ def test_what_is_no_executor_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [b"v", "text", bytearray(b"v")])
-def test_what_cannot_be_called_is_refused_at_send(cluster: Cluster, value: Any) -> None:
+def test_a_callback_that_is_not_callable_is_refused_by_send(cluster: Cluster, value: Any) -> None:
     not_callable: Any = 5
     with kwire.Producer(cluster.bootstrap) as producer:
         for _ in range(2):  # before and after the topic is known
@@ -168,7 +168,7 @@ def test_what_cannot_be_called_is_refused_at_send(cluster: Cluster, value: Any) 
     assert sum(len(cluster.log("t", partition).records()) for partition in range(4)) == 2
 
 
-def test_what_cannot_be_called_is_refused_at_send_in_asyncio(cluster: Cluster) -> None:
+def test_a_callback_that_is_not_callable_is_refused_by_send_in_asyncio(cluster: Cluster) -> None:
     not_callable: Any = 5
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""The producer's end: it takes no more records, drains, is quick where nobody is there, and says what was lost."""
+"""The producer's close: it refuses records, drains, ends soon without brokers, and reports what was lost."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_sender_that_waits_for_memory_fails_as_soon_as_close_drains(cluster: C
     assert not closer.is_alive()
 
 
-def test_a_producer_that_was_closed_unused_takes_nothing() -> None:
+def test_a_producer_that_was_closed_unused_accepts_no_records() -> None:
     producer = kwire.Producer(NOBODY)
     producer.close()
     with pytest.raises(ClosedError):
@@ -200,7 +200,7 @@ def test_tasks_are_refused_as_soon_as_close_drains(cluster: Cluster) -> None:
     run(main())
 
 
-def test_a_transactions_commit_goes_on_while_the_producer_drains(cluster: Cluster) -> None:
+def test_a_commit_continues_while_the_producer_drains(cluster: Cluster) -> None:
     producer = kwire.Producer(cluster.bootstrap, transactional_id="x")
     producer.begin()
     producer.send("t", b"v", partition=0)
@@ -384,7 +384,7 @@ def test_an_awaited_failure_does_not_count() -> None:
     run(main())
 
 
-def test_close_says_in_the_log_what_was_lost_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_close_logs_the_lost_records_once(caplog: pytest.LogCaptureFixture) -> None:
     with kwire.Producer(NOBODY) as producer:
         producer.send("t", b"")
         producer.close(0.1)
@@ -393,7 +393,7 @@ def test_close_says_in_the_log_what_was_lost_once(caplog: pytest.LogCaptureFixtu
     assert "localhost:1" in record.getMessage()
 
 
-def test_close_says_in_the_log_what_was_lost_in_asyncio(caplog: pytest.LogCaptureFixture) -> None:
+def test_close_logs_the_lost_records_in_asyncio(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         producer = kwire.aio.Producer(NOBODY)
         await producer.send("t", b"")
@@ -437,7 +437,7 @@ def test_a_block_that_raised_is_left_soon_where_brokers_are_gone(cluster: Cluste
     assert time.monotonic() - began[0] < SOON
 
 
-def test_what_a_block_sent_before_it_raised_is_delivered(cluster: Cluster) -> None:
+def test_records_sent_before_a_block_raised_are_delivered(cluster: Cluster) -> None:
     responses: list[ProduceResponse] = []
 
     def block() -> None:
@@ -472,7 +472,7 @@ def test_a_cancelled_task_ends_soon(caplog: pytest.LogCaptureFixture) -> None:
     assert "closed because of CancelledError: 1 record was not delivered" in caplog.text
 
 
-def test_what_a_transaction_threw_away_does_not_count(cluster: Cluster) -> None:
+def test_records_of_an_aborted_transaction_do_not_count(cluster: Cluster) -> None:
     with kwire.Producer(cluster.bootstrap, transactional_id="x") as producer:
         producer.begin()
         producer.send("t", b"").result(PATIENCE)

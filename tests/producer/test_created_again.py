@@ -94,8 +94,8 @@ def test_batches_that_may_be_in_the_old_topic_go_to_the_new_one() -> None:
     assert response.exception(0) is None
 
 
-def test_what_was_sent_by_name_may_be_in_the_new_topic_and_keeps_its_sequence() -> None:
-    """The new topic recognises it there; and it takes its place before what follows."""
+def test_a_batch_sent_by_name_may_be_in_the_new_topic_and_keeps_its_sequence() -> None:
+    """The new topic detects the duplicate there; the batch keeps its place before later ones."""
     bench = bench_with(version=12)
     maybe = bench.send(b"a", partition=0)
     bench.turn()[0].fail(bench.now, CUT)
@@ -149,7 +149,7 @@ def test_batches_sent_by_name_go_to_the_new_topic_before_metadata_has_it() -> No
     assert [response.exception(0) for response in responses] == [None] * 2
 
 
-def test_what_the_old_leader_appended_may_be_in_a_log_and_keeps_its_sequence() -> None:
+def test_a_batch_the_old_leader_may_have_appended_keeps_its_sequence() -> None:
     bench = bench_with(version=12)
     bench.send(b"a", partition=0)
     bench.turn()[0].answer(bench.now, ErrorCode.NOT_LEADER_OR_FOLLOWER, was_appended=True)
@@ -168,7 +168,7 @@ def test_a_batch_sent_by_name_that_the_new_topic_refuses_is_possibly_persisted()
     assert error.possibly_persisted
 
 
-def test_a_new_identity_does_not_wait_for_what_was_open_in_the_old_topic() -> None:
+def test_a_new_producer_id_does_not_wait_for_batches_of_the_old_topic() -> None:
     bench = bench_with()
     open_, refused = bench.send(b"a", partition=0), bench.send(b"b", partition=0)
     first, second = bench.turn()

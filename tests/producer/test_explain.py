@@ -221,7 +221,7 @@ def test_situations(situation: Callable[[], Bench], expected: list[tuple[Hold, f
 
 
 @pytest.mark.parametrize("situation", [situation for situation, _ in SITUATIONS], ids=lambda value: value.__name__)
-def test_what_is_held_back_is_not_sent_and_nothing_else_is_held_back(situation: Callable[[], Bench]) -> None:
+def test_a_batch_is_sent_exactly_when_there_is_no_reason_against_it(situation: Callable[[], Bench]) -> None:
     """The reasons and the sender agree."""
     bench = situation()
     holds = {reason.hold for reason in explained(bench).reasons}

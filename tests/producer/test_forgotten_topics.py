@@ -49,7 +49,7 @@ def test_a_forgotten_topic_leaves_nothing_behind_but_its_sequences() -> None:
     assert sent.batches()["t", 2].base_sequence == 1, "brokers refuse any other under the same producer id"
 
 
-def test_what_still_waits_keeps_its_topic() -> None:
+def test_a_topic_with_waiting_records_is_kept() -> None:
     bench = Bench({"t": [(-1, 0)]}, delivery_timeout_ms=2_000_000)
     response = bench.send(b"a")
     bench.turn()
@@ -118,7 +118,7 @@ def test_a_refresh_does_not_create_a_deleted_topic_again() -> None:
     ):
         producer.send("t", b"a").result(10)
         cluster.delete_topic("t")
-        producer.send("other", b"a").result(10)  # whatever makes metadata be asked for
+        producer.send("other", b"a").result(10)  # makes the client request metadata
         with pytest.raises(BrokerError):
             producer.send("t", b"b").result(10)  # seen before: only a producer that never saw it creates it
         assert cluster.call(lambda state, now: set(state.topics)) == {"other"}

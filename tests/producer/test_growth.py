@@ -92,7 +92,7 @@ def test_the_names_of_the_topics_are_one_object_while_none_is_new() -> None:
 
 
 class LooksThroughItsQueue(PartitionQueue):
-    """For batches whose time is over, whenever it is asked what it is closed by: as it did every turn once."""
+    """A queue that checks all its batches for overdue ones in `blocked_reason`, as every turn once did."""
 
     def blocked_reason(self, leader: tuple[int, int], now: float) -> str | None:
         overdue = []

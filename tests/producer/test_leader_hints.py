@@ -1,4 +1,4 @@
-"""A broker that leads no more says who does (KIP-951): the next attempt goes there, without metadata or a back-off."""
+"""A former leader names the new one (KIP-951): the next attempt goes there, without metadata or a back-off."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_without_news_there_is_a_back_off(hint: tuple[int, int]) -> None:
     [
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, True, 2),
         (ErrorCode.FENCED_LEADER_EPOCH, True, 2),
-        (ErrorCode.UNKNOWN_LEADER_EPOCH, False, 1),  # the broker lags behind us: it has nobody to name
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, False, 1),  # the broker's epoch is older: it names no leader
     ],
 )
 def test_the_errors_of_leadership(code: ErrorCode, refreshes: bool, node: int) -> None:

@@ -331,7 +331,7 @@ def run_out(cluster: Cluster, seconds: float, linger_ms: int = 0, more: str = ""
     return done.stderr
 
 
-def test_what_was_handed_over_is_delivered_though_the_interpreter_ends(cluster: Cluster) -> None:
+def test_lingering_records_are_delivered_when_the_interpreter_ends(cluster: Cluster) -> None:
     assert run_out(cluster, seconds=PATIENCE, linger_ms=60_000) == ""
     assert stored(cluster)[2] == [b"%d" % n for n in range(100)]
 
@@ -350,7 +350,7 @@ def test_a_transaction_that_the_interpreters_end_cuts_short_is_not_visible(clust
     assert cluster.log("t", 2).last_stable_offset == 0
 
 
-def test_closing_with_no_time_fails_what_is_left_and_returns(cluster: Cluster) -> None:
+def test_close_without_time_fails_the_remaining_records_and_returns(cluster: Cluster) -> None:
     cluster.add_fault(Mute(), api=ApiKey.PRODUCE, times=None)
     producer = kwire.Producer(cluster.bootstrap, linger_ms=60_000)
     response = producer.send("t", b"v")

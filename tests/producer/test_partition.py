@@ -208,7 +208,7 @@ def test_rule_7_what_has_less_time_than_those_before_it_and_what_comes_back_expi
     queue.take(LEADER)
     assert queue.expired(9.9) == []
     assert queue.expired(10.0) == [hasty]
-    queue.retry(first, 0.0)  # it was out when the queue was looked through
+    queue.retry(first, 0.0)  # it was in flight when the queue was examined
     assert queue.expired(99.9) == []
     assert queue.expired(100.0) == [first, last]
     assert queue.is_idle

@@ -27,11 +27,11 @@ def test_messages_in_the_proposals_order() -> None:
 @pytest.mark.parametrize(
     ("settings", "ask", "expected"),
     [
-        # What the producer does anyway asks for nothing and travels with everything else.
+        # The producer's own parameters need no options, so such records share its batches.
         ({}, lambda r: r, None),
         ({}, lambda r: r.await_committed(), None),
         ({"acks": 1}, lambda r: r.await_acks(1), None),
-        # An idempotent producer waits for all: more than was asked for, and no duplicates.
+        # An idempotent producer waits for all replicas, which is more than requested.
         ({}, lambda r: r.await_acks(1), None),
         ({}, lambda r: r.await_acks(0), None),
         # Producers without idempotence use the request's acks, higher or lower.
@@ -79,7 +79,9 @@ def test_wrong_time_limits(seconds: float) -> None:
         (DeliveryOptions(-1, 1.0, 5.0), DeliveryOptions(-1), False),
     ],
 )
-def test_what_may_share_a_batch(batch: DeliveryOptions | None, record: DeliveryOptions | None, expected: bool) -> None:
+def test_which_records_may_share_a_batch(
+    batch: DeliveryOptions | None, record: DeliveryOptions | None, expected: bool
+) -> None:
     assert may_share(batch, record) is expected
 
 

@@ -24,7 +24,7 @@ def queue_with(created_at: float = 0.0, deadline: float = 100.0) -> PartitionQue
 
 
 def agenda_of(*queues: PartitionQueue) -> ReadyQueue:
-    """In which all of these were looked at and put aside to linger."""
+    """Return a queue in which all of these were examined and parked to linger."""
     ready = ReadyQueue(LINGER)
     for queue in queues:
         ready.add(queue)

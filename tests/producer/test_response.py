@@ -19,7 +19,7 @@ def run_now(function: Any, *args: Any) -> None:
 
 
 class Sent:
-    """A closed run of some records, and their responses."""
+    """Return a closed batch builder of some records, and their responses."""
 
     def __init__(self, count: int) -> None:
         self.run = BatchBuilder("topic", 3, 1_000, None, run_now)
@@ -126,7 +126,7 @@ def test_awaiting_a_failure_gets_an_error_of_its_own() -> None:
     assert shared.__traceback__ is None
 
 
-def test_what_a_callback_raises_is_logged_with_its_record(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_a_callback_is_logged_with_its_record(caplog: pytest.LogCaptureFixture) -> None:
     sent = Sent(3)
     sent.responses[1].on_delivery(lambda _: 1 / 0)
     sent.responses[2].add_done_callback(lambda _: 1 / 0)
@@ -154,7 +154,7 @@ def test_repr_says_where_the_record_is_or_what_it_met() -> None:
     assert repr(failed.responses[0]) == "<ProduceResponse of topic-3: failed with KwireError('no')>"
 
 
-def test_what_cannot_be_called_is_no_callback() -> None:
+def test_a_callback_that_is_not_callable_is_refused() -> None:
     not_callable: Any = 5
     with pytest.raises(TypeError, match="the callback is 5"):
         Sent(1).responses[0].add_done_callback(not_callable)

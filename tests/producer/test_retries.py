@@ -107,7 +107,7 @@ def test_pauses_grow_for_the_partition_that_fails_and_for_no_other() -> None:
             again = bench.turn(0.01)
         (sent,) = again
         pauses.append(bench.now - failed_at)
-    # Doubled from 0.1 s to 1 s, each by up to a fifth more or less, so that producers do not come all at once.
+    # Doubled from 0.1 s to 1 s with a jitter of a fifth, so that producers do not retry all at once.
     for pause, base in zip(pauses, (0.1, 0.2, 0.4, 0.8, 1.0, 1.0), strict=True):
         assert base * 0.79 <= pause <= base * 1.21 + 0.01
 
@@ -144,7 +144,7 @@ def test_only_another_leader_or_epoch_ends_a_pause(leader: tuple[int, int], is_h
 
 
 @pytest.mark.parametrize("retries", [-1, True])
-def test_what_is_no_number_of_retries(retries: int) -> None:
+def test_an_invalid_number_of_retries_is_refused(retries: int) -> None:
     with pytest.raises(ConfigurationError, match="retries is"):
         ProducerSettings(retries=retries)
 

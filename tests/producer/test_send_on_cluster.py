@@ -76,7 +76,7 @@ def test_a_topic_that_no_request_can_name_is_refused_and_delays_no_other_record(
         kwire.NewTopic(name)
 
 
-def test_what_no_broker_takes_by_default_is_refused_at_once_unless_it_is_allowed(cluster: Cluster) -> None:
+def test_a_record_above_the_brokers_default_limit_is_refused_at_once_unless_allowed(cluster: Cluster) -> None:
     large = bytes(1_100_000)
     with kwire.Producer(cluster.bootstrap) as producer:
         with pytest.raises(RecordTooLargeError, match="max_request_bytes"):
@@ -89,7 +89,7 @@ def test_what_no_broker_takes_by_default_is_refused_at_once_unless_it_is_allowed
     assert "max.message.bytes" in str(refused), "the broker's word"
 
 
-def test_of_several_messages_one_that_is_none_stops_all(cluster: Cluster) -> None:
+def test_of_several_messages_an_invalid_one_stops_all(cluster: Cluster) -> None:
     with kwire.Producer(cluster.bootstrap) as producer:
         with pytest.raises(TypeError, match="topic"):
             producer.send_all([Message("t", b"x"), Message("", b"y")])
@@ -97,7 +97,7 @@ def test_of_several_messages_one_that_is_none_stops_all(cluster: Cluster) -> Non
     assert sum(len(cluster.log("t", index).records()) for index in range(PARTITIONS)) == 0
 
 
-def test_of_several_messages_those_without_room_say_so(cluster: Cluster) -> None:
+def test_of_several_messages_those_without_memory_fail(cluster: Cluster) -> None:
     cluster.add_fault(Delay(ms=100), api=ApiKey.PRODUCE, times=None)
     with kwire.Producer(cluster.bootstrap, max_buffered_bytes=1_000, when_full="raise") as producer:
         first, second = producer.send_all([Message("t", b"x" * 900), Message("t", b"y" * 900)])

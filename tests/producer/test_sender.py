@@ -145,7 +145,7 @@ def test_linger_holds_an_open_batch_and_no_full_one() -> None:
     assert len(bench.turn()) == 1
 
 
-def test_flush_ends_the_linger_and_waits_for_what_was_there() -> None:
+def test_flush_ends_the_linger_and_waits_for_earlier_records() -> None:
     bench = Bench({"t": [(1, 0)]}, linger_ms=1_000)
     done: list[str] = []
     bench.sender.flush(lambda: done.append("nothing to wait for"), bench.now)
@@ -466,8 +466,8 @@ def test_rule_2_a_batch_that_may_be_stored_is_not_stored_again_under_a_new_ident
     assert (sent.values(), batch.producer_id, batch.base_sequence) == ({("t", 0): [b"next"]}, 1002, 0)
 
 
-def test_rule_2_what_is_open_is_settled_also_behind_a_batch_that_was_refused_for_now() -> None:
-    """Of two batches the first was surely not stored, and stands before one that may be. Both go under the old id."""
+def test_rule_2_a_batch_of_unknown_fate_is_resolved_also_behind_a_refused_one() -> None:
+    """The first of two batches was not stored, the second may be. Both are sent again with the old producer id."""
     bench = Bench({"t": [(1, 0), (1, 0)]}, batch_bytes=100)
     prove(bench)
     responses = [bench.send(name, partition=0) for name in (b"refused", b"unsure")]
@@ -633,7 +633,7 @@ def test_passing_errors_are_retried_after_a_back_off(code: ErrorCode) -> None:
 @pytest.mark.parametrize(
     ("code", "acks", "was_appended", "possibly_persisted"),
     [
-        # Answered before the append; or after it, with the offset, by a leader that lost the partition while it waited.
+        # The error comes before the append, or, with the offset, after it: the leader lost the partition meanwhile.
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, "all", False, False),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, "all", True, True),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "all", False, False),
@@ -641,7 +641,7 @@ def test_passing_errors_are_retried_after_a_back_off(code: ErrorCode) -> None:
         (ErrorCode.KAFKA_STORAGE_ERROR, "all", False, True),  # a log that fails may have the batch nevertheless
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1, False, False),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 1, False, False),
-        (ErrorCode.KAFKA_STORAGE_ERROR, 1, False, False),  # a leader that waits for nobody says so at once or never
+        (ErrorCode.KAFKA_STORAGE_ERROR, 1, False, False),  # with acks=1 a leader responds at once or never
         (ErrorCode.REQUEST_TIMED_OUT, "all", False, True),
         (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "all", False, True),
         (ErrorCode.NOT_ENOUGH_REPLICAS, "all", False, False),
@@ -798,7 +798,7 @@ def test_headers_need_brokers_from_0_11() -> None:
 # -- ends
 
 
-def test_what_waiting_cannot_cure_fails_at_once() -> None:
+def test_a_fatal_connection_error_fails_records_at_once() -> None:
     bench = Bench()
     bench.view.connection_error = AuthenticationError("wrong password")
     response = bench.send(b"v")
@@ -869,7 +869,7 @@ def test_rule_10_an_expired_record_waits_for_the_one_before_it_that_has_more_tim
     assert order == [0, 1]
 
 
-def test_rule_10_what_is_decided_keeps_its_outcome_when_the_producer_is_closed() -> None:
+def test_rule_10_a_batch_with_a_result_keeps_it_when_the_producer_is_closed() -> None:
     bench = Bench({"t": [(1, 0)]}, batch_bytes=100)
     prove(bench)
     responses = [bench.send(name, partition=0) for name in (b"a", b"b")]

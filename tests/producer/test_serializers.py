@@ -115,7 +115,7 @@ def test_errors_name_topic_and_argument_and_nothing_is_sent(
     assert stored(cluster) == []
 
 
-def test_what_is_no_topic_or_column_never_gets_to_a_serializer(cluster: Cluster) -> None:
+def test_an_invalid_topic_or_column_never_reaches_a_serializer(cluster: Cluster) -> None:
     with kwire.Producer(cluster.bootstrap, value_serializer=failing) as producer:
         with pytest.raises(TypeError, match="topic is 5"):
             producer.send(5, "bad")  # type: ignore[call-overload]
@@ -123,6 +123,6 @@ def test_what_is_no_topic_or_column_never_gets_to_a_serializer(cluster: Cluster)
             producer.send_many("t", "bad")
 
 
-def test_what_is_no_serializer_is_refused() -> None:
+def test_an_invalid_serializer_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="value_serializer"):
         kwire.Producer("localhost:1", value_serializer="json")  # type: ignore[arg-type]

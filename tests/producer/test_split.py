@@ -137,7 +137,7 @@ def test_records_that_compress_badly_for_a_while_do_not_keep_batches_small() -> 
     assert limit.bytes_max == 100_000
 
 
-def test_records_that_compress_fill_batches_by_what_is_sent() -> None:
+def test_records_that_compress_fill_batches_by_compressed_size() -> None:
     limit = BatchSizeEstimator(100_000, 1_000_000)
     for _ in range(40):
         limit.taken(sized(limit, limit.bytes_max, 0.25))
@@ -158,7 +158,7 @@ def test_uncompressed_batches_are_filled_to_batch_bytes() -> None:
     assert limit.bytes_max == 100_000
 
 
-def test_a_refusal_counts_more_than_what_compresses() -> None:
+def test_a_refusal_overrides_good_compression() -> None:
     limit = BatchSizeEstimator(100_000, 1_000_000)
     for _ in range(80):
         limit.taken(sized(limit, limit.bytes_max, 0.1))
@@ -197,7 +197,7 @@ def test_a_batch_that_is_too_large_is_sent_in_pieces_under_its_sequences(code: E
     assert bench.identities == 1
 
 
-def test_what_is_in_flight_behind_it_keeps_its_place_and_its_sequence() -> None:
+def test_batches_in_flight_behind_it_keep_their_place_and_sequence() -> None:
     bench = bench_of(4)
     responses = send(bench, *range(12))
     sent = bench.turn()
@@ -245,7 +245,7 @@ def test_the_next_batches_are_smaller_and_so_are_those_that_were_filled_before()
     assert [value for _, values in sequences(sent) for value in values] == list(range(70))
 
 
-def test_batches_of_what_compresses_become_larger_and_requests_are_filled_by_what_is_sent() -> None:
+def test_batches_that_compress_become_larger_and_requests_are_filled_by_compressed_size() -> None:
     counted = record_bytes_max(None, b"0" * 1_000)
     bench = Bench(
         {"t": [(1, 0)] * 4}, batch_bytes=20_000, max_request_bytes=100_000, compression="gzip", max_buffered_bytes=10**8

@@ -24,7 +24,7 @@ class Switches:
         self.full = set(full)
         self.queues = queued or {}
         self.down = set(down)
-        self.asked: set[int] = set()  # leaders, each of which would be connected to
+        self.asked: set[int] = set()  # the leaders to which the sender would connect
 
     def can_take(self, partition: Partition) -> bool:
         self.asked.add(partition.leader)
@@ -127,13 +127,13 @@ def test_single_broker_opens_no_other_connection() -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda room: room.down.add(2), 3),  # failed: left at once
+        (lambda room: room.down.add(2), 3),  # failed: switch at once
         (lambda room: room.down.update((2, 3)), 1),
         (lambda room: room.down.update((1, 2, 3)), None),
-        (lambda room: room.full.update((1, 4)), None),  # busy: waited for
+        (lambda room: room.full.update((1, 4)), None),  # busy: wait
     ],
 )
-def test_single_broker_leaves_one_that_failed_but_waits_for_one_that_is_busy(
+def test_single_broker_switches_from_a_failed_broker_but_waits_for_a_busy_one(
     change: Callable[[Switches], None], expected: int | None
 ) -> None:
     spread, room, among = SingleBroker(Random(0), 30.0), Switches(down=[1, 3]), partitions(1, 2, 3, 1, 2, 3)

@@ -21,7 +21,7 @@ def shown(sent: list[Sent]) -> list[tuple[int, list[tuple[int, list[bytes | None
     return [(one.request.acks, [(place[1], values) for place, values in one.values().items()]) for one in sent]
 
 
-def test_what_waits_for_the_same_acknowledgements_travels_together() -> None:
+def test_batches_with_equal_acks_share_a_request() -> None:
     bench = Bench({"t": [(1, 0)] * 4}, idempotence=False)
     bench.send(b"plain", partition=0)
     bench.send(b"leader", partition=1, terms=LEADER)
@@ -125,7 +125,7 @@ def test_time_is_up_for_a_record_that_could_not_be_sent() -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("key", [None, b"k"])
-def test_time_is_up_behind_one_that_has_more(key: bytes | None, known: bool) -> None:
+def test_a_batch_expires_behind_one_with_a_longer_limit(key: bytes | None, known: bool) -> None:
     bench = Bench({"t": [(-1, 0)]} if known else None)
     longer = bench.send(b"a", key=key, terms=within(5.0, bench))
     shorter = bench.send(b"b", key=key, terms=within(1.0, bench))
@@ -177,7 +177,7 @@ def test_rule_8_bytes_that_are_being_written_stay_until_the_response_or_the_end_
     assert bench.buffer_pool.used_bytes < used, "nobody writes them any more"
 
 
-def test_time_is_up_for_one_that_was_refused_and_waits_to_be_sent_again() -> None:
+def test_a_batch_that_was_refused_and_waits_for_its_retry_expires() -> None:
     bench = Bench({"t": [(1, 0)]})
     response = bench.send(b"a", partition=0, terms=within(1.0, bench))
     behind = bench.send(b"b", partition=0)

@@ -249,7 +249,7 @@ def test_nothing_sent_ends_without_a_request(bench: TransactionBench) -> None:
     assert bench.names == ["InitProducerId"]
 
 
-def test_abort_throws_away_what_was_not_sent_and_waits_for_what_is_out(bench: TransactionBench) -> None:
+def test_abort_discards_unsent_batches_and_waits_for_those_in_flight(bench: TransactionBench) -> None:
     bench.open()
     bench.send(b"stored")
     bench.settle()
@@ -350,7 +350,9 @@ REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     ],
     ids=["refused", "begun without an answer", "lost"],
 )
-def test_an_abort_of_what_never_began(answers: list[int | KwireError], ends: list[int | KwireError] | None) -> None:
+def test_an_abort_of_a_transaction_that_never_began(
+    answers: list[int | KwireError], ends: list[int | KwireError] | None
+) -> None:
     bench = TransactionBench(v2=False)
     bench.answers[AddPartitionsToTxnRequest] = list(answers)
     bench.answers[EndTxnRequest] = list(ends or ())
@@ -463,7 +465,7 @@ def test_a_request_in_doubt_means_a_new_epoch_in_the_older_protocol(
     assert bench.state is TransactionState.READY
 
 
-def test_closing_resolves_what_waits(bench: TransactionBench) -> None:
+def test_closing_resolves_waiting_calls(bench: TransactionBench) -> None:
     bench.open()
     bench.bench.view.down.add(1)
     sent = bench.send()

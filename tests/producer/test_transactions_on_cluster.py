@@ -30,7 +30,7 @@ PARTITIONS = 3
 PATIENCE = 10
 E = ErrorCode
 
-# What a cluster is asked to be, and which of the APIs its clients then use in a transaction.
+# The kinds of cluster, and the transaction APIs that clients use with each.
 OLD: dict[str, Any] = {"transaction_version": 1}
 NEW: dict[str, Any] = {"transaction_version": 2}
 BEFORE_KIP_890: dict[str, Any] = {
@@ -312,7 +312,7 @@ def test_aborted_transactions_are_never_seen(protocol: str) -> None:
 
 
 class TestDelayedEnd:
-    """KAFKA-17754: an EndTxn that the client has given up arrives when its next transaction is open."""
+    """KAFKA-17754: an EndTxn that timed out at the client arrives when its next transaction is open."""
 
     @pytest.mark.parametrize("protocol", PROTOCOLS)
     def test_does_not_end_the_next_transaction(self, protocol: str) -> None:
@@ -349,14 +349,14 @@ class TestDelayedEnd:
 
 
 class TestDelayedBegin:
-    """An AddPartitionsToTxn that the client has given up arrives when its transaction is over, and begins another."""
+    """An AddPartitionsToTxn that timed out at the client arrives after its transaction ended, and begins another."""
 
     @pytest.mark.parametrize("protocol", ["old", "before KIP-890"])
     @pytest.mark.parametrize("is_defended", [True, False])
     def test_begins_no_transaction_that_nobody_ends(
         self, protocol: str, is_defended: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        if not is_defended:  # so that this test is known to provoke it
+        if not is_defended:  # proves that the test provokes the defect
             never = property(lambda self: False, lambda self, value: None)
             monkeypatch.setattr(Transaction, "_in_doubt", never, False)
         with cluster_of(protocol) as cluster, producer_on(cluster) as producer:
@@ -388,7 +388,7 @@ class TestEndsOfProducers:
             newer.commit(PATIENCE)
             check_visible(cluster, [2])
 
-    def test_what_a_killed_process_left_open_is_aborted_by_the_next(self, protocol: str) -> None:
+    def test_a_transaction_of_a_killed_process_is_aborted_by_its_successor(self, protocol: str) -> None:
         with cluster_of(protocol) as cluster:
             killed = subprocess.Popen(
                 [sys.executable, "-c", KILLED, cluster.bootstrap], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -454,7 +454,7 @@ sys.stdin.read()
 
 
 def test_epochs_run_out() -> None:
-    """The last epoch leads to a new producer id, and the producer goes on with that."""
+    """After the last epoch the producer gets a new producer id and continues with it."""
     with cluster_of("new") as cluster:
         with producer_on(cluster) as first:
             first.init_transactions()
