@@ -1,4 +1,4 @@
-"""The cluster of most tests on one; a test that needs another makes it."""
+"""The default cluster of the tests; a test that needs another creates it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster as the sender sees it, made of a snapshot and switches; and a sender to drive by hand."""
+"""A fake view of a cluster, and a bench that drives the sender step by step."""
 
 from __future__ import annotations
 
@@ -119,9 +119,9 @@ class Sent:
         *,
         was_appended: bool = False,
     ) -> None:
-        """`leaders` are hints: (leader, leader epoch) of a place; broker n is at host-n:9092.
+        """Respond. `leaders` are hints: (leader, leader epoch) by partition; broker n is at host-n:9092.
 
-        `was_appended`: what is answered with a code has an offset nevertheless.
+        `was_appended`: a response with an error code has an offset all the same.
         """
         topics: dict[str, list[produce.ProduceResponse.Topic.Partition]] = {}
         for name, index in self.batches():
@@ -183,7 +183,7 @@ class Bench:
         self.wakes += 1
 
     def know(self, topics: Mapping[str, Sequence[tuple[int, int]]], **options: Any) -> None:
-        """New metadata; topics get no ids, so that requests name them."""
+        """Set new metadata; topics get no ids, so requests have their names."""
         self.view.snapshot = self.view.snapshot.updated(
             metadata(topics, ids=dict.fromkeys(topics, NO_ID), **options), self.now
         )

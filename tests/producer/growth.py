@@ -1,4 +1,4 @@
-"""Counts the lines of kwire that run for a record, producer and brokers being simulated: no clock has a say in it.
+"""Count the lines of kwire that run for a record, with a simulated producer and brokers, independent of any clock.
 
 The real event loop, sessions, codecs and sender work on virtual time in one thread, so a run's count is the same on
 every host, and a loop that examines everything in each turn is visible in the count.
@@ -41,7 +41,7 @@ SETTLED = 60.0
 
 
 class Lines:
-    """`with Lines() as lines: ...` counts the lines that ran in kwire's rooms and in classes that a test puts there."""
+    """Count, in a `with` block, the lines that run in kwire's packages and in classes that a test defines."""
 
     def __init__(self, places: tuple[str, ...] = COUNTED, without: tuple[str, ...] = ALSO_IN_C) -> None:
         """Count in files whose paths begin with one of `places` and with none of `without`."""
@@ -68,12 +68,12 @@ class Lines:
 
 
 class Growth:
-    """A producer and a cluster of one broker; `lines(records, ...)` is what a record takes."""
+    """A producer and a cluster of one broker; `lines(records, ...)` returns the lines for each record."""
 
     def __init__(
         self, partitions: int, sender: type[Sender] = Sender, *, topics: int = 1, max_request_bytes: int = 1 << 20
     ) -> None:
-        """`partitions` of each of the topics."""
+        """Create each of the topics with `partitions` partitions."""
         self.places = [(f"t{topic}", index) for topic in range(topics) for index in range(partitions)]
         self.world = World(time_ms=1_700_000_000_000)
         self.history = History()
@@ -91,7 +91,7 @@ class Growth:
         )  # fmt: skip
 
     def lines(self, records: int, *, at_once: bool) -> float:
-        """Lines for each record, after the first one of every partition. At once, or in a steady stream."""
+        """Return the lines for each record after each partition's first one, sent at once or in a steady stream."""
         for topic, index in self.places:
             self.producer.send(topic, partition=index, size=VALUE)
         self._settle()
@@ -104,7 +104,7 @@ class Growth:
         return lines.count / records
 
     def _send(self, numbers: range, now: float) -> None:
-        """A batch's worth to one partition, then to the next."""
+        """Send a full batch to one partition, then to the next."""
         for number in numbers:
             topic, index = self.places[number // PER_BATCH % len(self.places)]
             self.producer.send(topic, partition=index, size=VALUE)

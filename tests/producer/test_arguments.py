@@ -1,4 +1,4 @@
-"""Arguments of a wrong type are refused by name, with their type and what to give, before anything is handed over."""
+"""Arguments of a wrong type: the error has name, type and expected type, and no record is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The accumulator between threads and the loop: bounded, and no louder than needed."""
+"""The buffer pool between threads and the loop: its memory bound, its order and its wake-ups."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_gathering_takes_no_wake_up_back() -> None:
 
 
 def full_of_one_topic(bytes_max: int = 1_700, when_full: WhenFull = "block") -> BufferPool:
-    """A topic named dead has its share: 1,600 bytes, where 100 are free."""
+    """Return a pool in which the topic "dead" holds its whole share: 1,600 bytes, with 100 free."""
     buffer_pool = intake_of(bytes_max, when_full, 0.0, Wakes())
     buffer_pool.append_or_wait(incoming(100, "dead"))
     buffer_pool.append_or_wait(incoming(bytes_max * 16 // 17 - 100, "dead"))
@@ -256,7 +256,7 @@ def test_one_topic_alone_uses_nearly_all_memory() -> None:
 
 
 def test_a_large_record_is_not_passed_by_small_ones_for_ever() -> None:
-    """A topic that sends without pause would take all that is given back, each time before the large one fits."""
+    """A topic that sends without pause would otherwise take all released memory before the large record fits."""
     buffer_pool, notified = intake_of(1_700, "block", 0.0, Wakes()), Told()
     out = 0
     while isinstance(buffer_pool.append_nowait(incoming(50, "flood"), notified(0)), ProduceResponse):

@@ -1,4 +1,4 @@
-"""`send_many` and `send_arrow` on the embedded cluster: one response that knows what became of each record."""
+"""`send_many` and `send_arrow` on the embedded cluster: one response with the result of each record."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def logged(cluster: Cluster, partition: int) -> list[Any]:
 
 
 def at(cluster: Cluster, places: Any) -> list[Any]:
-    """The records that are where they are said to be."""
+    """Return the records at the offsets that the result has."""
     logs = {partition: logged(cluster, partition) for partition in range(PARTITIONS)}
     return [logs[place.partition][place.offset] for place in places]
 

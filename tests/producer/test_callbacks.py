@@ -22,7 +22,7 @@ BYTES_MAX = 10_000
 
 
 class Gate:
-    """A callback that waits until it is let go, and then may do something more."""
+    """A callback that blocks until `open`, and then may call a function."""
 
     def __init__(self, then: Any = lambda: None) -> None:
         self._then = then
@@ -56,7 +56,7 @@ def fill(producer: kwire.Producer, gate: Gate, calls: list[ProduceResponse]) -> 
 
 
 def settle(response: ProduceResponse) -> None:
-    """Wait until all callbacks that were handed over have run."""
+    """Wait until all dispatched callbacks have run."""
     ran = threading.Event()
     response.add_done_callback(lambda _: ran.set())
     assert ran.wait(PATIENCE)

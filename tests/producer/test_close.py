@@ -38,12 +38,12 @@ def start(function: Callable[[], object]) -> threading.Thread:
 
 
 def mute(cluster: Cluster) -> None:
-    """Have no record acknowledged from now on."""
+    """Let no record be acknowledged from now on."""
     cluster.add_fault(Mute(), api=ApiKey.PRODUCE, times=None)
 
 
 def ending(cluster: Cluster) -> str:
-    """How the last transaction of the transactional id "x" ended."""
+    """Return how the last transaction of the transactional id "x" ended."""
     transaction = cluster.call(lambda state, now: state.transactions.get("x"))
     assert transaction is not None
     return transaction.state.value

@@ -34,7 +34,7 @@ def named(bench: Bench, topic_id: UUID, leader: tuple[int, int] = (1, 0), partit
 
 
 def bench_with(topic_id: UUID = A, *, version: int = 13, leader: tuple[int, int] = (1, 0)) -> Bench:
-    """The window is open, and the next sequence 1."""
+    """Return a bench with an open window and next sequence 1."""
     bench = Bench(batch_bytes=100)
     bench.view.versions[ProduceRequest] = version
     named(bench, topic_id, leader)
@@ -130,7 +130,7 @@ def test_batches_sent_by_name_that_are_in_no_log_go_to_the_new_topic_in_order(co
 
 
 def test_batches_sent_by_name_go_to_the_new_topic_before_metadata_has_it() -> None:
-    """It refuses the old sequences; a new identity mends that, as the batches are in no log."""
+    """It refuses the old sequences; a new producer id is safe, since the batches are in no log."""
     bench = bench_with(version=12)
     responses = [bench.send(value, partition=0) for value in (b"a", b"b")]
     for one in bench.turn():

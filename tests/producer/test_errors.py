@@ -1,4 +1,4 @@
-"""What errors carry: the broker, API and version, the last cause, and what to check. A table of ways to fail."""
+"""The contents of errors: broker, API and version, last cause, and remedy. A table of failures."""
 
 from __future__ import annotations
 

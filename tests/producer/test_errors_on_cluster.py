@@ -1,4 +1,4 @@
-"""Every way in which `send`, `result`, `flush`, `commit` and the rest can fail, on the cluster, as a caller meets it.
+"""The errors of `send`, `result`, `flush`, `commit` and the others on the embedded cluster, as a caller sees them.
 
 Each error says where (broker, API, version, topic, partition, as far as there is one) and what to do. Waits that took
 too long are in `test_lateness`; errors on virtual time, with their causes, are in `test_errors`.

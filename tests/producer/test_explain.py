@@ -1,4 +1,4 @@
-"""Why something is not sent: a table of situations on virtual time, each with the reasons that hold in it."""
+"""`explain`: a table of situations on virtual time, each with its reasons."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def explained(bench: Bench, partition: int | None = 0, topic: str = "t") -> Expl
 
 
 def proven(**settings: object) -> Bench:
-    """A producer with an id, whose partition 0 has had its first acknowledgement from broker 1."""
+    """Return a producer with an id, whose partition 0 has its first acknowledgement from broker 1."""
     bench = Bench({"t": [(1, 0), (2, 0)]}, **settings)  # type: ignore[arg-type]
     bench.send(b"first", partition=0)
     for sent in [*bench.turn(), *bench.turn(1.0)]:

@@ -1,4 +1,4 @@
-"""Topics that get no records any more: the producer forgets them, and never has one created again by a refresh."""
+"""Idle topics: the producer forgets them, and its metadata requests never create one again."""
 
 from __future__ import annotations
 

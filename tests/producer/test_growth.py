@@ -1,4 +1,4 @@
-"""What a record costs does not grow with partitions, nor with how many came before or wait: lines of code are counted.
+"""The cost of a record, in lines of code, does not grow with partitions, earlier records or waiting records.
 
 The bounds are ratios of counts that are the same on every machine. The same runs with queues that look at everything
 they hold at every turn must exceed them, or the check would see nothing.
@@ -22,13 +22,13 @@ GROWTH_MAX = 1.35
 
 
 def growth_with_records(sender: type[Sender] = Sender, *, partitions: int = 1, at_once: bool = True) -> float:
-    """How many times as much each of 6,000 records takes as each of 500."""
+    """Return the cost of each of 6,000 records divided by that of each of 500."""
     few = Growth(partitions, sender).lines(500, at_once=at_once)
     return Growth(partitions, sender).lines(6_000, at_once=at_once) / few
 
 
 def growth_with_partitions(sender: type[Sender] = Sender, *, at_once: bool = False) -> float:
-    """How many times as much a record for one of 500 partitions takes as one for one of ten."""
+    """Return the cost of a record with 500 partitions divided by that with ten."""
     few = Growth(10, sender).lines(3_000, at_once=at_once)
     return Growth(500, sender).lines(3_000, at_once=at_once) / few
 
@@ -49,7 +49,7 @@ def test_cost_does_not_grow_with_partitions_of_which_a_request_carries_few() -> 
 
 
 def test_cost_does_not_grow_with_topics() -> None:
-    """One of 300 topics gets a record now and then: those that get none cost nothing."""
+    """Only one of 300 topics gets records; the others cost nothing."""
     few = Growth(1, topics=10).lines(1_000, at_once=False)
     assert Growth(1, topics=300).lines(1_000, at_once=False) < few * GROWTH_MAX
 

@@ -1,4 +1,4 @@
-"""What a wait that took too long says: what is awaited, where, since which failure, and what to do. On the cluster."""
+"""Timeout errors on the embedded cluster: what is awaited, where, the last failure, and the remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRIES = 50
 
 
 class Case(NamedTuple):
-    """`step` is called again and again, with a short limit, until what is expected is the reason."""
+    """`step` is repeated with a short timeout until its error has the expected reason."""
 
     name: str
     fault: tuple[Effect, ApiKey] | None
@@ -33,7 +33,7 @@ class Case(NamedTuple):
 
 
 def begun(step: Callable[[kwire.Producer], object], *, delivers: bool = False) -> Callable[[kwire.Producer], object]:
-    """The step, in a transaction with one record."""
+    """Return the step in a transaction with one record."""
 
     def act(producer: kwire.Producer) -> object:
         if producer not in _BEGUN:
@@ -111,7 +111,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def outcome(case: Case, act: Callable[[], object]) -> RequestTimeoutError:
-    """The error, once it has come as far as to know the reason."""
+    """Return the timeout error once it has the expected reason."""
     for _ in range(TRIES):
         with pytest.raises(RequestTimeoutError) as caught:
             act()

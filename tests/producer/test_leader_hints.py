@@ -93,7 +93,7 @@ def test_metadata_that_is_older_than_the_hint_changes_nothing() -> None:
 @pytest.mark.parametrize("produce", [12, 13], ids=["by name", "by id"])
 @pytest.mark.parametrize("acks", ["all", 1])
 def test_leaders_move_and_no_metadata_is_waited_for(produce: int, acks: Literal["all", 1]) -> None:
-    """With these pauses nothing arrives in time that needs a back-off or a second look at the metadata."""
+    """The pauses are so long that a record that needs a back-off or new metadata would be late."""
     with Cluster(brokers=3, api_versions={ApiKey.PRODUCE: range(produce + 1)}) as cluster:
         cluster.create_topic("t", partitions=1)
         with kwire.Producer(

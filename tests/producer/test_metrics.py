@@ -1,4 +1,4 @@
-"""What the producer counts: each record that was handed over is acknowledged, failed or buffered."""
+"""The producer's metrics: each record sent is acknowledged, failed or buffered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def counted(bench: Bench) -> ProducerMetrics:
 
 
 def balance(metrics: ProducerMetrics) -> int:
-    """The records that were handed over, as the counts have it."""
+    """Return the number of records sent, by the metrics."""
     return metrics.records_acknowledged + metrics.records_failed + metrics.records_in_flight + metrics.records_queued
 
 

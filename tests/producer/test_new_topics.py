@@ -1,4 +1,4 @@
-"""Topics whose leaders have not heard yet that they are to lead: batches without a key do not wait for these.
+"""New topics whose leaders do not know yet that they lead: batches without a key do not wait for these.
 
 After a topic was created a real broker says for seconds, partition by partition, that it does not lead what its own
 metadata says it leads. Of a thousand partitions the last one decides when a flush ends, if batches wait there.
@@ -25,7 +25,7 @@ GONE = DisconnectedError("the connection broke")
 
 
 def refused_once(leaders: list[tuple[int, int]] | None = None, **settings: object) -> Bench:
-    """A batch without a key was sent to partition 0, whose leader has not heard that it leads."""
+    """Send a batch without a key to partition 0, whose leader does not know yet that it leads."""
     bench = Bench({"t": leaders or [(1, 0)] * 3}, **settings)  # type: ignore[arg-type]
     bench.send(b"a")
     (sent,) = bench.turn()
@@ -143,14 +143,14 @@ def test_it_is_explained() -> None:
 
 
 class Tries:
-    """A slow_start, and the batches that try partitions."""
+    """A slow start, and the batches that try partitions."""
 
     def __init__(self) -> None:
         self.slow_start = SlowStart()
         self.out: list[ProducerBatch] = []
 
     def try_some(self, now: float) -> int:
-        """How many may be tried more; 50 stands for all."""
+        """Return how many more partitions may be tried; 50 means all."""
         count = 0
         while (self.slow_start.is_sure or self.slow_start.may_try(now)) and count < 50:
             self.out.append(ProducerBatch(BatchBuilder("t", count, 1_000), now, 100.0))
@@ -252,7 +252,7 @@ def test_no_other_batch_gets_a_partition_while_a_try_is_in_flight_but_not_for_lo
 
 @pytest.mark.parametrize("seconds", [2.0, 20.0])
 def test_no_batch_waits_for_the_last_of_a_thousand_partitions(seconds: float) -> None:
-    """They are led one after the other, by chance; all of twenty batches are acknowledged long before."""
+    """Partitions get leaders in random order; all twenty batches are acknowledged long before the last."""
     count, random = 1_000, Random(7)
     led_at = [1.0 + seconds * number / count for number in random.sample(range(count), count)]
     bench = Bench({"t": [(1, 0)] * count}, batch_bytes=1_000)
@@ -282,7 +282,7 @@ def test_a_request_carries_a_hundred_new_partitions_at_most() -> None:
 
 
 def lines_while_busy(count: int) -> int:
-    """What runs in ten turns while a batch waits for brokers that have as many requests as they take."""
+    """Return the lines of ten turns while a batch waits for brokers with max_in_flight requests."""
     bench = Bench({"t": [(1, 0), (2, 0)] * (count // 2)})
     bench.view.rooms = {1: 0, 2: 0}
     bench.send(b"a")

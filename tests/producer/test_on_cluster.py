@@ -1,4 +1,4 @@
-"""The producer on the embedded cluster, over real sockets: what failures leave in the logs, and the face's manners."""
+"""The producer on the embedded cluster, over real sockets: the logs after failures, and the public API."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ for n in range(100):
 
 
 def run_out(cluster: Cluster, seconds: float, linger_ms: int = 0, more: str = "", begin: str = "") -> str:
-    """Send without waiting and without closing, and let the interpreter end; what it says on its way out."""
+    """Send without waiting or closing, and let the interpreter end; return what it logs."""
     source = EXITS.format(
         seconds=seconds, bootstrap=cluster.bootstrap, linger_ms=linger_ms, more=f", {more}" if more else "", begin=begin
     )

@@ -1,4 +1,4 @@
-"""Order within a partition: the rules of order 1 to 4, each on the queue alone."""
+"""Order within a partition: rules 1 to 4, each on the queue alone."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_rule_3_window_is_bounded_and_closes_on_an_error() -> None:
 
 
 def test_rule_3_window_stays_closed_until_the_failed_batch_itself_is_acknowledged() -> None:
-    """Successes behind it prove nothing: opened too early, the window would let the brokers forget the failed batch."""
+    """Later successes prove nothing: with the window open too early, brokers could forget the failed batch."""
     batches = [batch(str(number)) for number in range(8)]
     queue = queue_of(*batches, window_max=5)
     prove(queue)
@@ -72,7 +72,7 @@ def test_rule_3_window_stays_closed_until_the_failed_batch_itself_is_acknowledge
 
 
 def test_rule_3_window_is_one_again_when_the_leader_may_have_forgotten() -> None:
-    """Brokers forget idle producers, and then take any sequence: as at first, a second batch could overtake a first."""
+    """Brokers forget idle producers and then accept any sequence, so a second batch could overtake a first."""
     queue = queue_of(batch("a"), batch("b"))
     prove(queue)
     assert (queue.window(59.0), queue.window(61.0)) == (5, 1)

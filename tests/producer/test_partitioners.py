@@ -1,4 +1,4 @@
-"""Partitioners by name and by rule: what their clients compute, and what the sender does with them."""
+"""Partitioners by name and the caller's own: the hashes of other clients, and the sender's choices."""
 
 from __future__ import annotations
 

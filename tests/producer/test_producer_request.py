@@ -1,4 +1,4 @@
-"""Requests with parameters: what they ask for, and what may travel together."""
+"""Requests with parameters: their delivery options, and which records may share a batch."""
 
 from __future__ import annotations
 

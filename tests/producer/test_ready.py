@@ -1,4 +1,4 @@
-"""Which partitions a turn looks at: what was changed, woke, or lingers no longer, and nothing else."""
+"""The partitions that a turn examines: those that changed, whose timer expired, or that lingered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINGER = 5.0
 
 
 def queue_with(created_at: float = 0.0, deadline: float = 100.0) -> PartitionQueue:
-    """A partition with an open batch."""
+    """Return a partition with an open batch."""
     run = BatchBuilder("topic", 0, 1_000)
     run.append(0, None, b"v", (), 10)
     queue = PartitionQueue("topic", 0, 5, limit=BatchSizeEstimator(1_000), slow_start=SlowStart())

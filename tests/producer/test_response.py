@@ -1,4 +1,4 @@
-"""The future of a record: resolved once, waited for in every way."""
+"""The future of a record: it resolves once, and every way to wait for it works."""
 
 from __future__ import annotations
 

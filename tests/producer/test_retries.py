@@ -1,4 +1,4 @@
-"""How often a batch is sent again, and how long it waits before that: by number, by time, and each partition apart."""
+"""Retries: their number, their time limit and their back-off, for each partition separately."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ NOT_YET = ErrorCode.NOT_LEADER_OR_FOLLOWER  # the error of a new topic's leader 
 
 
 def test_metadata_of_a_new_topic_is_not_requested_repeatedly() -> None:
-    """Whatever the metadata says meanwhile: newer is not other. A hundred partitions fail, and go, in one request."""
+    """New metadata without changes does not matter. A hundred partitions fail, and are sent again, in one request."""
     count, leaders = 100, [(1, 0)] * 100
     bench = Bench({"t": leaders})
     responses = [bench.send(b"v", partition=index) for index in range(count)]

@@ -1,4 +1,4 @@
-"""What `send` may be given, on the embedded cluster: several messages, requests with parameters, own partitioners."""
+"""`send` on the embedded cluster: several messages, requests with parameters, the caller's own partitioners."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_an_own_partitioner_waits_for_the_topic_for_so_long() -> None:
 
 
 def test_a_producer_that_keeps_to_one_broker_has_one_connection(cluster: Cluster) -> None:
-    """The proposal's wish: with the idle time limit, what is not used (the bootstrap connection) is closed."""
+    """From the proposal: the idle timeout closes unused connections, such as the bootstrap connection."""
 
     def open_connections() -> int:
         return len(cluster._server._connections)

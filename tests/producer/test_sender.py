@@ -1,4 +1,4 @@
-"""The sender on virtual time: routing, collation, retries, order, giving up. One test a rule."""
+"""The sender on virtual time: routing, requests, retries, order and expiry. One test for each rule."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ TOO_OLD = UnsupportedVersionError("too old")
 
 
 def lose_sequences(bench: Bench) -> None:
-    """A batch whose fate is unknown expires; after it the producer wants another id."""
+    """Let a batch of unknown fate expire; after it the producer needs another id."""
     bench.send(b"lost", partition=0)
     (sent,) = bench.turn()
     bench.gives_ids = False
@@ -339,7 +339,7 @@ def test_a_producer_that_never_had_an_id_goes_on_without_a_warning(caplog: pytes
 
 
 def test_a_leader_that_is_older_than_the_broker_that_gave_the_id() -> None:
-    """Brokers in the middle of an upgrade to 0.11: what has a sequence cannot lose it, the rest goes without."""
+    """Brokers in an upgrade to 0.11: a batch with a sequence keeps it, the others are sent without."""
     bench = Bench({"t": [(1, 0), (1, 0)]}, batch_bytes=100)
     begun, fresh = bench.send(b"begun", partition=0), None
     bench.turn()[0].fail(bench.now, CUT)
@@ -819,7 +819,7 @@ def test_acks_0_is_done_when_sent() -> None:
 
 
 def resolved_in_order(responses: list[ProduceResponse]) -> list[int]:
-    """The numbers of the responses, in the order in which they resolve."""
+    """Return a list that gets the numbers of the responses in the order in which they resolve."""
     order: list[int] = []
     for response in responses:
         response.add_done_callback(lambda response: order.append(responses.index(response)))

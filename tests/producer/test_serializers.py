@@ -1,4 +1,4 @@
-"""Serializers: on the caller's thread, of all ways in, and with errors that say which argument it was."""
+"""Serializers: on the caller's thread, for every method that sends, with errors that name the argument."""
 
 from __future__ import annotations
 

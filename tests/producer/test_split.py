@@ -1,4 +1,4 @@
-"""A batch that is too large for its topic: sent in pieces, in its place and order, under its own sequences."""
+"""A batch that is too large for its topic: split, in its place and order, with its own sequences."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def bench_of(records: int) -> Bench:
 
 
 def sequences(sent: list[Sent]) -> list[tuple[int, list[int]]]:
-    """(first sequence, records) of what was sent to the partition."""
+    """Return (first sequence, records) of each batch sent to the partition."""
     return [
         (one.batches()["t", 0].base_sequence, [int(value or b"") for value in one.values()["t", 0]]) for one in sent
     ]

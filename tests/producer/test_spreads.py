@@ -1,4 +1,4 @@
-"""Where batches without a key go: tables of partitions, what can take a batch, and the choices in order."""
+"""Partitions of batches without a key: tables of partitions, their availability, and the choices in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def partitions(*leaders: int) -> list[Partition]:
 
 
 class Switches:
-    """A `Room`: everything that is led can take a batch, but for what a test says."""
+    """A `PartitionAvailability`: each partition with a leader can take a batch, unless a test says otherwise."""
 
     def __init__(
         self, *, full: Iterable[int] = (), queued: dict[int, int] | None = None, down: Iterable[int] = ()

@@ -1,4 +1,4 @@
-"""Records with parameters of their own, on virtual time: what travels together, and when time is up."""
+"""Records with delivery options, on virtual time: which share a request, and when they expire."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def within(seconds: float, bench: Bench, acks: int = -1) -> DeliveryOptions:
 
 
 def shown(sent: list[Sent]) -> list[tuple[int, list[tuple[int, list[bytes | None]]]]]:
-    """(acks, [(partition, values)]) of each request."""
+    """Return (acks, [(partition, values)]) of each request."""
     return [(one.request.acks, [(place[1], values) for place, values in one.values().items()]) for one in sent]
 
 

@@ -449,7 +449,7 @@ def test_a_broken_sequence_means_a_new_epoch_before_the_next_transaction(bench: 
 def test_a_request_in_doubt_means_a_new_epoch_in_the_older_protocol(
     bench: TransactionBench, api: type[Request[Any]]
 ) -> None:
-    """What comes late must not end the next transaction (KAFKA-17754), nor begin one or add to it."""
+    """A late request must not end the next transaction (KAFKA-17754), nor begin one or add to it."""
     if bench.v2 and api in (AddPartitionsToTxnRequest, AddOffsetsToTxnRequest):
         return  # there the first write does that
     bench.answers[api] = [CUT]

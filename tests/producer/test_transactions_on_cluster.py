@@ -92,7 +92,7 @@ def visible(cluster: Cluster) -> dict[int, list[int]]:
 
 
 def wait(cluster: Cluster, ms: int) -> None:
-    """Until the cluster's timers have come so far."""
+    """Wait until the cluster's timers have advanced."""
     passed = threading.Event()
     cluster.call(lambda state, now: state.timers.at(now + ms / 1000, lambda now: passed.set()))
     assert passed.wait(PATIENCE)
@@ -136,7 +136,7 @@ class Job:
             after_each(self)
 
     def _attempt(self, n: int, between: Callable[[int], object]) -> bool:
-        """Whether it is certain that it is committed."""
+        """Return whether the transaction is certainly committed."""
         try:
             self.producer.begin(PATIENCE)
             for number in range(10 * n, 10 * n + 10):
@@ -273,7 +273,7 @@ def test_refusals_cost_a_transaction_or_the_producer_and_no_record(
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("marker_ms", [0, 15])
 def test_brokers_stop_and_come_back_in_the_middle(marker_ms: int, protocol: str) -> None:
-    """Each broker in turn goes between the records and the offsets of a transaction, and comes back in the next."""
+    """Each broker in turn stops between the records and the offsets of a transaction, and restarts in the next."""
     with cluster_of(protocol, transaction_marker_ms=marker_ms) as cluster:
 
         def bounce(n: int) -> None:
@@ -322,7 +322,7 @@ class TestDelayedEnd:
 
     @pytest.mark.parametrize(("protocol", "torn"), [("old", True), ("new", False)])
     def test_would_without_the_defence(self, protocol: str, torn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        """So that this test is known to provoke it."""
+        """Prove that the test provokes the defect."""
         monkeypatch.setattr(Transaction, "_in_doubt", property(lambda self: False, lambda self, value: None), False)
         with cluster_of(protocol) as cluster:
             self.provoke(cluster)
