@@ -1,4 +1,4 @@
-"""Everything here asks Kafka's own classes, or Wireshark's dissector."""
+"""All tests here use Kafka's own classes or Wireshark's dissector."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.conformance import oracle
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Called for what is in this folder only."""
+    """pytest calls this for the tests of this folder only."""
     item.add_marker(pytest.mark.live)
 
 
 @pytest.fixture(scope="package", autouse=True)
 def _programs() -> Iterator[None]:
-    """The Java programs live as long as somebody here may ask them."""
+    """Stop the Java programs after the last test that may use them."""
     yield
     oracle.end_programs()

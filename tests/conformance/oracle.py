@@ -42,7 +42,7 @@ _NOT_DECLARED = re.compile(r"kafka-metadata-2\.8\.2\.jar")
 
 @functools.cache
 def jars(release: str) -> Sequence[Path]:
-    """The folders with a release's jars and what they need. Skips the test where they cannot be had."""
+    """Return the folders with a release's jars and dependencies; skip the test if they are not available."""
     return [_fetched(artifact, release) for artifact in _ARTIFACTS[release]]
 
 
@@ -60,7 +60,7 @@ def class_path(release: str) -> str:
 
 
 def needed(program: str) -> str:
-    """The path of a program without which the test means nothing."""
+    """Return the path of a program that the test requires."""
     path = shutil.which(program)
     if path is None:
         unavailable(f"{program} is not on PATH: tools/env java maven")
@@ -69,7 +69,7 @@ def needed(program: str) -> str:
 
 
 def unavailable(reason: str) -> None:
-    """A skip on a laptop; in CI what is missing is a failure."""
+    """Skip the test; in CI, fail it."""
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
@@ -77,7 +77,7 @@ def unavailable(reason: str) -> None:
 
 @functools.cache
 def schemas(release: str) -> dict[str, Any]:
-    """Kafka's schemas of a release by message name, those without any version left out."""
+    """Return Kafka's schemas of a release by message name, without those that have no version."""
     found = {}
     for jar in _own_jars(release):
         if _NOT_DECLARED.fullmatch(jar.name):
@@ -92,7 +92,7 @@ def schemas(release: str) -> dict[str, Any]:
 
 @functools.cache
 def _classes(release: str) -> dict[str, str]:
-    """The full names of all classes of Kafka that have a JSON converter, by their simple names."""
+    """Return the full names of all Kafka classes with a JSON converter, by simple name."""
     found = {}
     for jar in _own_jars(release):
         with zipfile.ZipFile(jar) as entries:
@@ -132,7 +132,7 @@ def versions(text: str | None, valid: range = range(2**15)) -> range:
 
 
 def release_of(name: str, version: int) -> str | None:
-    """The newest release whose schema of the message has the version."""
+    """Return the newest release whose schema of the message has the version."""
     for release in RELEASES:
         schema = schemas(release).get(name)
         if schema and version in versions(schema["validVersions"]):
@@ -142,7 +142,7 @@ def release_of(name: str, version: int) -> str | None:
 
 @dataclass(frozen=True)
 class Question:
-    """A message as JSON text or as hex, to be read by Kafka's class."""
+    """A message as JSON text or hex, for Kafka's class to read."""
 
     kind: str
     name: str
@@ -152,7 +152,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What Kafka's class wrote after reading it: bytes and JSON, or why it would not."""
+    """What Kafka's class wrote after it read the message: bytes and JSON, or its error."""
 
     data: bytes
     obj: Any
@@ -160,13 +160,13 @@ class Answer:
 
 
 def ask(release: str, questions: Sequence[Question]) -> list[Answer]:
-    """What Kafka's classes of a release answer."""
+    """Return the results of a release's Kafka classes, one per question."""
     lines = [f"{q.kind}\t{_java_class(release, q.name)}\t{_java_version(release, q)}\t{q.text}" for q in questions]
     return [_answer(line) for line in filtered(release, "Oracle.java", lines)]
 
 
 def header_versions(release: str, apis: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The versions of the request's and the response's header, for each (API key, version)."""
+    """Return the header versions of request and response for each (API key, version)."""
     answers = filtered(release, "Oracle.java", [f"header\t{key}\t{version}\t" for key, version in apis])
     found = []
     for answer in answers:
@@ -177,7 +177,7 @@ def header_versions(release: str, apis: Sequence[tuple[int, int]]) -> list[tuple
 
 
 def filtered(release: str, program: str, lines: Sequence[str]) -> list[str]:
-    """The lines that one of the Java programs here answers to `lines`, one for each."""
+    """Return the output lines of a Java program, one for each of `lines`."""
     if not lines:
         return []
     answers = _program(release, program).ask(lines)

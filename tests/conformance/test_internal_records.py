@@ -18,7 +18,7 @@ RELEASE = "4.4.0"
 SEED = 21
 SAMPLES = 4
 
-# What 4.4 does not read any more.
+# Records that 4.4 no longer reads.
 _GONE = {"ShareGroupPartitionMetadata"}
 
 
@@ -54,7 +54,7 @@ def test_kafkas_coordinators_and_controllers_read_and_write_the_same() -> None:
 
 
 def test_what_kafka_refuses_too() -> None:
-    # An unknown type and an unknown version; trailing bytes it lets pass, and we do not.
+    # An unknown type and an unknown version. Kafka accepts trailing bytes; kwire does not.
     lines = ["__consumer_offsets\t0063\t-", "__consumer_offsets\t0002000161\t0009", "__cluster_metadata\t-\t017f00"]
     assert all(answer.startswith("error") for answer in oracle.filtered(RELEASE, "RecordOracle.java", lines))
 

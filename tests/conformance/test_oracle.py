@@ -72,7 +72,7 @@ def test_json_that_we_wrote_is_read_by_kafka_and_becomes_our_bytes(
     assert not wrong, f"{len(wrong)} of {len(cases)}, seed {SEED}, such as:\n" + "\n\n".join(wrong[:3])
 
 
-def test_every_declared_version_has_a_judge(by_release: dict[str, list[tuple[str, int, Any]]]) -> None:
+def test_every_declared_version_is_compared_with_a_release(by_release: dict[str, list[tuple[str, int, Any]]]) -> None:
     judged = {(name, version) for cases in by_release.values() for name, version, _ in cases}
     declared = {(cls.__name__, version) for cls in declared_messages() for version in cls.VERSIONS}
     assert judged == declared
@@ -80,7 +80,7 @@ def test_every_declared_version_has_a_judge(by_release: dict[str, list[tuple[str
 
 
 def without_records(obj: Any, cls: Any, version: int) -> Any:
-    """Our JSON with an empty string for records, as Kafka's writer has it (it loses them; its reader takes them)."""
+    """Return our JSON with an empty string for records: Kafka's JSON writer drops them, but its reader accepts them."""
     obj = dict(obj)
     for field in cls.FIELDS:
         name = field.name.split("_")[0] + "".join(part.capitalize() for part in field.name.split("_")[1:])
@@ -100,7 +100,7 @@ def without_records(obj: Any, cls: Any, version: int) -> Any:
 
 
 def records(cls: Any) -> bool:
-    """Whether a message has records somewhere."""
+    """Return whether a message contains records."""
     for field in cls.FIELDS:
         element = field.type.element if isinstance(field.type, Array) else field.type
         if hasattr(element, "FIELDS"):

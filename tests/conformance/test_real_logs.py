@@ -117,7 +117,7 @@ def test_every_record_reads_as_kafkas_own_tool_reads_it(topic: str, cluster: Kaf
     dump = cluster.run("org.apache.kafka.tools.DumpLogSegments", [DECODERS[topic], "--files", str(log)]).decode()
     theirs = dict(read_lines(dump))
     ours = dict(read_log(topic, log))
-    # The log grew between the two readings.
+    # The log has grown since the first read.
     both = [offset for offset in sorted(theirs) if offset in ours]
     assert len(both) >= 2
     assert [ours[offset] for offset in both] == [theirs[offset] for offset in both]
@@ -163,7 +163,7 @@ def test_dump_log_shows_what_kafkas_own_tool_shows(suffix: str, cluster: KafkaCl
 
 
 def as_words(line: dict[str, Any], names: Iterable[str]) -> list[str]:
-    """Fields as Java prints them."""
+    """Return fields as Java prints them."""
     return [str(value).lower() if isinstance(value := line[name], bool) else str(value) for name in names]
 
 
@@ -231,6 +231,6 @@ def as_kafka_dumps(record: InternalRecord) -> Any:
 
 
 def versioned_json(cls: type[Message], data: bytes) -> Any:
-    """What members said to each other, which the tool of Kafka shows too."""
+    """Return the group protocol's metadata as JSON; Kafka's tool shows it too."""
     version, message = decode_versioned(cls, data)
     return message.to_json(version)

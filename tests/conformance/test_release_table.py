@@ -6,7 +6,7 @@ from kwire.cli.versions import release_versions
 from kwire.protocol import ApiKey
 from tests.conformance import oracle
 
-# 4.0 did away with ZooKeeper.
+# 4.0 removed ZooKeeper.
 MODES = [(one, mode) for one in oracle.RELEASES for mode in ("zkBroker", "broker") if mode == "broker" or one < "4"]
 
 
@@ -22,6 +22,6 @@ def test_the_table_is_what_the_schemas_say(release: str, listener: str) -> None:
                 expected[schema["apiKey"]] = versions
     table = release_versions(release.rpartition(".")[0], has_zookeeper=listener == "zkBroker")
     if release > "4":
-        # What brokers say, KAFKA-18659, and not what they take.
+        # The range that brokers advertise (KAFKA-18659), not the one that they accept.
         expected[ApiKey.PRODUCE] = range(expected[ApiKey.PRODUCE].stop)
     assert dict(table) == expected

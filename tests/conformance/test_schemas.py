@@ -15,7 +15,7 @@ from tests.protocol.samples import declared_messages
 # Fields were renamed between releases, which changes no bytes; names are compared with the newest that has a message.
 _ANY_NAME = re.compile(r"[A-Za-z0-9]+")
 
-# Versions that a release had for early access only, and that the next one changed.
+# Versions of early access features, which the next release changed.
 _CHANGED_EARLY_ACCESS = {
     ("ReadShareGroupStateSummaryResponse", 0),
     ("LeaderChangeMessage", 0),
@@ -24,7 +24,7 @@ _CHANGED_EARLY_ACCESS = {
 
 
 class Line(NamedTuple):
-    """One field at one version: what decides its bytes and its JSON."""
+    """One field at one version, with all that determines its bytes and JSON."""
 
     path: str
     type: str

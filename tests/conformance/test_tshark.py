@@ -186,7 +186,7 @@ NAMES: Mapping[str, Sequence[str]] = {
 
 
 class Reason(NamedTuple):
-    """What Wireshark does with frames of these versions that Kafka does not."""
+    """Deviations of Wireshark from Kafka in these versions."""
 
     kind: str
     api: str
@@ -288,7 +288,7 @@ def exchange(found: Api, version: int, request: Any, response: Any) -> tuple[Sen
 
 
 def filled(cls: Any, version: int, random: Random) -> Any:
-    """A random message that fits into a packet."""
+    """Return a random message that fits into a packet."""
     while True:
         message = with_records(random_message(cls, version, random), cls.API_KEY, version)
         if len(message.encode(version)) < PACKET_BYTES_MAX - 100:
@@ -296,7 +296,7 @@ def filled(cls: Any, version: int, random: Random) -> Any:
 
 
 def empty(cls: Any, version: int) -> Any:
-    """A message with nothing in it."""
+    """Return an empty message."""
     zeros = {"string": "", "bytes": b"", "records": b"", "uuid": NO_ID, "boolean": False, "float64": 0.0}
     values = {}
     for field in cls.FIELDS:
@@ -330,7 +330,7 @@ def with_records(struct: Any, key: int, version: int) -> Any:
 
 
 def disagreement(sent: Sent, seen: Dissected) -> str | None:
-    """What Wireshark reads differently in a frame, the first thing, or None."""
+    """Return the first field of a frame that Wireshark reads differently, or None."""
     # ApiVersions lists what Wireshark may not know, which is nothing wrong.
     complaints = [text for text in seen.complaints if sent.api.key != ApiKey.API_VERSIONS or not UNKNOWN.match(text)]
     if complaints:
@@ -365,7 +365,7 @@ def our_fields(sent: Sent) -> list[FieldBytes]:
 
 
 def is_shown(number: int, text: str) -> bool:
-    """Whether a text is this number: Wireshark takes some for unsigned, or shows them in hex, or as a time."""
+    """Return whether a text is this number, which Wireshark may show as unsigned, in hex or as a time."""
     if re.fullmatch(r"-?\d+", text):
         return int(text) in (number, number % 2**32, number % 2**64)
     if text.startswith("0x"):
@@ -374,7 +374,7 @@ def is_shown(number: int, text: str) -> bool:
 
 
 def unknown_to_wireshark(seen: Iterable[tuple[Sent, Dissected]]) -> set[tuple[ApiKey, int]]:
-    """The versions of APIs that it says it does not know; the answers to those it calls nothing at all."""
+    """Return the API versions that Wireshark reports as unknown; it does not name their responses."""
     return {
         (sent.api.key, sent.version)
         for sent, found in seen
@@ -465,7 +465,7 @@ def record(capture: Path) -> list[int]:
             said = []
             for line in dumpcap.stderr:
                 said.append(line)
-                if line.startswith("File:"):  # it has begun
+                if line.startswith("File:"):  # the capture has started
                     break
             else:
                 oracle.unavailable(f"dumpcap cannot capture: {''.join(said)}")

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from tests.conformance import oracle
 
 _TIMEOUT_S = 100
-# What XML cannot hold, and tshark writes all the same.
+# Characters that are invalid in XML, but that tshark writes.
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -28,7 +28,7 @@ class Shown(NamedTuple):
 
 @dataclass
 class Dissected:
-    """What was made of a packet. `complaints` are the dissector's remarks that something is wrong."""
+    """A dissected packet. `complaints` are the errors that the dissector reports."""
 
     number: int
     fields: list[Shown] = field(default_factory=list)

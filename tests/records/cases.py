@@ -1,4 +1,4 @@
-"""What is written by Kafka and by us, to be read by the other: lists of records, and the batches made of them."""
+"""Record lists, and batches of them, that Kafka and kwire write for each other to read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LISTS: dict[str, list[NewRecord]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A batch to be made. `name` is unique and says all."""
+    """A batch to write; `name` is unique and lists all its options."""
 
     records: str
     magic: int
@@ -61,7 +61,7 @@ class Case:
         return LISTS[self.records]
 
     def expected(self) -> list[Record]:
-        """What a reader must see."""
+        """Return the records that a reader must return."""
         return [
             Record(
                 self.base_offset + index,
@@ -74,7 +74,7 @@ class Case:
         ]
 
     def for_encoder(self) -> list[NewRecord]:
-        """The records as a broker has them: under log append time it has given all of them its own time."""
+        """Return the records as stored by a broker, which replaces all timestamps under log append time."""
         if self.timestamp_type == CREATE_TIME:
             return self.new_records
         return [(APPENDED, *record[1:]) for record in self.new_records]

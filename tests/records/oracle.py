@@ -1,4 +1,4 @@
-"""Kafka's own code as a judge: RecordsOracle.java, asked with a list of requests."""
+"""Kafka's own record code as the reference: RecordsOracle.java, run with a list of requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _JARS = _HERE.parents[1] / "tools" / "jars"
 
 
 class Oracle:
-    """A version of kafka-clients, its jars fetched by Maven where they are not there. Close it."""
+    """A version of kafka-clients; Maven downloads missing jars. The caller closes it."""
 
     def __init__(self, version: str, scratch: Path) -> None:
         done = subprocess.run([_JARS, "kafka-clients", version], capture_output=True, text=True, check=False)
@@ -33,7 +33,7 @@ class Oracle:
         self._program = JavaProgram(f"{done.stdout.strip().splitlines()[-1]}/*", source)
 
     def ask(self, requests: Iterable[str]) -> list[list[str]]:
-        """The answers' fields."""
+        """Return the fields of each response."""
         return [line.split("\t") for line in self._program.ask([*requests])]
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ def _record_line(record: NewRecord) -> str:
 
 
 def read_answers(answers: Iterable[Sequence[str]]) -> dict[str, list[Record] | str]:
-    """By name, the records that Kafka read, or its complaint."""
+    """Return the records that Kafka read, or its error, by name."""
     found: dict[str, list[Record] | str] = {}
     records: list[Record] = []
     for kind, *fields in answers:

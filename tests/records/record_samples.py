@@ -1,4 +1,4 @@
-"""Lets Kafka write the cases into samples/, for tests without Java: `python -m tests.records.record_samples`.
+"""Let Kafka write the cases into samples/, for tests without Java: `python -m tests.records.record_samples`.
 
 By kafka-clients 3.9.1; test_oracle.py holds what 4.4.0 writes against it.
 """
@@ -34,7 +34,7 @@ def requests() -> list[str]:
 
 
 def samples() -> dict[str, str]:
-    """By name: hex of a batch, or a number for murmur2."""
+    """Return the hex of a batch, or the number of a murmur2 case, by name."""
     found: dict[str, str] = json.loads(_FILE.read_text())
     return found
 

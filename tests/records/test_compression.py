@@ -1,4 +1,4 @@
-"""The codecs: framing, levels, what is refused, and that no input makes more than the limit of it."""
+"""The codecs: framing, levels, rejected input, and the limit of the output."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_levels(codec: Compression, levels: list[int], wrong: list[int]) -> None
             compress(codec, b"", level)
 
 
-# What others write of CONTENTS["text"], in ways that Kafka's clients do not.
+# CONTENTS["text"] as other programs write it, unlike Kafka's clients.
 TEXT = CONTENTS["text"]
 TO_SKIP = (0x184D2A5F).to_bytes(4, "little") + (3).to_bytes(4, "little") + b"zzz"
 VARIANTS: dict[str, tuple[Compression, bytes]] = {
@@ -176,7 +176,7 @@ def test_wrong(codec: Compression, data: bytes, reason: str) -> None:
 
 @each_codec
 def test_cut_off_at_every_byte(codec: Compression) -> None:
-    """Never a part of the content for all of it; but a stream of snappy may end between two blocks."""
+    """A decoder never returns partial content, except that a snappy stream may end between two blocks."""
     data = compress(codec, CONTENTS["text"])
     may_end = {len(XERIAL)} if codec is SNAPPY else set()
     for size in set(range(len(data))) - may_end:
@@ -186,7 +186,7 @@ def test_cut_off_at_every_byte(codec: Compression) -> None:
 
 @each_codec
 def test_flipped_bits(codec: Compression) -> None:
-    """Some content or CorruptRecordsError, and nothing else; batches have a CRC over it all."""
+    """A decoder returns content or raises only CorruptRecordsError; a batch's CRC covers the content."""
     good = compress(codec, CONTENTS["text"])
     for at in range(len(good) * 8):
         data = bytearray(good)
@@ -211,7 +211,7 @@ MB = 1 << 20
 
 
 def lz4_that_declares(size: int) -> bytes:
-    """A frame with a size of its content in its header that is not its content's."""
+    """Return a frame whose header has a wrong content size."""
     descriptor = b"\x68\x40" + struct.pack("<Q", size)
     return b"\x04\x22\x4d\x18" + descriptor + bytes((xxh32(descriptor) >> 8 & 0xFF,)) + bytes(4)
 
@@ -244,7 +244,7 @@ BOMBS: dict[str, tuple[Compression, Callable[[], bytes]]] = {
 
 @pytest.mark.parametrize(("codec", "bomb"), BOMBS.values(), ids=BOMBS)
 def test_bombs(codec: Compression, bomb: Callable[[], bytes]) -> None:
-    """Refused with little memory: twice the limit, since parts are joined."""
+    """Reject it with little memory: twice the limit, since parts are joined."""
     data = bomb()
     decompress(codec, compress(codec, b"imports what is imported when first used"))
     tracemalloc.start()
@@ -260,7 +260,7 @@ def test_bombs(codec: Compression, bomb: Callable[[], bytes]) -> None:
 @each_codec
 @pytest.mark.parametrize("way", ["compress", "decompress"])
 def test_others_run_meanwhile(codec: Compression, way: str) -> None:
-    """Nobody else gets the interpreter's lock but when the codec's library gives it up."""
+    """Other threads get the GIL only when the codec's library releases it."""
     plain = random.Random(1).randbytes(MB // 2).hex().encode()
     packed = compress(codec, plain)
     function, data = (compress, plain) if way == "compress" else (decompress, packed)
@@ -333,7 +333,7 @@ class FakeStandardZstd:
 
 
 def test_zstd_of_the_standard_library() -> None:
-    """Its paths, on a fake. On Python 3.14 all other tests run on the real one."""
+    """Test its paths with a fake. On Python 3.14 all other tests use the real module."""
     library = zstd._Standard(FakeStandardZstd)
     data = library.compress(TEXT, 3)
     assert library.decompress(memoryview(data), len(TEXT)) == TEXT
@@ -361,6 +361,6 @@ def test_zstd_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 15, 16, 17, 31, 32, 100])
 def test_xxh32(size: int) -> None:
-    """lz4 writes it over the content, behind all else."""
+    """lz4 appends it after the content."""
     content = random.Random(size).randbytes(size)
     assert lz4.frame.compress(content, content_checksum=True)[-4:] == xxh32(content).to_bytes(4, "little")

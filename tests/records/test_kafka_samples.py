@@ -1,4 +1,4 @@
-"""Bytes that Kafka's own classes made, recorded in samples/: read as they were meant, and written the same by us."""
+"""Bytes written by Kafka's own classes, recorded in samples/: kwire reads them, and writes the same bytes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_read(case: Case) -> None:
 
 @by_name
 def test_written_the_same(case: Case) -> None:
-    """All of it where nothing is compressed; else what it decompresses to, since codecs' versions differ."""
+    """Return the batch; if compressed, return its decompressed content, since versions of codecs differ."""
     ours, kafkas = encoded(case), bytes.fromhex(SAMPLES[case.name])
     if case.codec is Compression.NONE and case.timestamp_type == 0:
         assert ours == kafkas
@@ -104,5 +104,5 @@ def test_converted(case: Case, magic: int) -> None:
 
 
 def test_the_append_time_is_not_in_the_records() -> None:
-    """The case tells something: what records say of themselves is another time."""
+    """The case is meaningful: the records themselves have other timestamps."""
     assert all(record[0] != APPENDED for case in CASES for record in case.new_records)

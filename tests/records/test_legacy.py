@@ -1,4 +1,4 @@
-"""Message sets of formats v0 and v1: offsets and timestamps inside compressed ones, and what is refused."""
+"""Message sets of formats v0 and v1: offsets and timestamps in compressed ones, and rejected input."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORDS: list[NewRecord] = [(7, b"a", b"1", ()), (9, None, b"", ()), (8, b"", No
 def message(
     fields: str, *, magic: int = 1, offset: int = 0, attributes: int = 0, timestamp: int = 7, crc: int | None = None
 ) -> bytes:
-    """A message with these bytes (hex) for key and value; its CRC and size are right."""
+    """Return a message with these bytes (hex) as key and value, and a valid CRC and size."""
     checked = bytes((magic, attributes)) + (struct.pack(">q", timestamp) if magic else b"") + bytes.fromhex(fields)
     return struct.pack(">qiI", offset, 4 + len(checked), crc32(checked) if crc is None else crc) + checked
 
@@ -149,7 +149,7 @@ def test_records_are_not_shared() -> None:
 
 
 def test_lz4_of_v0_has_the_checksum_of_its_time() -> None:
-    """Of the same frame only the descriptor's checksum differs, and the reader takes both."""
+    """Only the descriptor's checksum of the frame differs, and the reader accepts both."""
     old, new = (encode_batch(RECORDS, magic=magic, compression=Compression.LZ4) for magic in (0, 1))
     flags = bytes.fromhex("04224d186040")
     assert old[old.index(flags) + 6] == 0x1A
@@ -161,7 +161,7 @@ def test_lz4_of_v0_has_the_checksum_of_its_time() -> None:
 
 
 def test_convert_numbers_and_groups() -> None:
-    """What a producer of single messages sends is one batch in the log, compressed or not."""
+    """A producer's single messages become one batch in the log, compressed or not."""
     singles = b"".join(message(NO_KEY + VALUE, offset=0) for _ in range(5)) + gzipped(GOOD, GOOD)
     plain, zipped = decode_batches(convert(singles, 2, base_offset=100))
     assert ([record.offset for record in plain.records()], plain.compression) == ([100, 101, 102, 103, 104], 0)
@@ -172,13 +172,13 @@ def test_convert_numbers_and_groups() -> None:
         convert(singles, 2)
 
 
-def test_convert_leaves_alone_what_is_right() -> None:
+def test_convert_keeps_batches_of_the_right_format() -> None:
     for magic in (0, 1, 2):
         data = encode_batch(RECORDS, magic=magic, compression=Compression.GZIP, base_offset=9)
         assert convert(data, magic) == data
 
 
-def test_convert_down_leaves_out_control_batches() -> None:
+def test_conversion_to_an_older_format_drops_control_batches() -> None:
     batch = encode_batch([(5, None, b"kept", (("lost", b""),))], base_offset=3)
     control = bytearray(encode_batch([(5, b"\0\0\0\1", b"\0\0\0\0\0\0", ())], base_offset=4))
     control[22] |= 0x30
@@ -187,7 +187,7 @@ def test_convert_down_leaves_out_control_batches() -> None:
     assert convert(control, 0, check_crc=False) == b""
 
 
-def test_convert_keeps_the_place_of_a_compacted_batch() -> None:
+def test_convert_keeps_the_offset_range_of_a_compacted_batch() -> None:
     data = bytearray(encode_batch(RECORDS, base_offset=40, producer_id=5, producer_epoch=1, base_sequence=6))
     struct.pack_into(">i", data, 23, 9)  # last offset delta
     (before,) = decode_batches(data, check_crc=False)

@@ -38,7 +38,7 @@ def test_samples_are_what_kafka_writes(oracle: Oracle) -> None:
     answers = dict(oracle.ask(requests()))
     recorded = samples()
     assert answers.keys() == recorded.keys()
-    # Codecs may come to compress otherwise; what is not compressed may not change.
+    # Compressed bytes may change with the codec; uncompressed bytes must not.
     for name in recorded:
         if "-none-" in name or name.startswith(("marker", "murmur2")):
             assert answers[name] == recorded[name], name
@@ -64,8 +64,8 @@ def test_murmur2(oracle: Oracle) -> None:
     assert answers == {key.hex(): str(murmur2(key)) for key in keys}
 
 
-def test_a_question_that_it_does_not_know_ends_it(oracle: Oracle) -> None:
-    """And says which; the next one starts it again."""
+def test_an_unknown_request_ends_the_oracle(oracle: Oracle) -> None:
+    """The error names the request; the next request restarts the oracle."""
     with pytest.raises(AssertionError, match="nonsense"):
         oracle.ask(["murmur2\tempty\t.", "nonsense"])
     assert oracle.ask(["murmur2\tempty\t."]) == [["empty", str(murmur2(b""))]]

@@ -1,4 +1,4 @@
-"""The record code of kafka-python and of aiokafka: each reads what we write, and we read what it writes."""
+"""The record code of kafka-python and aiokafka: each reads kwire's batches, and kwire reads theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any records come back; any damage gives records or CorruptRecordsError, and nothing else."""
+"""Round trips of any records; damaged data gives records or CorruptRecordsError, and nothing else."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ each_batch = pytest.mark.parametrize("data", BATCHES.values(), ids=BATCHES)
 
 
 def read(data: bytes, *, check_crc: bool = True) -> int | None:
-    """How many records, or None if they are corrupt. Any other exception is the caller's failure."""
+    """Return the number of records, or None if they are corrupt. Any other exception fails the test."""
     try:
         found = decode_batches(data, check_crc=check_crc, max_decompressed_bytes=1 << 16)
         return sum(len(batch.records()) for batch in found)
@@ -78,7 +78,7 @@ def read(data: bytes, *, check_crc: bool = True) -> int | None:
 
 @each_batch
 def test_cut_off_at_every_byte(data: bytes) -> None:
-    """What is left are the whole batches before the cut."""
+    """Only the whole batches before the cut remain."""
     whole = len(list(decode_batches(data)))
     for size in range(len(data)):
         assert sum(1 for _ in decode_batches(data[:size])) < whole
@@ -97,7 +97,7 @@ def test_cut_off_inside(data: bytes) -> None:
 
 @each_batch
 def test_flipped_bits(data: bytes) -> None:
-    """Behind the checksum's back too: every bit of the first 400 bytes, then every seventh."""
+    """Also without the checksum: every bit of the first 400 bytes, then every seventh."""
     for at in [*range(min(len(data), 400) * 8), *range(3200, len(data) * 8, 7)]:
         damaged = bytearray(data)
         damaged[at // 8] ^= 1 << at % 8
@@ -107,7 +107,7 @@ def test_flipped_bits(data: bytes) -> None:
 
 @each_batch
 def test_flipped_bits_are_seen(data: bytes) -> None:
-    """What a checksum covers: in v2 from the attributes on, in v0 and v1 from the magic on."""
+    """The checksum covers v2 from the attributes on, v0 and v1 from the magic on."""
     (first, *_) = decode_batches(data)
     for at in range((21 if first.magic == 2 else 17) * 8, first.size_bytes * 8, 5):
         damaged = bytearray(first.raw)
@@ -118,7 +118,7 @@ def test_flipped_bits_are_seen(data: bytes) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300), st.sampled_from([0, 1, 2]), st.integers(0, 7), st.integers(0, 20))
 def test_any_bytes_for_records(body: bytes, magic: int, codec: int, count: int) -> None:
-    """Under a right header and checksum."""
+    """Decode any bytes after a valid header and checksum."""
     if magic == 2:
         checked = struct.pack(">hiqqqhii", codec, max(count - 1, 0), 5, 5, -1, -1, -1, count) + body
         data = struct.pack(">qiibI", 0, 9 + len(checked), -1, 2, crc32c(checked)) + checked

@@ -1,4 +1,4 @@
-"""Batches of format v2: what their headers say, what is refused and where, what may be cut off."""
+"""Batches of format v2: header fields, rejected input with its position, and incomplete batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CODEC_AT, LAST_DELTA_AT, COUNT_AT = 22, 23, 57
 
 
 def batch_of(*records: str, count: int | None = None, last_delta: int | None = None, attributes: int = 0) -> bytes:
-    """A batch of these bytes (hex) for records, whatever they are; its CRC and length are right."""
+    """Return a batch with these bytes (hex) as records, and a valid CRC and length."""
     body = bytes.fromhex("".join(records).replace(" ", ""))
     count = len(records) if count is None else count
     last_delta = count - 1 if last_delta is None else last_delta

@@ -1,4 +1,4 @@
-"""What may happen to an accumulator, at random from a number: done to the one in Python and the one in C alike.
+"""Random operations from a seed, applied to the accumulator in Python and to the one in C.
 
 Each step does the same to both sides and returns what can be seen of it; the caller compares.
 """
@@ -21,14 +21,14 @@ _ERRORS = [None, None, ValueError("refused"), KeyError("lost")]
 
 
 class Side:
-    """One implementation's accumulator, with runs and places in the order in which they came."""
+    """One implementation's accumulator, with its builders and futures in order."""
 
     def __init__(self, made: ModuleType | Any, options: dict[str, Any]) -> None:
         self.made = made
         self.wakes = 0
         self.log: list[Any] = []
         self.runs: list[Any] = []
-        self.places: dict[int, Any] = {}  # those that somebody keeps, by when they came
+        self.places: dict[int, Any] = {}  # futures that the test keeps, by their order
         self.accumulator = made.RecordAccumulator(
             place=made.RecordFuture,
             dispatch=None,
@@ -51,14 +51,14 @@ class Side:
         self.log.append(("first", place._run.outcome(place._number), place.exception()))
 
     def _second(self, place: Any) -> None:
-        self.log.append(("second", place.done(), place))  # it keeps the place
+        self.log.append(("second", place.done(), place))  # it keeps the future
 
     def _fail(self, place: Any) -> None:
         raise ArithmeticError
 
     def _refer(self, topic: str, value: Any = None, key: Any = None, headers: Any = None, partition: Any = None,
                timestamp_ms: Any = None, on_delivery: Any = None) -> Any:  # fmt: skip
-        """As a producer does."""
+        """Handle the slow path as a producer does."""
         row = to_bytes(key, "key"), to_bytes(value, "value"), to_headers(headers)
         if not 0 <= (partition or 0) < 1 << 31 or not 0 <= (timestamp_ms or 0) < 1 << 63:
             raise ValueError
@@ -76,7 +76,7 @@ class Side:
         return place
 
     def resolve(self, run: Any, start: int, end: int, offset: int, append_time: int, error: Any) -> Any:
-        """As the producer's `resolve` does."""
+        """Resolve records as the producer does."""
         reports, late = run.resolve(start, end, offset, append_time, error)
         if late is None:
             if reports is not None:
@@ -91,7 +91,7 @@ class Side:
         return None
 
     def seen(self) -> Any:
-        """What there is to compare, without the objects themselves."""
+        """Return the state to compare, without object identities."""
         log = [one if isinstance(one, type) else (*one[:-1], _told(one[-1])) for one in self.log]
         places = {number: _told(place) for number, place in self.places.items()}
         return log, places, self.wakes, self._memory(), self.accumulator.untaken(), [_run(run) for run in self.runs]
@@ -116,7 +116,7 @@ def _run(run: Any) -> Any:
 
 
 class Story:
-    """`made` are the two implementations."""
+    """The same operations on both implementations, `made`."""
 
     def __init__(self, seed: int, made: tuple[Any, Any]) -> None:
         self._chance = chance = Random(seed)
@@ -127,8 +127,8 @@ class Story:
         }
         self.sides = [Side(each, options) for each in made]
         self._count = 0
-        self._resolved: dict[int, int] = {}  # how far, of each run that was taken
-        self._waiting: list[int] = []  # runs that are not routed
+        self._resolved: dict[int, int] = {}  # up to which record, by builder taken
+        self._waiting: list[int] = []  # builders that are not routed
 
     def go(self, steps: int) -> None:
         todo = [*[self._send] * 12, self._append, self._append_many, self._await, *[self._take] * 2, self._route,
@@ -139,13 +139,13 @@ class Story:
         assert one == other
 
     def _both(self, act: Callable[..., Any], *args: Any) -> None:
-        """Do it on both sides; what it answers or raises must be the same."""
+        """Do it on both sides; both must return or raise the same."""
         seen = []
         for side in self.sides:
             try:
                 seen.append(act(side, *args))
             except (TypeError, ValueError):
-                seen.append("refused")  # of several things that are wrong, each side may see another one first
+                seen.append("refused")  # with several errors, each side may find another one first
         assert seen[0] == seen[1], act
 
     def _data(self) -> Any:
@@ -303,7 +303,7 @@ class Story:
         return (act,)
 
     def _settle(self) -> Any:
-        """An accumulator that is shut, and one that is open again."""
+        """Close the accumulator, or open it again."""
         is_open = self._chance.random() < 0.8
 
         def act(side: Side) -> None:

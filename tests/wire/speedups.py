@@ -30,19 +30,19 @@ _COMPILER = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
 # KWIRE_CFLAGS is for tools/sanitize.
 _FLAGS = os.environ.get("KWIRE_CFLAGS", "-O2").split()
 
-# CI skips nothing: there a compiler that is missing makes what needs it fail.
+# CI skips nothing: without a compiler, the tests that need it fail there.
 CAN_COMPILE = bool(os.environ.get("CI")) or (_COMPILER is not None and (_INCLUDE / "Python.h").is_file())
 
 needs_c = pytest.mark.skipif(not CAN_COMPILE, reason="no C compiler or no headers of Python")
 
 
 def compiled(flags: Sequence[str] = _FLAGS, *more: Path) -> Path:
-    """The accelerator, with more sources."""
+    """Compile the accelerator with additional sources."""
     return shared_library([*sorted(_SOURCES.glob("*.c")), *more], flags)
 
 
 def shared_library(sources: Sequence[Path], flags: Sequence[str] = _FLAGS) -> Path:
-    """Made once for each state of the sources and the accelerator's headers."""
+    """Compile once for each state of the sources and the accelerator's headers."""
     assert _COMPILER is not None, "no C compiler"
     texts = [path.read_bytes() for path in (*sources, *sorted(_SOURCES.glob("*.h")))]
     key = hashlib.sha256(b"\0".join([*texts, *map(str.encode, flags), str(_INCLUDE).encode()])).hexdigest()[:16]
@@ -75,7 +75,7 @@ def speedups() -> ModuleType:
     return loaded(compiled())
 
 
-# The modules that have counterparts in C, those first that others import.
+# The modules that have counterparts in C; imported modules first.
 TWINS = (
     "kwire.wire.accel", "kwire.wire.buffers", "kwire.wire.checksums", "kwire.net.sockets", "kwire.records.encoder",
     "kwire.records.decoder", "kwire.records.reader", "kwire.producer.batch_builder",
@@ -88,16 +88,16 @@ class Implementation:
 
     def __init__(self, speedups: ModuleType | None) -> None:
         for name in TWINS:
-            importlib.import_module(name)  # with its packages, which are to keep the originals
+            importlib.import_module(name)  # with its packages, which keep the original modules
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("KWIRE_IMPL", "")
             patch.setitem(sys.modules, "kwire.wire._speedups", speedups)
             for name in TWINS:
                 package, _, module = name.rpartition(".")
-                patch.setattr(sys.modules[package], module, None)  # importing sets it
+                patch.setattr(sys.modules[package], module, None)  # the import sets it
                 patch.delitem(sys.modules, name)
             self.modules = [importlib.import_module(name) for name in TWINS]
-            for name in TWINS:  # for the patch to put the originals back
+            for name in TWINS:  # so that the patch restores the originals
                 sys.modules.pop(name)
 
     def module(self, name: str) -> Any:
@@ -111,11 +111,11 @@ class Implementation:
         raise AttributeError(name)
 
 
-# The specification: all of it in Python.
+# The specification, all in Python.
 python = Implementation(None)
 
 
 @cache
 def accelerated() -> Implementation:
-    """C, and Python for what C leaves to it."""
+    """Return C, with Python for what C leaves to it."""
     return Implementation(speedups())

@@ -1,4 +1,4 @@
-"""The choice between Python and C, each in a process of its own since it is made once."""
+"""The choice between Python and C. It is made once per process, so each test starts a process."""
 
 from __future__ import annotations
 

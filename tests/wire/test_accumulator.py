@@ -1,4 +1,4 @@
-"""The accumulator, its runs and places: in Python and in C alike."""
+"""The accumulator, its builders and futures, in Python and in C."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def made(request: pytest.FixtureRequest) -> Any:
 
 
 class Accumulators:
-    """An accumulator, and what it did: wake-ups, and calls that it referred."""
+    """An accumulator, with its wakeups and the calls that it passed to the slow path."""
 
     def __init__(self, made: Any, **options: Any) -> None:
         self.wakes = 0
@@ -63,7 +63,7 @@ def values(run: Any) -> list[bytes | None]:
 @pytest.mark.parametrize("count", [0, 1, 4, 1_000])
 @pytest.mark.parametrize("key", [None, b"", b"key", "text", "\N{SNOWMAN}"])
 @pytest.mark.parametrize("key_hash", ["murmur2", "crc32"])
-def test_where_records_go(made: Any, count: int, key: bytes | str | None, key_hash: str) -> None:
+def test_slots_of_records(made: Any, count: int, key: bytes | str | None, key_hash: str) -> None:
     accumulators = Accumulators(made, key_hash=key_hash)
     accumulators.know(count=count)
     place = accumulators.accumulator.send("t", b"v", key)
@@ -102,8 +102,8 @@ def test_a_record_has_the_time_of_its_call(made: Any) -> None:
 
 
 @needs_c
-def test_c_asks_the_system_itself() -> None:
-    """What it knows of the time between two looks at the clock is for test_clock.py."""
+def test_c_reads_the_system_clock() -> None:
+    """test_clock.py tests the time between two reads of the clock."""
     accumulators = Accumulators(speedups(), by_system=True, time_ms=lambda: 5)
     accumulators.know()
     accumulators.accumulator.send("t", b"v", partition=0)
@@ -140,7 +140,7 @@ OUT_OF_ORDER: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("args", "kwargs"), OUT_OF_ORDER, ids=[str(number) for number in range(len(OUT_OF_ORDER))])
-def test_what_is_out_of_the_ordinary_is_referred(made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def test_unusual_records_take_the_slow_path(made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     accumulators = Accumulators(made)
     accumulators.know()
     if made is python and args[1:] == ("\udcff",):
@@ -166,8 +166,8 @@ GIVEN: list[tuple[Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize("number", range(len(GIVEN)))
-def test_headers_and_buffers_make_the_same_record_by_whatever_way(made: Any, number: int) -> None:
-    """In Python they are for who is asked, in C they go in at once."""
+def test_headers_and_buffers_make_the_same_record_on_both_paths(made: Any, number: int) -> None:
+    """Python passes them to the slow path; C appends them at once."""
     value, key, headers = GIVEN[number]
     accumulators, others = Accumulators(made), Accumulators(python)
     row = to_bytes(value, "value"), to_bytes(key, "key"), to_headers(headers)
@@ -207,8 +207,8 @@ def test_a_full_accumulator_and_a_closed_one_take_the_slow_path(made: Any) -> No
     assert accumulators.accumulator.append("t", None, NOW, None, b"", (), 40, None) is not None
 
 
-def test_runs_are_full_by_size_and_stay_open_until_closed(made: Any) -> None:
-    accumulators = Accumulators(made, batch_bytes=61 + 2 * 17 + 36 + 10)  # of the third so much as it counts as
+def test_builders_are_full_by_size_and_stay_open_until_closed(made: Any) -> None:
+    accumulators = Accumulators(made, batch_bytes=61 + 2 * 17 + 36 + 10)  # two records, and the upper bound of a third
     accumulators.know()
     for number in range(7):
         accumulators.accumulator.send("t", b"%010d" % number, partition=2)
@@ -230,7 +230,7 @@ def test_runs_are_full_by_size_and_stay_open_until_closed(made: Any) -> None:
         ("append_many", ("t", ManyColumns([b"v"], None, None, NOW, None), 0, 1)),
     ],
 )
-def test_an_interrupt_on_the_way_to_the_bell_does_not_leave_the_loop_asleep(made: Any, way: str, given: Any) -> None:
+def test_an_interrupt_before_the_wakeup_does_not_leave_the_loop_asleep(made: Any, way: str, given: Any) -> None:
     rings: list[str] = []
 
     def ring() -> None:
@@ -248,7 +248,7 @@ def test_an_interrupt_on_the_way_to_the_bell_does_not_leave_the_loop_asleep(made
 
 
 @needs_c
-def test_a_report_for_which_there_is_no_memory_wakes_nevertheless() -> None:
+def test_a_callback_without_memory_still_wakes_the_loop() -> None:
     memory: Any = pytest.importorskip("_testcapi")
     accumulators = Accumulators(speedups())
     accumulators.know()
@@ -267,7 +267,7 @@ def test_a_report_for_which_there_is_no_memory_wakes_nevertheless() -> None:
     assert 0 < failed < 60
 
 
-def test_records_without_a_key_go_where_they_go_now(made: Any) -> None:
+def test_records_without_a_key_follow_the_current_slot(made: Any) -> None:
     accumulators = Accumulators(made)
     accumulators.know()
     accumulators.accumulator.append("t", None, NOW, None, b"of a request", (), 50, "terms")
@@ -295,15 +295,15 @@ def test_terms_keep_records_apart(made: Any) -> None:
     ]
 
 
-def test_waiting_records_are_routed_in_order_with_all_that_belongs_to_them(made: Any) -> None:
+def test_route_moves_records_in_order_with_their_callbacks_and_waiters(made: Any) -> None:
     accumulators = Accumulators(made, dispatch=None)
-    told: list[object] = []
+    called: list[object] = []
     accumulators.accumulator.append("t", None, NOW, b"k", b"0", (("h", b"x"),), 70, None)
     (taken,) = accumulators.accumulator.take()
     taken.since = 5.0
-    places = [accumulators.accumulator.send("t", b"%d" % number, b"k", timestamp_ms=number, on_delivery=told.append)
+    places = [accumulators.accumulator.send("t", b"%d" % number, b"k", timestamp_ms=number, on_delivery=called.append)
               for number in range(1, 4)]  # fmt: skip
-    assert taken.add_waiter(1, places[0], told.append, None)
+    assert taken.add_waiter(1, places[0], called.append, None)
     assert len(taken) == 4
     accumulators.know(waiting=[taken])
     places.append(accumulators.accumulator.send("t", b"4", b"k"))
@@ -318,10 +318,10 @@ def test_waiting_records_are_routed_in_order_with_all_that_belongs_to_them(made:
     assert [one[0] for one in late] == [1]
     assert [place.done() for place in places] == [True] * 4
     assert taken.outcome(2) == (run.partition, 102, 2, None)
-    assert not taken.add_waiter(0, places[0], told.append, None)
+    assert not taken.add_waiter(0, places[0], called.append, None)
 
 
-def test_a_forgotten_topic_is_as_new_once_its_records_were_taken(made: Any) -> None:
+def test_a_forgotten_topic_starts_again_after_its_records_are_taken(made: Any) -> None:
     accumulators = Accumulators(made)
     accumulators.know(count=4)
     accumulators.accumulator.append("t", 3, NOW, None, b"a", (), 10, None)
@@ -339,7 +339,7 @@ def test_a_forgotten_topic_is_as_new_once_its_records_were_taken(made: Any) -> N
     assert run.partition == UNROUTED
 
 
-def test_a_topic_is_not_forgotten_while_a_record_is_on_its_way_in(made: Any) -> None:
+def test_a_topic_is_not_forgotten_while_a_record_is_appended(made: Any) -> None:
     forgotten: list[bool] = []
 
     def may_share(one: object, other: object) -> bool:
@@ -356,7 +356,7 @@ def test_a_topic_is_not_forgotten_while_a_record_is_on_its_way_in(made: Any) -> 
     assert (number, len(run)) == (0, 1)
 
 
-def test_a_callback_right_after_its_record_is_a_report(made: Any) -> None:
+def test_a_callback_added_right_after_its_record_is_a_delivery_callback(made: Any) -> None:
     accumulators = Accumulators(made)
     accumulators.know()
     first, second, third = [accumulators.accumulator.send("t", b"v") for _ in range(3)]
@@ -368,7 +368,7 @@ def test_a_callback_right_after_its_record_is_a_report(made: Any) -> None:
     assert not run.report(0, first, len)
 
 
-def test_a_callback_comes_too_late_for_reports_that_are_told_in_part(made: Any) -> None:
+def test_a_callback_is_too_late_once_some_callbacks_were_called(made: Any) -> None:
     accumulators = Accumulators(made)
     accumulators.know()
     places = [accumulators.accumulator.send("t", b"v") for _ in range(4)]
@@ -406,8 +406,8 @@ def test_parts_resolve_one_by_one_and_once(made: Any) -> None:
     ]  # fmt: skip
 
 
-def test_a_place_is_asked_for_its_error(made: Any) -> None:
-    """At once where the outcome is known, also of a record that was routed; else it waits, and looks again."""
+def test_a_future_returns_its_error(made: Any) -> None:
+    """`exception` returns at once for a resolved record, also a routed one; else it waits and checks again."""
     accumulators = Accumulators(made)
     error = RuntimeError("refused")
     waits: list[float | None] = []
@@ -449,8 +449,8 @@ def test_a_place_is_asked_for_its_error(made: Any) -> None:
 
 
 @needs_c
-def test_records_that_wait_are_nothing_to_the_garbage_collector() -> None:
-    """It would look at all of them again and again; it costs more than all else of a record."""
+def test_the_garbage_collector_does_not_track_pending_records() -> None:
+    """Repeated collections would visit all of them, which costs more than the rest of a record."""
     made = speedups().future_class("tests.Made")
     assert (made.__module__, made.__name__, made.__mro__[1]) == ("tests", "Made", speedups().RecordFuture)
     accumulators = Accumulators(speedups(), place=made)
@@ -460,25 +460,27 @@ def test_records_that_wait_are_nothing_to_the_garbage_collector() -> None:
     assert not gc.is_tracked(place)
 
 
-def test_reports_are_told_once_and_what_one_raises_is_its_own(made: Any) -> None:
+def test_callbacks_are_called_once_and_an_error_affects_no_other(made: Any) -> None:
     accumulators = Accumulators(made)
-    told: list[object] = []
+    called: list[object] = []
     errors: list[object] = []
 
     def fail(place: Any) -> None:
         raise ValueError("mine")
 
     accumulators.know()
-    places = [accumulators.accumulator.send("t", b"v", on_delivery=call) for call in (told.append, fail, told.append)]
+    places = [
+        accumulators.accumulator.send("t", b"v", on_delivery=call) for call in (called.append, fail, called.append)
+    ]
     (run,) = accumulators.accumulator.take()
     run.close()
     reports, _ = run.resolve(0, 3, 0, -1, None)
     reports.tell(lambda error, place: errors.append((str(error), place)))
-    assert told == [places[0], places[2]]
+    assert called == [places[0], places[2]]
     assert errors == [("mine", places[1])]
 
 
-@pytest.mark.parametrize("largest", [0, 100_000])  # a large one is summed without the interpreter's lock
+@pytest.mark.parametrize("largest", [0, 100_000])  # the CRC of a large one is computed without the GIL
 def test_bodies_and_batches_are_the_same(largest: int) -> None:
     seen = []
     for name in IMPLEMENTATIONS:
@@ -512,16 +514,16 @@ def test_eight_threads_at_once(made: Any) -> None:
     accumulators, count = Accumulators(made, batch_bytes=5_000, bytes_max=1 << 30), 3_000
     accumulators.know()
 
-    told: list[list[tuple[int, object]]] = [[] for _ in range(8)]
+    called: list[list[tuple[int, object]]] = [[] for _ in range(8)]
 
     def send(name: int) -> None:
-        def tell(place: Any) -> None:
-            told[name].append((place._run.outcome(place._number)[2], place.exception()))
+        def note(place: Any) -> None:
+            called[name].append((place._run.outcome(place._number)[2], place.exception()))
 
-        kept: deque[Any] = deque(maxlen=5)  # the others are made again for their reports
+        kept: deque[Any] = deque(maxlen=5)  # the others are created again for their callbacks
         for number in range(count):
             kept.append(
-                accumulators.accumulator.send("t", b"%d %d" % (name, number), b"%d" % name, None, None, number, tell)
+                accumulators.accumulator.send("t", b"%d %d" % (name, number), b"%d" % name, None, None, number, note)
             )
 
     threads = [threading.Thread(target=send, args=(name,)) for name in range(8)]
@@ -538,7 +540,7 @@ def test_eight_threads_at_once(made: Any) -> None:
     for run in taken:
         run.close()
     assert _resolve(taken, resolved) == len(taken)
-    assert told == [[(number, None) for number in range(count)]] * 8
+    assert called == [[(number, None) for number in range(count)]] * 8
     seen: dict[bytes, list[int]] = {}
     for run in taken:
         for value in values(run):
@@ -549,7 +551,7 @@ def test_eight_threads_at_once(made: Any) -> None:
 
 
 def _resolve(taken: list[Any], start: int) -> int:
-    """Those from `start` on that are closed, as far as they follow each other."""
+    """Return the consecutive closed builders from `start` on."""
     while start < len(taken) and taken[start].is_closed:
         reports, _ = taken[start].resolve(0, len(taken[start]), 0, -1, None)
         reports.tell(_fail)
@@ -562,11 +564,11 @@ def _fail(error: Exception, place: Any) -> None:
 
 
 def collect_soon(act: Callable[[], object], after: int) -> None:
-    """Have a finalizer do that once `after` more objects are made that the collector counts. Sets its threshold."""
+    """Run a function in a finalizer after `after` more allocations that the collector counts; set its threshold."""
 
     class Acts:
         def __init__(self) -> None:
-            self.me = self  # a circle: only the collector ends it
+            self.me = self  # a reference cycle: only the collector frees it
 
         def __del__(self) -> None:
             act()
@@ -576,8 +578,8 @@ def collect_soon(act: Callable[[], object], after: int) -> None:
     gc.set_threshold(gc.get_count()[0] + 1 + after)
 
 
-def test_a_finalizer_that_sends_in_the_midst_of_a_send(made: Any) -> None:
-    """Every record keeps what is its own."""
+def test_a_finalizer_that_sends_during_a_send(made: Any) -> None:
+    """Every record keeps its own fields."""
     theirs = b"from a finalizer"
     time_ms = [0]
     accumulators = Accumulators(made, batch_bytes=300, time_ms=lambda: time_ms[-1])
@@ -608,7 +610,7 @@ def test_a_finalizer_that_sends_in_the_midst_of_a_send(made: Any) -> None:
 
 
 @needs_c
-def test_some_memory_of_full_runs_goes_round_until_the_last_door_has_gone() -> None:
+def test_memory_of_full_builders_is_reused_until_the_last_accumulator_is_freed() -> None:
     def fill(accumulators: Accumulators) -> int:
         for _ in range(3_000):
             accumulators.accumulator.send("t", bytes(9_000))
@@ -642,22 +644,22 @@ def test_nothing_leaks() -> None:
     def once() -> None:
         accumulators = Accumulators(speedups())
         error = ValueError("no")
-        told: list[object] = []
+        called: list[object] = []
         accumulators.accumulator.send("t", b"waits", b"k")
         accumulators.accumulator.append("t", None, NOW, b"k", b"0", (("h", b"x"),), 70, SimpleNamespace())
         waiting = accumulators.accumulator.take()
         accumulators.know(waiting=waiting)
-        kept = [accumulators.accumulator.send("t", b"%d" % number, on_delivery=told.append) for number in range(50)]
+        kept = [accumulators.accumulator.send("t", b"%d" % number, on_delivery=called.append) for number in range(50)]
         for headers in ([("text", "text"), ("bytes", b"v")], {"text": "text"}, [("bad", 5)], [("\udcff", b"")], 5):
             accumulators.accumulator.send("t", bytearray(b"v"), memoryview(b"k"), headers)
         for run in accumulators.accumulator.take():
             run.close()
-            assert run.add_waiter(0, kept[0], told.append, None)
+            assert run.add_waiter(0, kept[0], called.append, None)
             sent = run.batch(0, 1, 0, 0)
             assert bytes(run.batch(0, 1, 1, 0)) != bytes(sent)
             reports, _ = run.resolve(0, len(run), 0, -1, error)
             if reports is not None:
-                reports.tell(lambda *raised: told.append(raised))
+                reports.tell(lambda *raised: called.append(raised))
             run.rows()
             run.drop(len(run))
 
@@ -665,7 +667,7 @@ def test_nothing_leaks() -> None:
 
 
 def _leaks(once: Callable[[], None]) -> None:
-    """What fills a cache of the interpreter's comes to an end; a leak takes as much in every round."""
+    """The interpreter's caches fill up at some point; a leak grows in every round."""
     growths: list[int] = []
     gc.collect()
     for _ in range(6):
@@ -680,7 +682,7 @@ def _leaks(once: Callable[[], None]) -> None:
 # -- memory, and each topic's share of it
 
 
-def test_a_topic_may_hold_sixteen_times_what_is_free(made: Any) -> None:
+def test_a_topic_may_hold_sixteen_times_the_free_memory(made: Any) -> None:
     accumulators = Accumulators(made, bytes_max=1_700)
     accumulators.know()
     accumulators.know("other")
@@ -716,7 +718,7 @@ def test_many_values_at_once_get_the_share_that_single_ones_get(made: Any) -> No
         assert accumulators.accumulator.held("t") == held
 
 
-def test_while_memory_is_short_a_topic_gets_a_sixteenth_of_what_is_free(made: Any) -> None:
+def test_while_memory_is_short_a_topic_gets_a_sixteenth_of_the_free_memory(made: Any) -> None:
     accumulators = Accumulators(made, bytes_max=1_700)
     accumulators.know()
     accumulators.know("other")
@@ -730,7 +732,7 @@ def test_while_memory_is_short_a_topic_gets_a_sixteenth_of_what_is_free(made: An
     assert accumulators.accumulator.send("t", bytes(4)) != "referred"
 
 
-def test_who_comes_later_is_referred_while_senders_wait_for_the_topic(made: Any) -> None:
+def test_later_senders_take_the_slow_path_while_senders_wait_for_the_topic(made: Any) -> None:
     accumulators = Accumulators(made)
     accumulators.know()
     accumulators.know("other")

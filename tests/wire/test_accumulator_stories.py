@@ -1,4 +1,4 @@
-"""Stories at random: the accumulator in C and the one in Python tell the same.
+"""Random operations: the accumulator in C and the one in Python behave the same.
 
 KWIRE_STORIES says how many, KWIRE_FIRST_STORY which is the first: for ten minutes with the sanitizers,
 
@@ -21,7 +21,7 @@ FIRST = int(os.environ.get("KWIRE_FIRST_STORY", "0"))
 
 @needs_c
 @pytest.mark.parametrize("tenth", range(10))
-def test_both_doors_tell_the_same(tenth: int) -> None:
+def test_both_accumulators_behave_the_same(tenth: int) -> None:
     for seed in range(FIRST + tenth, FIRST + STORIES, 10):
         try:
             Story(seed, (python, speedups())).go(150)

@@ -1,4 +1,4 @@
-"""Many records at once at the accumulator: in Python and in C alike."""
+"""Many records in one call of the accumulator, in Python and in C."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def made(request: pytest.FixtureRequest) -> Any:
 
 
 def buffers(cells: list[bytes | None], *, is_wide: bool, skipped: int) -> BytesCells:
-    """As Arrow has them, after `skipped` items that are not meant."""
+    """Return items in Arrow's layout, after `skipped` items to ignore."""
     whole = [b"not meant"] * skipped + cells
     validity = bytearray(len(whole) // 8 + 1)
     ends = [0]
@@ -66,7 +66,7 @@ def many(draw: st.DrawFn) -> tuple[int, ManyColumns]:
 
 
 def outcome(made: Any, given: ManyColumns, count: int, options: dict[str, Any], partitions: int) -> Any:
-    """All that can be seen of an accumulator that many records were put before, until there was no room."""
+    """Return the visible state of an accumulator after it appended many records, until memory was full."""
     accumulators = Accumulators(made, **options)
     accumulators.know(count=partitions)
     accumulators.accumulator.append("t", None, NOW, None, b"", (), 40, None)
@@ -102,7 +102,7 @@ def test_c_does_what_python_does(given: tuple[int, ManyColumns], partitions: int
 
 
 _COUNT = 20_000
-_SIZES = [0, 5, 62, 63, 64, 130, 8_200]  # on both sides of where a length takes one byte more
+_SIZES = [0, 5, 62, 63, 64, 130, 8_200]  # on both sides of each step in a length's varint size
 _LONG: dict[str, tuple[ManyColumns, dict[str, Any]]] = {
     "one after the other": (columns([b"%d" % at for at in range(_COUNT)]), {}),
     "with keys": (columns([b"v"] * _COUNT, [b"%d" % (at % 97) for at in range(_COUNT)]), {}),
@@ -143,8 +143,8 @@ def test_c_does_what_python_does_with_thousands(case: str, partitions: int) -> N
 
 @needs_c
 @pytest.mark.parametrize(("partitions", "batch_bytes"), [(array("i", [1, 1, 2, 1] * 50), 3_000), (2, 30_000)])
-def test_others_send_into_the_same_runs_meanwhile(partitions: Any, batch_bytes: int) -> None:
-    """What has terms is asked of Python, which may send more: between two records of the call, in its very run."""
+def test_other_threads_send_into_the_same_builders_meanwhile(partitions: Any, batch_bytes: int) -> None:
+    """For terms, C calls Python, which may send to the same builder between two records of the call."""
 
     def seen(made: Any) -> Any:
         sent: list[int] = []
@@ -181,7 +181,7 @@ def test_partitions_that_no_topic_has(made: Any) -> None:
     assert [stretches[where][0].partition for where in at] == [65_536, 2**31 - 1, 65_536]
 
 
-def test_a_finalizer_that_sends_in_the_midst_of_many(made: Any) -> None:
+def test_a_finalizer_that_sends_during_append_many(made: Any) -> None:
     accumulators, theirs = Accumulators(made, batch_bytes=600), b"from a finalizer"
     accumulators.know()
     where: list[Any] = []
@@ -194,7 +194,7 @@ def test_a_finalizer_that_sends_in_the_midst_of_many(made: Any) -> None:
     try:
         for number in range(400):
             cells: list[bytes | None] = [b"%d" % (number * 9 + at) for at in range(9)]
-            kept: list[list[int]] = [[] for _ in range(100)]  # else lists that are no more were taken again
+            kept: list[list[int]] = [[] for _ in range(100)]  # otherwise the memory of freed lists is reused
             collect_soon(send, number % 20)
             where += accumulators.accumulator.append_many("t", columns(cells), 0, 9)[2]
             assert not any(kept)
@@ -219,7 +219,7 @@ def test_nothing_but_bytes(function: Any) -> None:
 
 
 @pytest.mark.parametrize("partitions", [0, 1, 4])
-def test_each_record_is_where_it_is_said_to_be(made: Any, partitions: int) -> None:
+def test_each_record_is_at_its_reported_position(made: Any, partitions: int) -> None:
     accumulators = Accumulators(made, batch_bytes=300)
     accumulators.know(count=partitions)
     cells: list[bytes | None] = [b"%d" % number for number in range(200)]
@@ -238,7 +238,7 @@ def test_each_record_is_where_it_is_said_to_be(made: Any, partitions: int) -> No
         numbers[at[index]] += 1
 
 
-def test_room_ends_and_a_record_alone_is_let_in(made: Any) -> None:
+def test_memory_is_bounded_but_a_single_record_is_accepted(made: Any) -> None:
     accumulators = Accumulators(made, bytes_max=100)
     accumulators.know()
     given = columns([bytes(200), b"", b""])
@@ -249,7 +249,7 @@ def test_room_ends_and_a_record_alone_is_let_in(made: Any) -> None:
     assert accumulators.accumulator.append_many("t", given, 3, 3) == (3, 0, [], None)
 
 
-def test_one_that_is_too_large_ends_it(made: Any) -> None:
+def test_a_record_that_is_too_large_ends_append_many(made: Any) -> None:
     accumulators = Accumulators(made, record_bytes_max=100)
     accumulators.know()
     given = columns([b"", bytes(65), b""])
@@ -271,7 +271,7 @@ def test_outcomes_of_a_range(made: Any) -> None:
     assert run.outcomes(4, 6) == run.outcomes(3, 3) == []
 
 
-def test_outcomes_of_records_that_were_routed(made: Any) -> None:
+def test_outcomes_of_routed_records(made: Any) -> None:
     accumulators = Accumulators(made)
     keys: list[bytes | None] = [b"a", b"a", b"c", b"a", b"a"]
     accumulators.accumulator.append_many("t", columns([b"v"] * 5, keys), 0, 5)
@@ -295,7 +295,7 @@ BROKEN: list[tuple[BytesCells, str]] = [
 ]
 
 
-def test_what_is_not_there_may_end_anywhere(made: Any) -> None:
+def test_null_items_may_have_invalid_bounds(made: Any) -> None:
     accumulators = Accumulators(made)
     accumulators.know()
     given = columns((b"\x05", struct.pack("=4i", 0, 2, 1, 3), b"abc", False, 0))
@@ -333,7 +333,7 @@ def test_broken_buffers(made: Any, cells: BytesCells, message: str) -> None:
         (),
     ],
 )
-def test_c_refuses_what_is_no_column(given: Any) -> None:
+def test_c_rejects_invalid_columns(given: Any) -> None:
     accumulators = Accumulators(speedups())
     accumulators.know()
     with pytest.raises((ValueError, TypeError, IndexError)):

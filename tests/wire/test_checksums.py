@@ -57,7 +57,7 @@ def test_crc32c_is_taken_before_crcmod(monkeypatch: pytest.MonkeyPatch, is_insta
 
 
 def murmur2_by_the_book(data: bytes) -> int:
-    """Austin Appleby's description, a byte at a time, with the seed that Kafka's Java client has."""
+    """Compute Austin Appleby's murmur2 byte by byte, with the seed of Kafka's Java client."""
     m, word = 0x5BD1E995, 0xFFFFFFFF
     h = 0x9747B28C ^ len(data)
     while len(data) >= 4:
@@ -77,5 +77,5 @@ def murmur2_by_the_book(data: bytes) -> int:
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
 @given(data=st.binary(max_size=70))
 def test_murmur2(wrap: type[bytes], data: bytes) -> None:
-    """Java's own values are in tests/records."""
+    """tests/records has the values of the Java client."""
     assert checksums.murmur2(wrap(data)) == murmur2_by_the_book(data)

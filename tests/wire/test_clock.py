@@ -1,4 +1,4 @@
-"""The time of day that C knows between two looks at the clock, over a counter and clocks that the test sets."""
+"""The time of day in C between two reads of the clock, with a counter and clocks that the test sets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = needs_c
 
 START_NS = 1_700_000_000_000_000_000
 MS = 1_000_000
-SPEEDS = [0.1, 1.0, 2.9, 5.0]  # ticks of the counter in a nanosecond
+SPEEDS = [0.1, 1.0, 2.9, 5.0]  # counter ticks per nanosecond
 
 
 class Clock:
@@ -46,7 +46,7 @@ class Clock:
 
 @pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize("step_max", [50, 10_000, MS // 2, 5 * MS, 3_000 * MS])
-def test_it_is_the_system_s_at_any_time(speed: float, step_max: int) -> None:
+def test_the_time_always_equals_the_system_time(speed: float, step_max: int) -> None:
     clock, random = Clock(speed), Random(step_max)
     for _ in range(3_000):
         assert clock.is_right()
@@ -54,7 +54,7 @@ def test_it_is_the_system_s_at_any_time(speed: float, step_max: int) -> None:
 
 
 @pytest.mark.parametrize("speed", SPEEDS)
-def test_the_system_is_asked_a_few_times_in_each_millisecond(speed: float) -> None:
+def test_the_system_clock_is_read_a_few_times_per_millisecond(speed: float) -> None:
     clock = Clock(speed)
     if not clock.uses_counter:
         pytest.skip("only where the counter is one that the header knows")
@@ -68,7 +68,7 @@ def test_the_system_is_asked_a_few_times_in_each_millisecond(speed: float) -> No
     assert clock.asked - before < 2 * 20
 
 
-def test_a_counter_that_does_not_count_evenly_is_not_believed() -> None:
+def test_an_unsteady_counter_is_not_used() -> None:
     clock = Clock(is_even=False)
     for _ in range(1_000):
         assert clock.is_right()
@@ -77,7 +77,7 @@ def test_a_counter_that_does_not_count_evenly_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize("by_ns", [-3_600_000 * MS, -30 * MS, -MS, MS, 3_600_000 * MS])
-def test_a_clock_that_is_set_is_seen_a_millisecond_later_at_most(by_ns: int) -> None:
+def test_a_change_of_the_clock_shows_within_a_millisecond(by_ns: int) -> None:
     clock = Clock()
     for start in range(20):
         for _ in range(start + 200):
@@ -90,7 +90,7 @@ def test_a_clock_that_is_set_is_seen_a_millisecond_later_at_most(by_ns: int) -> 
 
 
 @pytest.mark.parametrize("after", [0, 1, 1_000])
-def test_a_machine_that_slept_is_not_taken_for_a_fast_one(after: int) -> None:
+def test_a_suspended_computer_does_not_look_like_a_fast_processor(after: int) -> None:
     clock = Clock()
     for _ in range(after):
         clock.advance(10_000)

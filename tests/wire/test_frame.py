@@ -1,4 +1,4 @@
-"""Frames out of a stream: fed whole, byte by byte, cut anywhere, with more behind; and streams that are not Kafka's."""
+"""Frames from a stream: fed whole, byte by byte, split anywhere, followed by more; and streams of other protocols."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TestFeeding:
             assert reader.feed(stream[:cut]) + reader.feed(stream[cut:]) == frames
 
     def test_truncated_at_each_byte(self, frames: list[bytes]) -> None:
-        """What is whole comes out, the rest is told as progress, and the end is no protocol that we know."""
+        """`feed` returns whole frames, `progress` has the rest, and the end shows no known protocol."""
         stream = framed(*frames)
         for cut in range(len(stream)):
             reader = FrameReader()
@@ -72,7 +72,7 @@ class TestFeeding:
         assert FrameReader().feed(bytearray(framed(*frames))) == frames
         got = FrameReader().feed(memoryview(framed(*frames)))
         assert got == frames
-        assert all(type(frame) is bytes for frame in got)  # decoders keep views of frames: nobody may change them
+        assert all(type(frame) is bytes for frame in got)  # decoders keep views of frames, so frames must be immutable
 
 
 @given(st.lists(st.binary(max_size=50), max_size=8), st.data())
@@ -109,13 +109,13 @@ def test_streams_that_are_not_kafka(stream: bytes, message: str) -> None:
         reader.feed(stream)
     assert caught.value.message.startswith(message)
     assert caught.value.remedy
-    with pytest.raises(NotKafkaError):  # and so it stays
+    with pytest.raises(NotKafkaError):  # the error persists
         reader.feed(framed(b"good"))
     assert reader.ended() is caught.value
 
 
 @pytest.mark.parametrize(("stream", "_"), NOT_KAFKA)
-def test_byte_by_byte_they_are_refused_at_the_size(stream: bytes, _: str) -> None:
+def test_byte_by_byte_they_are_rejected_at_the_size(stream: bytes, _: str) -> None:
     reader = FrameReader()
     for byte in stream[:3]:
         assert reader.feed(bytes([byte])) == []
@@ -123,7 +123,7 @@ def test_byte_by_byte_they_are_refused_at_the_size(stream: bytes, _: str) -> Non
         reader.feed(stream[3:4])
 
 
-def test_good_frames_before_a_bad_one_are_not_lost() -> None:
+def test_valid_frames_before_an_invalid_one_are_returned() -> None:
     reader = FrameReader()
     assert reader.feed(framed(b"one", b"two") + b"\xff\xff\xff\xff") == [b"one", b"two"]
     assert reader.failure is not None
@@ -132,16 +132,16 @@ def test_good_frames_before_a_bad_one_are_not_lost() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 999, 1000])
-def test_the_limit_itself_is_allowed(size: int) -> None:
+def test_a_frame_of_the_limit_is_accepted(size: int) -> None:
     assert FrameReader(1000).feed(framed(bytes(size))) == [bytes(size)]
 
 
-def test_one_above_the_limit_is_not() -> None:
+def test_a_frame_above_the_limit_is_rejected() -> None:
     with pytest.raises(NotKafkaError, match=r"a frame of 1,001 bytes, above the limit of 1,000.*raise max_frame_bytes"):
         FrameReader(1000).feed(SIZE.pack(1001))
 
 
-def test_with_a_limit_so_high_that_a_protocol_passes_for_a_size_the_end_tells_it() -> None:
+def test_the_end_of_a_stream_reveals_a_protocol_that_looks_like_a_valid_size() -> None:
     reader = FrameReader(2**31 - 1)
     assert reader.feed(b"HTTP/1.1 400 Bad Request\r\n\r\n") == []
     error = reader.ended()
@@ -157,7 +157,7 @@ def test_what_may_be_kafka(sample: bytes) -> None:
     assert not_kafka(sample) is None
 
 
-def test_memory_grows_with_what_came_and_not_with_what_was_announced() -> None:
+def test_memory_grows_with_the_bytes_received_not_with_the_size_announced() -> None:
     tracemalloc.start()
     reader = FrameReader()
     reader.feed(SIZE.pack(90_000_000) + b"a little")
@@ -167,7 +167,7 @@ def test_memory_grows_with_what_came_and_not_with_what_was_announced() -> None:
 
 
 def test_a_large_frame_in_small_pieces_is_not_copied_over_and_over() -> None:
-    """20 MB in pieces of 1 kB: quadratic copying would move 200 GB."""
+    """With 20 MB in pieces of 1 kB, quadratic copying would move 200 GB."""
     reader = FrameReader()
     reader.feed(SIZE.pack(20_000_000))
     piece = bytes(1000)
@@ -186,8 +186,8 @@ LARGE = random.Random(7).randbytes(1_000_000)
 @pytest.mark.parametrize("first", [4, 1_000, 62_504, 300_000, 999_000])
 @pytest.mark.parametrize("steps", [[1, 7, 1 << 20], [100_000] * 20, [1 << 20]])
 @pytest.mark.parametrize("reuse_buffers", [False, True])
-def test_a_large_frame_is_read_into_its_place(first: int, steps: list[int], reuse_buffers: bool) -> None:
-    """By `feed` until a sixteenth is there, then into `pending`, as far as there is some."""
+def test_a_large_frame_is_read_into_its_memory(first: int, steps: list[int], reuse_buffers: bool) -> None:
+    """Feed a sixteenth, then read into `pending` while it exists."""
     stream = SIZE.pack(len(LARGE)) + LARGE + SIZE.pack(2) + b"ab"
     reader, kind = FrameReader(reuse_buffers=reuse_buffers), "bytes"
     frames, at = reader.feed(stream[:first]), first
@@ -214,7 +214,7 @@ def test_a_large_frame_is_read_into_its_place(first: int, steps: list[int], reus
 
 
 @needs_c
-def test_large_frames_take_their_turn_in_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_frames_reuse_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where records are read in C; of fresh memory the system clears every page."""
     monkeypatch.setattr(kwire.wire.frame, "alloc_pooled", speedups().alloc_pooled)
     consumer, reader, stream = (
@@ -232,7 +232,7 @@ def test_large_frames_take_their_turn_in_the_same_memory(monkeypatch: pytest.Mon
     consumer._end()
 
 
-def test_feed_fills_the_vacancy_too() -> None:
+def test_feed_fills_pending_memory_too() -> None:
     stream = SIZE.pack(len(LARGE)) + LARGE + SIZE.pack(2) + b"ab"
     reader = FrameReader()
     assert reader.feed(stream[:100_000]) == []
@@ -243,7 +243,7 @@ def test_feed_fills_the_vacancy_too() -> None:
     ]
 
 
-def test_an_announcement_alone_gets_no_memory() -> None:
+def test_a_size_alone_allocates_no_memory() -> None:
     reader = FrameReader()
     reader.feed(SIZE.pack(64_000_000) + bytes(1_000_000))
     assert reader.pending is None
@@ -251,7 +251,7 @@ def test_an_announcement_alone_gets_no_memory() -> None:
     assert reader.pending is not None
 
 
-def test_a_large_frame_that_is_cut() -> None:
+def test_a_large_frame_that_is_incomplete() -> None:
     reader = FrameReader()
     reader.feed(SIZE.pack(4_000_000) + bytes(2_000_000))
     assert reader.pending is not None
@@ -259,9 +259,7 @@ def test_a_large_frame_that_is_cut() -> None:
 
 
 @pytest.mark.parametrize(("size", "gets_memory"), [(200_000, False), (16_000_000, True), (16_000_001, False)])
-def test_behind_a_large_frame_an_announcement_of_sixteen_times_as_much_gets_memory(
-    size: int, gets_memory: bool
-) -> None:
+def test_after_a_large_frame_one_16_times_as_large_gets_memory_at_once(size: int, gets_memory: bool) -> None:
     reader = FrameReader()
     buffer = memoryview(bytearray(1_000))
     assert len(reader.recv_buffer(buffer)) == 1_000
@@ -274,7 +272,7 @@ def test_behind_a_large_frame_an_announcement_of_sixteen_times_as_much_gets_memo
     assert len(reader.recv_buffer(buffer)) == (size if gets_memory else 1_000)
 
 
-def test_a_small_frame_ends_what_a_large_one_may_ask_for() -> None:
+def test_after_a_small_frame_a_large_size_allocates_no_memory() -> None:
     reader = FrameReader()
     reader.feed(framed(LARGE, b"small") + SIZE.pack(900_000))
     assert reader.pending is None

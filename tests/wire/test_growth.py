@@ -24,11 +24,11 @@ from .speedups import CAN_COMPILE, Implementation, compiled, loaded, python
 from .test_accumulator import NOW, Accumulators
 from .test_bulk import buffers
 
-# Unoptimised, as only counts matter.
+# Not optimized, since only counts matter.
 FLAGS = ("-O0", "-fsanitize-coverage=trace-pc")
 FEW, MANY = 10_000, int(os.environ.get("KWIRE_GROWTH", 100_000))
-FEW_LINES, MANY_LINES = 1_000, 5_000  # of Python, where counting costs more than what is counted
-GROWTH_MAX = 1.25  # a search by halves takes its steps, and keys fill many batches unevenly: there are more of them
+FEW_LINES, MANY_LINES = 1_000, 5_000  # of Python, where counting costs more than the counted work
+GROWTH_MAX = 1.25  # a binary search takes log n steps, and keys fill many batches unevenly, so there are more batches
 PER_BATCH = 10
 VALUE = bytes(64)  # ten records fill a batch
 PER_CALL = 10_000
@@ -36,10 +36,10 @@ PER_CALL = 10_000
 
 @dataclass(frozen=True)
 class Form:
-    """One of the implementations, and how much work it has done."""
+    """An implementation, and the work that it has done."""
 
-    made: Any  # Door, Run and the like
-    loops: Any  # open_cursor and the like
+    made: Any  # RecordAccumulator, BatchBuilder, ...
+    loops: Any  # open_cursor, ...
     count: Callable[[Callable[[], object]], int]
     few: int
     many: int
@@ -69,7 +69,7 @@ def lines_of(work: Callable[[], object]) -> int:
 
 
 class Sending:
-    """A batch of records for each partition in turn, drained and resolved as the producer does it."""
+    """Send a batch for each partition in turn; drain and resolve as the producer does."""
 
     def __init__(self, made: Any, partitions: int, drained_every: int, key_hash: str | None) -> None:
         batch_bytes = 61 + PER_BATCH * (36 + len(VALUE))
@@ -127,7 +127,7 @@ class Sending:
 
 
 class Reading:
-    """Batches that lie in the partitions in turn."""
+    """Return batches of the partitions in turn."""
 
     def __init__(self, loops: Any, partitions: int) -> None:
         self._loops = loops
@@ -154,7 +154,7 @@ class Reading:
             cursor.take(PER_BATCH)
 
     def columns(self, records: int) -> None:
-        """All of them in one table."""
+        """Read all records into one table."""
         found = self._loops.columns([cursor.cut(PER_BATCH) for cursor in self._cursors(records)], True)
         assert found[0] == records
 
@@ -208,7 +208,7 @@ class TestReading:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_what_is_counted(name: str) -> None:
-    """As much more as there is more to do."""
+    """The work grows in proportion to the records."""
     one = form(name)
     small, large = (one.count(partial(one.loops.murmur2, bytes(size))) for size in (400, 4_000))
     assert 9 < large / small < 11

@@ -1,4 +1,4 @@
-"""What takes long in C gives up the interpreter's lock meanwhile: others run while it looks at a batch's bytes."""
+"""Long operations in C release the GIL: other threads run while C reads a batch's bytes."""
 
 from __future__ import annotations
 

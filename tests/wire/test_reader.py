@@ -1,4 +1,4 @@
-"""Cursors, pieces and columns: the specification's own rules, and C against it in values and in errors."""
+"""Readers, slices and columns: the rules of the specification, and C compared with it in values and errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIELDS = ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "key
 
 @cache
 def wire(name: str) -> Any:
-    """The implementation, with a kind of record that stands on its fields."""
+    """Return the implementation, with a record class derived from its fields."""
     loops = accelerated() if name == "c" else python
     body = {"__slots__": (), "__doc__": "A kind.", "size": lambda self: len(self.value)}
     written = type("Kind", (loops.RecordFields,), body)
@@ -56,7 +56,7 @@ def seen(record: Any) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 @pytest.mark.parametrize("given", LISTS.values(), ids=LISTS)
-def test_every_way_through_is_the_same(name: str, given: list[NewRecord]) -> None:
+def test_all_ways_to_iterate_return_the_same_records(name: str, given: list[NewRecord]) -> None:
     expected = [("t", 3, 100 + n, when, 1, key, value, headers) for n, (when, key, value, headers) in enumerate(given)]
     assert [seen(record) for record in open_over(name, given)] == expected
     cursor, found, positions = open_over(name, given), [], []
@@ -71,7 +71,7 @@ def test_every_way_through_is_the_same(name: str, given: list[NewRecord]) -> Non
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
-def test_the_position_moves_with_what_is_handed_out(name: str) -> None:
+def test_the_position_moves_with_the_records_returned(name: str) -> None:
     given: list[NewRecord] = [(NOON, None, b"v", ())] * 4
     cursor = open_over(name, given, deltas=[0, 2, 5, 9])
     assert (cursor.position, len(cursor)) == (100, 4)
@@ -93,7 +93,7 @@ def test_the_position_moves_with_what_is_handed_out(name: str) -> None:
         ([0, 2, 5], 101, [102, 105]),
         ([0, 2, 5], 105, [105]),
         ([0, 2, 5], 106, []),
-        ([5, 0, 6, 2], 103, [105, 100, 106, 102]),  # as the whole batch is taken that begins at or after the position
+        ([5, 0, 6, 2], 103, [105, 100, 106, 102]),  # a batch that begins at or after the position is read whole
         ([0, 5, 1, 6], 103, [105, 106]),
     ],
 )
@@ -139,13 +139,13 @@ def test_the_class_of_records_has_what_was_written(name: str) -> None:
 
 
 @needs_c
-def test_records_are_nothing_to_the_garbage_collector() -> None:
+def test_the_garbage_collector_does_not_track_records() -> None:
     assert not gc.is_tracked(next(open_over("c", [(NOON, b"k", b"v", ())])))
 
 
 @needs_c
 @pytest.mark.parametrize("kind", ["written", "kind", "derived"])
-def test_a_record_in_the_memory_of_another_has_nothing_of_it(kind: str) -> None:
+def test_a_record_in_reused_memory_has_no_old_fields(kind: str) -> None:
     both = wire("c")
     kinds = {"written": both.written, "kind": both.kind, "derived": type("Derived", (both.kind,), {})}
     given: list[NewRecord] = [(NOON + n, b"k%d" % n, b"v%d" % n, (("h", b"%d" % n),)) for n in range(500)]
@@ -169,7 +169,7 @@ def test_a_record_in_the_memory_of_another_has_nothing_of_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
-def test_each_record_once_whoever_asks(name: str) -> None:
+def test_concurrent_readers_get_each_record_once(name: str) -> None:
     given: list[NewRecord] = [(NOON, None, b"%d" % n, ()) for n in range(4_000)]
     cursor, found = open_over(name, given), [[] for _ in range(4)]  # type: list[Any], list[list[int]]
 
@@ -189,7 +189,7 @@ def test_each_record_once_whoever_asks(name: str) -> None:
 @needs_c
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_c_answers_as_the_specification_does(data: st.DataObject) -> None:
+def test_c_returns_what_the_specification_returns(data: st.DataObject) -> None:
     given = data.draw(records.filter(lambda found: all(0 <= record[0] < 1 << 60 for record in found)))
     encoded = bytearray(python.encode_records(given, 0))
     for _ in range(data.draw(st.integers(0, 3))):
@@ -228,7 +228,7 @@ def test_columns_of_lists(given: list[NewRecord]) -> None:
 
 
 def in_bytes(columns: Any) -> Any:
-    """In C the large ones are only views of bytes."""
+    """In C the large columns are only views of bytes."""
     return tuple(
         in_bytes(one) if isinstance(one, tuple) else one if one is None or isinstance(one, int) else bytes(one)
         for one in columns
@@ -268,8 +268,8 @@ def test_pieces_of_both_kinds_make_one_table() -> None:
 
 
 @needs_c
-def test_large_columns_are_in_memory_of_their_own_as_long_as_somebody_looks() -> None:
-    """Memory is used again for the next table, but not while a view of it is about."""
+def test_memory_of_large_columns_is_not_reused_while_a_view_exists() -> None:
+    """The next table reuses the memory, but not while a view of it exists."""
     lists: list[list[NewRecord]] = [
         [*[(NOON, None, b"%d" % n * 500, ())] * 400, *[(NOON, b"k" * n, None, ())] * (20 + n)] for n in range(8)
     ]
@@ -287,7 +287,7 @@ def test_large_columns_are_in_memory_of_their_own_as_long_as_somebody_looks() ->
 
 
 @needs_c
-def test_memory_of_records_goes_round_until_the_last_stream_has_ended() -> None:
+def test_memory_of_records_is_reused_until_the_last_iterator_ends() -> None:
     def traced() -> int:
         return tracemalloc.get_traced_memory()[0]
 
@@ -315,7 +315,7 @@ RECORDED = sorted([*FIXTURES.glob("*/produce_v*_request.bin"), *FIXTURES.glob("*
 
 @needs_c
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_what_real_brokers_and_producers_sent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decode_recorded_batches_of_real_brokers_and_producers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sets = list(record_sets(path))
     seen_by = {}
     for name in ("python", "c"):
@@ -327,7 +327,7 @@ def test_what_real_brokers_and_producers_sent(path: Path, monkeypatch: pytest.Mo
 
 
 def record_sets(path: Path) -> Iterator[memoryview]:
-    """The records of all partitions in a recorded frame."""
+    """Return the records of all partitions in a recorded frame."""
     if path.stem.endswith("request"):
         request: Any = decode_request(path.read_bytes())[1]
         found = [one.records for topic in request.topic_data for one in topic.partition_data]
@@ -358,7 +358,7 @@ def test_nothing_leaks() -> None:
         wholes = [seen(record) for record in kept[::2]]
         cursor.detach()
         assert [seen(record) for record in kept[::2]] == wholes
-        for record in open_over("c", given):  # each in the memory of the one before the last
+        for record in open_over("c", given):  # each reuses the memory of the record before the last one
             record.value = record.key
         speedups().columns([piece], True)
         piece.rows()
@@ -385,8 +385,8 @@ def test_nothing_leaks() -> None:
 
 
 @needs_c
-def test_a_record_lets_go_of_its_batch() -> None:
-    """Whoever is still there when it is detached has its own bytes; the batch's buffer is exported no more."""
+def test_detached_records_release_their_batch() -> None:
+    """After `detach`, live records have their own bytes, and the batch's buffer is released."""
     given: list[NewRecord] = [(NOON, b"k%d" % n, b"v%d" % n, (("h", b"%d" % n),)) for n in range(100)]
     data = bytearray(python.encode_records(given, NOON))
     both = wire("c")
@@ -406,7 +406,7 @@ def test_a_record_lets_go_of_its_batch() -> None:
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
-def test_a_stream_goes_on_after_an_error_and_where_it_is_told_to(name: str) -> None:
+def test_an_iterator_continues_after_an_error_and_from_a_set_position(name: str) -> None:
     class Stream(wire(name).loops.RecordIterator):  # type: ignore[misc]
         def __init__(self, *groups: object) -> None:
             self.groups = list(groups)

@@ -1,4 +1,4 @@
-"""The record loops in Python: what was encoded is decoded, and what is wrong is found."""
+"""The record loops in Python: round trips, and detection of invalid data."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ encode_records, decode_records = python.encode_records, python.decode_records
 
 @pytest.mark.parametrize("timestamp", [None, 77])
 @pytest.mark.parametrize("records", LISTS.values(), ids=LISTS)
-def test_what_was_encoded_is_decoded(records: list[NewRecord], timestamp: int | None) -> None:
+def test_encoded_records_are_decoded(records: list[NewRecord], timestamp: int | None) -> None:
     encoded = encode_records(records, NOON)
     assert encoded == encode_records(records, NOON, range(len(records)))
     rows = decode_records(encoded, 0, len(records), 500, NOON, len(records), timestamp)
@@ -67,7 +67,7 @@ def test_what_was_encoded_is_decoded(records: list[NewRecord], timestamp: int | 
 @pytest.mark.parametrize("size", [3, 60])
 @pytest.mark.parametrize("key", [None, b"", b"key"])
 def test_any_byte_changed(size: int, key: bytes | None) -> None:
-    """One changed byte: C finds the same records, or leaves what is wrong to Python, which says so."""
+    """With one byte changed, C decodes the same records, or leaves the error to Python."""
     encoded = encode_records(alike(70, size, key), NOON)
     for at in range(0, len(encoded), 3):
         damaged = bytearray(encoded)

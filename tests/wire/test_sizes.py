@@ -1,4 +1,4 @@
-"""What a run says that it has is what its batch has, to the byte: at each edge of a varint, by each way in."""
+"""A builder's size is exactly its batch's size: at each varint boundary, for each way to append."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("story", "way"), WAYS)
-def test_a_run_has_what_its_batch_has(made: Any, story: str, way: str) -> None:
+def test_a_builder_has_the_size_of_its_batch(made: Any, story: str, way: str) -> None:
     rows = STORIES[story]
     accumulators = Accumulators(made, batch_bytes=1 << 30, bytes_max=1 << 30, record_bytes_max=1 << 30)
     accumulators.know(count=1)
@@ -92,8 +92,8 @@ def test_a_run_has_what_its_batch_has(made: Any, story: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("value", [b"", bytes(10), bytes(100), bytes(8_192)], ids=len)
-def test_a_batch_is_as_large_as_it_may_be_and_never_larger(made: Any, value: bytes) -> None:
-    """Whatever the size of a record, less than what one counts as is left free."""
+def test_a_batch_reaches_its_maximum_size_and_never_exceeds_it(made: Any, value: bytes) -> None:
+    """For any record size, the free rest is smaller than a record's upper bound."""
     batch_bytes, counted = 20_000, record_bytes_max(None, value)
     accumulators = Accumulators(made, batch_bytes=batch_bytes, record_bytes_max=1 << 30, bytes_max=1 << 30)
     accumulators.know(count=1)

@@ -1,4 +1,4 @@
-"""Bytes to and from a socket, by the specification and in C; and which of the two lets other threads run meanwhile."""
+"""Socket reads and writes in Python and in C, and whether each releases the GIL."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_more_pieces_than_the_system_takes_at_once_are_left_for_the_next_call(fo
     assert peer.recv(2 * PIECES_MAX) == b"".join(pieces)[:PIECES_MAX]
 
 
-def test_what_the_socket_does_not_take_is_left(form: Any, pair: Pair) -> None:
+def test_bytes_that_the_socket_does_not_accept_remain(form: Any, pair: Pair) -> None:
     ours, peer = pair
     sent = form.send_pieces(ours, [b"head", bytes(10_000_000)])
     assert 4 < sent < 10_000_004
@@ -71,7 +71,7 @@ def test_what_the_socket_does_not_take_is_left(form: Any, pair: Pair) -> None:
 
 @pytest.mark.parametrize("room", [10, 100, LOCK_KEPT_BELOW - 1, LOCK_KEPT_BELOW, LOCK_KEPT_BELOW + 1, 300_000])
 @pytest.mark.parametrize("there", [1, 10, LOCK_KEPT_BELOW, 2 * LOCK_KEPT_BELOW + 1])
-def test_all_that_is_there_is_read_in_one_call(form: Any, pair: Pair, room: int, there: int) -> None:
+def test_one_call_reads_all_available_bytes(form: Any, pair: Pair, room: int, there: int) -> None:
     ours, peer = pair
     data = bytes(number % 251 for number in range(there))
     assert peer.send(data) == there
@@ -111,8 +111,10 @@ def test_wrong_arguments(form: Any, pair: Pair, arguments: tuple[Any, ...]) -> N
 
 @contextmanager
 def another_thread() -> Iterator[Callable[[], bool]]:
-    """A thread that can run, and waits for the interpreter's lock; answers whether it got it. It is never taken from
-    us by force meanwhile: only who gives it up loses it."""
+    """Start a thread that waits for the GIL; yield a function that returns whether it has run.
+
+    The switch interval is so long that only an explicit release passes the GIL on.
+    """
     interval = sys.getswitchinterval()
     gate, has_run = threading.Lock(), threading.Event()
     gate.acquire()
@@ -134,7 +136,7 @@ def another_thread() -> Iterator[Callable[[], bool]]:
 
 @needs_c
 @pytest.mark.parametrize("size", [1, LOCK_KEPT_BELOW - 1])
-def test_a_brief_call_keeps_the_interpreters_lock(pair: Pair, size: int) -> None:
+def test_a_short_call_keeps_the_gil(pair: Pair, size: int) -> None:
     ours, peer = pair
     form, data, target = accelerated(), bytes(size), memoryview(bytearray(size))
     peer.setblocking(False)
@@ -146,7 +148,7 @@ def test_a_brief_call_keeps_the_interpreters_lock(pair: Pair, size: int) -> None
 
 
 @needs_c
-def test_a_long_one_gives_it_up(pair: Pair) -> None:
+def test_a_long_call_releases_the_gil(pair: Pair) -> None:
     ours, peer = pair
     form, data, target = accelerated(), bytes(2 * LOCK_KEPT_BELOW), memoryview(bytearray(2 * LOCK_KEPT_BELOW))
     peer.setblocking(False)

@@ -1,4 +1,4 @@
-"""C against its specification: the same values, and for what it declines the specification's own errors."""
+"""C compared with its specification: the same values, and the specification's errors for what C declines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ records = st.lists(st.tuples(st.integers(0, 200) | numbers, contents, contents, 
 
 
 def outcome(call: Callable[..., Any], *arguments: object) -> object:
-    """A value, or the error with its text and places."""
+    """Return the value, or the error with its text and location."""
     try:
         return call(*arguments)
     except KwireError as error:
@@ -57,7 +57,7 @@ def test_encode_and_decode_lists(given: list[NewRecord]) -> None:
         assert speedups().decode_records(encoded, *arguments) == python.decode_records(encoded, *arguments)
 
 
-# Of a record or a list of them: what is not of the exact types is the specification's.
+# Records and lists with other than the exact types are left to the specification.
 ODD: dict[str, object] = {
     "a tuple of records": ((0, None, b"", ()),),
     "a record as a list": [[0, None, b"", ()]],
@@ -176,7 +176,7 @@ def test_murmur2_of_text() -> None:
 
 
 def test_nothing_leaks() -> None:
-    """Good data, bad data at every byte and declined records, over and over: memory and references stay."""
+    """Repeat valid data, data damaged at every byte and declined records: memory and references stay constant."""
     given: list[NewRecord] = [(NOON, b"key", b"value", (("name", b"content"), ("null", None)))] * 20
     encoded = python.encode_records(given, NOON)
     arguments = 0, 20, 0, NOON, 20, None
@@ -205,7 +205,7 @@ def test_nothing_leaks() -> None:
 
 
 def test_memory_is_bounded_by_the_data() -> None:
-    """Counts and lengths that lie make nothing of their size."""
+    """False counts and lengths cause no allocation of their size."""
     lies = [
         record_of(0, 0, -1, 0x7FFFFFFF, b"xx"),
         record_of(0, 0, -1, -1, encode_varint(0x7FFFFFFF), b"xx"),

@@ -1,4 +1,4 @@
-"""Varints: values and bytes, what is refused, and any number there and back."""
+"""Varints: values and bytes, rejected input, and round trips of any number."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def test_zigzag(number: int, data: str, wrap: type[bytes]) -> None:
 
 
 @pytest.mark.parametrize(("number", "data"), [(0, "8000"), (1, "818000"), (127, "ff80808000")])
-def test_longer_than_need_be(number: int, data: str) -> None:
-    """Kafka's readers take it."""
+def test_varints_with_more_bytes_than_needed(number: int, data: str) -> None:
+    """Kafka's readers accept it."""
     assert decode_uvarint(bytes.fromhex(data), 0) == (number, len(data) // 2)
     assert decode_varint(bytes.fromhex(data), 0)[0] == (number >> 1) ^ -(number & 1)
 
