@@ -1,4 +1,4 @@
-"""What programs are told of the cluster: which events there are, in which order, and on which thread."""
+"""Test cluster events: which there are, their order, and the thread of the callbacks."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def names(events: list[ClusterEvent]) -> list[str]:
     return [type(event).__name__ for event in events]
 
 
-def test_of_the_first_metadata_every_broker_is_new_and_no_leader_was_lost_before() -> None:
+def test_the_first_metadata_adds_every_broker_and_loses_no_leader() -> None:
     events = list(changes(Snapshot(), FIRST))
     assert events == [MetadataUpdated(FIRST), BrokerAdded(FIRST.brokers[1]), BrokerAdded(FIRST.brokers[2])]
 
 
-def test_metadata_that_says_the_same_is_no_event() -> None:
+def test_equal_metadata_causes_no_event() -> None:
     again = FIRST.updated(metadata({"t": [(1, 0), (2, 0)]}, brokers=(1, 2)), 99.0)
     assert list(changes(FIRST, again)) == []
 
@@ -73,35 +73,35 @@ def test_a_broker_fails_once_and_recovers_once() -> None:
     assert 10.0 <= recovered.unreachable_since < 12.0
 
 
-def test_events_come_on_the_callback_thread_until_they_are_not_wanted(caplog: pytest.LogCaptureFixture) -> None:
+def test_events_come_on_the_callback_thread_until_the_callback_is_removed(caplog: pytest.LogCaptureFixture) -> None:
     with Cluster(brokers=1) as cluster, kwire.Producer(cluster.bootstrap) as producer:
-        told, threads, is_told = list[ClusterEvent](), set[int](), threading.Event()
+        events, threads, has_broker = list[ClusterEvent](), set[int](), threading.Event()
 
         def fail(event: ClusterEvent) -> None:
             raise ValueError("this callback is broken")
 
         def take(event: ClusterEvent) -> None:
-            told.append(event)
+            events.append(event)
             threads.add(threading.get_ident())
             if isinstance(event, BrokerAdded):
-                is_told.set()
+                has_broker.set()
 
         producer.on_cluster_event(fail)
         unsubscribe = producer.on_cluster_event(take)
         with caplog.at_level(logging.ERROR, "kwire.callbacks"):
             producer.send("t", b"a").result(10)
-            assert is_told.wait(10)
+            assert has_broker.wait(10)
         assert "this callback is broken" in caplog.text
         assert threading.get_ident() not in threads
         assert len(threads) == 1
         unsubscribe()
         unsubscribe()
-        count = len(told)
+        count = len(events)
         producer.send("another", b"a").result(10)
-    assert len(told) == count
+    assert len(events) == count
 
 
-def test_asyncio_is_told_in_its_event_loop() -> None:
+def test_asyncio_callbacks_run_in_the_event_loop() -> None:
     async def main(bootstrap: str) -> tuple[ClusterEvent, bool]:
         async with kwire.aio.Producer(bootstrap) as producer:
             first: asyncio.Future[ClusterEvent] = asyncio.get_running_loop().create_future()
@@ -123,15 +123,15 @@ def test_asyncio_is_told_in_its_event_loop() -> None:
     assert is_here
 
 
-def test_consumers_and_admin_clients_are_told_too() -> None:
+def test_consumers_and_admin_clients_get_events_too() -> None:
     with Cluster(brokers=1, topics={"t": 1}) as cluster:
         with kwire.Consumer(cluster.bootstrap) as consumer:
-            told = threading.Event()
-            consumer.on_cluster_event(lambda event: told.set())
+            has_event = threading.Event()
+            consumer.on_cluster_event(lambda event: has_event.set())
             consumer.assign([("t", 0, "earliest")])
-            assert told.wait(10)
+            assert has_event.wait(10)
         with kwire.Admin(cluster.bootstrap) as admin:
-            told = threading.Event()
-            admin.on_cluster_event(lambda event: told.set())
+            has_event = threading.Event()
+            admin.on_cluster_event(lambda event: has_event.set())
             admin.create_topics([kwire.NewTopic("u", 1)])
-            assert told.wait(10)
+            assert has_event.wait(10)

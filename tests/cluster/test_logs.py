@@ -1,4 +1,4 @@
-"""What a client logs about its brokers: outages once and at growing intervals, connections, requests."""
+"""Test what a client logs about its brokers: outages at growing intervals, connections, requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_an_outage_is_one_warning_then_further_ones_at_growing_intervals(caplog:
     assert len(lines(caplog, logging.WARNING)) == 5
 
 
-def test_the_next_outage_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_next_outage_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     for _ in range(2):
         caplog.clear()
@@ -94,7 +94,7 @@ def test_connections_opened_and_closed_and_why(caplog: pytest.LogCaptureFixture)
     assert lines(caplog, logging.WARNING) == ["broker 2 at host-2:9092 failed: the peer reset the connection"]
 
 
-def test_each_request_and_answer_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_request_and_response_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "kwire")
     world = World()
     outcome = world.call(ToNode(1))

@@ -1,4 +1,4 @@
-"""The event loop over a network in memory, on virtual time: discovery, routing, retries, recovery, ends."""
+"""Test the event loop on a network in memory and virtual time: discovery, routing, retries, recovery, closing."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ COORDINATOR = 3
 
 
 class World:
-    """Three brokers that answer metadata, ids and coordinators; `leaders` may be changed by a test."""
+    """Run three brokers that serve metadata, producer ids and coordinators; a test may change `leaders`."""
 
     def __init__(self, leaders: dict[str, Leaders] | None = None, **options: Any) -> None:
         self.leaders = leaders if leaders is not None else {"t": [(1, 0), (2, 0)]}
         self.coordinator_errors: list[int] = []
-        self.absences = 0  # how often the metadata will not have the coordinator
+        self.absences = 0  # the number of metadata responses without the coordinator
         self.silent: set[type[Request[Any]]] = set()
         self.hosts = {node: Host(self.handle) for node in (1, 2, 3)}
         addresses = {(f"host-{node}", 9092): host for node, host in self.hosts.items()}
@@ -85,7 +85,7 @@ class World:
         raise AssertionError(request)
 
     def call(self, route: Route, **options: Any) -> list[Any]:
-        """Ask for a producer id by some route; what comes back is put into the list that is answered."""
+        """Request a producer id by a route; the returned list gets the result."""
         outcome: list[Any] = []
         self.net.loop.enqueue(
             PendingRequest(
@@ -103,7 +103,7 @@ def build_id(version: int) -> InitProducerIdRequest:
 
 
 class Watcher:
-    """A machine that only wants topics."""
+    """A client that only wants topics."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -143,14 +143,14 @@ def test_routes(route: Route, node: int) -> None:
     assert world.asked() == [node]
 
 
-def test_any_bootstrap_address_will_do() -> None:
+def test_any_bootstrap_address_suffices() -> None:
     world = World(bootstrap="gone:1,host-2:9092")
     outcome = world.call(ToAny())
     world.net.run(lambda: outcome, seconds=1.0)
     assert isinstance(outcome[0], InitProducerIdResponse)
 
 
-def test_an_address_that_swallows_packets_does_not_hold_up_the_next() -> None:
+def test_an_address_that_drops_packets_does_not_delay_the_next() -> None:
     world = World(bootstrap="host-1:9092,host-2:9092")
     world.hosts[1].swallows_packets = True
     outcome = world.call(ToAny())
@@ -170,7 +170,7 @@ def test_the_coordinator_is_remembered_until_it_is_forgotten() -> None:
             world.net.loop.forget_coordinator(route)
 
 
-def test_a_coordinator_that_is_not_ready_is_asked_for_again_with_back_off() -> None:
+def test_a_coordinator_that_is_not_ready_is_requested_again_with_back_off() -> None:
     world = World()
     world.coordinator_errors = [15, 14, 15]
     world.net.loop.add(Watcher())
@@ -180,7 +180,7 @@ def test_a_coordinator_that_is_not_ready_is_asked_for_again_with_back_off() -> N
     assert len(world.asked("FindCoordinator")) == 4
 
 
-def test_a_coordinator_that_the_metadata_does_not_have_yet_is_waited_for_with_back_off() -> None:
+def test_a_coordinator_missing_in_the_metadata_is_requested_again_with_back_off() -> None:
     world = World()
     world.absences = 4
     world.net.loop.add(Watcher("t"))
@@ -203,7 +203,7 @@ def test_a_coordinator_that_never_comes_is_the_cause_of_the_timeout() -> None:
     assert "COORDINATOR_NOT_AVAILABLE" in str(outcome[0])
 
 
-def test_metadata_is_asked_for_what_machines_want_and_then_left_alone() -> None:
+def test_metadata_is_requested_once_for_the_topics_that_clients_want() -> None:
     world = World()
     world.net.loop.add(Watcher("t"))
     world.net.run(lambda: world.net.loop.snapshot.leader("t", 1) == 2)
@@ -212,7 +212,7 @@ def test_metadata_is_asked_for_what_machines_want_and_then_left_alone() -> None:
     assert len(world.asked("Metadata")) == asked
 
 
-def test_a_leader_that_is_lost_makes_metadata_due_and_is_probed_until_it_is_back() -> None:
+def test_a_lost_leader_causes_a_metadata_request_and_is_probed_until_it_is_back() -> None:
     world = World()
     world.net.loop.add(Watcher("t"))
     outcome = world.call(ToNode(2))
@@ -243,7 +243,7 @@ def test_requests_that_may_be_repeated_survive_a_broken_connection() -> None:
         assert isinstance(outcome[0], kind)
 
 
-def test_no_answer_in_time() -> None:
+def test_a_request_without_a_response_times_out() -> None:
     world = World()
     world.silent.add(InitProducerIdRequest)
     outcome = world.call(ToAny(), timeout_ms=1_500)
@@ -252,16 +252,16 @@ def test_no_answer_in_time() -> None:
 
 
 class Ticking(VirtualClock):
-    """Time passes while work is done: three milliseconds with every look at the clock."""
+    """Advance by three milliseconds with every read of the clock, as if work took time."""
 
     def now(self) -> float:
         self.advance(0.003)
         return super().now()
 
 
-def test_a_deadline_that_passes_while_a_turn_works_is_not_slept_through() -> None:
+def test_a_deadline_that_passes_during_a_turn_is_handled_without_a_sleep() -> None:
     late = []
-    for timeout_ms in range(1_000, 1_100):  # the loop is woken after 1,060: before, after, or in the midst of a turn
+    for timeout_ms in range(1_000, 1_100):  # the wake-up after 1,060 is before, after or during a turn
         world = World(clock=Ticking())
         world.silent.add(InitProducerIdRequest)
         outcome = world.call(ToAny(), timeout_ms=timeout_ms)
@@ -278,7 +278,7 @@ def test_a_deadline_that_passes_while_a_turn_works_is_not_slept_through() -> Non
         (ToLeader("headless", 0), "headless-0 has no leader"),
     ],
 )
-def test_a_route_that_leads_nowhere_says_so(route: Route, reason: str) -> None:
+def test_a_request_without_a_reachable_broker_fails_with_the_reason(route: Route, reason: str) -> None:
     world = World({"t": [(1, 0)], "headless": [(-1, 0)]})
     outcome = world.call(route, timeout_ms=2_000)
     world.net.run(lambda: outcome, seconds=3.0)
@@ -301,7 +301,7 @@ def test_no_broker_at_all_is_a_timeout_that_names_the_last_failure() -> None:
 
 
 @pytest.mark.parametrize("cause", [AuthenticationError("wrong password"), NotKafkaError("HTTP")])
-def test_what_waiting_cannot_cure_ends_the_waiting(cause: Any) -> None:
+def test_a_permanent_bootstrap_error_ends_the_wait(cause: Any) -> None:
     world = World(bootstrap="host-1:9092,host-2:9092")
     for host in world.hosts.values():
         host.refuses = cause
@@ -311,7 +311,7 @@ def test_what_waiting_cannot_cure_ends_the_waiting(cause: Any) -> None:
     assert world.net.loop.view("general").has_fatal_error
 
 
-def test_one_address_that_may_still_come_keeps_hope() -> None:
+def test_the_wait_continues_while_one_address_may_recover() -> None:
     world = World(bootstrap="host-1:9092,gone:1")
     world.hosts[1].refuses = AuthenticationError("wrong password")
     outcome = world.call(ToAny(), timeout_ms=2_000)
@@ -327,7 +327,7 @@ def test_an_api_that_the_broker_lacks() -> None:
     assert isinstance(outcome[0], UnsupportedVersionError)
 
 
-def test_brokers_before_api_versions_are_greeted_without_from_then_on() -> None:
+def test_brokers_before_api_versions_are_connected_without_it_from_then_on() -> None:
     world = World(bootstrap="host-1:9092")
     for host in world.hosts.values():
         host.closes_on_api_versions = True
@@ -342,13 +342,13 @@ def test_brokers_before_api_versions_are_greeted_without_from_then_on() -> None:
     assert world.hosts[1].connections == connections + 1, "the bootstrap connection's experience counts"
 
 
-def test_a_broker_that_stops_while_it_negotiates_is_not_taken_for_an_old_one_for_ever() -> None:
+def test_a_broker_that_stops_during_the_handshake_does_not_count_as_old_for_ever() -> None:
     world = World(bootstrap="host-1:9092")
     world.hosts[1].closes_on_api_versions = True
     world.net.loop.add(Watcher("t"))
     world.net.run(lambda: world.hosts[1].cut_short == 2)
     world.hosts[1].closes_on_api_versions = False
-    world.hosts[1].apis = {}  # still starting: it answers nothing that an old broker would
+    world.hosts[1].apis = {}  # still starting: it rejects the requests of old brokers too
     world.net.run(lambda: world.hosts[1].connections == 3)
     world.hosts[1].apis = {0: range(3, 13), 3: range(0, 13)}
     world.net.run(lambda: world.net.loop.snapshot.leader("t", 0) == 1)
@@ -356,8 +356,8 @@ def test_a_broker_that_stops_while_it_negotiates_is_not_taken_for_an_old_one_for
     assert world.net.loop.view("general").version(1, ProduceRequest) == 12
 
 
-def test_a_newer_broker_whose_greetings_ended_is_not_taken_for_an_old_one() -> None:
-    """As behind a balancer while it starts: it would be sent records without sequences, and duplicate them."""
+def test_a_newer_broker_whose_handshakes_ended_does_not_count_as_old() -> None:
+    """A broker that starts behind a load balancer must not get records without sequences and duplicate them."""
     world = World(bootstrap="host-1:9092")
     world.hosts[1].closes_on_api_versions = True
     world.net.loop.add(Watcher("t"))
@@ -370,7 +370,7 @@ def test_a_newer_broker_whose_greetings_ended_is_not_taken_for_an_old_one() -> N
     assert world.net.loop.view("general").version(1, ProduceRequest) == 12
 
 
-def test_in_a_cluster_that_knows_api_versions_nobody_is_taken_for_old() -> None:
+def test_no_broker_counts_as_old_in_a_cluster_with_api_versions() -> None:
     world = World(bootstrap="host-1:9092")
     world.hosts[2].closes_on_api_versions = True
     world.net.loop.add(Watcher("t"))
@@ -380,7 +380,7 @@ def test_in_a_cluster_that_knows_api_versions_nobody_is_taken_for_old() -> None:
 
 
 class Learner(Watcher):
-    """Learns in its turn what it wants, as a producer does of a record."""
+    """Want a topic only from its own turn on, as a producer does with a record."""
 
     def __init__(self) -> None:
         super().__init__("t")
@@ -392,7 +392,7 @@ class Learner(Watcher):
         return []
 
 
-def test_a_topic_that_a_machine_learns_of_in_its_turn_is_asked_for_though_nothing_else_happens() -> None:
+def test_a_topic_that_a_client_adds_in_its_turn_is_requested_without_another_event() -> None:
     world = World({"t": [(1, 0)], "u": [(2, 0)]})
     learner = Learner()
     world.net.loop.add(learner)
@@ -405,7 +405,7 @@ def test_a_topic_that_a_machine_learns_of_in_its_turn_is_asked_for_though_nothin
     assert len(world.asked("Metadata")) == 2
 
 
-def test_a_leader_that_a_broker_names_is_used_without_asking_for_metadata() -> None:
+def test_a_leader_named_by_a_broker_is_used_without_a_metadata_request() -> None:
     world = World()
     world.hosts[4] = world.net.hosts["host-4", 9094] = Host(world.handle)
     world.net.loop.add(Watcher("t"))
@@ -420,7 +420,7 @@ def test_a_leader_that_a_broker_names_is_used_without_asking_for_metadata() -> N
     assert len(world.asked("Metadata")) == asked
 
 
-def test_a_large_answer_is_taken_in_by_turns_in_which_all_else_goes_on() -> None:
+def test_a_large_metadata_response_is_processed_over_several_turns() -> None:
     world = World({"t": [(1, 0)] * 5 * STEP})
     watcher = Watcher("t")
     world.net.loop.add(watcher)
@@ -432,7 +432,7 @@ def test_a_large_answer_is_taken_in_by_turns_in_which_all_else_goes_on() -> None
     assert world.net.loop.snapshot.leader("t", 5 * STEP - 1) == 1
 
 
-def test_a_broker_that_moved_is_connected_to_anew() -> None:
+def test_a_broker_with_a_new_address_gets_a_new_connection() -> None:
     world = World()
     world.net.loop.add(Watcher("t"))
     outcome = world.call(ToNode(2))
@@ -483,7 +483,7 @@ def test_posted_actions_run_in_order_also_at_the_end() -> None:
 
 
 class _Asker(Watcher):
-    """A machine that sends one request when its turn has come."""
+    """A client that sends one request in its turn."""
 
     def __init__(self, log: list[str], *names: str) -> None:
         super().__init__(*names)
@@ -491,7 +491,7 @@ class _Asker(Watcher):
         self.is_to_send = False
 
     def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
-        self.log.append("machine")
+        self.log.append("client")
         if not self.is_to_send:
             return []
         self.is_to_send = False
@@ -502,11 +502,11 @@ def _find(version: int) -> FindCoordinatorRequest:
     return FindCoordinatorRequest(key_type=0, coordinator_keys=["group"])
 
 
-def test_a_turn_writes_then_handles_answers_then_asks_for_metadata_then_sends_waiting_calls_then_new_ones() -> None:
+def test_a_turn_writes_then_handles_responses_then_requests_metadata_then_sends_waiting_calls_then_new_ones() -> None:
     world, log = World(), list[str]()
     loop, hosts = world.net.loop, world.hosts
-    machine = _Asker(log, "t")
-    loop.add(machine)
+    sender = _Asker(log, "t")
+    loop.add(sender)
     ready = world.call(ToNode(1))
     world.net.run(lambda: ready and loop.snapshot.leader("t", 1) == 2)
     world.net.rest(1.0)
@@ -517,8 +517,8 @@ def test_a_turn_writes_then_handles_answers_then_asks_for_metadata_then_sends_wa
         return world.handle(request)
 
     def answered(result: object, now: float) -> None:
-        log.append("answer")
-        machine.is_to_send = True  # in the same turn: the machines come after the answers
+        log.append("response")
+        sender.is_to_send = True  # in the same turn: clients run after responses
         loop.request_metadata("a test")
         loop.enqueue(PendingRequest(ToNode(1), InitProducerIdRequest, build_id, lambda result, now: None))
 
@@ -526,10 +526,10 @@ def test_a_turn_writes_then_handles_answers_then_asks_for_metadata_then_sends_wa
     loop.enqueue(PendingRequest(ToNode(1), InitProducerIdRequest, build_id, answered))
     log.clear()
     loop.turn(0.0)  # sends the call
-    assert log == ["posted", "machine"], "what is queued in a turn is written by the next one"
+    assert log == ["posted", "client"], "what is queued in a turn is written by the next one"
     log.clear()
     loop.turn(0.0)
-    assert log == ["InitProducerId", "answer", "machine"], "written, and the answer handled, before the machines"
+    assert log == ["InitProducerId", "response", "client"], "written, and the response handled, before the clients"
     log.clear()
     loop.turn(0.0)
     assert log[:3] == ["Metadata", "InitProducerId", "FindCoordinator"], "in which order the turn before queued them"
@@ -540,7 +540,7 @@ def _note(outcomes: list[Any], result: Any, now: float) -> None:
 
 
 class _Sender(Watcher):
-    """A machine that sends one request to node 1 whenever it is received to."""
+    """A client that sends one request to node 1 on each call of `send`."""
 
     def __init__(self, *names: str) -> None:
         super().__init__(*names)
@@ -559,12 +559,12 @@ class _Sender(Watcher):
 
 @pytest.mark.parametrize("slow", [MetadataRequest, FindCoordinatorRequest])
 @pytest.mark.parametrize("purpose", ["produce", "fetch", "coordinator"])
-def test_what_is_produced_does_not_wait_behind_a_slow_answer_to_something_else(
+def test_produce_requests_do_not_wait_behind_a_slow_response_to_another_request(
     slow: type[Request[Any]], purpose: Purpose
 ) -> None:
-    world, machine = World(), _Sender("t")
-    world.net.loop.add(machine, purpose)
-    before = machine.send()
+    world, sender = World(), _Sender("t")
+    world.net.loop.add(sender, purpose)
+    before = sender.send()
     world.net.run(lambda: before)
     world.net.rest(1.0)
     world.silent.add(slow)
@@ -573,19 +573,19 @@ def test_what_is_produced_does_not_wait_behind_a_slow_answer_to_something_else(
     world.call(ToCoordinator("group"))
     world.net.run(lambda: len(world.asked(slow.__name__.removesuffix("Request"))) > asked)
     world.net.loop.post(lambda: None)  # else the loop sleeps
-    outcome = machine.send()
+    outcome = sender.send()
     world.net.run(lambda: outcome, seconds=0.1)
     assert isinstance(outcome[0], InitProducerIdResponse)
 
 
-def test_metadata_does_not_wait_behind_slow_answers_to_what_is_produced() -> None:
-    world, machine = World(), _Sender("t")
-    world.net.loop.add(machine, "produce")
-    before = machine.send()
+def test_metadata_does_not_wait_behind_slow_produce_responses() -> None:
+    world, sender = World(), _Sender("t")
+    world.net.loop.add(sender, "produce")
+    before = sender.send()
     world.net.run(lambda: before)
     world.net.rest(1.0)
     world.silent.add(InitProducerIdRequest)
-    machine.send()
+    sender.send()
     world.net.run(lambda: len(world.asked()) == 2)
     world.leaders["t"] = [(3, 1), (3, 1)]
     world.net.loop.post(lambda: world.net.loop.request_metadata("a test"))
@@ -593,11 +593,11 @@ def test_metadata_does_not_wait_behind_slow_answers_to_what_is_produced() -> Non
     assert world.net.loop.snapshot.leader("t", 0) == 3
 
 
-def test_a_connection_is_opened_for_what_it_is_needed_for_and_no_other() -> None:
-    world, machine = World(), _Sender("t")
+def test_only_the_connection_of_the_needed_purpose_is_opened() -> None:
+    world, sender = World(), _Sender("t")
     loop, hosts = world.net.loop, world.hosts
-    loop.add(machine, "produce")
-    outcome = machine.send()
+    loop.add(sender, "produce")
+    outcome = sender.send()
     world.net.run(lambda: outcome)
     assert [host.connections for host in hosts.values()] == [2, 0, 0], "one to bootstrap, one for what is produced"
     for route in (ToAny(), ToAny()):
@@ -614,11 +614,11 @@ def test_a_connection_is_opened_for_what_it_is_needed_for_and_no_other() -> None
     assert metrics.brokers[1].connections == metrics.brokers[3].connections == 1
 
 
-def test_a_broker_that_failed_is_probed_by_the_connection_that_was_lost() -> None:
-    world, machine = World(), _Sender("t")
+def test_a_failed_broker_is_probed_on_the_connection_that_was_lost() -> None:
+    world, sender = World(), _Sender("t")
     loop, hosts = world.net.loop, world.hosts
-    loop.add(machine, "produce")
-    outcome = machine.send()
+    loop.add(sender, "produce")
+    outcome = sender.send()
     world.net.run(lambda: outcome)
     hosts[1].is_up = False
     world.net.run(lambda: loop.unreachable_since(1) is not None)
@@ -631,7 +631,7 @@ def test_a_broker_that_failed_is_probed_by_the_connection_that_was_lost() -> Non
 # -- several clients on one loop
 
 
-def test_a_client_that_leaves_gets_each_of_its_results_once_and_the_others_stay() -> None:
+def test_a_removed_client_gets_each_of_its_results_once_and_the_others_stay() -> None:
     world = World()
     loop = world.net.loop
     client = loop.make_client(world.net.config)
@@ -662,7 +662,7 @@ def test_a_client_that_leaves_gets_each_of_its_results_once_and_the_others_stay(
     assert (calls["waiting"].was_written, calls["in flight"].was_written) == (False, True)
     assert isinstance(leaving.closed_with, ClosedError)
     assert staying.closed_with is None
-    world.net.rest(40.0)  # until its connection ends, for want of a response
+    world.net.rest(40.0)  # until its connection ends without a response
     assert len(results) == 2
     world.silent.clear()
     outcome = world.call(ToNode(2))
@@ -670,7 +670,7 @@ def test_a_client_that_leaves_gets_each_of_its_results_once_and_the_others_stay(
     assert outcome[0].producer_id == 7
 
 
-def test_a_client_that_left_gets_an_error_for_what_it_asks() -> None:
+def test_requests_of_a_removed_client_fail() -> None:
     world = World()
     client = world.net.loop.make_client(world.net.config)
     world.net.loop.join(client)
@@ -684,7 +684,7 @@ def test_a_client_that_left_gets_an_error_for_what_it_asks() -> None:
     assert isinstance(results[0], ClosedError)
 
 
-def test_fetch_connections_are_a_clients_own_and_end_with_it() -> None:
+def test_each_client_has_its_own_fetch_connections_that_end_with_it() -> None:
     world = World()
     loop = world.net.loop
     client = loop.make_client(world.net.config)
@@ -701,7 +701,7 @@ def test_fetch_connections_are_a_clients_own_and_end_with_it() -> None:
 
 
 class Greedy(Watcher):
-    """Sends as many requests to broker 2 as may be in flight, and counts them."""
+    """Send as many requests to broker 2 as may be in flight, and count them."""
 
     def __init__(self) -> None:
         super().__init__("t")

@@ -1,4 +1,4 @@
-"""The recovery monitor: failed brokers are probed with growing pauses until they are back."""
+"""Test the recovery monitor: it probes failed brokers at growing intervals until they are back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_broker_that_left_the_cluster_is_forgotten() -> None:
     assert set(one.failures) == {2}
 
 
-def test_a_probe_without_an_answer_is_followed_by_another() -> None:
+def test_a_probe_without_a_response_is_followed_by_another() -> None:
     one = monitor()
     one.failed(1, REFUSED, 0.0)
     assert one.probes(10.0) == [1]

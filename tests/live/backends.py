@@ -1,7 +1,7 @@
-"""The clusters that the live tests run on, each started when a test first asks for it.
+"""Start the clusters of the live tests, each when a test first uses it.
 
-`embedded` is kwire's own. `kafka-4.3.1` is the one in KWIRE_BOOTSTRAP if that is set, else a container where a Docker
-engine answers and has the image of tools/image, else Maven's jars. `kafka-0.8.2.2` is always from jars.
+`embedded` is kwire's broker. `kafka-4.3.1` is the cluster in KWIRE_BOOTSTRAP if that is set, else a container if a
+Docker engine runs and has the image of tools/image, else from Maven's jars. `kafka-0.8.2.2` is always from jars.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ALL_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True)
 class Backend:
-    """One running cluster, and what its version can do."""
+    """Describe a running cluster and the features of its version."""
 
     name: str
     bootstrap: str
@@ -47,14 +47,14 @@ class Backend:
 OLDEST = "kafka-0.8.2.2"
 MODERN = ("embedded", f"kafka-{NEWEST}")
 NAMES = (*MODERN, OLDEST)
-# For parametrize(("backend", "codec"), ..., indirect=["backend"]): what each can have. zstd is of Kafka 2.1.
+# For parametrize(("backend", "codec"), ..., indirect=["backend"]): the codecs of each. zstd came with Kafka 2.1.
 CODECS = [(name, codec) for name in NAMES for codec in _ALL_CODECS if (name, codec) != (OLDEST, "zstd")]
 MODERN_CODECS = [(name, codec) for name, codec in CODECS if name != OLDEST]
 
 
 @contextmanager
 def running(name: str) -> Iterator[Backend]:
-    """Start the backend of that name, and end it afterwards."""
+    """Start the backend with this name, and end it afterwards."""
     if name == "embedded":
         with _embedded() as backend:
             yield backend
@@ -87,7 +87,7 @@ def _newest() -> Iterator[Backend]:
 
 
 def has_image() -> bool:
-    """Whether a Docker engine answers, and has the image that tools/image builds."""
+    """Return whether a Docker engine runs and has the image of tools/image."""
     docker = shutil.which("docker")
     if docker is None:
         return False

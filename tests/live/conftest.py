@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Called for what is in this folder only."""
+    """Mark the tests of this folder; pytest calls this for no other."""
     item.add_marker(pytest.mark.live)
 
 
@@ -36,20 +36,20 @@ def _java_and_maven() -> None:
 
 @pytest.fixture(scope="session")
 def _backend_named() -> Iterator[Callable[[str], Backend]]:
-    """Starts a cluster when it is first asked for; it runs until the last test."""
+    """Start a cluster at its first use; it runs until the last test."""
     with ExitStack() as running:
         yield cache(lambda name: running.enter_context(backends.running(name)))
 
 
 @pytest.fixture(params=backends.NAMES)
 def backend(request: pytest.FixtureRequest, _backend_named: Callable[[str], Backend]) -> Backend:
-    """Each cluster in turn; a test may choose some by parametrizing `backend` indirectly."""
+    """Return each cluster in turn; a test may choose some by parametrizing `backend` indirectly."""
     return _backend_named(request.param)
 
 
 @pytest.fixture(scope="session")
 def secure() -> Iterator[KafkaCluster]:
-    """A real broker with every kind of listener; topics are not created by use."""
+    """Run a real broker with every kind of listener, without automatic topic creation."""
     with KafkaCluster(tls=True, sasl=True, settings={"auto.create.topics.enable": "false"}) as cluster:
         cluster.commands.create_topic("secured")
         yield cluster
@@ -57,14 +57,14 @@ def secure() -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="package")
 def three_brokers() -> Iterator[KafkaCluster]:
-    """Three real brokers that go and come back: who asks for them finds all of them running, and leaves them so."""
+    """Run three real brokers that a test may stop; each test finds all of them running and leaves them running."""
     with cluster_for(SHORT) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def topic_name() -> str:
-    """A name that no other test uses, not even on a cluster that outlives the run."""
+    """Return a name that no other test uses, not even on a cluster that outlives the run."""
     return f"kwire-{os.getpid()}-{next(_numbers)}"
 
 
@@ -79,5 +79,5 @@ def make_topic(backend: Backend, topic_name: str) -> Callable[[int], str]:
 
 @pytest.fixture(scope="session")
 def largest_value() -> bytes:
-    """A value of which one record just fits into the largest batch that a broker takes, whatever the format."""
+    """Return the largest value of a record that fits into a broker's largest batch in every format."""
     return os.urandom(MAX_MESSAGE_BYTES - 200)

@@ -1,6 +1,6 @@
-"""A Kafka broker in a container, started through testcontainers on the image that tools/image builds.
+"""Start a Kafka broker in a container with testcontainers, from the image of tools/image.
 
-The engine has no bridge, so the container shares the host's network, and the broker is told free ports of it.
+The engine has no bridge, so the container shares the host's network, and the broker gets free ports of the host.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _START_TIMEOUT_S = 60
 
 @contextmanager
 def kafka_container(*, partitions: int = 1) -> Iterator[str]:
-    """The bootstrap address of a broker that runs in a container for as long as this lasts."""
+    """Run a broker in a container and yield its bootstrap address."""
     from testcontainers.core.config import testcontainers_config
     from testcontainers.core.container import DockerContainer
 
-    # Its reaper is an image of its own, which no registry gives us; the container is ended here.
+    # The reaper of testcontainers needs another image from a registry, so this function ends the container.
     testcontainers_config.ryuk_disabled = True
     port, controller_port = free_ports(2)
     node = Node(1, Path("/data"), {"plaintext": port, "controller": controller_port})

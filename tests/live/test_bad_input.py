@@ -1,6 +1,6 @@
-"""What people get wrong: each a typed error that names the cause and the remedy, in bounded time, on real sockets.
+"""Test that each frequent mistake raises in time a typed error that names the cause and the remedy, on real sockets.
 
-The error is the one that a user of `kwire.Producer` sees, or the cause within it.
+The error is the one that a user of `kwire.Producer` sees, or its cause.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from kwire.errors import (
 )
 from tests.live.backends import OLDEST, Backend
 
-# A user should know within this; the clients are told to give up after DELIVERY_MS, and do not before where the cause
-# may pass.
+# The time until the error. The delivery timeout is DELIVERY_MS; an error that may pass comes only then.
 SECONDS_MAX = 15.0
 DELIVERY_MS = 2_000
 
@@ -43,7 +42,7 @@ Answer = Callable[[socket.socket], None]
 
 @contextmanager
 def server(answer: Answer) -> Iterator[str]:
-    """The address of a port where every connection is given to `answer` and then closed."""
+    """Yield the address of a port that passes every connection to `answer` and then closes it."""
     listener = socket.create_server(("127.0.0.1", 0))
     threads = []
 
@@ -52,7 +51,7 @@ def server(answer: Answer) -> Iterator[str]:
             try:
                 answer(connection)
             except OSError:
-                return  # the client was faster to leave
+                return  # the client disconnected first
 
     def accept() -> None:
         while True:
@@ -109,7 +108,7 @@ def silent(connection: socket.socket) -> None:
 
 
 def failure(bootstrap: str, topic: str = "nowhere", value: bytes = b"never", **options: Any) -> KwireError:
-    """The error behind a record that is not delivered, which must come in time."""
+    """Return the cause of a failed delivery, which must come in time."""
     start = time.monotonic()
     options = {"delivery_timeout_ms": DELIVERY_MS, **options}
     with Producer(bootstrap, **options) as producer, pytest.raises(KwireError) as caught:
@@ -134,7 +133,7 @@ def closed_port() -> str:
     ],
     ids=["wrong host", "closed port"],
 )
-def test_address_where_nobody_is(bootstrap: str, kind: type[NodeError], says: str) -> None:
+def test_address_without_a_listener(bootstrap: str, kind: type[NodeError], says: str) -> None:
     error = failure(bootstrap)
     assert isinstance(error, kind)
     assert says in str(error)
@@ -151,7 +150,7 @@ def test_address_where_nobody_is(bootstrap: str, kind: type[NodeError], says: st
         (at_once, DisconnectedError, "closed"),
     ],
 )
-def test_port_where_something_else_is(answer: Answer, kind: type[NodeError], says: str) -> None:
+def test_port_of_another_service(answer: Answer, kind: type[NodeError], says: str) -> None:
     with server(answer) as bootstrap:
         error = failure(bootstrap)
     assert isinstance(error, kind), repr(error)
@@ -159,7 +158,7 @@ def test_port_where_something_else_is(answer: Answer, kind: type[NodeError], say
     assert error.remedy
 
 
-def test_port_that_never_answers() -> None:
+def test_port_that_never_responds() -> None:
     with server(silent) as bootstrap:
         error = failure(bootstrap, request_timeout_ms=1_000)
     assert isinstance(error, RequestTimeoutError)
@@ -187,7 +186,7 @@ def test_client_without_credentials_on_a_sasl_port(secure: KafkaCluster) -> None
     assert error.remedy
 
 
-def test_unknown_topic_where_none_is_created_by_use(secure: KafkaCluster, topic_name: str) -> None:
+def test_unknown_topic_without_automatic_creation(secure: KafkaCluster, topic_name: str) -> None:
     error = failure(secure.bootstrap, topic_name, unknown_topic_timeout_ms=1_000)
     assert isinstance(error, TopicError)
     assert topic_name in str(error)
@@ -199,7 +198,7 @@ def test_unknown_topic_where_none_is_created_by_use(secure: KafkaCluster, topic_
 
 
 @pytest.mark.parametrize("name", ["with a blank", "x" * 256, ".."])
-def test_topic_name_that_no_topic_can_have(backend: Backend, name: str) -> None:
+def test_invalid_topic_name(backend: Backend, name: str) -> None:
     error = failure(backend.bootstrap, name)
     assert isinstance(error, TopicError)
     assert error.remedy
@@ -214,15 +213,15 @@ def test_partition_that_the_topic_lacks(backend: Backend, make_topic: Callable[[
         producer.send(topic, b"x", partition=2).result(timeout=SECONDS_MAX)
 
 
-def test_record_too_large_here(backend: Backend, topic_name: str) -> None:
+def test_record_too_large_for_the_client(backend: Backend, topic_name: str) -> None:
     with Producer(backend.bootstrap) as producer, pytest.raises(RecordTooLargeError) as caught:
         producer.send(topic_name, bytes(2_000_000))
     assert "max_request_bytes" in str(caught.value)
     assert caught.value.where["topic"] == topic_name
 
 
-def test_record_too_large_there(backend: Backend, make_topic: Callable[[int], str]) -> None:
-    """The broker refuses it: only its own records fail, and the next ones are delivered."""
+def test_record_too_large_for_the_broker(backend: Backend, make_topic: Callable[[int], str]) -> None:
+    """The broker rejects the record: only this record fails, and the next ones are delivered."""
     topic = make_topic(1)
     with Producer(backend.bootstrap, max_request_bytes=4_000_000, linger_ms=0) as producer:
         before = producer.send(topic, b"before", partition=0)
@@ -239,14 +238,14 @@ def test_record_too_large_there(backend: Backend, make_topic: Callable[[int], st
 
 
 @pytest.mark.parametrize("backend", [OLDEST], indirect=True)
-def test_codec_that_the_broker_is_too_old_for(backend: Backend, make_topic: Callable[[int], str]) -> None:
+def test_codec_that_an_old_broker_does_not_support(backend: Backend, make_topic: Callable[[int], str]) -> None:
     error = failure(backend.bootstrap, make_topic(1), compression="zstd")
     assert isinstance(error, UnsupportedVersionError)
     assert "zstd" in str(error).lower()
     assert error.remedy
 
 
-def test_admin_and_consumer_give_up_in_time_too() -> None:
+def test_admin_and_consumer_time_out_too() -> None:
     address = closed_port()
     start = time.monotonic()
     with Admin(address) as admin, pytest.raises(KwireError, match="refused"):

@@ -1,4 +1,4 @@
-"""tools/bench, once through with few records: every contestant does what it is asked to on a real broker."""
+"""Test that every contestant of tools/bench completes its task on a real broker, with few records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.main import main
 from brokers.cluster import KafkaCluster
 
 FEW = ["--records", "2000", "--warmup", "500", "--rounds", "1", "--partitions", "2"]
-# What Java needs for fewer records is lost in the start of its JVM.
+# With fewer records the cost of Java is smaller than the variation of a JVM's start.
 ENOUGH_FOR_JAVA = ["--records", "1000000", "--warmup", "1000", "--rounds", "1", "--only", "java"]
 
 

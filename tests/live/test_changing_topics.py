@@ -1,4 +1,4 @@
-"""A topic that takes less than a batch, and one that is deleted and created again: also on a real Kafka."""
+"""Test a topic with a small max.message.bytes, and one that is deleted and created again, also on a real Kafka."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_topic_that_is_created_again(backend: Backend, topic_name: str) -> Non
 
 
 def create_again(admin: Admin, topic: str) -> None:
-    """The deletion may still be under way, for which the broker asks to try again."""
+    """Create a topic; retry while the broker has not completed the deletion."""
     for _ in range(600):
         try:
             admin.create_topics([NewTopic(topic, partitions=1, replication_factor=1)])

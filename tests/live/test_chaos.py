@@ -1,7 +1,7 @@
-"""The short forms of tools/chaos, `tools/chaos ci`: real brokers are killed, stopped and cut off, and nothing is amiss.
+"""Test the short scenarios of `tools/chaos ci`: real brokers are killed, stopped and cut off without an anomaly.
 
-20,000 sequenced records and a transactional copy by a process that is killed: nothing lost, doubled, out of order or
-torn, says librdkafka, and kwire.Consumer has read the same while it happened.
+librdkafka reads 20,000 numbered records and a transactional copy by a process that is killed: no record is lost,
+duplicated or out of order, no transaction is partial, and kwire.Consumer has read the same during the scenario.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ SEED = "kwire"
 
 
 @pytest.mark.timeout(240)
-def test_what_is_promised_holds_under_chaos(three_brokers: KafkaCluster) -> None:
+def test_no_anomaly_under_chaos(three_brokers: KafkaCluster) -> None:
     verdict = run_on(three_brokers, SHORT, SHORT.records, SEED, print)
     assert_holds(verdict)
-    # And it did happen: nobody is impressed by a calm day.
+    # The disturbances really happened.
     assert verdict.copy is not None
     assert verdict.clients["killed"] == 1
     assert verdict.cuts > 20
@@ -28,11 +28,11 @@ def test_what_is_promised_holds_under_chaos(three_brokers: KafkaCluster) -> None
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("scenario", BOUNCES, ids=lambda scenario: scenario.version)
 def test_an_old_broker_is_restarted_in_the_middle(scenario: Scenario) -> None:
-    """Records may be there twice where the broker has no idempotence, and nowhere else: see `Proof.tolerated`."""
+    """Records may occur twice only if the broker has no idempotence: see `Proof.tolerated`."""
     verdict = run(scenario, scenario.records, SEED, print)
     assert_holds(verdict)
     assert (verdict.copy is None) == ("duplicated" in verdict.log.tolerated) == (scenario.version == "0.8.2.2")
-    assert verdict.longest_stall > 1  # it was away, and records waited for it
+    assert verdict.longest_stall > 1  # the broker was down, and records waited for it
 
 
 def assert_holds(verdict: Verdict) -> None:

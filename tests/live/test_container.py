@@ -1,6 +1,6 @@
-"""The container path: testcontainers starts a broker from the image of tools/image, and records go there and back.
+"""Test records on a broker that testcontainers starts from the image of tools/image.
 
-In CI it must run: tools/test makes the engine and the image. Elsewhere it is skipped where there is no engine.
+CI must run it: tools/test starts the engine and builds the image. Elsewhere it is skipped without an engine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def test_records_go_to_a_broker_in_a_container_and_back() -> None:
         with Admin(bootstrap) as admin:
             admin.create_topics([NewTopic("shipped", partitions=3, replication_factor=1)])
         responses = []
-        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):  # each with a library that must be in the image
+        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):  # the image must have the library of each
             with Producer(bootstrap, compression=codec) as producer:
                 responses += [producer.send("shipped", b"%d" % n, key=b"%d" % n) for n in range(200)]
         assert {response.result(timeout=0).partition for response in responses} == {0, 1, 2}
@@ -33,8 +33,8 @@ def test_records_go_to_a_broker_in_a_container_and_back() -> None:
         assert values == Counter({b"%d" % n: 5 for n in range(200)})
 
 
-def test_the_newest_kafka_of_the_live_tests_is_the_one_that_was_asked_for(backend: Backend) -> None:
-    """KWIRE_BOOTSTRAP, else a container where an engine has the image, else Maven's jars."""
+def test_the_newest_kafka_of_the_live_tests_runs_as_requested(backend: Backend) -> None:
+    """The order is KWIRE_BOOTSTRAP, a container if an engine has the image, Maven's jars."""
     if backend.name != f"kafka-{NEWEST}":
         return
     if os.environ.get("KWIRE_BOOTSTRAP"):

@@ -1,4 +1,4 @@
-"""Three real brokers, one of which goes and comes back while records flow: none lost, doubled or out of order."""
+"""Test that no record is lost, duplicated or out of order while one of three real brokers stops and starts again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ RECORDS = 30_000
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("graceful", [True, False], ids=["stopped", "killed"])
-def test_broker_that_goes_and_comes_back(three_brokers: KafkaCluster, graceful: bool) -> None:
+def test_broker_that_stops_and_starts_again(three_brokers: KafkaCluster, graceful: bool) -> None:
     cluster = three_brokers
     topic = f"failover-{graceful}"
     with Admin(cluster.bootstrap) as admin:
-        # Two copies are enough for an acknowledgement, so the topic stays writable while one broker is away.
+        # Two replicas are enough for an acknowledgement, so the topic stays writable while one broker is down.
         configs = {"min.insync.replicas": "2"}
         admin.create_topics([NewTopic(topic, partitions=PARTITIONS, replication_factor=3, configs=configs)])
     sent: list[tuple[int, ProduceResponse]] = []
@@ -43,7 +43,7 @@ def test_broker_that_goes_and_comes_back(three_brokers: KafkaCluster, graceful: 
             for record in polled:
                 received[record.partition].append((record.offset, record.value))
         ends = consumer.end_offsets([(topic, partition) for partition in range(PARTITIONS)])
-    # The offsets too: no record is in the log twice. One that the broker had already is told without its offset.
+    # No offset occurs twice, so no record does. The response to a duplicate batch has no offset.
     assert {partition: [value for _, value in records] for partition, records in received.items()} == {
         partition: [value for _, value in records] for partition, records in expected.items()
     }

@@ -1,4 +1,4 @@
-"""A leader that moves on real brokers: the answer of the old one names the new one, and that is enough (KIP-951)."""
+"""Test that clients follow a moved leader from the old leader's response alone, on real brokers (KIP-951)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kwire.protocol.messages.alter_partition_reassignments import AlterPartition
 from kwire.protocol.messages.elect_leaders import ElectLeadersRequest
 
 PATIENCE_S = 60
-# A client that had to back off would take longer than AT_ONCE_S.
+# A client that backs off needs longer than AT_ONCE_S.
 AT_ONCE_S = 8
 FETCH_WAIT_MS = 200
 SLOW: ClientKwargs = {"retry_backoff_ms": 20_000, "retry_backoff_ms_max": 20_000, "metadata_max_age_ms": 600_000}
@@ -61,7 +61,7 @@ def move(runtime: LoopThread, admin: Admin, topic: str) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_producer_and_consumer_follow_a_leader_by_the_old_ones_word(
+def test_producer_and_consumer_follow_a_leader_by_the_old_leaders_response(
     three_brokers: KafkaCluster, runtime: LoopThread, topic_name: str
 ) -> None:
     bootstrap = three_brokers.bootstrap
@@ -74,8 +74,8 @@ def test_producer_and_consumer_follow_a_leader_by_the_old_ones_word(
             values = [b"before", b"moved", b"moved again"]
             for offset, value in enumerate(values):
                 if offset:
-                    # Nothing is asked for in the meantime: a fetch that waits at the old leader would be answered in
-                    # the midst of the move, when the new one may not know of it yet.
+                    # No fetch waits meanwhile: the old leader would respond to it during the move, before the new
+                    # leader knows of its role.
                     consumer.assign([])
                     consumer.poll(timeout=2 * FETCH_WAIT_MS / 1000)
                     move(runtime, admin, topic_name)

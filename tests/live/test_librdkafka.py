@@ -1,4 +1,4 @@
-"""An old release of confluent-kafka against the embedded broker. All of them: tools/librdkafkas."""
+"""Test an old release of confluent-kafka on the embedded broker; tools/librdkafkas checks all releases."""
 
 from __future__ import annotations
 

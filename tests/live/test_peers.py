@@ -1,6 +1,6 @@
-"""What kwire writes is read by others and the reverse: Kafka's console tools, librdkafka and kafka-python.
+"""Test that Kafka's console tools, librdkafka and kafka-python read what kwire writes, and the reverse.
 
-On every cluster that the peer speaks to: librdkafka 2 knows no broker older than 0.9.
+Each runs on every cluster that the peer supports: librdkafka 2 supports no broker before 0.9.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.live.backends import CODECS, MODERN_CODECS, OLDEST, Backend
 from tests.live.test_round_trip import consume
 
 LINES = [b"key-%d\tvalue %d" % (n, n) for n in range(50)]
-# (key, value): of all kinds, and large enough together for codecs to have something to do.
+# (key, value) of all kinds, large enough together for compression.
 PAIRS: Sequence[tuple[bytes | None, bytes | None]] = [
     (b"key", b"value"),
     (None, b"no key"),
@@ -29,7 +29,7 @@ PAIRS: Sequence[tuple[bytes | None, bytes | None]] = [
     (b"\x00\xff", bytes(range(256)) * 400),
     *((b"%d" % n, b"value " * n) for n in range(100)),
 ]
-# kafka-python 3 fails to write lz4 in the oldest format.
+# kafka-python 3 cannot write lz4 in the oldest format.
 KAFKA_PYTHON_CODECS = [pair for pair in CODECS if pair != (OLDEST, "lz4")]
 HEADERS: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", b""), ("null", None)]
 

@@ -1,4 +1,4 @@
-"""What kwire writes, kwire reads back byte for byte: on the embedded cluster, the newest Kafka and the oldest."""
+"""Test that kwire reads back what it wrote, byte for byte: on the embedded broker, the newest and the oldest Kafka."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RECORDS: Sequence[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | Non
 
 
 def consume(backend: Backend, topic: str, count: int, partitions: Sequence[int] = (0,)) -> list[ConsumerRecord]:
-    """`count` records from the beginning of some partitions, and the proof that no more are there."""
+    """Return `count` records from the beginning of some partitions, and check that there are no more."""
     records: list[ConsumerRecord] = []
     with Consumer(backend.bootstrap) as consumer:
         consumer.assign([(topic, partition, "earliest") for partition in partitions])
@@ -83,7 +83,7 @@ def test_every_kind_of_acknowledgement(
         assert [one.offset for one in results] == list(range(20))
 
 
-def test_topic_that_is_created_by_use(backend: Backend, topic_name: str) -> None:
+def test_automatically_created_topic(backend: Backend, topic_name: str) -> None:
     if backend.is_external:
         pytest.skip("the cluster may not create topics by use")
     with Producer(backend.bootstrap) as producer:
@@ -135,7 +135,7 @@ def test_reading_from_the_middle_from_the_end_and_by_time(backend: Backend, make
             if not backend.is_ancient:
                 assert consumer.offsets_at([(topic, 0, 1_000_155)]) == {(topic, 0): 16}
             consumer.assign([(topic, 0, "latest")])
-            # Where the end is must be known before a record is added, or that record might be before it.
+            # The consumer must know the end offset before the next record, or might start behind that record.
             assert consumer.position(topic, 0) == 100
             producer.send(topic, b"late", partition=0).result(timeout=30)
             assert next(consumer).value == b"late"

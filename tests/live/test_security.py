@@ -1,6 +1,6 @@
-"""TLS, mutual TLS, SASL PLAIN and SCRAM, alone and over TLS, on a real broker and on the embedded one; and their no's.
+"""Test TLS, mutual TLS, SASL PLAIN and SCRAM, alone and over TLS, and their errors, on a real and an embedded broker.
 
-Everything goes through `kwire.Producer` and `kwire.Consumer`, since that is where a user meets it.
+The tests use `kwire.Producer` and `kwire.Consumer`, as users do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PASSWORD = USERS["alice"]
 
 @dataclass(frozen=True)
 class Secured:
-    """Addresses by listener, and the files that fit to them."""
+    """Hold addresses by listener, and the matching files."""
 
     name: str
     addresses: Mapping[str, str]
@@ -45,7 +45,7 @@ def secured(request: pytest.FixtureRequest, secure: KafkaCluster) -> Iterator[Se
     if request.param != "embedded":
         yield Secured(request.param, {name: secure.addresses(name) for name in secure.listeners}, files)
         return
-    # A broker with a CA asks every client for a certificate, so `tls` and `mtls` are two clusters.
+    # A broker with a CA requires a certificate of every client, so `tls` and `mtls` are two clusters.
     server = Tls(cert_file=str(files.server_cert_file), key_file=str(files.server_key_file))
     strict = Tls(ca_file=str(files.ca_file), cert_file=server.cert_file, key_file=server.key_file)
     with (
@@ -69,7 +69,7 @@ def round_trip(bootstrap: str, **options: Any) -> None:
 
 
 def failure(bootstrap: str, **options: Any) -> KwireError:
-    """The error behind a record that is not delivered."""
+    """Return the cause of a failed delivery."""
     with Producer(bootstrap, delivery_timeout_ms=2_000, **options) as producer, pytest.raises(KwireError) as caught:
         producer.send("secured", b"never", partition=0).result(timeout=20)
     error = caught.value
@@ -108,7 +108,7 @@ def test_wrong_user_or_password(secured: Secured, mechanism: str, user: str, pas
 
 
 def test_sasl_of_a_broker_before_1_0() -> None:
-    """Its messages have no header, and a refusal is a closed connection (KIP-152 came later)."""
+    """Its SASL messages have no header, and it closes the connection on a failure (before KIP-152)."""
     with KafkaCluster("0.11.0.3", sasl=True) as old:
         old.commands.create_topic("secured")
         for mechanism, user in zip(MECHANISMS, ("alice", "bob", "bob"), strict=True):
@@ -118,7 +118,7 @@ def test_sasl_of_a_broker_before_1_0() -> None:
     assert error.remedy
 
 
-def test_broker_whose_authority_is_not_trusted(secured: Secured) -> None:
+def test_broker_with_an_untrusted_authority(secured: Secured) -> None:
     error = failure(secured.addresses["tls"], tls=secured.tls(ca_file=str(secured.files.other_ca_file)))
     assert isinstance(error, TlsError)
     assert "certificate" in str(error)
@@ -131,7 +131,7 @@ def test_broker_whose_name_is_not_in_its_certificate(secured: Secured) -> None:
     assert "elsewhere.example" in str(error)
 
 
-def test_client_without_the_certificate_that_the_broker_asks_for(secured: Secured) -> None:
+def test_client_without_the_required_certificate(secured: Secured) -> None:
     error = failure(secured.addresses["mtls"], tls=secured.tls())
     assert isinstance(error, TlsError)
     assert error.remedy

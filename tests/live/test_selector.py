@@ -1,6 +1,6 @@
-"""The two lowest rooms alone, as somebody who embeds them would use them: a KafkaSelector, frames, and messages.
+"""Test the two lowest rooms alone, as an embedding program uses them: a KafkaSelector, frames, and messages.
 
-No session, no loop: ApiVersions and Metadata are asked of every cluster, many at once on one connection.
+Without a session or a loop, it sends many ApiVersions and Metadata requests at once on one connection to each cluster.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def test_many_requests_in_flight_are_answered_in_order(selector: KafkaSelector, 
     assert told == set(backend.bootstrap.split(",")) or backend.is_external
 
 
-def test_what_versions_there_are(selector: KafkaSelector, backend: Backend) -> None:
-    """Kafka 0.8.2 does not know the question, and closes the connection: the reason why sessions may not ask."""
+def test_api_versions_of_each_backend(selector: KafkaSelector, backend: Backend) -> None:
+    """Kafka 0.8.2 does not know ApiVersions and closes the connection, so sessions may connect without it."""
     connect(selector, backend)
     asked = encode_request(ApiVersionsRequest(), 0, 1, "embedder")
     answers = selector.poll([(NODE, asked)], 5.0)
@@ -71,7 +71,7 @@ def test_what_versions_there_are(selector: KafkaSelector, backend: Backend) -> N
     assert 13 in offered[MetadataRequest.API_KEY]
 
 
-def test_a_refused_connection_is_told_by_a_later_poll(selector: KafkaSelector) -> None:
+def test_a_later_poll_returns_a_refused_connection(selector: KafkaSelector) -> None:
     selector.connect(NODE, "127.0.0.1", 1)
     for _ in range(TURNS_MAX):
         selector.poll([], 1.0)

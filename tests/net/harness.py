@@ -1,6 +1,6 @@
-"""What the tests of the selector share: selectors whose lists are collected over many polls, and peers to talk to.
+"""Provide selectors that collect the results of many polls, and peers for them.
 
-A peer is a plain socket in the test's own thread: loopback delivers before `send` returns, so nothing has to wait.
+A peer is a plain socket in the test's own thread: loopback delivers before `send` returns, so no test has to wait.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 20.0
 
 
 class Driver:
-    """A selector, and everything that its polls have told."""
+    """Hold a selector and all results of its polls."""
 
     def __init__(self, **options: Any) -> None:
         self.selector = KafkaSelector(**options)
@@ -45,12 +45,12 @@ class Driver:
         return [frame for of, frame in self.received if of == node]
 
     def connect(self, node: Node, address: tuple[str, int], **options: Any) -> None:
-        """Connect and wait for it."""
+        """Connect, and wait for the connection."""
         self.selector.connect(node, *address, **options)
         drive(lambda: node in self.connected, self)
 
     def cause(self, node: Node) -> Any:
-        """Wait for the end of a node; answers why."""
+        """Wait for the end of a node's connection and return its cause."""
         drive(lambda: any(lost.node == node for lost in self.disconnected), self)
         return next(lost.cause for lost in self.disconnected if lost.node == node)
 
@@ -59,7 +59,7 @@ class Driver:
 
 
 def drive(until: Callable[[], bool], *drivers: Driver) -> None:
-    """Poll in turn until the condition holds."""
+    """Poll the drivers in turn until the condition holds."""
     give_up_at = time.monotonic() + PATIENCE_SECONDS
     while not until():
         for driver in drivers:
@@ -68,7 +68,7 @@ def drive(until: Callable[[], bool], *drivers: Driver) -> None:
 
 
 class Peer:
-    """A listening socket whose accepted connections the test plays by hand."""
+    """Listen on a socket; the test itself reads and writes the accepted connections."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -96,7 +96,7 @@ class Peer:
 
 @contextlib.contextmanager
 def running(**options: Any) -> Iterator[tuple[Driver, Peer]]:
-    """A driver and a peer, closed at the end."""
+    """Yield a driver and a peer, and close them at the end."""
     driver, peer = Driver(**options), Peer()
     try:
         yield driver, peer
@@ -107,14 +107,14 @@ def running(**options: Any) -> Iterator[tuple[Driver, Peer]]:
 
 @contextlib.contextmanager
 def joined(node: Node = 1, **options: Any) -> Iterator[tuple[Driver, socket.socket]]:
-    """A driver whose `node` is connected to the socket."""
+    """Yield a driver with `node` connected to the yielded socket."""
     with running(**options) as (driver, peer):
         driver.connect(node, peer.address)
         yield driver, peer.accept()
 
 
 class FakeResolver:
-    """Answers from a table at once; a name that is not in it is never answered."""
+    """Resolve the names of a table at once, and other names never."""
 
     def __init__(self, **names: Sequence[Address] | OSError) -> None:
         self.names = names
@@ -136,7 +136,7 @@ def address_of(peer: Peer | tuple[str, int]) -> Address:
 
 
 def closed_port() -> tuple[str, int]:
-    """A loopback address where nothing listens."""
+    """Return a loopback address on which no program listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()
     return host, port

@@ -1,4 +1,4 @@
-"""Connections that come about, or do not: addresses, names, time limits, back-off, idleness, the wake-up, the end."""
+"""Test connecting and failures: addresses, names, time limits, back-off, idle connections, the wake-up, closing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.net.harness import (
 
 
 def jumping(**options: object) -> Driver:
-    """A driver on virtual time that jumps over every wait; for tests in which no peer has to do anything."""
+    """Return a driver on virtual time that skips every wait, for tests without an active peer."""
     return Driver(clock=VirtualClock(1000.0, autojump=True), random=Random(1), **options)
 
 
@@ -59,8 +59,8 @@ class TestAddresses:
                 driver.close()
 
     @pytest.mark.parametrize(("host", "port"), [("", 9092), ("127.0.0.1", 0), ("127.0.0.1", -1), ("127.0.0.1", 65536)])
-    def test_what_is_no_address(self, host: str, port: int) -> None:
-        """As a broker's metadata may have it; to the system an empty host would be this machine."""
+    def test_an_invalid_address_fails(self, host: str, port: int) -> None:
+        """A broker's metadata may have such an address; the system takes an empty host for localhost."""
         driver = Driver()
         try:
             driver.selector.connect(1, host, port)
@@ -71,7 +71,7 @@ class TestAddresses:
             driver.close()
 
     @pytest.mark.parametrize("host", ["a\0b", "x" * 64 + ".example", "256.1.1.1"])
-    def test_what_is_no_name(self, host: str) -> None:
+    def test_an_invalid_host_name_fails(self, host: str) -> None:
         driver = Driver(resolver=ThreadResolver())
         try:
             driver.selector.connect(1, host, 9092)
@@ -79,7 +79,7 @@ class TestAddresses:
         finally:
             driver.close()
 
-    def test_a_socket_that_cannot_be_had_is_the_failure_of_an_address(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_socket_that_cannot_be_created_fails_its_address_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
         driver = Driver()
         try:
             with monkeypatch.context() as patched:
@@ -91,7 +91,7 @@ class TestAddresses:
         finally:
             driver.close()
 
-    def test_when_none_answers_each_is_told(self) -> None:
+    def test_the_error_names_every_address_that_failed(self) -> None:
         first, second = closed_port(), closed_port()
         resolver = FakeResolver(name=[address_of(first), address_of(second)])
         driver = Driver(resolver=resolver)
@@ -102,8 +102,8 @@ class TestAddresses:
         finally:
             driver.close()
 
-    def test_an_address_that_swallows_packets_gets_its_share_of_the_time_and_no_more(self) -> None:
-        """Two addresses, ten seconds: after five the second is tried."""
+    def test_an_address_that_drops_packets_gets_only_its_share_of_the_time(self) -> None:
+        """With two addresses and ten seconds, the second address is tried after five."""
         blackhole = Blackhole()
         clock = VirtualClock(1000.0)
         with Peer() as peer:
@@ -121,7 +121,7 @@ class TestAddresses:
                 driver.close()
                 blackhole.close()
 
-    def test_nobody_answers_in_time(self) -> None:
+    def test_connecting_times_out(self) -> None:
         blackhole = Blackhole()
         driver = jumping(resolver=FakeResolver(name=[blackhole.address]), connect_timeout_ms=3000)
         try:
@@ -151,7 +151,7 @@ class TestNames:
         finally:
             driver.close()
 
-    def test_a_name_server_that_hangs_holds_up_only_those_who_asked_it(self) -> None:
+    def test_a_slow_name_server_delays_only_its_own_lookups(self) -> None:
         with Peer() as peer:
             clock = VirtualClock(1000.0)
             driver = Driver(clock=clock, resolver=FakeResolver(known=[address_of(peer)]), connect_timeout_ms=10_000)
@@ -167,7 +167,7 @@ class TestNames:
             finally:
                 driver.close()
 
-    def test_an_answer_that_comes_after_the_end_is_nobodys(self) -> None:
+    def test_a_lookup_that_ends_after_the_disconnect_is_ignored(self) -> None:
         late: list[object] = []
 
         class Late(FakeResolver):
@@ -192,14 +192,14 @@ class TestNames:
 
 
 class TestThreadResolver:
-    def test_digits_need_no_thread(self) -> None:
+    def test_an_ip_address_needs_no_thread(self) -> None:
         answers: list[Outcome] = []
         resolver = ThreadResolver(lookup=lambda host, port: pytest.fail("asked for digits"))
         resolver.resolve("127.0.0.1", 80, answers.append)
         resolver.resolve("::1", 80, answers.append)
         assert [str(outcome[0]) for outcome in answers] == ["127.0.0.1:80", "[::1]:80"]  # type: ignore[index]
 
-    def test_lookups_run_side_by_side_but_not_without_bound(self) -> None:
+    def test_lookups_run_in_parallel_up_to_a_limit(self) -> None:
         started, release, answered = threading.Semaphore(0), threading.Event(), threading.Semaphore(0)
         running_now: list[str] = []
 
@@ -221,7 +221,7 @@ class TestThreadResolver:
         resolver.close()
 
     @pytest.mark.parametrize("error", [OSError("no such name"), UnicodeError("label too long")])
-    def test_errors_are_answers(self, error: Exception) -> None:
+    def test_a_lookup_may_result_in_an_error(self, error: Exception) -> None:
         answers: list[Outcome] = []
         is_there = threading.Event()
 
@@ -236,7 +236,7 @@ class TestThreadResolver:
         assert is_there.wait(20)
         assert isinstance(answers[0], OSError)
 
-    def test_the_system_knows_each_address_once(self) -> None:
+    def test_each_address_is_returned_once(self) -> None:
         found = system_lookup("localhost", 9092)
         assert len(found) == len(set(found)) > 0
         assert literal_address("localhost", 9092) is None
@@ -273,7 +273,7 @@ class TestBackoff:
             assert driver.selector.next_attempt_at(1) > 1000.0
             clock.advance(1.0)
             driver.connect(1, peer.address)
-            assert driver.selector.next_attempt_at(1) > 1000.0  # connected is not yet well
+            assert driver.selector.next_attempt_at(1) > 1000.0  # a connection alone does not end the back-off
             peer.accept().sendall(framed(b"alive"))
             drive(lambda: bool(driver.received), driver)
             assert driver.selector.next_attempt_at(1) == 0.0
@@ -292,7 +292,7 @@ class TestBackoff:
             clock.advance(0.22)
             drive(lambda: 1 in driver.connected, driver)
 
-    def test_a_disconnect_of_ours_costs_no_wait_unless_the_node_failed(self) -> None:
+    def test_disconnecting_starts_no_back_off_unless_the_node_failed(self) -> None:
         with joined() as (driver, _):
             driver.selector.disconnect(1)
             assert driver.selector.next_attempt_at(1) == 0.0
@@ -302,14 +302,14 @@ class TestBackoff:
 
 
 class TestDisconnect:
-    def test_is_told_to_the_peer_and_in_no_list(self) -> None:
+    def test_the_peer_sees_the_end_and_no_list_has_it(self) -> None:
         with joined() as (driver, peer):
             driver.selector.disconnect(1)
             assert peer.recv(1) == b""
             driver.poll()
             assert driver.disconnected == []
             assert driver.selector.nodes == []
-            driver.selector.disconnect(1)  # nothing happens
+            driver.selector.disconnect(1)  # a second call does nothing
 
     @pytest.mark.parametrize("polls", [0, 1])
     def test_of_an_attempt(self, polls: int) -> None:
@@ -361,7 +361,7 @@ class TestIdleness:
             assert driver.selector.next_attempt_at(1) == 0.0
             assert peer.recv(1) == b""
 
-    def test_one_that_has_something_to_write_is_in_use(self) -> None:
+    def test_a_connection_with_bytes_to_write_is_not_idle(self) -> None:
         clock = VirtualClock(1000.0)
         with joined(clock=clock, idle_timeout_ms=60_000) as (driver, _):
             driver.poll([(1, bytes(30_000_000))])
@@ -372,7 +372,7 @@ class TestIdleness:
 
 
 class TestArguments:
-    """Each is refused where it is given, by its name; and the selector goes on as before."""
+    """The call that gets a wrong argument rejects it by name, and the selector still works."""
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -453,7 +453,7 @@ class TestArguments:
             KafkaSelector(**options)
 
 
-def test_the_repr_says_what_there_is() -> None:
+def test_the_repr_shows_the_connections() -> None:
     selector = KafkaSelector()
     assert repr(selector) == "<KafkaSelector: 0 connected, 0 connecting>"
     host, port = selector.listen("::1", 0)
@@ -491,7 +491,7 @@ class TestWakeup:
         finally:
             driver.close()
 
-    def test_after_the_end_is_nobodys(self) -> None:
+    def test_after_close_does_nothing(self) -> None:
         selector = KafkaSelector()
         selector.close()
         selector.wakeup()
@@ -501,7 +501,7 @@ class TestWakeup:
     @pytest.mark.parametrize("is_before", [True, False])
     @pytest.mark.parametrize("call", ["send_pieces", "receive_into"])
     def test_survives_an_interrupt(self, call: str, is_before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Ctrl-C beside either system call, of the one that rings or of the poll: later rings are heard."""
+        """After Ctrl-C at a system call of the wake-up or of the poll, later wake-ups still end the poll."""
         module: Any = kwire.net.wakeup
         act = getattr(module, call)
 
@@ -530,8 +530,8 @@ class TestWakeup:
         finally:
             driver.close()
 
-    def test_rings_from_many_threads_are_never_lost(self) -> None:
-        """Each thread leaves a number and rings; the poller, which sleeps without limit, must come to see them all."""
+    def test_wakeups_from_many_threads_are_never_lost(self) -> None:
+        """Each thread adds a number and wakes the poll, which has no timeout; the poller must see all numbers."""
         driver, left = Driver(), list[int]()
 
         def ring(start: int) -> None:
@@ -647,7 +647,7 @@ def _no_socket(*_: object) -> socket.socket:
 
 
 class Blackhole:
-    """An address on which connecting never ends: a listener whose queue is full, so that the kernel drops the SYN."""
+    """Provide an address on which connecting never ends: the listener's queue is full, so the kernel drops the SYN."""
 
     def __init__(self) -> None:
         self._listener = socket.socket()

@@ -1,4 +1,4 @@
-"""Frames through real loopback sockets: cut anywhere, many in flight, very large, at both ends of a selector."""
+"""Test frames on real loopback sockets: cut anywhere, many in flight, very large, as client and as server."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TestReceiving:
             assert received == ([] if until_sent else [Receive(1, b"answer")])
 
     def test_a_small_frame_behind_a_large_one_does_not_wait_for_more(self) -> None:
-        """While a large frame comes the kernel tells of much only; once it is there, of every byte again."""
+        """The kernel reports only many bytes during a large frame, and every byte again after it."""
         large = bytes(900_000)
         with joined() as (driver, peer):
             for _ in range(3):
@@ -98,7 +98,7 @@ class TestReceiving:
             assert driver.received[0].frame == frame
 
     def test_one_poll_reads_no_more_than_its_share_of_a_node(self) -> None:
-        """A node that floods gets its share; the frame of the quiet one is there in the same poll."""
+        """A busy node gets only its share of a poll, and the same poll returns the frame of a quiet node."""
         with running(read_bytes_per_poll=256 * 1024) as (driver, peer):
             driver.connect("loud", peer.address)
             loud = peer.accept()
@@ -107,7 +107,7 @@ class TestReceiving:
             loud.setblocking(False)
             flood = memoryview(framed(bytes(1000)) * 4000)
             written = loud.send(flood)
-            assert written > 1_000_000  # what the kernel holds is several shares
+            assert written > 1_000_000  # the kernel buffers several shares
             quiet.sendall(framed(b"hello"))
             drive(lambda: bool(driver.received), driver)
             assert driver.frames("quiet") == [b"hello"]
@@ -115,7 +115,7 @@ class TestReceiving:
 
     def test_a_paused_node_is_not_read(self) -> None:
         with joined() as (driver, peer):
-            for _ in range(2):  # what is paused, or goes on, may be told to again
+            for _ in range(2):  # pausing and resuming twice is allowed
                 driver.selector.pause(1)
             peer.sendall(framed(b"waits"))
             assert driver.poll(timeout=0.01) == []
@@ -168,7 +168,7 @@ class TestSending:
             assert read_frame(peer) == b"".join(pieces)
             assert driver.sent[0].frame is pieces
 
-    def test_a_reader_that_does_not_read_stops_the_writes_and_nothing_else(self) -> None:
+    def test_a_peer_that_does_not_read_blocks_only_the_writes(self) -> None:
         frames = [bytes([n]) * 1_000_000 for n in range(20)]
         with joined() as (driver, peer):
             driver.poll([(1, frame) for frame in frames])
@@ -225,7 +225,7 @@ class TestEnds:
 
     @pytest.mark.parametrize("cut", range(len(STREAM) + 1))
     def test_the_peer_closes_at_each_byte(self, cut: int) -> None:
-        """Whole frames count; what is cut off is told, with how much there was of how much."""
+        """Complete frames are returned; the error has the received and the expected size of the partial frame."""
         with joined() as (driver, peer):
             peer.sendall(self.STREAM[:cut])
             peer.close()
@@ -269,8 +269,8 @@ class TestEnds:
             assert cause.remedy
             assert peer.recv(1) == b""
 
-    def test_what_the_peer_said_before_it_closed_outweighs_the_write_that_failed(self) -> None:
-        """A web server answers 400 and closes while we still write: the reset is not the cause worth telling."""
+    def test_bytes_of_the_peer_before_its_close_explain_the_failed_write(self) -> None:
+        """A web server responds 400 and closes during our write: the response explains more than the reset."""
         with joined() as (driver, peer):
             peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -316,7 +316,7 @@ def test_a_listener_that_stopped_takes_nobody_and_keeps_its_connections() -> Non
         assert "Connection refused" in client.cause(2).message
         client.poll([(1, b"still here")])
         drive(lambda: bool(broker.received), client, broker)
-        assert broker.selector.listen(*address) == address  # the port can be had again at once
+        assert broker.selector.listen(*address) == address  # the port is free again at once
     finally:
         client.close()
         broker.close()

@@ -1,4 +1,4 @@
-"""The parts of the room that need no socket: back-off, timers, clocks, the queue of outgoing pieces."""
+"""Test the parts that need no socket: back-off, timers, clocks, the queue of outgoing buffers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kwire.wire.frame import SIZE, BytesLike, Frame, FrameReader
 
 
 class TestBackoff:
-    def test_doubles_up_to_the_maximum_which_is_a_bound(self) -> None:
+    def test_doubles_up_to_the_maximum_with_jitter_included(self) -> None:
         """KIP-580: `retry.backoff.max.ms` bounds the wait itself, its jitter included."""
         backoff = Backoff(100, 1_000)
         for failures, expected in enumerate([0.1, 0.2, 0.4, 0.8, 1.0, 1.0], start=1):
@@ -66,7 +66,7 @@ class TestReconnectBackoff:
         assert backoff.failed(60.0) - 60.0 <= 0.05 * (1 + JITTER)
 
     def test_but_not_for_a_node_that_fails_again_at_once(self) -> None:
-        """A refused password: every attempt gets as far as a frame, and the waits must grow all the same."""
+        """With a rejected password every attempt receives a frame, but the waits must still grow."""
         backoff = reconnect_backoff()
         now, waits = 0.0, []
         for _ in range(6):
@@ -164,7 +164,7 @@ class TestOutgoing:
             queue.advance(len(chunk))
         assert out == [expected for _, expected in FRAMES]
 
-    def test_what_no_size_field_can_say_is_refused_before_anything_is_queued(self) -> None:
+    def test_a_frame_too_large_for_its_size_field_is_rejected_before_queueing(self) -> None:
         queue = SendQueue()
         half = memoryview(bytes(2**20)).cast("B")
         with pytest.raises(EncodeError, match="2,147,483,648 bytes"):
@@ -190,7 +190,7 @@ class TestTlsOptions:
             (Tls(cert_file=__file__), f"cert_file '{__file__}' holds no certificate in PEM form"),
         ],
     )
-    def test_wrong_files_are_told_when_the_context_is_made(self, tls: Tls, message: str) -> None:
+    def test_wrong_files_raise_when_the_context_is_made(self, tls: Tls, message: str) -> None:
         with pytest.raises(ConfigurationError, match=message):
             tls.client_context()
 

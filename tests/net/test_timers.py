@@ -1,4 +1,4 @@
-"""Timers: order, cancelling, and that one run always ends."""
+"""Test timers: their order, cancelling, and the end of each run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_they_run_by_deadline_and_then_in_the_order_in_which_they_were_set() -> 
     assert len(timers) == 1
 
 
-def test_a_cancelled_timer_does_not_run_and_is_no_deadline() -> None:
+def test_a_cancelled_timer_does_not_run_and_has_no_deadline() -> None:
     timers = Timers()
     ran: list[float] = []
     first = timers.at(1.0, ran.append)
@@ -107,7 +107,7 @@ def test_random_use_agrees_with_a_list() -> None:
         assert len(timers) == len(model)
 
 
-def test_cancelled_ones_are_cleared_away_long_before_their_time() -> None:
+def test_cancelled_timers_are_removed_long_before_their_deadline() -> None:
     timers = Timers()
     ran: list[float] = []
     timers.at(5.0, ran.append)
@@ -121,7 +121,7 @@ def test_cancelled_ones_are_cleared_away_long_before_their_time() -> None:
 
 
 def test_timers_that_a_timer_sets_and_cancels_leave_no_trace() -> None:
-    """Many at once, so that the cancelled ones are swept out while those set meanwhile are out of the heap."""
+    """There are many timers, so that cancelled ones are removed while the new ones are not yet in the heap."""
     timers = Timers()
     ran: list[float] = []
 

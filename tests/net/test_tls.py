@@ -1,4 +1,4 @@
-"""TLS in the same loop: both directions, both ways of trust, and what people get wrong when they set it up."""
+"""Test TLS in the selector: client and server, server and mutual authentication, and frequent mistakes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
 @dataclass(frozen=True)
 class Files:
-    """Certificates of one authority, and one that it did not sign."""
+    """Hold certificates of one authority, and one that it did not sign."""
 
     ca: str
     stranger_ca: str
@@ -83,7 +83,7 @@ def pair() -> Iterator[tuple[Driver, Driver]]:
 
 
 def talk(client: Driver, broker: Driver, node: Any = 1) -> None:
-    """Frames both ways, small and large, over an open connection."""
+    """Send small and large frames both ways on an open connection."""
     frames = [b"small", b"", bytes(range(256)) * 4000, b"last"]
     client.poll([(node, frame) for frame in frames])
     drive(lambda: len(broker.received) == len(frames), client, broker)
@@ -139,7 +139,7 @@ class TestOpenConnections:
             client.close()
             broker.close()
 
-    def test_a_goodbye_is_no_truncation(self, files: Files, pair: tuple[Driver, Driver]) -> None:
+    def test_a_close_notify_is_not_a_truncation(self, files: Files, pair: tuple[Driver, Driver]) -> None:
         client, broker = pair
         address = broker.selector.listen("127.0.0.1", 0, tls=files.broker())
         client.selector.connect(1, *address, tls=files.trusting())
@@ -150,7 +150,7 @@ class TestOpenConnections:
         assert type(cause) is DisconnectedError
         assert "the peer closed the connection" in cause.message
 
-    def test_a_goodbye_ends_the_connection_though_the_socket_stays_open(self, files: Files) -> None:
+    def test_a_close_notify_ends_the_connection_although_the_socket_stays_open(self, files: Files) -> None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(*files.server)
         over = threading.Event()
@@ -174,7 +174,7 @@ class TestOpenConnections:
             assert driver.frames(1) == [b"last words"]
 
     def test_against_a_plain_ssl_socket_that_trickles(self, files: Files) -> None:
-        """Another implementation of the socket side (ssl.SSLSocket), and every record of one byte."""
+        """The peer is another implementation (ssl.SSLSocket) that sends TLS records of one byte."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(*files.server)
 
@@ -198,9 +198,7 @@ class TestOpenConnections:
             assert driver.frames(1) == [b"slow", b"trickle", bytes(3_000_000)]
             assert got == [framed(b"hello"), b""]
 
-    def test_a_reader_that_does_not_read_stops_the_writes_and_nothing_else(
-        self, files: Files, pair: tuple[Driver, Driver]
-    ) -> None:
+    def test_a_peer_that_does_not_read_blocks_only_the_writes(self, files: Files, pair: tuple[Driver, Driver]) -> None:
         client, broker = pair
         address = broker.selector.listen("127.0.0.1", 0, tls=files.broker())
         client.selector.connect(1, *address, tls=files.trusting())
@@ -254,8 +252,10 @@ def test_certificates_that_the_client_refuses(
 def test_certificates_that_the_broker_refuses(
     files: Files, pair: tuple[Driver, Driver], shown: str | None, told_client: str, told_broker: str
 ) -> None:
-    """With TLS 1.3 the client believes itself connected before the broker has seen its certificate: the refusal comes
-    as an alert on the open connection, and must be told as what it is all the same."""
+    """With TLS 1.3 the client is connected before the broker has checked its certificate.
+
+    The broker rejects it by an alert on the open connection, and the error must still say so.
+    """
     client, broker = pair
     address = broker.selector.listen("127.0.0.1", 0, tls=files.broker(wants_client=True))
     client.selector.connect(1, *address, tls=files.trusting(shown))
@@ -292,7 +292,7 @@ class TestPeersWithoutTls:
             assert message in cause.message
             assert cause.remedy
 
-    def test_a_broker_that_says_nothing(self, files: Files) -> None:
+    def test_a_silent_broker(self, files: Files) -> None:
         clock = VirtualClock(1000.0)
         with running(clock=clock, connect_timeout_ms=5000) as (driver, peer):
             driver.selector.connect(1, *peer.address, tls=files.trusting())
@@ -329,7 +329,7 @@ class TestPeersWithoutTls:
         finally:
             broker.close()
 
-    def test_a_client_that_says_nothing(self, files: Files) -> None:
+    def test_a_silent_client(self, files: Files) -> None:
         clock = VirtualClock(1000.0)
         broker = Driver(clock=clock, connect_timeout_ms=5000)
         try:
@@ -367,12 +367,12 @@ class TestPeersWithoutTls:
             assert "speaks TLS (it sent an alert), and this connection is plaintext" in cause.message
             assert "turn TLS on" in str(cause.remedy)
 
-    def test_a_name_that_tls_cannot_ask_for(self, files: Files) -> None:
+    def test_a_host_name_that_tls_cannot_send(self, files: Files) -> None:
         with running() as (driver, peer):
             driver.selector.connect(1, *peer.address, tls=files.trusting(server_name=".bad"))
             assert "no name that TLS can ask for" in driver.cause(1).message
 
-    def test_a_port_where_nobody_listens(self, files: Files) -> None:
+    def test_a_closed_port(self, files: Files) -> None:
         driver = Driver()
         try:
             driver.selector.connect(1, *closed_port(), tls=files.trusting())
@@ -402,7 +402,7 @@ class TestPeersWithoutTls:
 
 @pytest.mark.parametrize("piece", [1, 7, 10**6])
 def test_the_filter_alone_however_the_bytes_are_cut(files: Files, piece: int) -> None:
-    """No sockets: two filters joined by byte strings, cut into pieces."""
+    """Two filters exchange byte strings, cut into pieces, without sockets."""
     client = TlsFilter(files.trusting().client_context(), is_server=False, host="127.0.0.1")
     server = TlsFilter(files.broker().server_context(), is_server=True)
     client.handshake()
@@ -429,11 +429,11 @@ def test_the_filter_alone_however_the_bytes_are_cut(files: Files, piece: int) ->
 
 
 def _has(sock: socket.socket) -> bool:
-    """Is there something to read?"""
+    """Return whether there are bytes to read."""
     return bool(select.select([sock], [], [], 0)[0])
 
 
-def test_the_encrypted_key_wants_its_password(files: Files, tmp_path: Path) -> None:
+def test_the_encrypted_key_needs_its_password(files: Files, tmp_path: Path) -> None:
     from cryptography.hazmat.primitives import serialization
 
     cert, key = files.server

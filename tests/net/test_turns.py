@@ -1,4 +1,4 @@
-"""How the selector reads large frames: into their own memory, in few reads, with nothing copied."""
+"""Test how the selector reads large frames: into their own memory, in few reads, without copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FRAME_BYTES = 40_000_000
 
 
 class Reads:
-    """Where the selector reads to, and how much came of it."""
+    """Record the buffer size and the number of bytes of each read."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[tuple[int, int]] = []
@@ -28,7 +28,7 @@ class Reads:
 
 
 def receive(driver: Driver, peer: socket.socket, frame: bytes) -> None:
-    """In one poll, as the peer sends it from another thread."""
+    """Receive a frame in one poll while another thread sends it."""
     writer = threading.Thread(target=peer.sendall, args=(framed(frame),))
     writer.start()
     (received,) = driver.selector.poll([], PATIENCE_SECONDS)
@@ -36,7 +36,7 @@ def receive(driver: Driver, peer: socket.socket, frame: bytes) -> None:
     assert received.frame == frame
 
 
-def test_the_loop_does_not_turn_for_a_few_bytes_of_a_large_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_bytes_of_a_large_frame_cause_no_read(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = framed(bytes(FRAME_BYTES))
     with joined() as (driver, peer):
         receive(driver, peer, bytes(FRAME_BYTES // 10))
@@ -50,7 +50,7 @@ def test_the_loop_does_not_turn_for_a_few_bytes_of_a_large_frame(monkeypatch: py
 
 
 @pytest.mark.parametrize("large", [300_000, 5_000_000])
-def test_a_large_frame_behind_another_is_read_to_its_place_from_its_first_byte(
+def test_a_large_frame_behind_another_is_read_into_its_own_memory_from_the_first_byte(
     large: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with joined() as (driver, peer):

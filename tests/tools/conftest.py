@@ -1,4 +1,4 @@
-"""What stands in tools/ is imported by its short names, as the programs there do it."""
+"""Import the modules of tools/ by their short names, as the programs there do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statistics that benchmarks are judged by."""
+"""Test the statistics of the benchmarks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from bench.ratios import Spread, percentile, ratios, shown
     [
         ([2.0], (2.0, 2.0, 2.0)),
         ([3.0, 1.0], (1.0, 2.0, 3.0)),
-        ([3.0, 1.0, 2.5], (1.0, 2.5, 3.0)),  # too few for quartiles: the least and the most
+        ([3.0, 1.0, 2.5], (1.0, 2.5, 3.0)),  # too few for quartiles: minimum and maximum
         ([4.0, 1.0, 3.0, 2.0, 5.0], (2.0, 3.0, 4.0)),
-        ([1.0, 1.0, 1.0, 1.0, 100.0], (1.0, 1.0, 1.0)),  # one bad round moves nothing
+        ([1.0, 1.0, 1.0, 1.0, 100.0], (1.0, 1.0, 1.0)),  # one bad round changes nothing
     ],
 )
 def test_spread(samples: list[float], spread: tuple[float, float, float]) -> None:
     assert Spread.of(samples) == spread
 
 
-def test_nothing_has_no_spread_and_no_percentile() -> None:
+def test_no_samples_have_no_spread_and_no_percentile() -> None:
     with pytest.raises(ValueError, match="nothing"):
         Spread.of([])
     with pytest.raises(ValueError, match="nothing"):
@@ -28,7 +28,7 @@ def test_nothing_has_no_spread_and_no_percentile() -> None:
 
 
 def test_ratios_are_paired_by_round() -> None:
-    """A round that was slow for both is no difference; medians of each alone would say 1.5."""
+    """A round that was slow for both does not change the ratio; the ratio of the medians would be 1.5."""
     assert ratios([2.0, 20.0, 6.0], [1.0, 10.0, 3.0]) == [2.0, 2.0, 2.0]
     with pytest.raises(ValueError, match="shorter"):
         ratios([1.0, 2.0], [1.0])

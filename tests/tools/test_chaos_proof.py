@@ -1,4 +1,4 @@
-"""The chaos runs' judge can fail: a loss, a duplicate, a swap, a torn transaction, and the rest, each by its name."""
+"""Test that the check of the chaos runs finds a loss, a duplicate, a swap, a partial transaction, and the rest."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def lose(at: int) -> Change:
 
 
 def repeat(at: int) -> Change:
-    """The record is there once more, at the end of its partition."""
+    """Append the record once more at the end of its partition."""
     return lambda log: log.append(log[at]._replace(offset=100))
 
 
 def swap(at: int) -> Change:
-    """Two neighbours change places."""
+    """Swap two neighbours."""
 
     def change(log: list[Seen]) -> None:
         first, second = log[at], log[at + 1]
@@ -50,7 +50,7 @@ def counts(proof: Proof) -> dict[str, int]:
     return {kind: count for kind, count in proof.counts.items() if count}
 
 
-def test_a_whole_log_holds() -> None:
+def test_a_complete_log_passes() -> None:
     proof = judge_log(SENT, ACKNOWLEDGED, {}, LOG)
     assert (proof.records, proof.anomalies, proof.findings) == (10, 0, [])
 
@@ -83,7 +83,7 @@ def test_a_whole_log_holds() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_log_is_found(change: Change, expected: dict[str, int], finding: str) -> None:
+def test_each_anomaly_of_a_log_is_found(change: Change, expected: dict[str, int], finding: str) -> None:
     log = list(LOG)
     change(log)
     proof = judge_log(SENT, ACKNOWLEDGED, {}, log)
@@ -107,7 +107,7 @@ def test_a_record_that_failed_is_an_anomaly_and_not_lost_as_well() -> None:
     ("is_there", "possibly_persisted", "expected"),
     [(False, False, 0), (False, True, 0), (True, True, 0), (True, False, 1)],
 )
-def test_a_record_that_was_given_up_is_not_where_it_was_said_not_to_be(
+def test_a_failed_record_in_a_log_that_its_error_excludes_is_found(
     is_there: bool, possibly_persisted: bool, expected: int
 ) -> None:
     failed = {Number(0, 5): Failure("gave up", possibly_persisted)}
@@ -116,7 +116,7 @@ def test_a_record_that_was_given_up_is_not_where_it_was_said_not_to_be(
     assert counts(proof) == {"failed": 1} | ({"denied": 1} if expected else {})
 
 
-def test_an_acknowledgement_need_not_tell_the_offset() -> None:
+def test_an_acknowledgement_may_lack_the_offset() -> None:
     assert judge_log(SENT, ACKNOWLEDGED | {Number(0, 1): (0, -1)}, {}, LOG).anomalies == 0
 
 
@@ -138,9 +138,9 @@ def test_a_key_stays_in_its_partition() -> None:
     assert counts(judge_log(sent, {}, {}, log)) == {"disordered": 1}
 
 
-def test_a_whole_copy_holds() -> None:
+def test_a_complete_copy_passes() -> None:
     assert judge_copy(LOG, COPY).anomalies == 0
-    # Offsets and the partitions' number are the copy's own; only the order of keys must be that of the source.
+    # A copy has its own offsets and partitions; only the order within a key must be that of the source.
     assert judge_copy(LOG, list(reversed(COPY))).anomalies == 0
 
 
@@ -162,7 +162,7 @@ def test_a_whole_copy_holds() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_copy_is_found(change: Change, expected: dict[str, int], finding: str) -> None:
+def test_each_anomaly_of_a_copy_is_found(change: Change, expected: dict[str, int], finding: str) -> None:
     copy = list(COPY)
     change(copy)
     proof = judge_copy(LOG, copy)
@@ -170,7 +170,7 @@ def test_what_is_wrong_with_a_copy_is_found(change: Change, expected: dict[str, 
     assert finding in proof.findings
 
 
-def test_an_aborted_transaction_that_shows_is_found() -> None:
+def test_a_visible_aborted_transaction_is_found() -> None:
     aborted = [seen._replace(offset=seen.offset + 50, label=Label("aborted", 6)) for seen in COPY[:6]]
     assert counts(judge_copy(LOG, [*COPY, *aborted])) == {"duplicated": 6}
 
@@ -200,7 +200,7 @@ def test_readers_that_differ(change: Change, finding: str) -> None:
     assert proof.findings[0].startswith(finding)
 
 
-def test_readers_may_meet_the_partitions_in_any_order() -> None:
+def test_readers_may_read_the_partitions_in_any_order() -> None:
     proof = Proof()
     judge_readers(proof, LOG, LOG[6:] + LOG[:6], ("one", "other"))
     assert proof.anomalies == 0
@@ -218,7 +218,7 @@ def test_only_a_few_findings_of_a_kind_are_kept() -> None:
 
 
 @pytest.mark.parametrize("number", [Number(0, 0), Number(3, 63), Number(1, 199_999)])
-def test_a_record_tells_its_number(number: Number) -> None:
+def test_the_bytes_of_a_record_have_its_number(number: Number) -> None:
     key, value = key_of(number), value_of(number)
     assert number_of(key, value) == number
     for wrong in [(key, value + b"."), (key, value[1:]), (b"0-1-", value), (None, value), (key, None), (key, b"::")]:

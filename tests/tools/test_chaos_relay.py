@@ -1,4 +1,4 @@
-"""The relay changes no byte, ends what ends, and cuts when it is told to."""
+"""Test that the relay changes no byte, passes on the end of a connection, and cuts connections on demand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read(connection: socket.socket, size: int) -> bytes:
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """Until its end, or its reset."""
+    """Read until the end or the reset of a connection."""
     parts = []
     try:
         while part := connection.recv(65_536):
@@ -59,7 +59,7 @@ def test_bytes_pass_both_ways_unchanged(server: socket.socket) -> None:
     with made, connect() as client, closing(server.accept()[0]) as broker:
         broker.settimeout(TIMEOUT)
 
-        # Nobody reads what is asked before all of it is sent or stuck: the relay must hold back, and go on later.
+        # The peer reads only after everything is sent or blocked: the relay must stop reading, and continue later.
         threads = [
             threading.Thread(target=one.sendall, args=(data,)) for one, data in ((client, there), (broker, back))
         ]
@@ -84,7 +84,7 @@ def test_the_end_of_either_side_is_the_end_of_the_other(server: socket.socket) -
             assert read_all(client) == b"last words"
 
 
-def test_a_broker_that_is_not_there(server: socket.socket) -> None:
+def test_a_broker_that_is_down(server: socket.socket) -> None:
     made, connect = relay(server, LONG)
     server.close()
     with made, connect() as client:
@@ -103,7 +103,7 @@ def test_connections_are_cut(server: socket.socket, is_new: bool) -> None:
     assert made.cuts == 1
 
 
-def test_nothing_is_cut_any_more_when_it_is_over(server: socket.socket) -> None:
+def test_no_connection_is_cut_after_cutting_ends(server: socket.socket) -> None:
     made, connect = relay(server, LONG)
     with made:
         made.is_cutting = True

@@ -1,4 +1,4 @@
-"""The demo's judge can fail: a loss, a duplicate, a swap, and the rest, each by its name and number."""
+"""Test that the check of the demo finds a loss, a duplicate, a swap, and the rest, each with its number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def counts(proof: Proof) -> dict[str, int]:
 
 
 def at(place: Place, number: int) -> Callable[[list[Read]], None]:
-    """Replaces what is at a place by another number."""
+    """Replace the record at a position by another number."""
 
     def change(log: list[Read]) -> None:
         log[[record.place for record in log].index(place)] = Read(place, number)
@@ -44,13 +44,13 @@ def duplicate_elsewhere(log: list[Read]) -> None:
     log.append(Read(Place(0, 4), 7))
 
 
-def test_a_whole_log_proves() -> None:
+def test_a_complete_log_passes() -> None:
     proof = judge(SENT, ACKNOWLEDGED, LOG)
     assert proof.holds
     assert (proof.sent, proof.read, proof.findings) == (8, 8, [])
 
 
-def test_partitions_may_be_read_in_any_order_to_each_other() -> None:
+def test_partitions_may_be_read_in_any_order() -> None:
     assert judge(SENT, ACKNOWLEDGED, sorted(LOG)).holds
 
 
@@ -58,7 +58,7 @@ def test_partitions_may_be_read_in_any_order_to_each_other() -> None:
     ("first", "second", "holds"),
     [(True, True, False), (False, False, False), (False, True, True), (True, False, True)],
 )
-def test_order_is_promised_to_records_with_a_key_and_to_those_without(first: bool, second: bool, holds: bool) -> None:
+def test_order_holds_among_records_with_a_key_and_among_those_without(first: bool, second: bool, holds: bool) -> None:
     log = [Read(Place(0, 0), 1, first), Read(Place(0, 1), 0, second)]
     assert judge(2, {}, log).holds is holds
 
@@ -79,7 +79,7 @@ def test_order_is_promised_to_records_with_a_key_and_to_those_without(first: boo
         ),
     ],
 )
-def test_what_is_wrong_is_found(change: Callable[[list[Read]], None], expected: dict[str, int], finding: str) -> None:
+def test_each_anomaly_is_found(change: Callable[[list[Read]], None], expected: dict[str, int], finding: str) -> None:
     log = list(LOG)
     change(log)
     proof = judge(SENT, ACKNOWLEDGED, log)
@@ -88,14 +88,14 @@ def test_what_is_wrong_is_found(change: Callable[[list[Read]], None], expected: 
     assert finding in proof.findings
 
 
-def test_a_record_that_is_not_where_it_was_acknowledged() -> None:
+def test_a_record_at_another_offset_than_acknowledged() -> None:
     wrong = ACKNOWLEDGED | {5: Place(1, 7)}
     proof = judge(SENT, wrong, LOG)
     assert counts(proof) == {"misplaced": 1}
     assert proof.findings == ["number 5 was acknowledged at partition 1 offset 7, which holds something else"]
 
 
-def test_a_broker_may_leave_the_offset_open() -> None:
+def test_an_acknowledgement_may_lack_the_offset() -> None:
     assert judge(SENT, ACKNOWLEDGED | {5: Place(1, -1)}, LOG).holds
 
 

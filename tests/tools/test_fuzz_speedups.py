@@ -1,4 +1,4 @@
-"""What tools/sanitize fuzz does, for some cases, the same each time; and that it notices what is wrong."""
+"""Test that tools/sanitize fuzz passes for some fixed cases, and that it finds a difference."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from checks import sanitize
 
 from tests.wire.speedups import needs_c
 
-pytestmark = [needs_c, pytest.mark.timeout(900)]  # with the sanitizers all is slow, the compiler too
+pytestmark = [needs_c, pytest.mark.timeout(900)]  # the sanitizers slow everything down, the compiler too
 
-# A process of its own: all of kwire there uses the C that is compiled with the sanitizers.
+# In a new process all of kwire uses the C code compiled with the sanitizers.
 BEGINNING = (
     f"import sys; sys.path.insert(0, {str(sanitize.ROOT / 'tools')!r}); from checks import fuzz_speedups as fuzzing\n"
 )
@@ -25,7 +25,7 @@ A_WRONG_ANSWER = "fuzzing.python.columns = lambda pieces, has_headers: (len(piec
     ("program", "says"),
     [(SOME, None), (A_WRONG_ANSWER, "DisagreementError"), (BEHIND_THE_END, "heap-buffer-overflow")],
 )
-def test_c_and_its_specification_agree(program: str, says: str | None) -> None:
+def test_c_and_python_agree(program: str, says: str | None) -> None:
     done = subprocess.run(
         [sys.executable, "-c", BEGINNING + program], env=sanitize.environment(), capture_output=True, text=True,
         check=False,

@@ -1,4 +1,4 @@
-"""The reference of the documentation site: tables written from the code, and docstrings as Markdown."""
+"""Test the reference of the documentation site: tables from the code, and docstrings as Markdown."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ def test_every_command_has_its_help(tables: ModuleType) -> None:
         assert f"## kwire {name}\n\n```text\nUsage: kwire {name} [OPTIONS]" in page
 
 
-def test_a_page_that_asks_for_nothing_stays_as_it_is(tables: ModuleType) -> None:
+def test_a_page_without_directives_stays_unchanged(tables: ModuleType) -> None:
     assert tables.on_page_markdown("{{ options") == "{{ options"

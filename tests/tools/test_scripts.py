@@ -1,4 +1,4 @@
-"""tools/test and tools/env as a shell runs them, in a copy of the repository whose programs write down their names."""
+"""Test tools/test and tools/env in a shell, in a copy of the repository whose programs only log their names."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Every program that tools/test runs, and what it would install or make.
+# Every program that tools/test runs to check, install or build.
 PROGRAMS = ("ruff", "mypy", "basedpyright", "pytest", "python", "gcc")
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The scripts, with tools/env and tools/image replaced by such as write to `log` what they were asked for."""
+    """Copy the scripts, with a tools/env and a tools/image that only write their arguments to `log`."""
     (tmp_path / "tools").mkdir()
     (tmp_path / "tests").mkdir()
     (tmp_path / ".ci").mkdir()
@@ -38,7 +38,7 @@ def write_program(path: Path, text: str) -> None:
 
 
 def run(copy: Path, script: str, *args: str, **more: str) -> tuple[int, list[str], str]:
-    """The exit code, what was run and installed, and stderr."""
+    """Return the exit code, the programs that were run and installed, and stderr."""
     kept = {name: value for name, value in os.environ.items() if name not in ("CI", "KWIRE_BOOTSTRAP", "KWIRE_IMPL")}
     env = {**kept, "PATH": f"{copy / 'bin'}:{os.environ['PATH']}", **more}
     done = subprocess.run([copy / script, *args], cwd=copy, env=env, capture_output=True, text=True, check=False)
@@ -50,7 +50,7 @@ def run(copy: Path, script: str, *args: str, **more: str) -> tuple[int, list[str
     "args",
     [["--bogus"], ["unitt"], ["unit", "-x"], ["live", "--dokcer"], ["unit", "tests/nosuch.py"], ["unit", "live"]],
 )
-def test_a_slip_is_refused_before_anything_is_installed(copy: Path, args: list[str]) -> None:
+def test_a_wrong_argument_is_rejected_before_any_installation(copy: Path, args: list[str]) -> None:
     code, done, stderr = run(copy, "tools/test", *args)
     assert (code, done) == (2, [])
     assert f"unknown part or test: {args[-1]} (parts: all, unit" in stderr
@@ -67,7 +67,7 @@ def images(done: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("part", ["all", "live"])
-def test_docker_is_for_those_who_ask_and_for_ci(copy: Path, part: str) -> None:
+def test_docker_runs_only_on_request_and_in_ci(copy: Path, part: str) -> None:
     code, done, _ = run(copy, "tools/test", part)
     assert code == 0
     assert images(done) == []
@@ -88,14 +88,14 @@ def test_ci_runs_everything(copy: Path) -> None:
 
 
 def env_script(root: Path, extras: str) -> subprocess.CompletedProcess[str]:
-    """tools/env, told what the demo or the tests need, where installing is only written down."""
+    """Run tools/env with the extras of the demo or the tests; an installation is only logged."""
     script = f'cd {root}; . tools/env; make_venv() {{ echo "make $EXTRAS"; }}; need python'
     return subprocess.run(
         ["bash", "-c", script], env={**os.environ, "KWIRE_EXTRAS": extras}, capture_output=True, text=True, check=True
     )
 
 
-def test_the_environment_is_made_anew_for_an_extra_that_it_lacks(tmp_path: Path) -> None:
+def test_the_environment_is_made_again_for_a_missing_extra(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools" / "env", tmp_path / "tools" / "env")
     for name in ("setup.cfg", "pyproject.toml"):
