@@ -1,7 +1,7 @@
-"""A network in memory for the event loop: hosts that answer frames, refuse, or fall silent, on a virtual clock.
+"""Provide a network in memory for the event loop: hosts that respond, reject or stay silent, on a virtual clock.
 
-`FakeSelector` has the face of `KafkaSelector` that the cluster room uses. The peers are `Session.broker`s, so what
-crosses is Kafka's bytes, and only sockets and time are made up.
+`FakeSelector` has the methods of `KafkaSelector` that the cluster room uses. The peers are `Session.broker`s, so the
+bytes are Kafka's; only sockets and time are simulated.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ APIS = {0: range(0, 13), 3: range(0, 13), 10: range(0, 5), 22: range(0, 5)}
 
 @dataclass
 class Host:
-    """One broker process. `handler` answers None to stay silent."""
+    """Simulate a broker process. `handler` returns None to stay silent."""
 
     handler: Handler
     apis: Mapping[int, range] = field(default_factory=lambda: APIS)
     is_up: bool = True
-    refuses: NodeError | None = None  # the cause that connections end with
+    refuses: NodeError | None = None  # the cause of the end of its connections
     swallows_packets: bool = False
     closes_on_api_versions: bool = False
     received: list[Request[Any]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class FakeSelector:
         self.disconnected: list[Disconnection] = []
         self.is_closed = False
         self._wanted: dict[Any, Address] = {}
-        self._not_before: dict[Any, float] = {}  # a back-off that does not grow
+        self._not_before: dict[Any, float] = {}  # a constant back-off
         self._open: dict[Any, _Connection] = {}
 
     def connect(self, node: Any, host: str, port: int, *, tls: object = None) -> None:
@@ -132,7 +132,7 @@ class FakeSelector:
 
 
 class Net:
-    """A loop, its clock and its hosts. `run` turns until something holds, within so many virtual seconds."""
+    """Hold a loop, its clock and its hosts. `run` turns the loop until a condition holds or virtual time is up."""
 
     def __init__(self, hosts: dict[Address, Host], **options: Any) -> None:
         self.clock: VirtualClock = options.pop("clock", None) or VirtualClock()
@@ -152,7 +152,7 @@ class Net:
         raise AssertionError("the loop spins")
 
     def rest(self, seconds: float) -> int:
-        """Let time pass; answers how many turns the loop needed for it."""
+        """Let time pass; return the number of turns of the loop."""
         end = self.clock.now() + seconds
         turns = 0
         while self.clock.now() < end:

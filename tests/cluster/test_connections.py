@@ -30,7 +30,7 @@ NEW, PROBE, OLD = HandshakeMode.API_VERSIONS, HandshakeMode.PROBE, HandshakeMode
     ],
 )
 def test_failures_and_responses_choose_the_next_handshake(ends: str, then: HandshakeMode) -> None:
-    """x: the next connection ends without an answer; a: it is answered."""
+    """x: the next connection ends without a response; a: it gets a response."""
     probes = VersionProbes()
     for one in ends:
         (probes.failed if one == "x" else probes.succeeded)(HERE, probes.next(HERE))

@@ -50,7 +50,7 @@ class Refreshes:
         return MetadataResponse.decode(self._data, 12)
 
     def take(self, answer: MetadataResponse, now: float) -> list[int]:
-        """The lines of each step."""
+        """Return the number of executed lines of each step."""
         steps: list[int] = []
         is_taken = False
         while not is_taken:
@@ -92,7 +92,7 @@ def test_the_longest_step_grows_neither_with_topics_nor_with_partitions(
 
 
 def collections(action: Callable[[], object]) -> int:
-    """How often the garbage collector looked for garbage meanwhile, having looked just before."""
+    """Return the number of garbage collections during the action, after one just before it."""
     seen: list[str] = []
     gc.collect()
     gc.callbacks.append(look := lambda phase, info: seen.append(phase))
@@ -104,7 +104,7 @@ def collections(action: Callable[[], object]) -> int:
 
 
 def test_the_collector_has_little_to_do() -> None:
-    """It looks whenever there are so many more objects than there were, and at all of them after some time."""
+    """The collector runs after a number of new objects, and over all objects after some time."""
     refreshes = Refreshes(200, 100)
     gc.collect()
     before = len(gc.get_objects())

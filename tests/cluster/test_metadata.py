@@ -131,7 +131,7 @@ def test_a_response_in_several_steps_is_visible_at_its_end_and_keeps_leader_hint
     assert [one.snapshot.leader("t", index) for index in (0, 1, 2)] == [3, 4, 1]
     while not one.continue_update():
         assert one.snapshot.leader("t", count - 1) == 1
-    # Of the same epoch is no news after the answer, of a newer one it is.
+    # After the response a hint with the same epoch is old, one with a newer epoch is not.
     assert [one.snapshot.leader("t", index) for index in (0, 1, 2)] == [2, 4, 2]
     assert (one.snapshot.brokers[4].host, one.snapshot.at, one.update_steps) == ("host-4", 20.0, None)
     one.start()
@@ -142,7 +142,7 @@ def test_a_response_in_several_steps_is_visible_at_its_end_and_keeps_leader_hint
 
 
 def names(one: MetadataUpdater, version: int = 12) -> tuple[list[str | None], bool]:
-    """What the next request asks for, and whether it lets brokers create that."""
+    """Return the topics of the next request, and whether brokers may create them."""
     one.start()
     request = one.request(version)
     return [topic.name for topic in request.topics or ()], request.allow_auto_topic_creation
@@ -258,7 +258,7 @@ def test_an_index_far_beyond_the_number_of_partitions_is_ignored(index: int, cou
     "sizes", [[STEP * 5 // 2], [STEP // 2] * 5, [1] * STEP, [0] * STEP * 2, [STEP - 1, STEP, 3], []]
 )
 def test_a_response_applied_in_steps_gives_the_same_snapshot(sizes: list[int]) -> None:
-    """`sizes`: how many partitions the topics have. A topic counts as one more."""
+    """`sizes` are the numbers of partitions of the topics. A topic counts as one more."""
 
     def answer(leader: int) -> MetadataResponse:
         return metadata({f"t{number}": [(leader, leader)] * size for number, size in enumerate(sizes)})

@@ -19,7 +19,7 @@ PATIENCE = 10.0
 
 
 class CloseBesidePost:
-    """Lets another thread close the client between the check that it is usable and the post, if that is possible."""
+    """Let another thread close the client between the check that it is usable and the post, if that is possible."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._close: threading.Thread | None = None
@@ -44,7 +44,7 @@ def beside_post(monkeypatch: pytest.MonkeyPatch) -> CloseBesidePost:
 
 
 def outcome_of(function: Callable[[], Any]) -> list[Any]:
-    """What it returns or raises; fails where it is not back in time."""
+    """Return what the function returns or raises; fail if it does not return in time."""
     found: list[Any] = []
 
     def act() -> None:

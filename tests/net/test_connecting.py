@@ -278,7 +278,7 @@ class TestBackoff:
             drive(lambda: bool(driver.received), driver)
             assert driver.selector.next_attempt_at(1) == 0.0
 
-    def test_is_waited_out_inside_the_selector(self) -> None:
+    def test_the_selector_itself_waits(self) -> None:
         clock = VirtualClock(1000.0)
         with running(clock=clock, reconnect_backoff_ms=500, random=Random(1)) as (driver, peer):
             driver.connect(1, peer.address)
@@ -575,7 +575,7 @@ class TestTheEnd:
             lambda s: s.listen("127.0.0.1", 0),
         ],
     )
-    def test_afterwards_all_raises(self, call: object) -> None:
+    def test_every_call_after_close_raises(self, call: object) -> None:
         selector = KafkaSelector(resolver=FakeResolver())
         selector.close()
         with pytest.raises(ClosedError):
@@ -593,7 +593,7 @@ class TestTheEnd:
             peer.sendall(framed(b"the parent goes on"))
             drive(lambda: bool(driver.received), driver)
 
-    def test_a_forked_child_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_call_in_a_forked_child_raises(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with joined() as (driver, peer):
             pid = os.getpid()
             monkeypatch.setattr(os, "getpid", lambda: pid + 1)
@@ -605,12 +605,12 @@ class TestTheEnd:
 
 
 class TestListening:
-    def test_on_a_port_that_is_taken(self) -> None:
+    def test_on_a_port_in_use(self) -> None:
         taken = pytest.raises(ConnectError, match=r"cannot listen on 127\.0\.0\.1:.*Address already in use")
         with running() as (driver, peer), taken:
             driver.selector.listen(*peer.address)
 
-    def test_on_a_name_that_is_not_ours(self) -> None:
+    def test_on_an_invalid_address(self) -> None:
         driver = Driver()
         try:
             with pytest.raises(ConnectError, match="cannot listen on"):
@@ -618,7 +618,7 @@ class TestListening:
         finally:
             driver.close()
 
-    def test_out_of_file_descriptors_it_rests_instead_of_spinning(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_pauses_without_free_file_descriptors(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = VirtualClock(1000.0)
         driver = Driver(clock=clock)
         try:

@@ -80,7 +80,7 @@ class TestReceiving:
                 assert driver.frames(1) == [large, b"small", b"x"]
                 driver.received.clear()
 
-    def test_the_end_in_the_middle_of_a_large_frame_is_told_at_once(self) -> None:
+    def test_the_end_in_the_middle_of_a_large_frame_is_returned_at_once(self) -> None:
         with joined() as (driver, peer):
             peer.sendall(framed(bytes(900_000))[:100_000])
             driver.poll()
@@ -259,7 +259,7 @@ class TestEnds:
             assert driver.disconnected[0].unsent >= 1
 
     @pytest.mark.parametrize(("stream", "message"), LIARS)
-    def test_liars_are_disconnected_with_the_cause(self, stream: bytes, message: str) -> None:
+    def test_invalid_sizes_disconnect_with_the_cause(self, stream: bytes, message: str) -> None:
         with joined() as (driver, peer):
             peer.sendall(stream)
             cause = driver.cause(1)
@@ -305,7 +305,7 @@ def test_two_selectors_as_client_and_broker() -> None:
         broker.close()
 
 
-def test_a_listener_that_stopped_takes_nobody_and_keeps_its_connections() -> None:
+def test_a_stopped_listener_accepts_no_peer_and_keeps_its_connections() -> None:
     broker, client = Driver(), Driver()
     try:
         address = broker.selector.listen("127.0.0.1", 0)
@@ -334,7 +334,7 @@ def test_peers_of_both_families() -> None:
             six.close()
 
 
-def test_a_frame_that_cannot_be_sent_raises_and_those_before_it_are_on_their_way() -> None:
+def test_a_frame_that_cannot_be_sent_raises_and_the_frames_before_it_are_sent() -> None:
     half = memoryview(bytes(2**20))
     with joined() as (driver, peer):
         with pytest.raises(EncodeError, match="does not fit four bytes"):

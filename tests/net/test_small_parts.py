@@ -28,7 +28,7 @@ class TestBackoff:
             assert max(waits) <= min(expected * (1 + JITTER), 1.0)
             assert max(waits) - min(waits) > expected * JITTER / 2
 
-    def test_a_night_of_failures_is_no_overflow(self) -> None:
+    def test_many_failures_cause_no_overflow(self) -> None:
         assert 0.8 <= Backoff(100, 1_000).seconds(100_000, Random(1)) <= 1.0
 
 
@@ -51,7 +51,7 @@ class TestReconnectBackoff:
         assert schedule(7) == schedule(7)
         assert schedule(7) != schedule(8)
 
-    def test_a_night_of_failures_does_not_overflow(self) -> None:
+    def test_many_failures_do_not_overflow(self) -> None:
         backoff = reconnect_backoff()
         for _ in range(5000):
             assert backoff.failed(0.0) <= 1.0
@@ -204,11 +204,11 @@ class TestTlsOptions:
             ({"key_file": "/nowhere/key.pem"}, "key_file without cert_file"),
         ],
     )
-    def test_wrong_types_are_refused(self, options: dict[str, Any], message: str) -> None:
+    def test_wrong_types_are_rejected(self, options: dict[str, Any], message: str) -> None:
         with pytest.raises(ConfigurationError, match=message):
             Tls(**options)
 
-    def test_paths_are_text_too(self) -> None:
+    def test_paths_may_be_path_objects(self) -> None:
         assert Tls(ca_file=Path("a") / "b") == Tls(ca_file="a/b")  # type: ignore[arg-type]
 
     def test_a_listener_needs_a_certificate(self) -> None:

@@ -118,7 +118,7 @@ class Stand:
         if arrived != count:
             raise RuntimeError(f"{arrived} of {count} records arrived in the topic that was to be filled")
 
-    # -- a broker that does not answer
+    # -- a paused broker
 
     @property
     def can_stop(self) -> bool:
