@@ -1,7 +1,7 @@
-"""Records of a v2 batch from bytes.
+"""Decoding of the records of a v2 batch.
 
-Every length is compared with what is there before anything of that size is made. Wrong data is
-CorruptRecordsError, with the offset of the record in the data given.
+Every length is checked against the remaining data before an allocation of that size. Invalid data raises
+CorruptRecordsError with the record's position in the data.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def decode_records(
 ) -> list[Row]:
     """Return all `count` records of a v2 batch, which must end where `data` ends.
 
-    `timestamp`, if not None, is that of every record (log append time). `last_delta` is the greatest offset delta
-    that the batch's header allows.
+    `timestamp`, if not None, applies to every record (log append time). `last_delta` is the greatest offset delta that
+    the batch's header allows.
     """
     data = bytes(data)
     if speedups is not None:
@@ -91,14 +91,14 @@ def _undone(zigzag: int) -> int:
 
 
 def _null(n: int, start: int) -> bytes | None:
-    """None, for the one negative length there is: -1."""
+    """Return None for the length -1; raise CorruptRecordsError for other negative lengths."""
     if n != 1:
         raise CorruptRecordsError(f"a key or value of {_undone(n)} bytes", offset=start)
     return None
 
 
 def _long(data: bytes, pos: int) -> tuple[int, int]:
-    """A varint of any length, its zig-zag not undone, and where it ends. IndexError at the end of the data."""
+    """Return a varint of any length, still zig-zag encoded, and its end; raise IndexError at the end of the data."""
     n = shift = 0
     for at in range(pos, pos + 10):
         byte = data[at]
@@ -112,7 +112,7 @@ def _long(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def _headers(data: bytes, pos: int, end: int, start: int) -> tuple[tuple[Header, ...], int]:
-    """The headers of a record that starts at `start` and ends at `end`, and where they end; the caller compares."""
+    """Return the headers of the record at `start` .. `end`, and their end, which the caller compares with `end`."""
     if (n := data[pos]) < 0x80:
         pos += 1
     else:

@@ -1,4 +1,4 @@
-"""Records of a v2 batch to bytes."""
+"""Encoding of the records of a v2 batch."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class RecordFields:
-    """The fields of a consumed record. In C they are made from the batch when they are read."""
+    """The fields of a consumed record. In C they are created from the batch when they are read."""
 
     __slots__ = ("headers", "key", "offset", "partition", "timestamp_ms", "timestamp_type", "topic", "value")
 
@@ -38,15 +38,15 @@ class RecordFields:
 
 
 def record_class(written: type[T]) -> type[T]:
-    """Decorate a subclass of RecordFields without slots: with C it is made anew as C's (docs/speed.md says why)."""
+    """Decorate a subclass of RecordFields without slots: with C, rebuild it as a C type (see docs/speed.md)."""
     return written if speedups is None else made_anew(speedups.record_class, written)
 
 
 class RecordReader:
-    """Iterate, or `cut` slices, whose records or columns are made when they are read.
+    """Iterates over the records of a batch, or cuts slices whose records or columns are created when they are read.
 
-    `position` is the offset of the next record to be handed out: `position` as given at the start, `next_offset` at
-    the end. Records before the position given are left out: a batch is sent whole.
+    `position` is the offset of the next record to return: the given `position` at the start, `next_offset` at the end.
+    Records before the given position are skipped, since brokers send whole batches.
     """
 
     __slots__ = (
@@ -95,24 +95,24 @@ class RecordReader:
         return self._start if left == len(self._rows) else self._rows[-left - 1][0] + 1
 
     def cut(self, count: int) -> RecordSlice:
-        """The next records, at most `count`, which count as handed out."""
+        """Return the next records, at most `count`, as a slice; they count as read."""
         taken = list(islice(self._unread, max(0, count)))
         return RecordSlice(self, self._rows[taken[0] : taken[0] + len(taken)] if taken else [])
 
     def take(self, count: int) -> list[Any]:
-        """The records of `cut(count)`."""
+        """Return the records of `cut(count)`."""
         return self.cut(count).records()
 
     def stop(self) -> int:
-        """Return no more records. Return the position, where reading ended."""
+        """Stop reading; return the position where it ended."""
         unread, self._unread = self._unread, iter(range(0))
         return self._position(unread)
 
     def detach(self) -> None:
-        """Let the records handed out not depend on the batch any more; here they never do."""
+        """Make the returned records independent of the batch; in Python they always are."""
 
     def records(self, rows: list[Row]) -> list[Any]:
-        """Assigning slot by slot takes half the time of a call of `__init__` with eight arguments."""
+        """Return records of the rows; setting each slot takes half the time of `__init__` with eight arguments."""
         kind, topic, partition, timestamp_type = self._kind, self.topic, self.partition, self.timestamp_type
         new: Any = kind.__new__
         records: list[Any] = list(map(new, repeat(kind, len(rows))))
@@ -125,7 +125,7 @@ class RecordReader:
 
 
 class RecordSlice:
-    """Some records of a reader."""
+    """Consecutive records of a reader."""
 
     __slots__ = ("_rows", "cursor")
 
@@ -140,7 +140,7 @@ class RecordSlice:
         return self.cursor.records(self._rows)
 
     def rows(self) -> list[Row]:
-        """As tuples: offset, timestamp, key, value, headers."""
+        """Return tuples (offset, timestamp, key, value, headers)."""
         return self._rows
 
 
@@ -148,7 +148,7 @@ def open_cursor(
     kind: type[Any], topic: str, partition: int, timestamp_type: int, position: int, next_offset: int,
     data: Bytes, pos: int, count: int, base_offset: int, base_timestamp: int, last_delta: int, timestamp: int | None,
 ) -> RecordReader:  # fmt: skip
-    """Return a reader of the records of a v2 batch, which are `data` from `pos` on; all are checked now."""
+    """Return a reader of a v2 batch's records, which begin at `pos` of `data`; check all records now."""
     if speedups is not None:
         reader = speedups.open_cursor(
             kind, topic, partition, timestamp_type, position, next_offset,
@@ -163,10 +163,10 @@ def open_cursor(
 def open_batches(
     kind: type[Any], topic: str, partition: int, position: int, data: Bytes, pos: int, check_crc: bool, enough: int
 ) -> tuple[RecordReader, int] | None:
-    """A cursor over whole v2 batches in a row, from the one at `pos` of `data` on, and where they end.
+    """Return a reader of consecutive v2 batches from `pos` of `data` on, up to `enough` bytes, and their end.
 
-    Takes as many as `enough` bytes need. None if the first is one that kwire.records has to look at: of an older
-    format, compressed, control, or not right. Here all of them are.
+    Return None if `decode_batches` must decode the first: an older format, compressed, control, or invalid. The Python
+    version always returns None.
     """
     return None
 
@@ -174,7 +174,7 @@ def open_batches(
 class RecordIterator:
     """Iterates over the readers that `_next_cursor` returns; StopIteration there ends it.
 
-    `_reading` is the one at hand. To set it to None makes the next step ask for another.
+    `_reading` is the current reader; if set to None, the next step calls `_next_cursor`.
     """
 
     _reading: Any = None
@@ -193,15 +193,15 @@ class RecordIterator:
             self._reading = self._next_cursor()
 
     def _end(self) -> None:
-        """Nothing more will be read. In C, the last of all streams to end gives back the memory kept for records."""
+        """End the iteration. In C, the last iterator to end frees the memory pooled for records."""
 
     @abstractmethod
     def _next_cursor(self) -> Any:
         """Return the next reader."""
 
 
-# (validity or None, ends, bytes) as Arrow lays out a column of byte strings: a bit a row, an int32 a row and one more.
-# What C makes are not always bytes, but read-only buffers of them.
+# (validity or None, ends, bytes), a byte string column in Arrow's layout: a bit per row, and an int32 per row plus one.
+# In C these may be read-only buffers instead of bytes.
 BytesColumn = tuple[Bytes | None, Bytes, Bytes]
 # Rows, topic, partition int32, offset int64, timestamp int64, timestamp type int32, key, value, and headers: validity
 # and ends of the lists, names, contents.
@@ -212,9 +212,9 @@ Columns = tuple[
 
 
 def columns(pieces: Sequence[RecordSlice], has_headers: bool) -> Columns:
-    """The records of some pieces as columns, one under the other.
+    """Return the records of all slices as columns, in order.
 
-    A record without headers has null for its list. Names that are no UTF-8 have U+FFFD for what is wrong.
+    A record without headers has a null list. Invalid UTF-8 in header names becomes U+FFFD.
     """
     if speedups is not None:
         found = speedups.columns(pieces, has_headers)
@@ -266,7 +266,7 @@ def _ends(sizes: Iterable[int]) -> bytes:
 
 
 def _bits(flags: Iterable[bool]) -> bytes:
-    """The first flag is the lowest bit of the first byte."""
+    """Return the flags as bits; the first flag is the lowest bit of the first byte."""
     text = "".join("1" if flag else "0" for flag in flags)
     return int(text[::-1] or "0", 2).to_bytes((len(text) + 7) // 8, "little")
 
