@@ -27,7 +27,14 @@ from kwire.options import translate_bootstrap
 from kwire.producer import GroupMetadata, Message, ProduceResponse, ProducerRequest, RecordMetadata
 from kwire.producer.buffer_pool import Append, BlockedAppend, PendingRecord
 from kwire.producer.bulk import BulkResponse, Keys, ManyHeaders, Partitions, Slice, Timestamps, Values
-from kwire.producer.client import CLOSE_SECONDS, RAISED_SECONDS, UNREACHED_SECONDS, ProducerClient, check_topic
+from kwire.producer.client import (
+    CLOSE_SECONDS,
+    RAISED_SECONDS,
+    THREAD_END_SECONDS,
+    UNREACHED_SECONDS,
+    ProducerClient,
+    check_topic,
+)
 from kwire.producer.explain import Explanation
 from kwire.producer.futures import Callback, HomedResponse, MakeResponse, check_callback
 from kwire.producer.message import Data, Headers, check_message
@@ -39,9 +46,6 @@ T = TypeVar("T")
 
 # While there is room, `send` has nothing to await: it yields this often, so that other tasks can run.
 _SENDS_PER_TURN = 100
-
-# How long `close` waits for a thread that has only to close its sockets.
-_PATIENCE = 10.0
 
 _log = logging.getLogger("kwire.producer")
 
@@ -492,7 +496,7 @@ class Producer:
             runtime.close(timeout=0)  # begin to
             ended = Signal()
             runtime.when_ended(ended.set)
-            if await ended.wait(_PATIENCE):
+            if await ended.wait(THREAD_END_SECONDS):
                 runtime.close()  # its thread is at its last step
         return core.undelivered(late)
 

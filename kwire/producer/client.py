@@ -149,6 +149,9 @@ CLOSE_SECONDS = 30.0
 UNREACHED_SECONDS = 5.0
 RAISED_SECONDS = 1.0
 
+# How long, in seconds, `close` then waits for the threads to end; a callback may be running.
+THREAD_END_SECONDS = 10.0
+
 _SETTINGS = frozenset(field.name for field in fields(ProducerSettings))
 
 # With the single_broker partitioner, connections to earlier brokers are closed after this: before the next switch, but

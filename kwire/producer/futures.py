@@ -103,7 +103,8 @@ class ProduceResponse(RecordFuture):
             self._wait(timeout)
         return self._outcome()
 
-    if TYPE_CHECKING:  # a report asks it of every record: it is the place's own, where nothing else is looked at
+    # RecordFuture has it: a delivery callback calls it for each record, and an override would cost a Python call.
+    if TYPE_CHECKING:
 
         def exception(self, timeout: float | None = None) -> KwireError | None:
             """Wait as `result` does; return the error instead of raising it, a new object each time, or None."""

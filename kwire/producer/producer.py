@@ -30,7 +30,14 @@ from kwire.errors import (
 from kwire.options import translate_bootstrap
 from kwire.producer.buffer_pool import PendingRecord
 from kwire.producer.bulk import BulkResponse, Keys, ManyHeaders, Partitions, Slice, Timestamps, Values
-from kwire.producer.client import CLOSE_SECONDS, RAISED_SECONDS, UNREACHED_SECONDS, ProducerClient, check_topic
+from kwire.producer.client import (
+    CLOSE_SECONDS,
+    RAISED_SECONDS,
+    THREAD_END_SECONDS,
+    UNREACHED_SECONDS,
+    ProducerClient,
+    check_topic,
+)
 from kwire.producer.explain import Explanation
 from kwire.producer.futures import Callback, ProduceResponse, check_callback, wait_for
 from kwire.producer.message import Data, Headers, Message, check_message
@@ -41,9 +48,6 @@ from kwire.producer.transaction import GroupMetadata
 
 # How long the loop's thread may take to say what a wait is about.
 _GRACE = 5.0
-
-# How long, in seconds, the threads may take to end; a callback may be running.
-_PATIENCE = 10.0
 
 _log = logging.getLogger("kwire.producer")
 
@@ -443,7 +447,7 @@ class Producer:
             _log.error("%r: %s", self, undelivered)
 
     def _close(
-        self, timeout: float | None, unreached: float | None, patience: float = _PATIENCE
+        self, timeout: float | None, unreached: float | None, patience: float = THREAD_END_SECONDS
     ) -> UndeliveredError | None:
         """See `ProducerClient.drain_steps`; `patience` is how many seconds the threads may take to end."""
         core, late = self._core, None

@@ -47,9 +47,8 @@ class SlowStart:
         self.is_sure = False  # any partition will do
         self._was_refused = False
         self._failures = self._successes = 0  # of tries in a row; failures of one back-off are one
-        self._tries: list[
-            tuple[ProducerBatch, int]
-        ] = []  # whose answers are awaited, and how often they were sent again
+        # Batches without a response yet, and how often each was sent again.
+        self._tries: list[tuple[ProducerBatch, int]] = []
         self.given = 0  # how many batches got a partition: the number of the last one
 
     def may_try(self, now: float) -> bool:
