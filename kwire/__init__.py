@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from kwire.admin import Admin as Admin
     from kwire.admin import NewTopic as NewTopic
     from kwire.cluster import Cluster as Cluster
+    from kwire.consumer import Ago as Ago
     from kwire.consumer import AtTimestamp as AtTimestamp
     from kwire.consumer import Consumer as Consumer
     from kwire.consumer import ConsumerRecord as ConsumerRecord
+    from kwire.consumer import Offset as Offset
     from kwire.errors import AbortableError as AbortableError
     from kwire.errors import AuthenticationError as AuthenticationError
     from kwire.errors import AuthorizationError as AuthorizationError
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
     from kwire.errors import FatalError as FatalError
     from kwire.errors import FencedError as FencedError
     from kwire.errors import KwireError as KwireError
+    from kwire.errors import LogTruncationError as LogTruncationError
+    from kwire.errors import NoOffsetError as NoOffsetError
+    from kwire.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
     from kwire.errors import RecordTooLargeError as RecordTooLargeError
     from kwire.errors import RequestTimeoutError as RequestTimeoutError
     from kwire.errors import SerializationError as SerializationError
@@ -66,6 +71,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AbortableError": "kwire.errors",
     "Admin": "kwire.admin",
+    "Ago": "kwire.consumer",
     "AtTimestamp": "kwire.consumer",
     "AuthenticationError": "kwire.errors",
     "AuthorizationError": "kwire.errors",
@@ -84,8 +90,12 @@ _HOMES = {
     "GroupMetadata": "kwire.producer",
     "KafkaSelector": "kwire.net",
     "KwireError": "kwire.errors",
+    "LogTruncationError": "kwire.errors",
     "Message": "kwire.producer",
     "NewTopic": "kwire.admin",
+    "NoOffsetError": "kwire.errors",
+    "Offset": "kwire.consumer",
+    "OffsetOutOfRangeError": "kwire.errors",
     "ProduceResponse": "kwire.producer",
     "Producer": "kwire.producer",
     "ProducerRequest": "kwire.producer",

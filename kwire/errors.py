@@ -23,6 +23,9 @@ the error of a task from an executor to the driver.
         TopicError                ... about a topic: unknown, invalid or not authorised
         RecordTooLargeError       ... or rejected by the client, before sending
         AuthorizationError        ... an ACL forbids the operation
+        OffsetOutOfRangeError     ... the log does not have the offset
+          LogTruncationError      ... any more: a leader election has cut off records that were read before
+      NoOffsetError               the group has committed no offset, with `on_no_offset="error"`
       DeliveryError               a record was not acknowledged; `possibly_persisted` says whether it may be in the log
         UndeliveredError          ... and its response was never read before the producer was closed
       BufferFullError             the producer's memory limit, with `when_full="raise"`
@@ -202,6 +205,51 @@ class SerializationError(KwireError, ValueError):
 
 class AuthorizationError(BrokerError):
     """An ACL forbids the operation."""
+
+
+class OffsetOutOfRangeError(BrokerError):
+    """The log of a partition does not have the offset to read. `where` has topic, partition and offset.
+
+    `log_start` and `log_end` are the first offset and the one after the last; None where they are unknown.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int,
+        log_start: int | None = None,
+        log_end: int | None = None,
+        remedy: str | None = None,
+        **where: object,
+    ) -> None:
+        super().__init__(message, code=code, remedy=remedy, **where)
+        self.log_start = log_start
+        self.log_end = log_end
+
+
+class LogTruncationError(OffsetOutOfRangeError):
+    """Records before the position were cut off by a leader election: the log has others at their offsets (KIP-320).
+
+    `divergent_offset` is the first offset at which the log differs from what was read; None where the leader does not
+    know it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int,
+        divergent_offset: int | None = None,
+        remedy: str | None = None,
+        **where: object,
+    ) -> None:
+        super().__init__(message, code=code, log_start=None, log_end=None, remedy=remedy, **where)
+        self.divergent_offset = divergent_offset
+
+
+class NoOffsetError(KwireError):
+    """The group has committed no offset of a partition, and `on_no_offset` is "error"."""
 
 
 class DeliveryError(KwireError):

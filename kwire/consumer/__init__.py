@@ -10,7 +10,7 @@
     fetcher        what to fetch from which broker, and when                      (loop thread)
     partition      the fetch state of a partition, and its errors                 (loop thread)
     fetch_request  one Fetch request and its response                             (loop thread)
-    offsets        ListOffsets: earliest, latest, by timestamp                    (loop thread)
+    offsets        starts and offsets; ListOffsets: earliest, latest, by time     (loop thread)
     routing        the leader of a partition, or why there is none                (loop thread)
 
 The loop thread decodes no records. A record counts as read when it is returned to the caller, not before.
@@ -21,15 +21,17 @@ Imports: cluster, protocol, records, wire.
 from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.columns import PartitionColumns, PolledBatch
 from kwire.consumer.consumer import Consumer
-from kwire.consumer.offsets import AtTimestamp, StartOffset
+from kwire.consumer.offsets import Ago, AtTimestamp, Offset, StartOffset
 from kwire.consumer.options import ConsumerOptions
 from kwire.consumer.record import ConsumerRecord
 
 __all__ = [
+    "Ago",
     "AtTimestamp",
     "Consumer",
     "ConsumerOptions",
     "ConsumerRecord",
+    "Offset",
     "PartitionColumns",
     "PolledBatch",
     "StartOffset",

@@ -94,7 +94,8 @@ def checked_ends(ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, 
 
 def no_offset(offset: object) -> ConfigurationError:
     return ConfigurationError(
-        f"{offset!r} is not an offset", remedy='give a number from 0 up, "earliest", "latest" or AtTimestamp(ms)'
+        f"{offset!r} is not an offset",
+        remedy='give a number from 0 up, "earliest", "latest", AtTimestamp(ms), Ago(hours=1) or an Offset',
     )
 
 

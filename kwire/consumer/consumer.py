@@ -40,6 +40,7 @@ from kwire.consumer.offsets import (
     PartitionsQuery,
     StartOffset,
     is_start_offset,
+    known_offset,
 )
 from kwire.consumer.options import CLIENT_DEFAULTS, ConsumerKwargs, ConsumerOptions
 from kwire.consumer.record import ConsumerRecord
@@ -74,7 +75,10 @@ class Consumer(RecordIterator):
     bootstrap                "host:port,host:port" of any brokers of the cluster, a list of such, or a `kwire.Cluster`
     isolation                ["read_uncommitted"] "read_committed" hides the records of aborted transactions and waits
                              for open ones to end
-    on_out_of_range          ["error"] at an offset that the log does not have: "error", or go to "earliest" or "latest"
+    on_no_offset             ["earliest"] where to begin if the group has committed no offset: "earliest", "latest",
+                             AtTimestamp(ms), Ago(hours=1), or "error"
+    on_out_of_range          ["error"] at an offset that the log does not have: "error", or go to "earliest", "latest",
+                             to the "nearest" of the two, AtTimestamp(ms) or Ago(hours=1)
     max_wait_ms              [500 ms] how long a broker may wait for min_bytes; a seek may be that late
     min_bytes                [1 bytes] a broker waits for this many bytes, up to max_wait_ms
     max_bytes                [16_777_216 bytes] the limit of one fetch from one broker
@@ -127,6 +131,7 @@ class Consumer(RecordIterator):
             request_timeout_ms=config.request_timeout_ms,
             max_frame_bytes=config.max_frame_bytes,
             replica_max_age_ms=config.metadata_max_age_ms,
+            wall_ms=self._runtime.clock.time_ms,
         )
         self._lock = threading.RLock()
         self._buffers: dict[TopicPartition, PartitionBuffer] = {}
@@ -152,8 +157,9 @@ class Consumer(RecordIterator):
     ) -> None:
         """Read these partitions and no others, each from the given offset on.
 
-        An offset is a number, "earliest", "latest" or `AtTimestamp(ms)`. Drops the old assignment and everything that
-        was fetched for it. Raises ConfigurationError; `poll` raises the error of a topic that does not exist.
+        An offset is a number, "earliest", "latest", `AtTimestamp(ms)`, `Ago(hours=1)` or an `Offset`. Drops the
+        old assignment and everything that was fetched for it. Raises ConfigurationError; `poll` raises the error of a
+        topic that does not exist.
 
         `ends` maps partitions to offsets, such as those of `end_offsets`, from which on nothing is fetched. The last
         fetch of a partition may bring records beyond its end; `poll` returns them.
@@ -194,7 +200,7 @@ class Consumer(RecordIterator):
             self._fetch_buffer.pause(buffer.assignment_epoch, False)
             del self._buffer_by_epoch[buffer.assignment_epoch]
             assignment_epoch = next(self._assignment_epochs)
-            buffer.restart(assignment_epoch, offset if isinstance(offset, int) else None)
+            buffer.restart(assignment_epoch, known_offset(offset))
             self._buffer_by_epoch[assignment_epoch] = buffer
             self._fetch_buffer.pause(assignment_epoch, buffer.is_paused)
             self._reading = None
@@ -428,7 +434,7 @@ class Consumer(RecordIterator):
         buffer = PartitionBuffer(
             *key,
             next(self._assignment_epochs),
-            start if isinstance(start, int) else None,
+            known_offset(start),
             check_crc=self._options.check_crc,
             release=self._fetch_buffer.release,
             retire=self._retire_reader,

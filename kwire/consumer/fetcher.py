@@ -38,11 +38,15 @@ from kwire.consumer.fetch_request import (
     fetch_size,
 )
 from kwire.consumer.offsets import (
+    COMMITTED,
     NO_OFFSET,
+    CommittedOffsets,
+    CommittedRequest,
+    FetchStart,
     FoundOffset,
+    Offset,
     OffsetFetcher,
     OffsetRequest,
-    StartOffset,
     list_offsets_timestamp,
 )
 from kwire.consumer.options import ConsumerOptions
@@ -51,6 +55,7 @@ from kwire.consumer.partition import (
     PartitionState,
     broken_envelope,
     corrupt_at_broker,
+    no_committed_offset,
     no_progress,
     out_of_range,
     too_large,
@@ -84,7 +89,7 @@ class Start(NamedTuple):
     topic: str
     partition: int
     assignment_epoch: int
-    start: StartOffset
+    start: FetchStart
     is_paused: bool = False
     end: int | None = None
 
@@ -111,10 +116,15 @@ class Fetcher:
         request_timeout_ms: int,
         max_frame_bytes: int,
         replica_max_age_ms: int,
+        wall_ms: Callable[[], int],
+        committed: CommittedOffsets | None = None,
     ) -> None:
+        """`wall_ms` returns milliseconds since 1970. Without `committed` no start may be `COMMITTED`."""
         self._options = options
         self._fetch_buffer = fetch_buffer
         self._offset_fetcher = offset_fetcher
+        self._committed = committed
+        self._wall_ms = wall_ms
         self._backoff = backoff
         self._random = random
         self._request_timeout_ms = request_timeout_ms
@@ -144,19 +154,52 @@ class Fetcher:
     def assign(self, starts: Iterable[Start]) -> None:
         """Fetch these partitions and no others."""
         for state in self._partitions.values():
-            self._cancel_offset_request(state)
+            self._cancel_lookups(state)
         self._partitions = {(start.topic, start.partition): self._new(start) for start in starts}
         self._new_topics = {topic for topic, _ in self._partitions}
         self._topics = None
         self._idle_since.clear()
+
+    def add(self, starts: Iterable[Start]) -> None:
+        """Fetch these partitions besides the others. One that is fetched already begins its new assignment epoch."""
+        for start in starts:
+            key = start.topic, start.partition
+            old = self._partitions.get(key)
+            if old is not None:
+                self._cancel_lookups(old)
+            elif not self._topics or start.topic not in self._topics:
+                self._new_topics.add(start.topic)
+            self._partitions[key] = self._new(start)
+        self._topics = None
+        self._idle_since.clear()
+
+    def remove(self, keys: Iterable[tuple[str, int]]) -> None:
+        """Fetch these partitions no longer. A response in flight is dropped; unknown keys are ignored."""
+        for key in keys:
+            state = self._partitions.pop(key, None)
+            if state is not None:
+                self._cancel_lookups(state)
+        self._topics = None
+
+    def stop_fetching(self, keys: Iterable[tuple[str, int]]) -> None:
+        """Send no new fetch of these partitions, because they are being revoked: `remove` or `add` follows.
+
+        What is in flight is still posted; the caller, who knows of the revocation, drops it.
+        """
+        for key in keys:
+            state = self._partitions.get(key)
+            if state is not None:
+                self._cancel_lookups(state)
+                state.is_stopped = True
 
     def seek(self, start: Start) -> None:
         """Begin a new assignment epoch of a partition; its end stays. Ignored for a partition no longer assigned."""
         key = start.topic, start.partition
         old = self._partitions.get(key)
         if old is not None and old.assignment_epoch < start.assignment_epoch:
-            self._cancel_offset_request(old)
+            self._cancel_lookups(old)
             self._partitions[key] = self._new(start._replace(end=old.end))
+            self._partitions[key].is_stopped = old.is_stopped
             self._topics = None
             self._idle_since.clear()  # another seek may follow soon
 
@@ -173,7 +216,7 @@ class Fetcher:
             and state.assignment_epoch == assignment_epoch
             and state.fetch_state is not FetchState.FAILED
         ):
-            self._cancel_offset_request(state)
+            self._cancel_lookups(state)
             state.move(FetchState.FAILED)
             self._topics = None
 
@@ -183,10 +226,13 @@ class Fetcher:
         state.is_paused = start.is_paused
         return state
 
-    def _cancel_offset_request(self, state: PartitionState) -> None:
+    def _cancel_lookups(self, state: PartitionState) -> None:
         if state.offset_request is not None:
             self._offset_fetcher.cancel(state.offset_request)
             state.offset_request = None
+        if state.committed_request is not None and self._committed is not None:
+            self._committed.cancel(state.committed_request)
+            state.committed_request = None
 
     # -- StateMachine
 
@@ -245,7 +291,9 @@ class Fetcher:
         full_bytes = 2 * self._partition_bytes
         by_node: dict[int, _NodePartitions] = {}
         for state in self._partitions.values():
-            if state.fetch_state is not FetchState.FETCHING or state.is_in_flight or state.is_paused:
+            if state.fetch_state is not FetchState.FETCHING or state.is_in_flight:
+                continue
+            if state.is_paused or state.is_stopped:
                 continue
             if now < state.not_before:
                 self._wake_at(state.not_before)
@@ -488,7 +536,7 @@ class Fetcher:
         self._refresh_reason = f"fetch of {state.topic}-{state.partition}: {error.message}"
 
     def _fail(self, state: PartitionState, error: KwireError) -> None:
-        self._cancel_offset_request(state)
+        self._cancel_lookups(state)
         state.last_error = error
         state.move(FetchState.FAILED)
         self._topics = None
@@ -498,9 +546,40 @@ class Fetcher:
 
     def _resolve(self) -> None:
         for state in self._partitions.values():
-            if state.fetch_state is FetchState.RESOLVING and state.offset_request is None:
-                assert not isinstance(state.start, int)
-                self._request_offset(state, list_offsets_timestamp(state.start), partial(self._offset_found, state))
+            if (
+                state.fetch_state is not FetchState.RESOLVING
+                or state.offset_request is not None
+                or state.committed_request is not None
+                or state.is_stopped
+            ):
+                continue
+            start = state.start
+            assert not isinstance(start, (int, Offset))
+            if start == COMMITTED:
+                self._request_committed(state)
+            else:
+                timestamp = list_offsets_timestamp(start, self._wall_ms())
+                self._request_offset(state, timestamp, partial(self._offset_found, state))
+
+    def _request_committed(self, state: PartitionState) -> None:
+        assert self._committed is not None, "a consumer without a group has no committed offsets"
+        request = CommittedRequest(state.topic, state.partition, partial(self._committed_found, state))
+        state.committed_request = request
+        self._committed.lookup(request)
+
+    def _committed_found(self, state: PartitionState, result: Offset | KwireError | None, now: float) -> None:
+        state.committed_request = None
+        if self._is_closed:
+            return
+        if isinstance(result, KwireError):
+            self._fail(state, result)
+        elif result is not None:
+            state.set_offset(result.offset)
+            self._fetch_buffer.post(PositionResolved(state.assignment_epoch, result.offset))
+        elif self._options.on_no_offset == "error":
+            self._fail(state, no_committed_offset(state))
+        else:
+            state.start = self._options.on_no_offset  # `_resolve` looks it up
 
     def _request_offset(
         self, state: PartitionState, timestamp: int, on_done: Callable[[FoundOffset | KwireError, float], None]
@@ -525,10 +604,11 @@ class Fetcher:
             state.replica = None  # a follower may lag behind: only the leader knows the log's range
             return
         state.move(FetchState.RESOLVING)
-        if self._options.on_out_of_range != "error":
-            state.start = self._options.on_out_of_range
-        else:
+        policy = self._options.on_out_of_range
+        if policy == "error" or policy == "nearest":
             self._request_offset(state, EARLIEST, partial(self._log_start_found, state))
+        else:
+            state.start = policy
 
     def _log_start_found(self, state: PartitionState, result: FoundOffset | KwireError, now: float) -> None:
         state.offset_request = None
@@ -552,6 +632,9 @@ class Fetcher:
             # A new leader may respond this before it knows its own high watermark.
             state.move(FetchState.FETCHING)
             self._retry(state, error, now)
+        elif log_range is not None and self._options.on_out_of_range == "nearest":
+            state.set_offset(log_range[0] if state.offset < log_range[0] else log_range[1])
+            self._fetch_buffer.post(PositionResolved(state.assignment_epoch, state.offset))
         else:
             self._fail(state, error)
 

@@ -1,4 +1,4 @@
-"""Offsets by position or time (earliest, latest, timestamp), and the ListOffsets requests that find them.
+"""Offsets: committed ones, those by position or time (earliest, latest, timestamp), and the ListOffsets requests.
 
 ListOffsets v0 (brokers before 0.10.1) returns a list of segment starts, newest first, that are not later than the
 requested time. Its first entry is the best known start; an empty list means that the whole log is younger.
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from random import Random
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol, assert_never
 
 from kwire.cluster import Backoff
 from kwire.cluster.metadata import NO_NODE
@@ -43,20 +44,134 @@ class AtTimestamp:
             raise ConfigurationError(f"{self.timestamp_ms!r} is no timestamp", remedy="give milliseconds since 1970")
 
 
-StartOffset = int | Literal["earliest", "latest"] | AtTimestamp
+@dataclass(frozen=True, slots=True, init=False)
+class Ago:
+    """The first record written at most this long ago; the end of the log if all are older (KIP-1106's by_duration).
+
+    >>> Ago(hours=1, minutes=30)
+    Ago(duration=datetime.timedelta(seconds=5400))
+    """
+
+    duration: timedelta
+
+    def __init__(
+        self,
+        duration: timedelta | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> None:
+        """Give a timedelta, or its parts. Raises ConfigurationError unless they make a time above 0."""
+        if duration is None:
+            try:
+                duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+            except (TypeError, OverflowError) as error:
+                raise ConfigurationError(f"this is no time to go back: {error}", remedy=_AGO_REMEDY) from None
+        elif days or hours or minutes or seconds:
+            raise ConfigurationError("Ago got a timedelta and also its parts", remedy="give one of the two")
+        if not isinstance(duration, timedelta) or duration <= timedelta(0):
+            raise ConfigurationError(f"{duration!r} is no time to go back", remedy=_AGO_REMEDY)
+        object.__setattr__(self, "duration", duration)
+
+    def timestamp_ms(self, now_ms: int) -> int:
+        """Return the time meant at `now_ms`, in milliseconds since 1970; 0 where that is before 1970."""
+        return max(0, now_ms - self.duration // timedelta(milliseconds=1))
+
+
+_AGO_REMEDY = "give a timedelta above 0, or its parts: Ago(hours=1)"
+_INT64_MAX = 2**63 - 1
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """An offset as groups commit it: of the next record, with the leader epoch of the record before it, if known.
+
+    A start with a leader epoch is checked against the leader's log before anything is fetched (KIP-320).
+    """
+
+    offset: int
+    leader_epoch: int | None = None
+    metadata: str = ""
+
+    def __post_init__(self) -> None:
+        if not _is_whole(self.offset, _INT64_MAX):
+            raise ConfigurationError(f"{self.offset!r} is not an offset", remedy="give a whole number from 0 up")
+        if self.leader_epoch is not None and not _is_whole(self.leader_epoch, _INT32_MAX):
+            raise ConfigurationError(
+                f"{self.leader_epoch!r} is not a leader epoch", remedy="give a whole number from 0 up, or None"
+            )
+        if not isinstance(self.metadata, str):
+            raise ConfigurationError(f"metadata is {self.metadata!r:.60}", remedy="give a str")
+
+
+def _is_whole(value: object, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+
+
+# A start of internal use: where the group has committed, or else `on_no_offset`.
+COMMITTED: Final = "committed"
+
+# Where to look: ListOffsets finds the offset.
+LookupStart = Literal["earliest", "latest"] | AtTimestamp | Ago
+StartOffset = int | Offset | LookupStart
+# What the fetcher takes: `COMMITTED` besides.
+FetchStart = StartOffset | Literal["committed"]
 
 
 def is_start_offset(value: object) -> bool:
     if isinstance(value, int):
-        return not isinstance(value, bool) and value >= 0
-    return isinstance(value, AtTimestamp) or value in ("earliest", "latest")
+        return _is_whole(value, _INT64_MAX)
+    return isinstance(value, (AtTimestamp, Ago, Offset)) or value in ("earliest", "latest")
 
 
-def list_offsets_timestamp(start: Literal["earliest", "latest"] | AtTimestamp) -> int:
-    """Return the timestamp that stands for this start in a ListOffsets request."""
-    if isinstance(start, AtTimestamp):
-        return start.timestamp_ms
-    return EARLIEST if start == "earliest" else LATEST
+def known_offset(start: FetchStart) -> int | None:
+    """Return the offset of a start, or None where it must be found first."""
+    if isinstance(start, Offset):
+        return start.offset
+    return start if isinstance(start, int) else None
+
+
+def list_offsets_timestamp(start: LookupStart, now_ms: int) -> int:
+    """Return the timestamp that stands for this start in a ListOffsets request. `now_ms` is wall time."""
+    match start:
+        case AtTimestamp():
+            return start.timestamp_ms
+        case Ago():
+            return start.timestamp_ms(now_ms)
+        case "earliest":
+            return EARLIEST
+        case "latest":
+            return LATEST
+        case _:
+            assert_never(start)
+
+
+@dataclass(slots=True, eq=False)
+class CommittedRequest:
+    """The wanted committed offset of one partition.
+
+    `on_done(result, now)` gets the offset, None where the group has committed none, or the error for which it is not
+    known: only None may lead to `on_no_offset`.
+    """
+
+    topic: str
+    partition: int
+    on_done: Callable[[Offset | KwireError | None, float], None]
+
+
+class CommittedOffsets(Protocol):
+    """Looks up what a group has committed. Both methods belong to the loop thread."""
+
+    def lookup(self, request: CommittedRequest) -> None:
+        """Complete the request once, in a later turn. Retriable errors are retried without a limit."""
+        ...
+
+    def cancel(self, request: CommittedRequest) -> None:
+        """Forget a request; a response to it is ignored."""
+        ...
 
 
 class FoundOffset(NamedTuple):

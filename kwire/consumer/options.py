@@ -6,19 +6,32 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from kwire.cluster.config import INT32_MAX, MS, ClientKwargs
-from kwire.options import Choice, Flag, Text, Whole, check_values, option
+from kwire.consumer.offsets import Ago, AtTimestamp
+from kwire.options import Choice, Flag, Text, Where, Whole, check_values, option
 
 Isolation = Literal["read_uncommitted", "read_committed"]
-OnOutOfRange = Literal["error", "earliest", "latest"]
+OnNoOffset = Literal["earliest", "latest", "error"] | AtTimestamp | Ago
+OnOutOfRange = Literal["error", "earliest", "latest", "nearest"] | AtTimestamp | Ago
 
 # Unlike other clients, a consumer creates no topics by default.
 CLIENT_DEFAULTS: ClientKwargs = {"allow_auto_create_topics": False}
+
+
+def _policy(*words: str) -> Where:
+    """Return the kind of an option that takes one of some words, a time or a duration."""
+    listed = ", ".join(f'"{word}"' for word in words)
+
+    def test(value: object) -> bool:
+        return isinstance(value, (AtTimestamp, Ago)) or (isinstance(value, str) and value in words)
+
+    return Where(f"{listed}, AtTimestamp(ms) or Ago(hours=1)", test)
 
 
 class ConsumerKwargs(ClientKwargs, total=False):
     """The keywords of a consumer: those of `ConsumerOptions` and of `ClientConfig`."""
 
     isolation: Isolation
+    on_no_offset: OnNoOffset
     on_out_of_range: OnOutOfRange
     max_wait_ms: int
     min_bytes: int
@@ -41,9 +54,13 @@ class ConsumerOptions:
         "read_uncommitted", Choice("read_uncommitted", "read_committed"), '"read_committed" hides the records of '
         "aborted transactions and waits for open ones to end"
     )  # fmt: skip
+    on_no_offset: OnNoOffset = option(
+        "earliest", _policy("earliest", "latest", "error"), 'where to begin if the group has committed no offset: '
+        '"earliest", "latest", AtTimestamp(ms), Ago(hours=1), or "error"'
+    )  # fmt: skip
     on_out_of_range: OnOutOfRange = option(
-        "error", Choice("error", "earliest", "latest"), 'at an offset that the log does not have: "error", or go to '
-        '"earliest" or "latest"'
+        "error", _policy("error", "earliest", "latest", "nearest"), 'at an offset that the log does not have: "error", '
+        'or go to "earliest", "latest", to the "nearest" of the two, AtTimestamp(ms) or Ago(hours=1)'
     )  # fmt: skip
     max_wait_ms: int = option(
         500, Whole(0, INT32_MAX), "how long a broker may wait for min_bytes; a seek may be that late", unit=MS

@@ -1,6 +1,6 @@
 """The fetch state of one assigned partition, and the errors that end its fetching.
 
-    RESOLVING -> FETCHING   its offset was found
+    RESOLVING -> FETCHING   its offset was found: by ListOffsets, or where its group has committed
     FETCHING -> RESOLVING   the offset is out of range, and on_out_of_range says where to go
     either -> FAILED        an error was posted; the partition waits for a seek
     either -> DONE          everything before `end` was fetched; an unreadable record in it still leads to FAILED
@@ -24,9 +24,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from kwire.consumer.offsets import OffsetRequest, StartOffset
+from kwire.consumer.offsets import CommittedRequest, FetchStart, OffsetRequest, known_offset
 from kwire.consumer.routing import LeaderAndEpoch
-from kwire.errors import BrokerError, CorruptRecordsError, ErrorCode, KwireError, RecordTooLargeError, broker_error
+from kwire.errors import (
+    BrokerError,
+    CorruptRecordsError,
+    ErrorCode,
+    KwireError,
+    NoOffsetError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+)
 
 
 class FetchState(Enum):
@@ -48,9 +56,9 @@ class PartitionState:
     """What the fetcher knows of one partition. Times are seconds of the loop's clock."""
 
     __slots__ = (
-        "assignment_epoch", "attempts", "end", "fetch_bytes", "fetch_state", "full_since", "is_in_flight", "is_paused",
-        "key", "last_error", "leader", "not_before", "offset", "offset_request", "partition", "replica",
-        "replica_until", "start", "topic", "unknown_since",
+        "assignment_epoch", "attempts", "committed_request", "end", "fetch_bytes", "fetch_state", "full_since",
+        "is_in_flight", "is_paused", "is_stopped", "key", "last_error", "leader", "not_before", "offset",
+        "offset_request", "partition", "replica", "replica_until", "start", "topic", "unknown_since",
     )  # fmt: skip
 
     def __init__(
@@ -58,7 +66,7 @@ class PartitionState:
         topic: str,
         partition: int,
         assignment_epoch: int,
-        start: StartOffset,
+        start: FetchStart,
         fetch_bytes: int,
         end: int | None = None,
     ) -> None:
@@ -66,17 +74,20 @@ class PartitionState:
         self.partition = partition
         self.key = topic, partition
         self.assignment_epoch = assignment_epoch
-        self.start: StartOffset = start  # of `assign` or `seek`
+        self.start: FetchStart = start  # of `assign`, `add` or `seek`
         self.end = end  # nothing is fetched from this offset on
         self.fetch_state = FetchState.RESOLVING
         self.offset = -1  # the next to fetch, ahead of the caller's position
-        if isinstance(start, int):
-            self.set_offset(start)
+        offset = known_offset(start)
+        if offset is not None:
+            self.set_offset(offset)
         self.fetch_bytes = fetch_bytes  # partition_max_bytes of the next fetch
         self.leader: LeaderAndEpoch | None = None  # None: metadata has changed since it was looked up
         self.is_paused = False
+        self.is_stopped = False  # it is being revoked: nothing more is fetched in this assignment epoch
         self.is_in_flight = False
         self.offset_request: OffsetRequest | None = None  # in progress while RESOLVING
+        self.committed_request: CommittedRequest | None = None  # likewise, before any `offset_request`
         self.attempts = 0  # failures in a row
         self.not_before = 0.0  # back-off
         self.full_since: float | None = None  # not fetched since then: the buffer is full
@@ -101,19 +112,31 @@ class PartitionState:
         return f"<{place} {self.fetch_state.name} at {self.offset}>"
 
 
-def out_of_range(state: PartitionState, log_range: tuple[int, int] | None) -> BrokerError:
+def out_of_range(state: PartitionState, log_range: tuple[int, int] | None) -> OffsetOutOfRangeError:
     """Return the error for an offset outside the log. `log_range` is the log's start and end offset, if known."""
-    message = "the log does not have this offset"
+    what = "the log does not have this offset"
+    start = end = None
     if log_range is not None:
         start, end = log_range
-        message = f"the log is empty and begins at {start}" if start == end else f"the log holds {start} to {end - 1}"
-    return broker_error(
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        message,
+        what = f"the log is empty and begins at {start}" if start == end else f"the log holds {start} to {end - 1}"
+    return OffsetOutOfRangeError(
+        f"OFFSET_OUT_OF_RANGE (1): {what}",
+        code=ErrorCode.OFFSET_OUT_OF_RANGE,
+        log_start=start,
+        log_end=end,
         remedy='seek to "earliest", "latest" or an offset in between, or choose one of the two as on_out_of_range',
         topic=state.topic,
         partition=state.partition,
         offset=state.offset,
+    )
+
+
+def no_committed_offset(state: PartitionState) -> NoOffsetError:
+    return NoOffsetError(
+        "the group has committed no offset of this partition",
+        remedy='seek to a start, or choose "earliest", "latest", AtTimestamp(ms) or Ago(hours=1) as on_no_offset',
+        topic=state.topic,
+        partition=state.partition,
     )
 
 

@@ -234,6 +234,7 @@ class SimulatedReader:
             request_timeout_ms=config.request_timeout_ms,
             max_frame_bytes=config.max_frame_bytes,
             replica_max_age_ms=config.metadata_max_age_ms,
+            wall_ms=net.world.time_ms,
         )
         self._readings = {number: _Reading(*place) for number, place in enumerate(places, start=1)}
         fetcher.assign([Start(one.topic, one.partition, number, 0) for number, one in self._readings.items()])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kwire.cluster.metadata import NO_ID
-from kwire.consumer.buffer import CompletedFetch, PartitionFailed
-from kwire.consumer.offsets import AtTimestamp
+from kwire.consumer.buffer import CompletedFetch, PartitionFailed, PositionResolved
+from kwire.consumer.offsets import COMMITTED, Ago, AtTimestamp, Offset
 from kwire.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -18,6 +18,8 @@ from kwire.errors import (
     CorruptRecordsError,
     DisconnectedError,
     ErrorCode,
+    NoOffsetError,
+    OffsetOutOfRangeError,
     RecordTooLargeError,
     RequestTimeoutError,
     TopicError,
@@ -943,3 +945,156 @@ def test_every_list_offsets_version_resolves_a_start() -> None:
     world.assign(("t", 0, "earliest"))
     world.turn_one().respond_offsets({T0: [42]})
     assert world.turn_one().offsets == {T0: 42}
+
+
+# -- partitions that come and go
+
+
+def test_added_partitions_are_fetched_beside_the_others() -> None:
+    world = World()
+    world.assign(("t", 0, 5))
+    sent = world.turn_one()
+    world.fetcher.add([world.start("t", 1, 6), world.start("u", 0, 0)])
+    assert world.fetcher.topics() == {"t", "u"}
+    sent.respond_fetch({T0: batch(5, b"a")})
+    assert world.turn_one().offsets == {T1: 6, T0: 6}
+    assert world.read() == {T0: [b"a"]}, "the fetch in flight was not disturbed"
+
+
+def test_adding_a_fetched_partition_begins_its_new_assignment_epoch() -> None:
+    world = World()
+    world.assign(("t", 0, 5))
+    sent = world.turn_one()
+    world.fetcher.add([world.start("t", 0, 50)])
+    sent.respond_fetch({T0: batch(5, b"old")})
+    assert world.turn_one().offsets == {T0: 50}
+    assert world.read() == {}
+
+
+def test_a_removed_partition_is_not_fetched_and_its_response_is_dropped() -> None:
+    world = World()
+    world.assign(("t", 0, 5), ("t", 1, 6))
+    sent = world.turn_one()
+    world.fetcher.remove([T0, ("unknown", 3)])
+    sent.respond_fetch({T0: batch(5, b"a"), T1: batch(6, b"b")})
+    assert world.turn_one().offsets == {T1: 7}
+    assert world.read() == {T1: [b"b"]}
+    world.fetcher.remove([T1])
+    assert world.fetcher.topics() == frozenset()
+
+
+def test_a_stopped_partition_gets_no_new_fetch_but_its_response_is_posted() -> None:
+    world = World()
+    world.assign(("t", 0, 5), ("t", 1, 6))
+    sent = world.turn_one()
+    world.fetcher.stop_fetching([T0, ("unknown", 3)])
+    sent.respond_fetch({T0: batch(5, b"a")})
+    assert world.turn_one().offsets == {T1: 6}
+    assert world.read() == {T0: [b"a"]}
+
+
+def test_a_seek_does_not_restart_a_stopped_partition_but_adding_it_does() -> None:
+    world = World()
+    world.assign(("t", 0, 5))
+    world.fetcher.stop_fetching([T0])
+    world.fetcher.seek(world.start("t", 0, 1))
+    world.fetcher.seek(world.start("t", 0, "earliest"))
+    assert world.turn() == []
+    world.fetcher.add([world.start("t", 0, 7)])
+    assert world.turn_one().offsets == {T0: 7}
+
+
+def test_stopping_and_removing_cancel_the_lookups_of_a_partition() -> None:
+    world = World()
+    world.assign(("t", 0, "earliest"), ("t", 1, COMMITTED), ("t", 2, COMMITTED))
+    sent = world.turn_one()
+    world.fetcher.stop_fetching([T0, T1])
+    world.fetcher.remove([T2])
+    assert world.committed.requests == {}
+    sent.respond_offsets({T0: 3})
+    assert world.turn() == []
+    assert world.posted() == []
+
+
+# -- committed offsets
+
+
+def test_a_partition_starts_where_its_group_has_committed() -> None:
+    world = World()
+    world.assign(("t", 0, COMMITTED), ("t", 1, 6))
+    assert world.turn_one().offsets == {T1: 6}, "the others do not wait"
+    world.committed.complete(T0, Offset(42))
+    (item,) = world.posted()
+    assert isinstance(item, PositionResolved)
+    assert (item.assignment_epoch, item.offset) == (1, 42)
+
+
+@pytest.mark.parametrize(
+    ("policy", "timestamp"),
+    [("earliest", EARLIEST), ("latest", LATEST), (AtTimestamp(77), 77), (Ago(seconds=40), 60_000)],
+    ids=str,
+)
+def test_without_a_committed_offset_the_policy_says_where_to_start(policy: Any, timestamp: int) -> None:
+    world = World(on_no_offset=policy)
+    world.assign(("t", 0, COMMITTED))
+    assert world.turn() == []
+    world.committed.complete(T0, None)
+    sent = world.turn_one()
+    assert sent.timestamps == {T0: timestamp}
+    sent.respond_offsets({T0: 13})
+    assert world.turn_one().offsets == {T0: 13}
+
+
+def test_without_a_committed_offset_the_policy_error_ends_the_partition() -> None:
+    world = World(on_no_offset="error")
+    world.assign(("t", 0, COMMITTED))
+    world.turn()
+    world.committed.complete(T0, None)
+    world.read()
+    assert isinstance(world.failures[1], NoOffsetError)
+    assert world.turn() == []
+
+
+def test_an_error_while_reading_committed_offsets_never_leads_to_the_policy() -> None:
+    world = World(on_no_offset="earliest")
+    world.assign(("t", 0, COMMITTED))
+    world.turn()
+    error = AuthorizationError("no", code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    world.committed.complete(T0, error)
+    assert world.turn() == []
+    world.read()
+    assert world.failures == {1: error}
+
+
+def test_a_duration_that_no_record_is_younger_than_starts_at_the_end() -> None:
+    world = World()
+    world.assign(("t", 0, Ago(seconds=40)))
+    world.turn_one().respond_offsets({T0: -1})
+    sent = world.turn_one()
+    assert sent.timestamps == {T0: LATEST}
+    sent.respond_offsets({T0: 100})
+    assert world.turn_one().offsets == {T0: 100}
+
+
+@pytest.mark.parametrize(("start", "nearest"), [(5, 10), (50, 20)])
+def test_nearest_goes_to_the_end_of_the_log_that_is_nearer(start: int, nearest: int) -> None:
+    world = World(on_out_of_range="nearest")
+    world.assign(("t", 0, start))
+    world.turn_one().respond_fetch(codes={T0: ErrorCode.OFFSET_OUT_OF_RANGE})
+    world.turn_one().respond_offsets({T0: 10})
+    world.turn_one().respond_offsets({T0: 20})
+    (item,) = world.posted()
+    assert isinstance(item, PositionResolved)
+    assert world.turn_one().offsets == {T0: nearest}
+
+
+def test_out_of_range_says_what_the_log_has() -> None:
+    world = World()
+    world.assign(("t", 0, 50))
+    world.turn_one().respond_fetch(codes={T0: ErrorCode.OFFSET_OUT_OF_RANGE})
+    world.turn_one().respond_offsets({T0: 10})
+    world.turn_one().respond_offsets({T0: 20})
+    world.read()
+    error = world.failures[1]
+    assert isinstance(error, OffsetOutOfRangeError)
+    assert (error.where["offset"], error.log_start, error.log_end) == (50, 10, 20)

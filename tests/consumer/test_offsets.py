@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
 
 from kwire.cluster import Snapshot
 from kwire.consumer.offsets import (
+    Ago,
     AtTimestamp,
     FoundOffset,
+    Offset,
     OffsetRequest,
     OffsetsQuery,
     PartitionsQuery,
     is_start_offset,
+    list_offsets_timestamp,
 )
 from kwire.errors import (
     AuthenticationError,
@@ -262,11 +268,35 @@ def test_a_cancelled_offset_request_gets_no_result() -> None:
     ("value", "is_one"),
     [
         (0, True), (2**62, True), ("earliest", True), ("latest", True), (AtTimestamp(0), True),
+        (Offset(5, 2), True), (Ago(hours=1), True), ("committed", False), (2**63, False),
         (-1, False), (True, False), (1.0, False), ("newest", False), (None, False), (b"latest", False),
     ],
 )  # fmt: skip
 def test_valid_and_invalid_start_offsets(value: object, is_one: bool) -> None:
     assert is_start_offset(value) is is_one
+
+
+@pytest.mark.parametrize("wrong", [(-1,), (True,), ("5",), (5, -1), (5, 2**31), (5, 0, b"m"), (2**63,)])
+def test_an_invalid_offset_is_refused(wrong: tuple[Any, ...]) -> None:
+    with pytest.raises(ConfigurationError):
+        Offset(*wrong)
+
+
+def test_ago_takes_a_timedelta_or_its_parts() -> None:
+    assert Ago(hours=1, minutes=30) == Ago(timedelta(seconds=5400)) == Ago(days=1 / 16)
+    assert list_offsets_timestamp(Ago(seconds=1.5), 10_000) == 8_500
+    assert list_offsets_timestamp(Ago(days=1), 10_000) == 0, "not before 1970: -1 has another meaning"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"hours": 0}, {"hours": -1}, {"hours": "1"}, {"duration": 5}, {"duration": timedelta(1), "hours": 1},
+     {"days": 1e12}],
+    ids=str,
+)  # fmt: skip
+def test_an_invalid_ago_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        Ago(**wrong)
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "now", None])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kwire.consumer import AtTimestamp, Consumer, ConsumerOptions
+from kwire.consumer import Ago, AtTimestamp, Consumer, ConsumerOptions
 from kwire.errors import ClosedError, ConfigurationError
 
 
@@ -17,6 +17,9 @@ from kwire.errors import ClosedError, ConfigurationError
     [
         {"isolation": "serializable"},
         {"on_out_of_range": "none"},
+        {"on_out_of_range": 5},
+        {"on_no_offset": "nearest"},
+        {"on_no_offset": None},
         {"max_wait_ms": -1},
         {"max_wait_ms": 1.5},
         {"min_bytes": True},
@@ -43,6 +46,13 @@ def test_wrong_consumer_options_are_refused(wrong: dict[str, Any]) -> None:
 def test_wrong_arguments_of_the_constructor_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         Consumer("localhost:9092", **wrong)
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "error", AtTimestamp(5), Ago(hours=1)], ids=str)
+def test_the_policies_take_words_times_and_durations(policy: Any) -> None:
+    options = ConsumerOptions(on_no_offset=policy, on_out_of_range=policy)
+    assert (options.on_no_offset, options.on_out_of_range) == (policy, policy)
+    assert ConsumerOptions(on_out_of_range="nearest").on_no_offset == "earliest"
 
 
 def test_options_can_be_pickled() -> None:

@@ -15,7 +15,7 @@ from kwire.cluster.metadata import MetadataStatus
 from kwire.cluster.recovery import Failure
 from kwire.consumer.buffer import ClientError, FetchBuffer, Item, PartitionBuffer
 from kwire.consumer.fetcher import Fetcher, Start
-from kwire.consumer.offsets import OffsetFetcher, StartOffset
+from kwire.consumer.offsets import CommittedRequest, FetchStart, Offset, OffsetFetcher, known_offset
 from kwire.consumer.options import ConsumerOptions
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import KwireError, UnsupportedVersionError
@@ -211,6 +211,23 @@ class Sent:
         self.respond(ListOffsetsResponse(topics=topics))
 
 
+@dataclass
+class FakeCommitted:
+    """What a group has committed: its requests, which a test completes."""
+
+    requests: dict[Key, CommittedRequest] = field(default_factory=dict)
+
+    def lookup(self, request: CommittedRequest) -> None:
+        assert (request.topic, request.partition) not in self.requests, "two requests of one partition"
+        self.requests[request.topic, request.partition] = request
+
+    def cancel(self, request: CommittedRequest) -> None:
+        assert self.requests.pop((request.topic, request.partition)) is request
+
+    def complete(self, key: Key, result: Offset | KwireError | None) -> None:
+        self.requests.pop(key).on_done(result, 0.0)
+
+
 class World:
     """A fetcher and its reader's buffers. Topic "t" has partitions 0 and 1 on broker 1, and 2 on broker 2."""
 
@@ -227,6 +244,7 @@ class World:
             backoff=backoff,
             random=random,
         )
+        self.committed = FakeCommitted()
         self.fetcher = Fetcher(
             self.options,
             self.fetch_buffer,
@@ -236,6 +254,8 @@ class World:
             request_timeout_ms=30_000,
             max_frame_bytes=100 * 1024 * 1024,
             replica_max_age_ms=300_000,
+            wall_ms=lambda: round(self.now * 1000),
+            committed=self.committed,
         )
         self.assignment_epoch = 0
         self.buffers: dict[int, PartitionBuffer] = {}
@@ -245,18 +265,17 @@ class World:
     def _wake(self) -> None:
         self.wakes += 1
 
-    def assign(self, *starts: tuple[str, int, StartOffset]) -> None:
+    def assign(self, *starts: tuple[str, int, FetchStart]) -> None:
         self.fetcher.assign([self.start(*start) for start in starts])
 
-    def start(self, topic: str, partition: int, start: StartOffset) -> Start:
+    def start(self, topic: str, partition: int, start: FetchStart) -> Start:
         """Return a start in a new assignment epoch, which gets its buffer."""
         self.assignment_epoch += 1
-        position = start if isinstance(start, int) else None
         self.buffers[self.assignment_epoch] = PartitionBuffer(
             topic,
             partition,
             self.assignment_epoch,
-            position,
+            known_offset(start),
             check_crc=True,
             release=self.fetch_buffer.release,
             retire=lambda reader: None,
