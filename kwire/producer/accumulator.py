@@ -31,13 +31,11 @@ from operator import le
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from zlib import crc32
 
-from kwire.producer.batch_builder import BatchBuilder, DeliveryCallbacks, Dispatch, RecordFuture
+from kwire.producer.batch_builder import UNDESIGNATED, UNROUTED, BatchBuilder, DeliveryCallbacks, Dispatch, RecordFuture
 from kwire.records.rows import RECORD_OVERHEAD_BYTES_MAX, Headers, record_bytes_max
 from kwire.wire.accel import speedups
 from kwire.wire.buffers import Bytes
 from kwire.wire.checksums import murmur2
-
-UNDESIGNATED, UNROUTED = -1, -2
 
 # A topic may hold at most this many times the free memory.
 SHARE = 16

@@ -29,6 +29,10 @@ from kwire.wire.varint import varint_size
 
 T = TypeVar("T")
 
+# Instead of a partition: a builder of records without keys, which gets its partition when it is drained; and one whose
+# topic has an unknown partition count.
+UNDESIGNATED, UNROUTED = -1, -2
+
 Dispatch = Callable[..., object]
 # (number in the builder, future, function, dispatch: None to call it at once)
 Waiter = tuple[int, "RecordFuture", Callable[..., object], Dispatch | None]

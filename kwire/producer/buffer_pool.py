@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kwire.errors import BufferFullError, KwireError
 from kwire.producer.accumulator import SHARE, RecordAccumulator
-from kwire.producer.batch_builder import Dispatch
 from kwire.producer.failures import own_copy
 from kwire.producer.futures import MakeResponse, ProduceResponse
-from kwire.producer.partitioner import routing
-from kwire.producer.producer_request import DeliveryOptions, may_share
-from kwire.records import Compression
 
 if TYPE_CHECKING:
-    from kwire.producer.options import ProducerSettings, WhenFull
+    from kwire.producer.options import WhenFull
+    from kwire.producer.producer_request import DeliveryOptions
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -273,33 +270,3 @@ class BufferPool:
 def _notify(entered: Iterable[BlockedAppend[Any]]) -> None:
     for blocked in entered:
         blocked.notify(blocked.error)
-
-
-def make_accumulator(
-    settings: ProducerSettings,
-    dispatch: Dispatch,
-    wakeup: Callable[[], object],
-    time_ms: Callable[[], int] | None = None,
-    refer: Callable[..., object] | None = None,
-    *,
-    by_system: bool = False,
-) -> RecordAccumulator:
-    """The accumulator of a producer with these settings; `time_ms` and `refer` are for those who use its own `send`."""
-    return RecordAccumulator(
-        place=ProduceResponse,
-        dispatch=dispatch,
-        batch_bytes=settings.batch_bytes,
-        bytes_max=settings.max_buffered_bytes,
-        record_bytes_max=settings.record_bytes_max,
-        key_hash=routing(settings.partitioner, ignore_keys=settings.partitioner_ignore_keys).key_hash,
-        may_share=may_share,
-        time_ms=time_ms or _never,
-        wakeup=wakeup,
-        refer=refer or _never,
-        by_system=by_system,
-        sums=settings.codec is Compression.NONE,
-    )
-
-
-def _never(*_: object) -> Any:
-    raise AssertionError("the accumulator's own `send` is not for this producer")

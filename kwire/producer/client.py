@@ -45,8 +45,9 @@ from kwire.errors import (
     timeout_error,
 )
 from kwire.options import check_names
+from kwire.producer.accumulator import RecordAccumulator
 from kwire.producer.batch_builder import Dispatch
-from kwire.producer.buffer_pool import Append, BufferPool, PendingRecord, make_accumulator
+from kwire.producer.buffer_pool import Append, BufferPool, PendingRecord
 from kwire.producer.bulk import (
     Bulk,
     Keys,
@@ -65,12 +66,12 @@ from kwire.producer.futures import MakeResponse, ProduceResponse, refused, wait_
 from kwire.producer.message import Data, Headers, Message, check_message, to_bytes, to_headers
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.options import ProducerSettings
-from kwire.producer.partitioner import own_rule
-from kwire.producer.producer_request import DeliveryOptions
+from kwire.producer.partitioner import own_rule, routing
+from kwire.producer.producer_request import DeliveryOptions, may_share
 from kwire.producer.sender import Sender
 from kwire.producer.serializers import Serializers
 from kwire.producer.transaction import Transaction
-from kwire.records import record_bytes_max
+from kwire.records import Compression, record_bytes_max
 
 OnKnown = Callable[[KwireError | None], object]
 
@@ -157,6 +158,36 @@ _SETTINGS = frozenset(field.name for field in fields(ProducerSettings))
 # With the single_broker partitioner, connections to earlier brokers are closed after this: before the next switch, but
 # late enough that a pause between records does not cost a new connection.
 _SINGLE_BROKER_IDLE_MS = 15_000
+
+
+def make_accumulator(
+    settings: ProducerSettings,
+    dispatch: Dispatch,
+    wakeup: Callable[[], object],
+    time_ms: Callable[[], int] | None = None,
+    refer: Callable[..., object] | None = None,
+    *,
+    by_system: bool = False,
+) -> RecordAccumulator:
+    """Return the accumulator of a producer with these settings; only its own `send` needs `time_ms` and `refer`."""
+    return RecordAccumulator(
+        place=ProduceResponse,
+        dispatch=dispatch,
+        batch_bytes=settings.batch_bytes,
+        bytes_max=settings.max_buffered_bytes,
+        record_bytes_max=settings.record_bytes_max,
+        key_hash=routing(settings.partitioner, ignore_keys=settings.partitioner_ignore_keys).key_hash,
+        may_share=may_share,
+        time_ms=time_ms or _never,
+        wakeup=wakeup,
+        refer=refer or _never,
+        by_system=by_system,
+        sums=settings.codec is Compression.NONE,
+    )
+
+
+def _never(*_: object) -> Any:
+    raise AssertionError("the accumulator's own `send` is not for this producer")
 
 
 class ProducerClient:

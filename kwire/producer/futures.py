@@ -20,8 +20,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kwire.arguments import check_timeout
 from kwire.cluster.callbacks import asyncio_bridge
 from kwire.errors import KwireError, RequestTimeoutError
-from kwire.producer.accumulator import UNDESIGNATED
-from kwire.producer.batch_builder import BatchBuilder, DeliveryCallbacks, Dispatch, RecordFuture, Waiter, future_class
+from kwire.producer.batch_builder import (
+    UNDESIGNATED,
+    BatchBuilder,
+    DeliveryCallbacks,
+    Dispatch,
+    RecordFuture,
+    Waiter,
+    future_class,
+)
 from kwire.producer.callbacks import Callbacks
 from kwire.producer.failures import Failure
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 
 from kwire.cluster import ClusterView, Partition, Topic
 from kwire.cluster.metadata import NO_NODE
-from kwire.producer.accumulator import UNDESIGNATED, UNROUTED, RecordAccumulator
+from kwire.producer.accumulator import RecordAccumulator
 from kwire.producer.batch import ProducerBatch
-from kwire.producer.batch_builder import BatchBuilder
+from kwire.producer.batch_builder import UNDESIGNATED, UNROUTED, BatchBuilder
 from kwire.producer.partition import PartitionQueue
 from kwire.producer.partitioner import UnkeyedPartitioner
 from kwire.producer.splitting import BatchSizeEstimator

@@ -30,7 +30,8 @@ from kwire.errors import (
     KwireError,
     TransactionError,
 )
-from kwire.producer.buffer_pool import BufferPool, PendingRecord, make_accumulator
+from kwire.producer.buffer_pool import BufferPool, PendingRecord
+from kwire.producer.client import make_accumulator
 from kwire.producer.futures import ProduceResponse
 from kwire.producer.options import ProducerSettings
 from kwire.producer.producer_request import DeliveryOptions

@@ -12,7 +12,8 @@ from kwire.cluster import Backoff, Broker, CurrentLeader, PendingRequest, Snapsh
 from kwire.cluster.metadata import NO_ID, MetadataStatus
 from kwire.cluster.recovery import Failure
 from kwire.errors import KwireError, UnsupportedVersionError
-from kwire.producer.buffer_pool import BufferPool, PendingRecord, make_accumulator
+from kwire.producer.buffer_pool import BufferPool, PendingRecord
+from kwire.producer.client import make_accumulator
 from kwire.producer.futures import ProduceResponse
 from kwire.producer.options import ProducerSettings
 from kwire.producer.producer_request import DeliveryOptions

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from kwire.errors import BufferFullError, ClosedError, KwireError
-from kwire.producer.buffer_pool import BlockedAppend, BufferPool, PendingRecord, make_accumulator
+from kwire.producer.buffer_pool import BlockedAppend, BufferPool, PendingRecord
+from kwire.producer.client import make_accumulator
 from kwire.producer.futures import ProduceResponse
 from kwire.producer.options import ProducerSettings, WhenFull
 from kwire.records import BATCH_OVERHEAD_BYTES

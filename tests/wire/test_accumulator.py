@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from kwire.producer.accumulator import UNDESIGNATED, UNROUTED, ManyColumns, crc32_partition, murmur2_partition
+from kwire.producer.accumulator import ManyColumns, crc32_partition, murmur2_partition
+from kwire.producer.batch_builder import UNDESIGNATED, UNROUTED
 from kwire.producer.message import to_bytes, to_headers
 from kwire.records import decode_batches
 from kwire.records.rows import BATCH_OVERHEAD_BYTES, record_bytes_max
