@@ -17,7 +17,7 @@ int add_reader(PyObject *module);
 int add_builders(PyObject *module);
 int add_accumulator(PyObject *module);
 int add_bulk(PyObject *module);
-int add_sockets(PyObject *module);
+int add_channel(PyObject *module);
 
 /* Return a subclass with this full name that has a garbage collector header only if its base class has one.
  *

@@ -133,7 +133,7 @@ big_endian(bytes_t at, int size)
 
 enum { CODEC_BITS = 0x07, LOG_APPEND_BIT = 0x08, CONTROL_BIT = 0x20 };
 
-/* The fields of a v2 batch header that describe its records; kwire/records/header.py has all fields. */
+/* The fields of a v2 batch header that describe its records; kwire/records/encoder.py has all fields. */
 static inline walk
 walk_into(bytes_t header)
 {

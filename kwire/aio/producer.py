@@ -25,7 +25,7 @@ from kwire.errors import (
 )
 from kwire.options import translate_bootstrap
 from kwire.producer import GroupMetadata, Message, ProduceResponse, ProducerRequest, RecordMetadata
-from kwire.producer.buffer_pool import Append, BlockedAppend, PendingRecord
+from kwire.producer.accumulator import Append, BlockedAppend, PendingRecord
 from kwire.producer.bulk import BulkResponse, Keys, ManyHeaders, Partitions, Slice, Timestamps, Values
 from kwire.producer.client import (
     CLOSE_SECONDS,

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
 from math import inf
 from random import Random
 from typing import Any
@@ -35,6 +36,11 @@ from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
 Address = tuple[str, int]
 
 _FAILURES_BEFORE_PROBE = 2
+
+
+@lru_cache(maxsize=4_096)  # each request remembers its broker for a later error
+def _node_at(node: int, host: str, port: int) -> str:
+    return f"{node} at {show_address(host, port)}" if node >= 0 else show_address(host, port)
 
 
 class HandshakeMode(Enum):
@@ -177,7 +183,7 @@ class Connections:
 
     def describe(self, node: int) -> str:
         host, port = self.addresses.get(node, ("unknown", 0))
-        return f"{node} at {show_address(host, port)}" if node >= 0 else show_address(host, port)
+        return _node_at(node, host, port)
 
     @property
     def has_ready(self) -> bool:

@@ -18,10 +18,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kwire.records.compression import Compression, compress
-from kwire.records.encoder import encode_each
-from kwire.records.header import TRANSACTIONAL, batch_header
+from kwire.records.encoder import TRANSACTIONAL, VALUE_RECORDS, batch_header, encode_each, lead_bytes, record_bytes
 from kwire.records.rows import BATCH_OVERHEAD_BYTES, Headers, NewRecord
-from kwire.records.sizes import VALUE_RECORDS, lead_bytes, record_bytes
 from kwire.wire.accel import made_anew, speedups
 from kwire.wire.buffers import Bytes
 from kwire.wire.checksums import crc32c

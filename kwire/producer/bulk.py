@@ -21,8 +21,7 @@ from kwire.arguments import wrong_type
 from kwire.errors import ConfigurationError, ErrorCode, KwireError, RecordTooLargeError, RequestTimeoutError
 from kwire.producer.accumulator import ManyColumns, RecordAccumulator, all_bytes
 from kwire.producer.batch_builder import BatchBuilder, BatchResult, Dispatch, RecordFuture
-from kwire.producer.failures import Failure, Failures
-from kwire.producer.futures import RecordMetadata, awaiting, check_callback, wait_for
+from kwire.producer.futures import Failure, Failures, RecordMetadata, awaiting, check_callback, wait_for
 from kwire.producer.message import Data, Headers, to_bytes, to_headers
 
 if TYPE_CHECKING:

@@ -45,9 +45,8 @@ from kwire.errors import (
     timeout_error,
 )
 from kwire.options import check_names
-from kwire.producer.accumulator import RecordAccumulator
+from kwire.producer.accumulator import Append, BufferPool, PendingRecord, RecordAccumulator
 from kwire.producer.batch_builder import Dispatch
-from kwire.producer.buffer_pool import Append, BufferPool, PendingRecord
 from kwire.producer.bulk import (
     Bulk,
     Keys,
@@ -60,9 +59,8 @@ from kwire.producer.bulk import (
     pyarrow_is_missing,
     slice_of,
 )
-from kwire.producer.callbacks import Callbacks
 from kwire.producer.explain import Explanation
-from kwire.producer.futures import MakeResponse, ProduceResponse, refused, wait_for
+from kwire.producer.futures import Callbacks, MakeResponse, ProduceResponse, refused, wait_for
 from kwire.producer.message import Data, Headers, Message, check_message, to_bytes, to_headers
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.options import ProducerSettings

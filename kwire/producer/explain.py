@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from kwire.cluster import ClusterView, Partition, PendingRequest, ToCoordinator, Topic
 from kwire.cluster.metadata import NO_NODE
 from kwire.errors import ErrorCode, KwireError, RequestTimeoutError, broker_error
+from kwire.producer.accumulator import BufferPool
 from kwire.producer.batch import ProducerBatch
-from kwire.producer.buffer_pool import BufferPool
 from kwire.producer.options import ProducerSettings
 from kwire.producer.partition import PartitionQueue
 from kwire.producer.producer_id import IdStatus, ProducerIdState

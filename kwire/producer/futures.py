@@ -1,25 +1,36 @@
-"""The future of one record, and how callers wait for it.
+"""The future of one record, how callers wait for it, its callbacks, and its failure.
 
 `Producer.send` returns a `ProduceResponse`: wait with `result`, check `done`, add a callback, or `await` it. There is
 one per record, so it is light: a builder and a number. The builder holds the outcome and runs the callbacks, all at
 once.
+
+`Callbacks` runs them, by default on the callback thread, one at a time. Records whose callbacks wait use memory, which
+a callback that blocks would let grow without bound. So the first max_buffered_bytes of such records are free; the bytes
+above them count against max_buffered_bytes, and `send` blocks or raises BufferFullError when that is reached.
+
+Records that fail together share one `Failure`; each caller gets its own copy of the error. `Failures` counts those that
+no caller has seen by calling `result` or `exception`, by awaiting the response, or by adding a callback; for many
+records, by doing so with their `BulkResponse`. Records that are delivered cost nothing there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kwire.arguments import check_timeout
 from kwire.cluster.callbacks import asyncio_bridge
-from kwire.errors import KwireError, RequestTimeoutError
+from kwire.errors import DeliveryError, KwireError, RequestTimeoutError, UndeliveredError
 from kwire.producer.batch_builder import (
     UNDESIGNATED,
     BatchBuilder,
@@ -29,8 +40,8 @@ from kwire.producer.batch_builder import (
     Waiter,
     future_class,
 )
-from kwire.producer.callbacks import Callbacks
-from kwire.producer.failures import Failure
+
+_log = logging.getLogger("kwire.callbacks")
 
 # Seconds. A longer timeout may have been meant in milliseconds, as in Java's and librdkafka's clients.
 _LONG = 3_600.0
@@ -74,8 +85,6 @@ def awaiting(start: StartWaiting) -> Generator[object, None, None]:
 
 
 Callback = Callable[["ProduceResponse"], object]
-
-_log = logging.getLogger("kwire.callbacks")
 
 
 class RecordMetadata(NamedTuple):
@@ -296,3 +305,245 @@ def _log_raised(error: Exception, place: Any) -> None:
         "a callback raised for the record of topic %s, partition %s, %s", place._run.topic, partition, what,
         exc_info=error,
     )  # fmt: skip
+
+
+CallbackExecutor = Executor | Callable[[Callable[[], object]], object]
+
+
+class _Here(threading.local):
+    is_running = False  # whether this thread is running callbacks of the producer
+
+
+class _Job:
+    """Dispatched callbacks that have not run yet, and the topic and size of their records."""
+
+    __slots__ = ("is_charged", "size_bytes", "topic")
+
+    def __init__(self, topic: str, size_bytes: int) -> None:
+        self.topic = topic
+        self.size_bytes = size_bytes
+        self.is_charged = False  # whether it counts against max_buffered_bytes
+
+
+class Callbacks:
+    """The callbacks of one producer: the `dispatch` of its batches. All methods may be called from any thread."""
+
+    def __init__(
+        self, dispatch: Dispatch, bytes_max: int | None = None, executor: CallbackExecutor | None = None
+    ) -> None:
+        """`dispatch` passes a call to the callback thread, or to asyncio; `bytes_max` None: no bound.
+
+        An `executor` gets the calls from that thread, so an executor that blocks does not block the loop.
+        """
+        self.failures = Failures()
+        self._dispatch = dispatch
+        self._bytes_max = bytes_max
+        self._executor = executor
+        self._release: Callable[[Mapping[str, int]], object] | None = None
+        self._lock = threading.RLock()  # reentrant: a finalizer may run here and call `send`
+        self._here = _Here()
+        self._jobs: dict[_Job, None] = {}
+        self._free_bytes = 0  # of jobs that are not charged
+        self._sending = 0  # callbacks that are in `send`: they must not wait for their own memory
+
+    def bind(self, release: Callable[[Mapping[str, int]], object]) -> None:
+        """Set `release`, which returns memory to the pool, in bytes by topic; negative numbers reserve it."""
+        self._release = release
+
+    def __call__(self, function: Callable[..., object], *args: Any) -> None:
+        """Dispatch `function(*args)`, which must not raise."""
+        self.run("", 0, function, *args)
+
+    def run(self, topic: str, size_bytes: int, function: Callable[..., object], *args: Any) -> None:
+        """Dispatch callbacks of records of that topic and size; `function` must not raise."""
+        if self._bytes_max is None:
+            self._dispatch(function, *args)
+            return
+        job = _Job(topic, size_bytes)
+        self._add(job)
+        if self._executor is None:
+            self._dispatch(self._run, job, function, *args)
+        else:
+            self._dispatch(self._hand_on, job, partial(self._run, job, function, *args))
+
+    @property
+    def is_running_here(self) -> bool:
+        """Whether this thread is running callbacks of this producer."""
+        return self._here.is_running
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Charge no waiting callbacks while a callback is in `send`, which may block until there is memory."""
+        with self._lock:
+            self._sending += 1
+            for job in self._jobs:
+                if job.is_charged:
+                    self._charge(job, is_charged=False)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._sending -= 1
+                for job in reversed(self._jobs):
+                    self._settle(job)
+
+    def _run(self, job: _Job, function: Callable[..., object], *args: Any) -> None:
+        self._here.is_running = True
+        try:
+            function(*args)
+        finally:
+            self._here.is_running = False
+            self._remove(job)
+
+    def _hand_on(self, job: _Job, run: Callable[[], object]) -> None:
+        """Submit callbacks to the caller's executor; run them here if it refuses them."""
+        assert self._executor is not None
+        try:
+            if isinstance(self._executor, Executor):
+                self._executor.submit(run).add_done_callback(partial(self._handed_on, job))
+            else:
+                self._executor(run)
+        except Exception as error:  # "cannot schedule new futures after shutdown", "Event loop is closed"
+            _log.error("callback_executor refused callbacks, which run on the callback thread instead: %s", error)
+            run()
+
+    def _handed_on(self, job: _Job, future: Future[Any]) -> None:
+        if future.cancelled():
+            _log.error("callback_executor cancelled callbacks of topic %s: they do not run", job.topic)
+            self._remove(job)
+
+    def _add(self, job: _Job) -> None:
+        with self._lock:
+            self._jobs[job] = None
+            self._free_bytes += job.size_bytes
+            self._settle(job)
+
+    def _remove(self, job: _Job) -> None:
+        with self._lock:
+            if job.is_charged:
+                self._charge(job, is_charged=False)
+            del self._jobs[job]
+            self._free_bytes -= job.size_bytes
+
+    def _settle(self, job: _Job) -> None:
+        """Charge a job if the free bytes exceed their bound."""
+        is_over = self._bytes_max is not None and self._free_bytes > self._bytes_max
+        if is_over and job.size_bytes and not (job.is_charged or self._sending):
+            self._charge(job, is_charged=True)
+
+    def _charge(self, job: _Job, *, is_charged: bool) -> None:
+        """Charge or free a job. The lock is held, so that no memory is released before it was reserved."""
+        size_bytes = -job.size_bytes if is_charged else job.size_bytes
+        job.is_charged = is_charged
+        self._free_bytes += size_bytes
+        if self._release is not None:
+            self._release({job.topic: size_bytes})
+
+
+# How many unseen failures are kept, so that `take` can name the cause of one.
+_CAUSES_MAX = 16
+
+
+class Failure(Exception):  # noqa: N818  # a holder of an error, not an error
+    """The error of records that failed together, and which of them a caller has seen.
+
+    Never raised. It is an exception because a batch builder stores one as the result of its records.
+    """
+
+    def __init__(self, error: KwireError, topic: str, count: int, failures: Failures | None) -> None:
+        super().__init__(error)
+        self.error = error
+        self.topic = topic
+        self.unseen = count
+        self.seen: dict[int, set[int]] = {}  # record numbers, by the id of their batch builder
+        self.epoch = 0
+        self._failures = failures
+        if failures is not None:
+            failures.add(self)
+
+    def own(self) -> KwireError:
+        """Return a copy of the error, which a caller may raise or change."""
+        return own_copy(self.error)
+
+    def see(self, run: object, start: int, end: int) -> None:
+        """Mark the records start .. end - 1 of `run` as seen."""
+        if self._failures is not None:
+            self._failures.see(self, id(run), start, end)
+
+
+class Failures:
+    """The failed records of one producer that no caller has seen. All methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # reentrant: a finalizer may run here and read a response
+        self._epoch = 0  # failures of an earlier epoch no longer count
+        self._by_topic: dict[str, int] = {}
+        self._causes: dict[Failure, None] = {}  # the first unseen failures, in order
+        self._is_unsure = False
+
+    def add(self, failure: Failure) -> None:
+        """Count the records of a failure."""
+        with self._lock:
+            failure.epoch = self._epoch
+            self._by_topic[failure.topic] = self._by_topic.get(failure.topic, 0) + failure.unseen
+            self._is_unsure |= isinstance(failure.error, DeliveryError) and failure.error.possibly_persisted
+            if len(self._causes) < _CAUSES_MAX:
+                self._causes[failure] = None
+
+    def see(self, failure: Failure, run_id: int, start: int, end: int) -> None:
+        """Subtract those records of a failure from the count, each once."""
+        with self._lock:
+            if failure.epoch != self._epoch or not failure.unseen:
+                return
+            numbers = failure.seen.setdefault(run_id, set())
+            before = len(numbers)
+            numbers.update(range(start, end))
+            newly = min(len(numbers) - before, failure.unseen)
+            failure.unseen -= newly
+            self._by_topic[failure.topic] -= newly
+            if not self._by_topic[failure.topic]:
+                del self._by_topic[failure.topic]
+            if not failure.unseen:
+                failure.seen.clear()
+                self._causes.pop(failure, None)
+
+    def clear(self) -> None:
+        """Forget all failures so far: the caller got an error about them."""
+        with self._lock:
+            self._epoch += 1
+            self._by_topic, self._causes, self._is_unsure = {}, {}, False
+
+    def take(self, why_late: KwireError | None) -> UndeliveredError | None:
+        """Return an error about the failed records that no caller has seen, and forget them; None if there are none.
+
+        `why_late` is the cause why records were not delivered in time, if one is known.
+        """
+        with self._lock:
+            by_topic, unsure = dict(self._by_topic), self._is_unsure
+            cause = why_late or next((own_copy(failure.error) for failure in self._causes), None)
+            self.clear()
+        if not by_topic:
+            return None
+        count = sum(by_topic.values())
+        topics = ", ".join(f"{number:,} of {topic}" for topic, number in by_topic.items())
+        error = UndeliveredError(
+            f"{count:,} record{'s were' if count > 1 else ' was'} not delivered, and nobody looked at the "
+            f"response{'s' if count > 1 else ''}: {topics}" + (f"; the first cause: {cause}" if cause else ""),
+            records=by_topic,
+            possibly_persisted=unsure,
+            remedy="look at each response (`result`, `exception`, await or a callback) before the producer is closed, "
+            "and see to the cause",
+        )
+        error.__cause__ = cause
+        return error
+
+
+def own_copy(error: KwireError) -> KwireError:
+    """Return a copy without a traceback: an object raised repeatedly would extend it and keep its frames alive."""
+    copied = copy.copy(error)
+    if error.__cause__ is not None:
+        copied.__cause__ = error.__cause__
+    notes = getattr(error, "__notes__", None)
+    if notes is not None:
+        copied.__notes__ = list(notes)
+    return copied

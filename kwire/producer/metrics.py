@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from kwire.cluster import ClusterMetrics, Distribution
 from kwire.cluster.metrics import Histogram
 from kwire.errors import KwireError
+from kwire.producer.accumulator import BufferPool
 from kwire.producer.batch import ProducerBatch
-from kwire.producer.buffer_pool import BufferPool
 from kwire.producer.topic import TopicQueue
 
 

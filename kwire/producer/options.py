@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from kwire.cluster.config import INT32_MAX, MS, ClientKwargs
 from kwire.errors import ConfigurationError
 from kwire.options import Choice, Flag, Text, Where, Whole, check_values, option
-from kwire.producer.callbacks import CallbackExecutor
+from kwire.producer.futures import CallbackExecutor
 from kwire.producer.partitioner import Partitioner, routing
 from kwire.producer.serializers import Serializer
 from kwire.records import Compression
@@ -188,7 +189,7 @@ class ProducerSettings:
             return self.required_acks == -1 and self.ordered
         return self.idempotence
 
-    @property
+    @cached_property
     def codec(self) -> Compression:
         assert isinstance(self.compression, Compression)
         return self.compression

@@ -28,7 +28,7 @@ from kwire.errors import (
     UndeliveredError,
 )
 from kwire.options import translate_bootstrap
-from kwire.producer.buffer_pool import PendingRecord
+from kwire.producer.accumulator import PendingRecord
 from kwire.producer.bulk import BulkResponse, Keys, ManyHeaders, Partitions, Slice, Timestamps, Values
 from kwire.producer.client import (
     CLOSE_SECONDS,

@@ -31,8 +31,8 @@ from kwire.errors import (
     UnsupportedVersionError,
     broker_error,
 )
+from kwire.producer.accumulator import BufferPool
 from kwire.producer.batch import ProducerBatch
-from kwire.producer.buffer_pool import BufferPool
 from kwire.producer.metrics import Counters
 from kwire.producer.options import ALL_IN_SYNC, ProducerSettings
 from kwire.producer.partition import PartitionQueue

@@ -39,15 +39,14 @@ from kwire.errors import (
     UnsupportedVersionError,
     broker_error,
 )
+from kwire.producer.accumulator import BufferPool
 from kwire.producer.batch import NO_SEQUENCE, ProducerBatch
-from kwire.producer.buffer_pool import BufferPool
 from kwire.producer.explain import Explainer, Explanation, awaited, timeout_error
 from kwire.producer.metrics import ProducerMetrics, producer_metrics
 from kwire.producer.options import IDEMPOTENT_WINDOW, ProducerSettings
-from kwire.producer.partition import PartitionQueue
+from kwire.producer.partition import PartitionQueue, ReadyQueue
 from kwire.producer.partitioner import routing
 from kwire.producer.producer_id import IdStatus, ProducerIdState
-from kwire.producer.ready import ReadyQueue
 from kwire.producer.responses import (
     REFUSES_NOTHING_SINCE,
     SEQUENCES_SINCE,

@@ -17,7 +17,7 @@ from itertools import pairwise
 from kwire.errors import BrokerError, ErrorCode, RecordTooLargeError
 from kwire.producer.batch import ProducerBatch
 from kwire.records import BATCH_OVERHEAD_BYTES, record_bytes_max
-from kwire.records.sizes import lead_bytes, record_bytes
+from kwire.records.encoder import lead_bytes, record_bytes
 
 _GROWTH = 1.5  # below 2: half of a refused size, grown once, is still smaller than the refused size
 _TRUST = 0.2  # the weight of a batch that compresses better than those before it

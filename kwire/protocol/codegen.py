@@ -35,6 +35,9 @@ ENCODE_FAILURES = (
     AttributeError, BufferError, IndexError, KeyError, OverflowError, TypeError, ValueError, _struct_error
 )  # fmt: skip
 
+# The usual case, bytes, needs no call.
+_AS_BYTES = "{0} = {0} if type({0}) is bytes else bytes_like({0})"
+
 
 def decoder(cls: Any, version: int) -> Decoder:
     """Return decode(data, start), which decodes the message in `data` from `start` to the end."""
@@ -247,10 +250,12 @@ class EncoderSource(Source):
             with self.block(f"if {data} is None:"):
                 self.line(f"{n} = {0 if self.flexible else -1}; {data} = b''")
             with self.block("else:"):
-                self.line(f"{data} = {data}.encode()" if is_text else f"{data} = bytes_like({data})")
+                self.line(f"{data} = {data}.encode()" if is_text else _AS_BYTES.format(data))
                 self.line(f"{n} = len({data}){plus}")
         else:
-            self.line(f"{data} = {value}.encode()" if is_text else f"{data} = bytes_like({value})")
+            self.line(f"{data} = {value}.encode()" if is_text else f"{data} = {value}")
+            if not is_text:
+                self.line(_AS_BYTES.format(data))
             self.line(f"{n} = len({data}){plus}")
         if self.flexible:
             self.flush(n, "string_length" if is_text else "uvarint")

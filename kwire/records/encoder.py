@@ -1,15 +1,62 @@
-"""Encoding of the records of a v2 batch."""
+"""The bytes of a v2 batch: exact sizes of records, their encoding, and the header before them (KIP-98).
+
+A record's size depends on its fields and on its position: its timestamp and offset deltas are varints.
+`record_bytes_max` (rows.py) is an upper bound for any position.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import struct
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from kwire.errors import EncodeError
-from kwire.records.rows import Headers, NewRecord
+from kwire.records.rows import BATCH_OVERHEAD_BYTES, Headers, NewRecord
 from kwire.wire.accel import speedups
 from kwire.wire.buffers import Bytes
-from kwire.wire.varint import SHORT_UVARINTS, encode_varint
+from kwire.wire.varint import SHORT_UVARINTS, encode_varint, varint_size
+
+_NO_HEADERS_BYTES = 1
+_NULL_BYTES = 1
+_REMEMBERED = 1 << 13  # values shorter than this are cached: their sizes recur
+
+
+def lead_bytes(after: int, number: int) -> int:
+    """Return the bytes of the fields before the key: attributes, timestamp delta, offset delta."""
+    return 1 + varint_size(after) + varint_size(number)
+
+
+def record_bytes(lead: int, key: Bytes | None, value: Bytes | None, headers: Headers = ()) -> int:
+    """Return the bytes of a whole record that has `lead` bytes before its key."""
+    size = lead + _sized(key) + _sized(value) + varint_size(len(headers))
+    for name, content in headers:
+        name_size = len(name.encode(errors="surrogateescape"))
+        size += varint_size(name_size) + name_size + _sized(content)
+    return varint_size(size) + size
+
+
+class ValueRecords(dict[int, int]):
+    """Map a value's length to the bytes of a record that has only this value; short lengths are cached."""
+
+    def __init__(self, lead: int) -> None:
+        self._around = lead + _NULL_BYTES + _NO_HEADERS_BYTES
+
+    def __missing__(self, length: int) -> int:
+        size = self._around + varint_size(length) + length
+        size += varint_size(size)
+        if length < _REMEMBERED:
+            self[length] = size
+        return size
+
+
+# Indexed by `lead_bytes`. Built at import: an object created within `send` may start a garbage collection.
+VALUE_RECORDS = tuple(map(ValueRecords, range(1 + 10 + 5 + 1)))
+
+
+def _sized(content: Bytes | None) -> int:
+    """Return the bytes of a field with its length prefix."""
+    return _NULL_BYTES if content is None else varint_size(len(content)) + len(content)
+
 
 # Zig-zag varints of 0 .. 8191, which take one or two bytes: lengths, offset deltas and most timestamp deltas.
 _SHORT = 1 << 13
@@ -83,3 +130,46 @@ def _header_name(name: str) -> bytes:
     except (AttributeError, UnicodeEncodeError) as error:
         raise EncodeError(f"a header's name is text, not {name!r}") from error
     return encode_varint(len(encoded)) + encoded
+
+
+# Base offset, length, leader epoch, magic, CRC. The CRC covers the rest and the records: attributes, last offset
+# delta, base and max timestamp, producer id and epoch, base sequence, count.
+_START = struct.Struct(">qiibI")
+_CHECKED = struct.Struct(">hiqqqhii")
+_LENGTH_COVERS_FROM = 12
+
+TRANSACTIONAL = 0x10  # a bit of the attributes
+
+HEADER = struct.Struct(_START.format + _CHECKED.format.removeprefix(">"))
+
+assert HEADER.size == BATCH_OVERHEAD_BYTES
+
+
+def batch_header(
+    crc32c: Callable[..., int],
+    body: Bytes,
+    count: int,
+    last_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    *,
+    attributes: int = 0,
+    base_offset: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    partition_leader_epoch: int = -1,
+) -> bytes:
+    """Return the header of a batch whose encoded records are `body`, compressed if `attributes` say so.
+
+    Raise EncodeError if a value does not fit its field.
+    """
+    try:
+        checked = _CHECKED.pack(
+            attributes, last_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count
+        )
+        crc = crc32c(body, crc32c(checked))
+        length = BATCH_OVERHEAD_BYTES - _LENGTH_COVERS_FROM + len(body)
+        return _START.pack(base_offset, length, partition_leader_epoch, 2, crc) + checked
+    except struct.error as error:
+        raise EncodeError(f"a batch's header cannot hold its values: {error}") from None

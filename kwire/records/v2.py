@@ -25,8 +25,7 @@ from kwire.records.batch import (
 from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress, decompress
 from kwire.records.control import encode_end_transaction
 from kwire.records.decoder import decode_records
-from kwire.records.encoder import encode_records
-from kwire.records.header import HEADER, TRANSACTIONAL, batch_header
+from kwire.records.encoder import HEADER, TRANSACTIONAL, batch_header, encode_records
 from kwire.records.reader import open_cursor
 from kwire.records.rows import BATCH_OVERHEAD_BYTES, NewRecord
 from kwire.wire.checksums import crc32c

@@ -30,7 +30,7 @@ from kwire.errors import (
     KwireError,
     TransactionError,
 )
-from kwire.producer.buffer_pool import BufferPool, PendingRecord
+from kwire.producer.accumulator import BufferPool, PendingRecord
 from kwire.producer.client import make_accumulator
 from kwire.producer.futures import ProduceResponse
 from kwire.producer.options import ProducerSettings

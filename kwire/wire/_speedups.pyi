@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from kwire.net.sockets import Piece, Sock
+from kwire.net.channel import Piece, Sock
 from kwire.records.reader import Columns, RecordReader, RecordSlice
 from kwire.records.rows import NewRecord, Row
 from kwire.wire.buffers import Bytes

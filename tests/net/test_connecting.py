@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import kwire.net.wakeup
+import kwire.net.selector
 from kwire.errors import ClosedError, ConfigurationError, ConnectError, DisconnectedError, ResolveError
 from kwire.net import KafkaSelector, ThreadResolver, VirtualClock
 from kwire.net.dial import MAX_THREADS, Address, Outcome, literal_address, show_address, system_lookup
@@ -502,7 +502,7 @@ class TestWakeup:
     @pytest.mark.parametrize("call", ["send_pieces", "receive_into"])
     def test_survives_an_interrupt(self, call: str, is_before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         """After Ctrl-C at a system call of the wake-up or of the poll, later wake-ups still end the poll."""
-        module: Any = kwire.net.wakeup
+        module: Any = kwire.net.selector
         act = getattr(module, call)
 
         def interrupted(*args: Any) -> int:

@@ -12,7 +12,7 @@ import pytest
 import kwire.net.selector
 from kwire.errors import DisconnectedError, EncodeError, NotKafkaError
 from kwire.net import Receive
-from kwire.net.sockets import send_pieces
+from kwire.net.channel import send_pieces
 from kwire.wire.frame import BytesLike
 from tests.net.harness import PATIENCE_SECONDS, Driver, Peer, drive, framed, joined, read_exactly, read_frame, running
 

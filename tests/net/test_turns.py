@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kwire.net.sockets import receive_into
+from kwire.net.channel import receive_into
 from tests.net.harness import PATIENCE_SECONDS, Driver, framed, joined
 
 FRAME_BYTES = 40_000_000

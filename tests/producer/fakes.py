@@ -12,7 +12,7 @@ from kwire.cluster import Backoff, Broker, CurrentLeader, PendingRequest, Snapsh
 from kwire.cluster.metadata import NO_ID, MetadataStatus
 from kwire.cluster.recovery import Failure
 from kwire.errors import KwireError, UnsupportedVersionError
-from kwire.producer.buffer_pool import BufferPool, PendingRecord
+from kwire.producer.accumulator import BufferPool, PendingRecord
 from kwire.producer.client import make_accumulator
 from kwire.producer.futures import ProduceResponse
 from kwire.producer.options import ProducerSettings

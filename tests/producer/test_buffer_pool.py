@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kwire.errors import BufferFullError, ClosedError, KwireError
-from kwire.producer.buffer_pool import BlockedAppend, BufferPool, PendingRecord
+from kwire.producer.accumulator import BlockedAppend, BufferPool, PendingRecord
 from kwire.producer.client import make_accumulator
 from kwire.producer.futures import ProduceResponse
 from kwire.producer.options import ProducerSettings, WhenFull

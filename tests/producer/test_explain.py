@@ -13,7 +13,7 @@ from kwire.broker import Cluster, Mute
 from kwire.cluster.metadata import MetadataStatus
 from kwire.cluster.recovery import Failure
 from kwire.errors import DisconnectedError, ErrorCode
-from kwire.producer.buffer_pool import PendingRecord
+from kwire.producer.accumulator import PendingRecord
 from kwire.producer.explain import Explanation, Hold, Reason
 from kwire.protocol import ApiKey
 from tests.producer.fakes import Bench

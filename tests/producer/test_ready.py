@@ -6,8 +6,7 @@ import math
 
 from kwire.producer.batch import ProducerBatch
 from kwire.producer.batch_builder import BatchBuilder
-from kwire.producer.partition import PartitionQueue
-from kwire.producer.ready import ReadyQueue
+from kwire.producer.partition import PartitionQueue, ReadyQueue
 from kwire.producer.splitting import BatchSizeEstimator
 from kwire.producer.topic import SlowStart
 

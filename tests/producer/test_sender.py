@@ -26,7 +26,7 @@ from kwire.producer.producer_request import DeliveryOptions
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.records import record_bytes_max
-from kwire.records.sizes import lead_bytes, record_bytes
+from kwire.records.encoder import lead_bytes, record_bytes
 from tests.producer.fakes import Bench
 
 CUT = DisconnectedError("the connection broke")

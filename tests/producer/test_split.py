@@ -16,7 +16,7 @@ from kwire.producer.futures import ProduceResponse
 from kwire.producer.splitting import BatchSizeEstimator, split_batch
 from kwire.protocol import ApiKey
 from kwire.records import BATCH_OVERHEAD_BYTES, Compression, record_bytes_max
-from kwire.records.sizes import lead_bytes, record_bytes
+from kwire.records.encoder import lead_bytes, record_bytes
 from tests.producer.fakes import Bench, Sent
 from tests.producer.test_terms import within
 

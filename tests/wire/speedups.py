@@ -77,7 +77,7 @@ def speedups() -> ModuleType:
 
 # The modules that have counterparts in C; imported modules first.
 TWINS = (
-    "kwire.wire.accel", "kwire.wire.buffers", "kwire.wire.checksums", "kwire.net.sockets", "kwire.records.encoder",
+    "kwire.wire.accel", "kwire.wire.buffers", "kwire.wire.checksums", "kwire.net.channel", "kwire.records.encoder",
     "kwire.records.decoder", "kwire.records.reader", "kwire.producer.batch_builder",
     "kwire.producer.accumulator",
 )  # fmt: skip

@@ -9,8 +9,8 @@ import pytest
 
 from kwire.producer.accumulator import ManyColumns
 from kwire.records import decode_batches
+from kwire.records.encoder import lead_bytes, record_bytes
 from kwire.records.rows import BATCH_OVERHEAD_BYTES, NewRecord, record_bytes_max
-from kwire.records.sizes import lead_bytes, record_bytes
 
 from .speedups import CAN_COMPILE, python, speedups
 from .test_accumulator import Accumulators

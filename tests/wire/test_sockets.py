@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kwire.net.sockets import PIECES_MAX
+from kwire.net.channel import PIECES_MAX
 from tests.wire.speedups import CAN_COMPILE, accelerated, needs_c, python
 
 LOCK_KEPT_BELOW = 64 * 1024

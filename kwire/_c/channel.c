@@ -1,4 +1,4 @@
-/* Reads and writes on non-blocking sockets with the GIL held: kwire/net/sockets.py is the specification and has the
+/* Reads and writes on non-blocking sockets with the GIL held: kwire/net/channel.py is the specification and has the
  * reason. From WITHOUT_LOCK_MIN bytes on the GIL is released, as copying takes longer than getting it back.
  *
  * Systems without sendmsg do not have these functions and use the Python ones.
@@ -152,7 +152,7 @@ static PyMethodDef methods[] = {
 };
 
 int
-add_sockets(PyObject *module)
+add_channel(PyObject *module)
 {
     return PyModule_AddFunctions(module, methods);
 }
@@ -160,7 +160,7 @@ add_sockets(PyObject *module)
 #else
 
 int
-add_sockets(PyObject *Py_UNUSED(module))
+add_channel(PyObject *Py_UNUSED(module))
 {
     return 0;
 }
