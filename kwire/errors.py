@@ -28,6 +28,7 @@ the error of a task from an executor to the driver.
       NoOffsetError               the group has committed no offset, with `on_no_offset="error"`
       DeliveryError               a record was not acknowledged; `possibly_persisted` says whether it may be in the log
         UndeliveredError          ... and its response was never read before the producer was closed
+      AssignorError               an assignor of a group raised, or its assignment is wrong
       BufferFullError             the producer's memory limit, with `when_full="raise"`
       TransactionError            a transaction cannot go on
         AbortableError            ... abort it and begin another
@@ -281,6 +282,10 @@ class UndeliveredError(DeliveryError):
     ) -> None:
         super().__init__(message, possibly_persisted=possibly_persisted, remedy=remedy, **where)
         self.records = dict(records)
+
+
+class AssignorError(KwireError):
+    """An assignor raised, or returned what no group may have, such as a partition for two members. See `__cause__`."""
 
 
 class BufferFullError(KwireError):

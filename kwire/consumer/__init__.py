@@ -11,6 +11,8 @@
     partition      the fetch state of a partition, and its errors                 (loop thread)
     fetch_request  one Fetch request and its response                             (loop thread)
     offsets        starts and offsets; ListOffsets: earliest, latest, by time     (loop thread)
+    offsets        ListOffsets: earliest, latest, by timestamp                    (loop thread)
+    assignors      how the members of a classic group divide partitions           (loop thread, or one of its own)
     routing        the leader of a partition, or why there is none                (loop thread)
 
 The loop thread decodes no records. A record counts as read when it is returned to the caller, not before.
@@ -19,6 +21,7 @@ Imports: cluster, protocol, records, wire.
 """
 
 from kwire.consumer.arguments import TopicPartition
+from kwire.consumer.assignors import Assignor, MemberAssignment, MemberSubscription, RebalanceProtocol, TopicRacks
 from kwire.consumer.columns import PartitionColumns, PolledBatch
 from kwire.consumer.consumer import Consumer
 from kwire.consumer.offsets import Ago, AtTimestamp, Offset, StartOffset
@@ -27,13 +30,18 @@ from kwire.consumer.record import ConsumerRecord
 
 __all__ = [
     "Ago",
+    "Assignor",
     "AtTimestamp",
     "Consumer",
     "ConsumerOptions",
     "ConsumerRecord",
+    "MemberAssignment",
+    "MemberSubscription",
     "Offset",
     "PartitionColumns",
     "PolledBatch",
+    "RebalanceProtocol",
     "StartOffset",
     "TopicPartition",
+    "TopicRacks",
 ]
