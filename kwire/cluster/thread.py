@@ -79,6 +79,7 @@ class LoopThread:
         self._thread = thread
         self.wakeup = loop.wakeup
         self._callbacks = CallbackThread(f"{name} callbacks")
+        self.dispatch = self._callbacks.submit  # runs user code on the callback thread
         # Guards the attributes below, and posting: an action is posted before `close`, or refused. It is re-entrant
         # because a finalizer may run anywhere and may post.
         self._lock = threading.RLock()
@@ -156,10 +157,6 @@ class LoopThread:
 
         self.call_soon(callback)
         return self.wait(future, timeout)
-
-    def dispatch(self, function: Callable[..., object], *args: Any) -> None:
-        """Run user code on the callback thread."""
-        self._callbacks.submit(function, *args)
 
     def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
         """Call `callback(event)` on the callback thread for each event from now on; return what ends that."""

@@ -30,6 +30,8 @@ class IdStatus(Enum):
 
 
 class ProducerIdState:
+    """`is_idempotent`: batches get sequences. `is_usable`: a batch may be sequenced, or sent without one, now."""
+
     def __init__(self, is_wanted: bool, *, transactional_id: str | None = None, timeout_ms: int = 60_000) -> None:
         self.transactional_id = transactional_id
         self._timeout_ms = timeout_ms
@@ -41,14 +43,14 @@ class ProducerIdState:
         self.last_error: KwireError | None = None  # why there is none, or no new one
 
     @property
-    def is_idempotent(self) -> bool:
-        """Whether batches get sequences."""
-        return self.state is not IdStatus.DISABLED
+    def state(self) -> IdStatus:
+        return self._state
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether a batch may be sequenced, or sent without one, now."""
-        return self.state in (IdStatus.KNOWN, IdStatus.DISABLED)
+    @state.setter
+    def state(self, state: IdStatus) -> None:
+        self._state = state
+        self.is_idempotent = state is not IdStatus.DISABLED
+        self.is_usable = state in (IdStatus.KNOWN, IdStatus.DISABLED)
 
     @property
     def needs_request(self) -> bool:

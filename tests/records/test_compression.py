@@ -22,7 +22,7 @@ from kwire.records import Compression, decode_batches, encode_batch
 from kwire.records.compression import compress, decompress, zstd
 from kwire.records.compression.lz4 import xxh32
 from kwire.records.compression.snappy import _HEADER as XERIAL
-from tests.wire.test_sockets import another_thread
+from tests.net.test_channel import another_thread
 
 GZIP, SNAPPY, LZ4, ZSTD = (codec for codec in Compression if codec)
 CODECS = [GZIP, SNAPPY, LZ4, ZSTD]

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from kwire.records import encode_batch
+from tests.net.test_channel import another_thread
+from tests.producer.test_accumulator import NOW
 
 from .speedups import accelerated, needs_c, python, speedups
-from .test_accumulator import NOW
 from .test_reader import wire
-from .test_sockets import another_thread
 
 pytestmark = needs_c
 

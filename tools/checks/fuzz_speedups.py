@@ -35,7 +35,7 @@ from kwire.protocol.headers import decode_request, decode_response  # noqa: E402
 from kwire.protocol.messages.fetch import FetchRequest  # noqa: E402
 from kwire.records import Compression, decode_batches, encode_batch, v2  # noqa: E402
 from kwire.wire.checksums import crc32c  # noqa: E402
-from tests.wire.accumulator_stories import Story  # noqa: E402
+from tests.producer.accumulator_stories import Story  # noqa: E402
 
 NOW = 1_700_000_000_000
 FIELDS = ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")

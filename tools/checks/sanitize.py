@@ -14,10 +14,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 TESTS = [
-    *(
-        f"tests/wire/test_{name}.py"
-        for name in ("speedups", "reader", "accumulator", "bulk", "accumulator_stories", "sockets")
-    ),
+    *(f"tests/wire/test_{name}.py" for name in ("speedups", "reader")),
+    *(f"tests/producer/test_{name}.py" for name in ("accumulator", "bulk", "accumulator_stories")),
+    "tests/net/test_channel.py",
 ]
 # The timeout is long because the sanitizers slow down every test.
 OPTIONS = ["-q", "-p", "no:cacheprovider", "--timeout=1200"]

@@ -19,8 +19,7 @@ from kwire.producer.batch_builder import UNDESIGNATED, UNROUTED
 from kwire.producer.message import to_bytes, to_headers
 from kwire.records import decode_batches
 from kwire.records.rows import BATCH_OVERHEAD_BYTES, record_bytes_max
-
-from .speedups import CAN_COMPILE, needs_c, python, speedups
+from tests.wire.speedups import CAN_COMPILE, needs_c, python, speedups
 
 IMPLEMENTATIONS = ["python", *(["c"] if CAN_COMPILE else [])]
 NOW = 1_700_000_000_000

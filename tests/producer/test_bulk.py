@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire.producer.accumulator import BytesCells, ManyColumns, all_bytes
-
-from .speedups import CAN_COMPILE, needs_c, python, speedups
-from .test_accumulator import IMPLEMENTATIONS, NOW, Accumulators, _leaks, collect_soon, values
+from tests.producer.test_accumulator import IMPLEMENTATIONS, NOW, Accumulators, _leaks, collect_soon, values
+from tests.wire.speedups import CAN_COMPILE, needs_c, python, speedups
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)

@@ -11,9 +11,8 @@ import os
 
 import pytest
 
-from tests.wire.accumulator_stories import Story
-
-from .speedups import needs_c, python, speedups
+from tests.producer.accumulator_stories import Story
+from tests.wire.speedups import needs_c, python, speedups
 
 STORIES = int(os.environ.get("KWIRE_STORIES", "100"))
 FIRST = int(os.environ.get("KWIRE_FIRST_STORY", "0"))
