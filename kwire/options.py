@@ -203,14 +203,19 @@ def translate_bootstrap(
     return decorate
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Return the question for the known name that is nearest to an unknown one, or None where none is near.
+def near_names(name: str, known: Iterable[str], *, max_names: int = 1) -> list[str]:
+    """Return the known names that are similar to an unknown one, the nearest first."""
+    return get_close_matches(name, list(known), n=max_names)
+
+
+def did_you_mean(name: str, known: Iterable[str], *, max_names: int = 1) -> str | None:
+    """Return the question for the known names that are similar to an unknown one, or None if there are none.
 
     >>> did_you_mean("tims", ["after", "times"])
     'did you mean times?'
     """
-    near = get_close_matches(name, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else None
+    near = near_names(name, known, max_names=max_names)
+    return f"did you mean {' or '.join(near)}?" if near else None
 
 
 def name_hint(client: str, name: str, known: Iterable[str]) -> str | None:

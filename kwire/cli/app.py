@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import importlib
 import os
@@ -19,6 +18,7 @@ import click
 from kwire.cli.error_report import ExitCode, exit_code, print_error, report_error
 from kwire.cli.stderr_log import log_to_stderr
 from kwire.errors import KwireError
+from kwire.options import did_you_mean
 from kwire.version import VERSION
 
 # Name -> its line in `kwire --help`. kwire/cli/<name>.py holds `command`; a dash is an underscore there.
@@ -57,8 +57,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            near = difflib.get_close_matches(name, COMMANDS, n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else "`kwire --help` lists them"
+            hint = did_you_mean(name, COMMANDS, max_names=2) or "`kwire --help` lists them"
             ctx.fail(f"there is no command {name}; {hint}")
         return super().resolve_command(ctx, args)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from kwire.errors import UnsupportedVersionError
+from kwire.options import near_names
 from kwire.protocol import Api, ApiKey, api
 
 
@@ -32,9 +32,9 @@ def _key(text: str) -> ApiKey:
         return found
     if text.isascii() and text.isdigit() and int(text) in set(ApiKey):
         return ApiKey(int(text))
-    near = difflib.get_close_matches(bare, list(by_name), n=3)
-    hint = f"; perhaps {', '.join(by_name[name].api_name for name in near)}" if near else "; `kwire schema` lists them"
-    raise click.UsageError(f"there is no API {text}{hint}")
+    near = [by_name[name].api_name for name in near_names(bare, by_name, max_names=3)]
+    hint = f"did you mean {' or '.join(near)}?" if near else "`kwire schema` lists them"
+    raise click.UsageError(f"there is no API {text}; {hint}")
 
 
 def find_version(text: str, found: Api) -> int:

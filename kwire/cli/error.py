@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ import click
 from kwire.cli.arguments import complete_error
 from kwire.cli.output import Output, output_options
 from kwire.errors import ErrorCode, broker_error, error_name
+from kwire.options import did_you_mean
 
 
 @click.command()
@@ -62,8 +62,8 @@ def matching(text: str) -> list[ErrorCode]:
     partial = [code for code in ErrorCode if squeezed in code.name.replace("_", "")]
     if squeezed and (exact or partial):
         return exact or partial
-    near = difflib.get_close_matches(wanted, names, n=3)
-    raise click.UsageError(f"there is no error {text}" + (f"; perhaps {', '.join(near)}" if near else ""))
+    hint = did_you_mean(wanted, names, max_names=3)
+    raise click.UsageError(f"there is no error {text}" + (f"; {hint}" if hint else ""))
 
 
 def as_json(code: ErrorCode) -> dict[str, Any]:

@@ -6,7 +6,6 @@ reverse is better: fields with a default may be missing, and an unknown name is 
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from uuid import UUID
 
 from kwire.cli.record_json import bytes_to_json
 from kwire.errors import EncodeError, error_name
+from kwire.options import did_you_mean
 from kwire.protocol.fields import REQUIRED, Array, Field
 from kwire.protocol.json import camel_case, uuid_text
 
@@ -60,8 +60,7 @@ def _inner(wire_type: Any, given: Any, version: int, owner: str, path: str) -> A
 
 
 def _no_such_field(name: str, known: list[str], owner: str, version: int, path: str) -> EncodeError:
-    near = difflib.get_close_matches(name, known, n=1)
-    remedy = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
+    remedy = did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}"
     return EncodeError(f"{owner} v{version} has no field {path}{name}", remedy=remedy)
 
 

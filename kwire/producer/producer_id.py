@@ -35,20 +35,15 @@ class ProducerIdState:
     def __init__(self, is_wanted: bool, *, transactional_id: str | None = None, timeout_ms: int = 60_000) -> None:
         self.transactional_id = transactional_id
         self._timeout_ms = timeout_ms
-        self.state = IdStatus.UNKNOWN if is_wanted else IdStatus.DISABLED
+        self._become(IdStatus.UNKNOWN if is_wanted else IdStatus.DISABLED)
         self.producer_id = -1
         self.producer_epoch = -1
         self.retry_at = 0.0
         self.attempts = 0
         self.last_error: KwireError | None = None  # why there is none, or no new one
 
-    @property
-    def state(self) -> IdStatus:
-        return self._state
-
-    @state.setter
-    def state(self, state: IdStatus) -> None:
-        self._state = state
+    def _become(self, state: IdStatus) -> None:
+        self.state = state
         self.is_idempotent = state is not IdStatus.DISABLED
         self.is_usable = state in (IdStatus.KNOWN, IdStatus.DISABLED)
 
@@ -68,7 +63,7 @@ class ProducerIdState:
 
     def mark_requested(self) -> None:
         assert self.state in (IdStatus.UNKNOWN, IdStatus.NEEDS_BUMP)
-        self.state = IdStatus.REQUESTED
+        self._become(IdStatus.REQUESTED)
 
     def request(self, version: int) -> InitProducerIdRequest:
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=self._timeout_ms)
@@ -78,28 +73,28 @@ class ProducerIdState:
 
     def update(self, response: InitProducerIdResponse) -> None:
         assert self.state is IdStatus.REQUESTED
-        self.state = IdStatus.KNOWN
+        self._become(IdStatus.KNOWN)
         self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
         self.attempts = 0
         self.last_error = None
 
     def bump(self, producer_id: int, producer_epoch: int) -> None:
         """Adopt the epoch that the end of a transaction returned (KIP-890)."""
-        self.state = IdStatus.KNOWN
+        self._become(IdStatus.KNOWN)
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
 
     def request_failed(self, retry_at: float, error: KwireError) -> None:
         assert self.state is IdStatus.REQUESTED
-        self.state = IdStatus.UNKNOWN
+        self._become(IdStatus.UNKNOWN)
         self.retry_at = retry_at
         self.last_error = error
 
     def require_epoch_bump(self) -> None:
         """Hold back new batches until the window has drained and there is a new id: a sequence was lost or refused."""
         if self.state is IdStatus.KNOWN:
-            self.state = IdStatus.NEEDS_BUMP
+            self._become(IdStatus.NEEDS_BUMP)
 
     def disable(self) -> None:
         """Go on without idempotence: no broker gives ids."""
         assert self.state is IdStatus.UNKNOWN
-        self.state = IdStatus.DISABLED
+        self._become(IdStatus.DISABLED)

@@ -17,13 +17,13 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import partial
 from struct import Struct
 from struct import error as _struct_error
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from kwire.options import near_names
 from kwire.protocol import primitives
 from kwire.protocol.fields import REQUIRED, STRING_BYTES_MAX, Array, Field, Fixed, Sized, min_size
 
@@ -35,8 +35,8 @@ ENCODE_FAILURES = (
     AttributeError, BufferError, IndexError, KeyError, OverflowError, TypeError, ValueError, _struct_error
 )  # fmt: skip
 
-# The usual case, bytes, needs no call.
-_AS_BYTES = "{0} = {0} if type({0}) is bytes else bytes_like({0})"
+# The len() of the result is its size in bytes.
+_AS_BYTES = "{0} = {0} if isinstance({0}, (bytes, bytearray)) else flat_view({0})"
 
 
 def decoder(cls: Any, version: int) -> Decoder:
@@ -92,7 +92,7 @@ def field_error(cls: Any, unknown: Mapping[str, object], required: Mapping[str, 
     missing = [name for name, value in required.items() if value is REQUIRED]
     if not unknown:
         return TypeError(f"{cls.__qualname__} needs {', '.join(missing)}")
-    near = [name for wrong in unknown for name in get_close_matches(wrong, names, n=1)]
+    near = [name for wrong in unknown for name in near_names(wrong, names)]
     hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(names) or 'none'}"
     return TypeError(f"{cls.__qualname__} has no field {', '.join(unknown)}: {hint}")
 
@@ -163,7 +163,7 @@ class EncoderSource(Source):
             sequence=primitives.sequence,
             uvarint=primitives.uvarint,
             string_length=primitives.string_length,
-            bytes_like=primitives.bytes_like,
+            flat_view=primitives.flat_view,
             write_tagged=primitives.write_tagged,
             BOOLEAN=primitives.BOOLEAN,
         )

@@ -22,8 +22,6 @@ NULL_STRUCT = b"\xff"
 NULL_TAGGED_STRUCT = b"\x00"
 PRESENT_STRUCT = b"\x01"
 
-_BYTES = bytes, bytearray
-
 BOOLEAN: Mapping[Any, int] = {False: 0, True: 1}
 
 
@@ -115,10 +113,8 @@ def sequence(value: Any) -> Any:
     raise TypeError("neither a list nor a tuple")
 
 
-def bytes_like(value: Any) -> Any:
-    """Return an object whose len() is its size in bytes: `value` if bytes or a bytearray, else a flat view of it."""
-    if isinstance(value, _BYTES):
-        return value
+def flat_view(value: Any) -> memoryview:
+    """Return a view whose len() is its size in bytes."""
     return memoryview(value).cast("B")
 
 

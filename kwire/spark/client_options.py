@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from kwire.errors import ConfigurationError
 from kwire.net import Tls
+from kwire.options import near_names
 from kwire.session import Sasl
 from kwire.spark.option_parsers import parse_bool, parse_choice, parse_int
 
@@ -219,7 +219,7 @@ def _unsupported_error(
     if name in others:
         return ConfigurationError(f"option kafka.{name} is for {others_purpose}", remedy="remove it here")
     known = sorted({"bootstrap.servers", *table, *SECURITY_PROPERTIES})
-    near = get_close_matches(name, known, n=3) or known
+    near = near_names(name, known, max_names=3) or known
     return ConfigurationError(
         f"option kafka.{name} is not supported", remedy=f"alternatives: {', '.join(PREFIX + n for n in near)}"
     )

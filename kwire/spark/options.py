@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from kwire.errors import ConfigurationError
+from kwire.options import near_names
 from kwire.spark.client_options import PREFIX, consumer_options, producer_options
 from kwire.spark.option_parsers import (
     EARLIEST,
@@ -207,7 +207,7 @@ def _own_options(options: Mapping[str, str], allowed: tuple[str, ...], action: s
                 f"option {name} is not for {action}", remedy=f"its options are {', '.join(allowed)}"
             )
         else:
-            near = [documented[match] for match in get_close_matches(given.lower(), [n.lower() for n in allowed], n=3)]
+            near = [documented[match] for match in near_names(given.lower(), map(str.lower, allowed), max_names=3)]
             raise ConfigurationError(
                 f"option {given} is not supported", remedy=f"alternatives: {', '.join(near or allowed)}, and kafka.*"
             )

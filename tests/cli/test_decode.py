@@ -134,7 +134,7 @@ def test_a_wrong_checksum_is_a_problem() -> None:
         ([], "", 4, "the input is empty"),
         ([], b"HTTP/1.1 400 Bad Request\0", 4, None),
         (["--version", "9"], "00", 2, "--version needs --api"),
-        (["--api", "Metdata"], "00", 2, "there is no API Metdata; perhaps Metadata"),
+        (["--api", "Metdata"], "00", 2, "there is no API Metdata; did you mean Metadata"),
         (["--api", "Metadata", "--version", "99"], "00", 2, "Metadata has versions 0-13, not 99"),
         (["--body", "--api", "Metadata"], "00", 2, "--body needs"),
         (["nosuchfile"], "", 2, "nosuchfile"),

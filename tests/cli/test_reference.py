@@ -75,11 +75,11 @@ def test_schema_diff() -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["Metdata"], "perhaps Metadata"),
+        (["Metdata"], "did you mean Metadata"),
         (["Metadata@14"], "versions 0-13, not 14"),
         (["Metadata@x"], "not x"),
         (["77777"], "there is no API 77777"),
-        (["Vote2"], "perhaps Vote"),
+        (["Vote2"], "did you mean Vote"),
         (["--diff", "1", "2"], "--diff needs an API"),
         (["Metadata", "--diff", "1", "99"], "not 99"),
     ],
@@ -198,7 +198,7 @@ def test_error_lists_codes() -> None:
     [
         ("137", "137 is not an error code"),
         ("nosuch", "there is no error nosuch"),
-        ("CORUPT_MESSAGE", "perhaps CORRUPT_MESSAGE"),
+        ("CORUPT_MESSAGE", "did you mean CORRUPT_MESSAGE"),
     ],
 )
 def test_error_errors(text: str, says: str) -> None:
